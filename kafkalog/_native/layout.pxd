@@ -1,0 +1,92 @@
+# The byte layout of Kafka's record batches, once for all native modules, and big-endian loads and stores.
+# The twin is kafkalog.format.batch.HEADER; a test compares the two.  Source: DefaultRecordBatch (4.4.0).
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memcpy
+
+cdef extern from *:
+    """
+    #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_BIG_ENDIAN__
+      #define KL_SWAP16(x) (x)
+      #define KL_SWAP32(x) (x)
+      #define KL_SWAP64(x) (x)
+    #elif defined(_MSC_VER)
+      #include <stdlib.h>
+      #define KL_SWAP16(x) _byteswap_ushort(x)
+      #define KL_SWAP32(x) _byteswap_ulong(x)
+      #define KL_SWAP64(x) _byteswap_uint64(x)
+    #else
+      #define KL_SWAP16(x) __builtin_bswap16(x)
+      #define KL_SWAP32(x) __builtin_bswap32(x)
+      #define KL_SWAP64(x) __builtin_bswap64(x)
+    #endif
+    """
+    uint16_t KL_SWAP16(uint16_t x) noexcept nogil
+    uint32_t KL_SWAP32(uint32_t x) noexcept nogil
+    uint64_t KL_SWAP64(uint64_t x) noexcept nogil
+
+cdef enum:
+    # Shared by all magics: [base offset int64][size int32] then the part that `size` counts.
+    BASE_OFFSET = 0
+    BATCH_LENGTH = 8
+    LOG_OVERHEAD = 12
+    MAGIC = 16
+    # Magic 2.
+    LEADER_EPOCH = 12
+    CRC = 17
+    ATTRIBUTES = 21
+    LAST_OFFSET_DELTA = 23
+    BASE_TIMESTAMP = 27
+    MAX_TIMESTAMP = 35
+    PRODUCER_ID = 43
+    PRODUCER_EPOCH = 51
+    BASE_SEQUENCE = 53
+    RECORD_COUNT = 57
+    RECORDS = 61
+    # Magic 0 and 1: [offset][size][crc uint32][magic][attributes][v1: timestamp int64]...
+    LEGACY_CRC = 12
+    LEGACY_ATTRIBUTES = 17
+    LEGACY_TIMESTAMP = 18
+    LEGACY_KEY_V0 = 18
+    LEGACY_KEY_V1 = 26
+    MIN_RECORD_OVERHEAD = 14
+    HEADER_SIZE_UP_TO_MAGIC = 17
+
+cdef enum:
+    CODEC_MASK = 0x07
+    TIMESTAMP_TYPE_FLAG = 0x08
+    TRANSACTIONAL_FLAG = 0x10
+    CONTROL_FLAG = 0x20
+    DELETE_HORIZON_FLAG = 0x40
+
+
+cdef inline uint16_t load16(const uint8_t* p) noexcept nogil:
+    cdef uint16_t x
+    memcpy(&x, p, 2)
+    return KL_SWAP16(x)
+
+
+cdef inline uint32_t load32(const uint8_t* p) noexcept nogil:
+    cdef uint32_t x
+    memcpy(&x, p, 4)
+    return KL_SWAP32(x)
+
+
+cdef inline uint64_t load64(const uint8_t* p) noexcept nogil:
+    cdef uint64_t x
+    memcpy(&x, p, 8)
+    return KL_SWAP64(x)
+
+
+cdef inline void store16(uint8_t* p, uint16_t x) noexcept nogil:
+    x = KL_SWAP16(x)
+    memcpy(p, &x, 2)
+
+
+cdef inline void store32(uint8_t* p, uint32_t x) noexcept nogil:
+    x = KL_SWAP32(x)
+    memcpy(p, &x, 4)
+
+
+cdef inline void store64(uint8_t* p, uint64_t x) noexcept nogil:
+    x = KL_SWAP64(x)
+    memcpy(p, &x, 8)

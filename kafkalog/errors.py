@@ -1,0 +1,262 @@
+"""Every error, by Kafka's name, sorted by what the caller can do.
+
+Three families: the request was wrong (`RequestError`: mend the call), the bytes are bad
+(`BadBytesError`: cut, salvage or refuse), the disk failed (`DiskError`: the log directory is
+offline and stays so).  Class names are those of Apache Kafka 4.4.0, so that a search finds both
+worlds; where Kafka raises a plain Java exception the class here is also Python's own kind.
+Native code raises none of these: it returns a verdict and a position, and Python adds the place.
+"""
+
+from __future__ import annotations
+
+import os
+
+
+class KafkalogError(Exception):
+    """Base of everything that kafkalog raises on purpose.
+
+    `path` and `position` (bytes from the file's start) name the place where there is one; `hint` says
+    what to do.  They are part of the text, so that a message printed alone is enough.
+    """
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        path: str | os.PathLike[str] | None = None,
+        position: int | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.path = None if path is None else os.fspath(path)
+        self.position = position
+        self.hint = hint
+
+    def __str__(self) -> str:
+        place = self.path or ""
+        if self.position is not None:
+            place += f" at byte {self.position}"
+        text = f"{place.strip()}: {self.message}" if place else self.message
+        return f"{text} ({self.hint})" if self.hint else text
+
+    def __reduce__(self) -> tuple[object, ...]:
+        # Keyword arguments survive pickling: Spark and process pools send errors between processes.
+        return (_rebuild, (type(self), self.message, self.__dict__.copy()))
+
+
+def _rebuild(kind: type[KafkalogError], message: str, state: dict[str, object]) -> KafkalogError:
+    error = kind.__new__(kind, message)
+    Exception.__init__(error, message)
+    error.__dict__.update(state)
+    return error
+
+
+# --- the three families -------------------------------------------------------------------------
+
+
+class RequestError(KafkalogError):
+    """The call was wrong; nothing happened to the data.  Mend the call."""
+
+
+class BadBytesError(KafkalogError):
+    """Bytes that should follow a format do not.  Cut here, salvage, or refuse."""
+
+
+class DiskError(KafkalogError):
+    """The disk failed.  The log directory is offline until the process opens it anew."""
+
+
+# --- plain Java exceptions ------------------------------------------------------------------------
+
+
+class IllegalArgumentException(RequestError, ValueError):
+    """java.lang.IllegalArgumentException."""
+
+
+class IllegalStateException(RequestError, RuntimeError):
+    """java.lang.IllegalStateException."""
+
+
+class NullPointerException(RequestError, TypeError):
+    """java.lang.NullPointerException: a value that must be given is missing."""
+
+
+class UnsupportedOperationException(RequestError, RuntimeError):
+    """java.lang.UnsupportedOperationException."""
+
+
+class NumberFormatException(IllegalArgumentException):
+    """java.lang.NumberFormatException."""
+
+
+class NoSuchFileException(RequestError, FileNotFoundError):
+    """java.nio.file.NoSuchFileException."""
+
+    def __str__(self) -> str:
+        return KafkalogError.__str__(self)
+
+
+# --- the request was wrong ------------------------------------------------------------------------
+
+
+class KafkaException(RequestError):
+    """org.apache.kafka.common.KafkaException: Kafka's general error."""
+
+
+class ConfigException(RequestError, ValueError):
+    """A configuration value has the wrong type or is out of range."""
+
+
+class InvalidConfigurationException(ConfigException):
+    """A configuration key is unknown, or two keys contradict each other."""
+
+
+class InvalidTopicException(RequestError, ValueError):
+    """A topic name that Kafka does not allow."""
+
+
+class UnknownTopicOrPartitionException(RequestError, LookupError):
+    """No such topic or partition in the log directory."""
+
+
+class OffsetOutOfRangeException(RequestError, LookupError):
+    """An offset outside [log start offset, log end offset], or above the high watermark."""
+
+
+class InvalidOffsetException(RequestError):
+    """An offset that does not grow where it must (index append)."""
+
+
+class OffsetsOutOfOrderException(RequestError):
+    """A follower append whose offsets do not increase."""
+
+
+class UnexpectedAppendOffsetException(RequestError):
+    """A follower append that starts below the log end offset."""
+
+    first_offset: int = -1
+    last_offset: int = -1
+
+
+class LogSegmentOffsetOverflowException(RequestError):
+    """An offset too far from its segment's base for 31 bits."""
+
+
+class IndexOffsetOverflowException(RequestError):
+    """An offset too far from its index's base for 31 bits."""
+
+
+class RecordTooLargeException(RequestError):
+    """A batch larger than max.message.bytes."""
+
+
+class RecordBatchTooLargeException(RequestError):
+    """An append larger than segment.bytes."""
+
+
+class InvalidTimestampException(RequestError):
+    """A record timestamp outside message.timestamp.before/after.max.ms."""
+
+
+class InvalidRecordException(RequestError, ValueError):
+    """A record or batch that breaks a rule of its format or of its topic."""
+
+
+class RecordValidationException(RequestError):
+    """Several records of an append were refused; `record_errors` lists each.
+
+    `invalid_exception` is what Kafka's broker answers the producer with.
+    """
+
+    record_errors: list[object]
+    invalid_exception: KafkalogError
+
+
+class UnsupportedForMessageFormatException(RequestError):
+    """The message format of the batch cannot carry what it asks for."""
+
+
+class UnsupportedCompressionTypeException(RequestError):
+    """A codec that this message format or topic does not allow."""
+
+
+class UnsupportedVersionException(RequestError):
+    """A format version that this code does not know."""
+
+
+class OutOfOrderSequenceException(RequestError):
+    """An idempotent producer's sequence number leaves a gap."""
+
+
+class DuplicateSequenceException(RequestError):
+    """An idempotent producer's batch that was already appended."""
+
+
+class InvalidProducerEpochException(RequestError):
+    """A producer that was fenced by a newer epoch."""
+
+
+class InvalidTxnStateException(RequestError):
+    """A transactional append outside its transaction."""
+
+
+class TransactionCoordinatorFencedException(RequestError):
+    """A transaction marker from an older coordinator epoch."""
+
+
+class InconsistentTopicIdException(RequestError):
+    """partition.metadata names another topic id."""
+
+
+class PolicyViolationException(RequestError):
+    """An operation that the topic's cleanup.policy forbids."""
+
+
+class LogCleaningAbortedException(RequestError):
+    """Cleaning of a partition was aborted on request."""
+
+
+class LogCleaningException(RequestError):
+    """The cleaner failed on a partition; `__cause__` says why."""
+
+
+class LogDirLockedException(KafkaException):
+    """Another process (a broker, another kafkalog) holds the log directory's .lock."""
+
+
+class LogReadOnlyException(IllegalStateException):
+    """A write on a log that was opened read-only."""
+
+
+# --- the bytes are bad ----------------------------------------------------------------------------
+
+
+class CorruptRecordException(BadBytesError):
+    """A record batch whose size, magic or CRC is wrong."""
+
+
+class CorruptIndexException(BadBytesError):
+    """An index file that cannot belong to its segment."""
+
+
+class CorruptSnapshotException(BadBytesError):
+    """A producer-state snapshot with a wrong version, layout or CRC."""
+
+
+class CorruptCheckpointException(BadBytesError):
+    """A text checkpoint or metadata file that does not parse."""
+
+
+class SchemaException(BadBytesError):
+    """A structured value (marker, snapshot, metadata record) that does not parse."""
+
+
+# --- the disk failed ------------------------------------------------------------------------------
+
+
+class KafkaStorageException(DiskError, OSError):
+    """An I/O error; the log directory is offline.  The operating system's error is `__cause__`."""
+
+    def __str__(self) -> str:
+        return KafkalogError.__str__(self)

@@ -1,0 +1,96 @@
+"""Small values that travel between the parts of a partition's log: what an append was and what came of it.
+
+Field names are those of Kafka's classes of the same names, in snake_case (`org.apache.kafka.storage.internals.log`).
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+
+NO_TIMESTAMP = -1
+NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
+NO_SEQUENCE = -1
+NO_LEADER_EPOCH = -1
+UNKNOWN_OFFSET = -1
+
+# Transaction versions (KIP-890): -1 where the caller does not say.
+TV_UNKNOWN = -1
+
+
+class AppendOrigin(enum.Enum):
+    """Who appends; decides which checks apply."""
+
+    CLIENT = "client"
+    COORDINATOR = "coordinator"
+    REPLICATION = "replication"
+    RAFT_LEADER = "raft_leader"
+
+
+class LeaderHwChange(enum.Enum):
+    """What an append did to the high watermark."""
+
+    INCREASED = "INCREASED"
+    SAME = "SAME"
+    NONE = "NONE"
+
+
+class FetchIsolation(enum.Enum):
+    """Up to where a read may see."""
+
+    LOG_END = "log_end"
+    HIGH_WATERMARK = "high_watermark"
+    TXN_COMMITTED = "txn_committed"
+
+
+class LogStartOffsetIncrementReason(enum.Enum):
+    LEADER_OFFSET_INCREMENTED = "leader offset increment"
+    SEGMENT_DELETION = "segment deletion"
+    CLIENT_RECORD_DELETION = "client delete records request"
+    SNAPSHOT_GENERATED = "snapshot generated"
+
+
+@dataclass(slots=True)
+class RecordValidationStats:
+    """What validation cost: scratch memory in bytes, records converted, nanoseconds."""
+
+    temporary_memory_bytes: int = 0
+    num_records_converted: int = 0
+    conversion_time_nanos: int = 0
+
+
+@dataclass(slots=True, frozen=True)
+class RecordError:
+    """One refused record: its index in the batch and why."""
+
+    batch_index: int
+    message: str | None = None
+
+
+@dataclass(slots=True)
+class LogAppendInfo:
+    """What came of an append.  `first_offset` and `last_offset` are -1 where nothing was appended."""
+
+    first_offset: int
+    last_offset: int
+    last_leader_epoch: int | None
+    max_timestamp: int
+    log_append_time: int
+    log_start_offset: int
+    source_compression: int  # codec id, see kafkalog.format.codecs
+    valid_bytes: int
+    last_offset_of_first_batch: int
+    record_validation_stats: RecordValidationStats = field(default_factory=RecordValidationStats)
+    record_errors: list[RecordError] = field(default_factory=list)
+    leader_hw_change: LeaderHwChange = LeaderHwChange.NONE
+
+    @property
+    def first_or_last_offset_of_first_batch(self) -> int:
+        return self.first_offset if self.first_offset >= 0 else self.last_offset_of_first_batch
+
+    @property
+    def num_messages(self) -> int:
+        if self.first_offset >= 0 and self.last_offset >= 0:
+            return self.last_offset - self.first_offset + 1
+        return 0

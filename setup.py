@@ -1,0 +1,58 @@
+"""Builds the extension modules of kafkalog._native; everything else stands in pyproject.toml.
+
+Environment: KAFKALOG_DEBUG=1 adds Cython's bounds checks and assertions; KAFKALOG_SANITIZE=1 builds
+with AddressSanitizer and UBSan (run it through `make sanitize`, which preloads the runtime).
+"""
+
+import os
+import sys
+from pathlib import Path
+
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+
+DEBUG = os.environ.get("KAFKALOG_DEBUG") == "1"
+SANITIZE = os.environ.get("KAFKALOG_SANITIZE") == "1"
+NATIVE = Path("kafkalog/_native")
+SOURCES = sorted(str(path) for path in (NATIVE / "src").glob("*.c"))
+DEPENDS = sorted(str(path) for path in [*NATIVE.glob("*.pxd"), *(NATIVE / "src").glob("*.h")])
+
+if sys.platform == "win32":
+    compile_args, link_args = ["/O2"], []
+else:
+    compile_args = ["-O3", "-fno-strict-aliasing", "-Wall", "-Wno-unused-function", "-Wno-sign-compare"]
+    link_args = []
+if DEBUG:
+    compile_args += ["-O1", "-g", "-UNDEBUG"]
+if SANITIZE:
+    compile_args += ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
+    link_args += ["-fsanitize=address,undefined"]
+
+extensions = [
+    Extension(
+        f"kafkalog._native.{path.stem}",
+        [str(path), *SOURCES],
+        include_dirs=[str(NATIVE / "src")],
+        depends=DEPENDS,
+        extra_compile_args=compile_args,
+        extra_link_args=link_args,
+        define_macros=[("CYTHON_EXTERN_C", 'extern "C"')] if sys.platform == "win32" else [],
+    )
+    for path in sorted(NATIVE.glob("*.pyx"))
+]
+
+setup(
+    ext_modules=cythonize(
+        extensions,
+        build_dir="build/cython",
+        compiler_directives={
+            "language_level": 3,
+            "boundscheck": DEBUG,
+            "wraparound": False,
+            "cdivision": True,
+            "initializedcheck": False,
+            "embedsignature": True,
+            "freethreading_compatible": False,
+        },
+    )
+)
