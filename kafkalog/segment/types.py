@@ -1,0 +1,179 @@
+"""The small values that segments hand out: places in a log, what a read found, why to roll.
+
+Plain data with Kafka's field names (`org.apache.kafka.storage.internals.log`); offsets are logical, positions are
+bytes from the start of a .log file, timestamps and durations are milliseconds.  Named tuples: they are made on every
+append and read, and never change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from kafkalog.errors import KafkaException
+
+if TYPE_CHECKING:
+    from kafkalog._native.batches import BatchHeader
+
+INT_MAX = 0x7FFFFFFF
+LONG_MAX = 0x7FFFFFFFFFFFFFFF
+UNKNOWN_FILE_POSITION = -1
+UNKNOWN_SEGMENT_BASE_OFFSET = -1
+
+
+def to_int32(value: int) -> int:
+    """`value` as Java's int arithmetic leaves it: wrapped to 32 bits with a sign."""
+    return ((value + 0x80000000) & 0xFFFFFFFF) - 0x80000000
+
+
+def to_int64(value: int) -> int:
+    """`value` as Java's long arithmetic leaves it: wrapped to 64 bits with a sign."""
+    return ((value + 0x8000000000000000) & 0xFFFFFFFFFFFFFFFF) - 0x8000000000000000
+
+
+class LogOffsetMetadata(NamedTuple):
+    """LogOffsetMetadata: an offset and, where known, its segment and the byte position in it."""
+
+    message_offset: int
+    segment_base_offset: int = UNKNOWN_SEGMENT_BASE_OFFSET
+    relative_position_in_segment: int = UNKNOWN_FILE_POSITION
+
+    @property
+    def message_offset_only(self) -> bool:
+        """Whether segment and position are unknown."""
+        return self[1] == UNKNOWN_SEGMENT_BASE_OFFSET and self[2] == UNKNOWN_FILE_POSITION
+
+    def on_older_segment(self, that: LogOffsetMetadata) -> bool:
+        """Whether this lies on an older segment than `that`; False where either is only an offset."""
+        if self.message_offset_only or that.message_offset_only:
+            return False
+        return self.segment_base_offset < that.segment_base_offset
+
+    def on_same_segment(self, that: LogOffsetMetadata) -> bool:
+        """Whether both lie on one segment; False where either is only an offset."""
+        if self.message_offset_only or that.message_offset_only:
+            return False
+        return self.segment_base_offset == that.segment_base_offset
+
+    def position_diff(self, that: LogOffsetMetadata) -> int:
+        """Bytes from `that` to this one; KafkaException unless both lie on one segment."""
+        text = f"{self} cannot compare its segment position with {that} since "
+        if self.message_offset_only or that.message_offset_only:
+            raise KafkaException(text + "it only has message offset info")
+        if not self.on_same_segment(that):
+            raise KafkaException(text + "they are not on the same segment")
+        return self.relative_position_in_segment - that.relative_position_in_segment
+
+    def __str__(self) -> str:
+        return (
+            f"(offset={self.message_offset}, "
+            f"segment=[{self.segment_base_offset}:{self.relative_position_in_segment}])"
+        )
+
+
+UNKNOWN_OFFSET_METADATA = LogOffsetMetadata(-1, UNKNOWN_SEGMENT_BASE_OFFSET, UNKNOWN_FILE_POSITION)
+
+
+class OffsetPosition(NamedTuple):
+    """OffsetPosition: an entry of the offset index."""
+
+    offset: int
+    position: int
+
+
+class TimestampOffset(NamedTuple):
+    """TimestampOffset: an entry of the time index."""
+
+    timestamp: int
+    offset: int
+
+
+UNKNOWN_TIMESTAMP_OFFSET = TimestampOffset(-1, -1)
+
+
+class LogOffsetPosition(NamedTuple):
+    """FileRecords.LogOffsetPosition: base offset, position and bytes of one batch."""
+
+    offset: int
+    position: int
+    size: int
+
+
+class TimestampAndOffset(NamedTuple):
+    """FileRecords.TimestampAndOffset: a record found by time; `leader_epoch` None where the batch has none."""
+
+    timestamp: int
+    offset: int
+    leader_epoch: int | None = None
+
+
+class AbortedTransaction(NamedTuple):
+    """FetchResponseData.AbortedTransaction: whose records a read_committed reader skips, and from where."""
+
+    producer_id: int
+    first_offset: int
+
+
+class RollParams(NamedTuple):
+    """RollParams: what an append brings, for LogSegment.should_roll.  `messages_size` and `max_segment_bytes` in bytes."""
+
+    max_segment_ms: int
+    max_segment_bytes: int
+    max_timestamp_in_messages: int
+    max_offset_in_messages: int
+    messages_size: int
+    now: int
+
+
+class Records(Protocol):
+    """What a read hands out: bytes of whole batches (the last may be cut), read only when asked for."""
+
+    @property
+    def size(self) -> int: ...
+    def to_bytes(self) -> bytes: ...
+    def batches(self) -> list[BatchHeader]: ...
+    def records(self) -> Iterator[Any]: ...
+    def send_to(self, sock: Any) -> int: ...
+
+
+class _NoRecords:
+    """MemoryRecords.EMPTY as an answer of a read."""
+
+    size = 0
+
+    def to_bytes(self) -> bytes:
+        return b""
+
+    def batches(self) -> list[BatchHeader]:
+        return []
+
+    def records(self) -> Iterator[Any]:
+        return iter(())
+
+    def send_to(self, sock: Any) -> int:
+        return 0
+
+    def __repr__(self) -> str:
+        return "EMPTY_RECORDS"
+
+
+EMPTY_RECORDS: Records = _NoRecords()
+
+
+@dataclass(slots=True)
+class FetchDataInfo:
+    """FetchDataInfo: what a read found.
+
+    `first_entry_incomplete`: the first batch is larger than what was asked for, so it is cut.
+    `aborted_transactions`: None unless the read was at isolation TXN_COMMITTED.
+    """
+
+    fetch_offset_metadata: LogOffsetMetadata
+    records: Records
+    first_entry_incomplete: bool = False
+    aborted_transactions: list[AbortedTransaction] | None = None
+
+    @classmethod
+    def empty(cls, fetch_offset: int) -> FetchDataInfo:
+        return cls(LogOffsetMetadata(fetch_offset), EMPTY_RECORDS)
