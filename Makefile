@@ -1,0 +1,82 @@
+# One command each. On a fresh machine with Python >= 3.11, a C compiler (and, for the parts that
+# compare with Apache Kafka, a JDK 17 and Maven), every target sets up what it needs in .venv.
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+NATIVE := $(wildcard kafkalog/_native/*.pyx kafkalog/_native/*.pxd kafkalog/_native/src/*)
+PYTEST := $(PY) -m pytest
+PYTEST_FLAGS ?=
+
+export PYSPARK_PYTHON := $(CURDIR)/$(PY)
+export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(PY)
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: help demo check test lint build conformance crash fuzz sanitize bench wheel wheel-smoke clean
+.DEFAULT_GOAL := help
+
+help:  ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+$(VENV)/.python:
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "kafkalog needs Python >= 3.11, but $(PYTHON) is %d.%d; try: make PYTHON=python3.12 ..." % sys.version_info[:2])'
+	$(PYTHON) -m venv $(VENV)
+	$(PY) -m pip install -q --upgrade 'pip>=25.1'
+	@touch $@
+
+# Everything that the tests, the demo and the benchmarks use, from the package registry.
+$(VENV)/.packages: pyproject.toml | $(VENV)/.python
+	$(PY) -m pip install -q --group test --group lint --group spark --group peers
+	@touch $@
+
+$(VENV)/.built: $(NATIVE) setup.py pyproject.toml $(VENV)/.packages
+	$(PY) -m pip install -q --no-build-isolation -e '.[spark]'
+	@touch $@
+
+build: $(VENV)/.built  ## the environment and the native modules, in place
+
+demo: $(VENV)/.built  ## the main job: a partition of real Kafka's, shown, verified, appended to, killed, recovered, read by Spark
+	$(PY) -m tests.demo
+
+check: $(VENV)/.built  ## everything that CI runs: lint, types, tests, sanitizers, wheel
+	$(MAKE) --no-print-directory lint
+	$(MAKE) --no-print-directory sanitize
+	$(MAKE) --no-print-directory wheel-smoke
+	$(MAKE) --no-print-directory test
+
+test: $(VENV)/.built  ## the tests alone
+	$(PYTEST) -n 2 --dist loadfile $(PYTEST_FLAGS)
+
+lint: $(VENV)/.built  ## ruff, mypy --strict, stubtest, cython-lint
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+	$(PY) -m mypy.stubtest $(patsubst kafkalog/_native/%.pyx,kafkalog._native.%,$(wildcard kafkalog/_native/*.pyx))
+	$(VENV)/bin/cython-lint kafkalog/_native
+
+conformance: $(VENV)/.built  ## every script on Apache Kafka 4.4.0 and on kafkalog, compared
+	$(PYTEST) tests/conformance $(PYTEST_FLAGS)
+
+FUZZ_COUNT ?= 2000
+FUZZ_SEED ?= 1
+fuzz: $(VENV)/.built  ## long differential fuzzing against Apache Kafka (FUZZ_COUNT, FUZZ_SEED)
+	$(PY) -m tests.conformance.fuzz --count $(FUZZ_COUNT) --seed $(FUZZ_SEED)
+
+crash: $(VENV)/.built  ## long crash-state enumeration and kill -9 runs
+	KAFKALOG_LONG=1 $(PYTEST) tests/crash $(PYTEST_FLAGS)
+
+sanitize: $(VENV)/.built  ## the native tests under AddressSanitizer and UBSan
+	PYTHON=$(CURDIR)/$(PY) bash tests/sanitize/run.sh
+
+bench: $(VENV)/.built  ## side by side with Kafka's own classes, aiokafka and kafka-python; prints ratios
+	$(PY) -m bench
+
+wheel: $(VENV)/.packages  ## an sdist, and a wheel built from it, in dist/
+	rm -rf dist
+	$(PY) -m pip install -q 'build>=1.2'
+	$(PY) -m build -q --outdir dist .
+
+wheel-smoke: wheel  ## the wheel in a clean environment, with a smoke test of its own
+	PYTHON=$(CURDIR)/$(PY) bash tests/wheel_smoke.sh dist
+
+clean:
+	rm -rf build dist .venv *.egg-info kafkalog/_native/*.so tests/conformance/driver/target

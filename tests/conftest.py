@@ -1,0 +1,70 @@
+"""What every test shares: which tools this machine has, and honesty about what was left out.
+
+Tests marked `jvm`, `spark` or `broker` need a JDK (and `jvm`, `broker` Maven too).  Where a tool is missing
+they are skipped and named in the last lines of the run; with CI=true that is a failure.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+from collections.abc import Iterator
+
+import pytest
+
+IN_CI = os.environ.get("CI", "").lower() in ("1", "true")
+LONG = os.environ.get("KAFKALOG_LONG") == "1"
+
+_left_out: dict[str, int] = {}
+
+
+def missing_tool(marker: str) -> str | None:
+    """Why tests with this marker can't run here, or None."""
+    if shutil.which("java") is None:
+        return "no JDK (`java` is not on the PATH)"
+    if marker in ("jvm", "broker") and (shutil.which("mvn") is None or shutil.which("javac") is None):
+        return "no Maven with a JDK (`mvn` and `javac` must be on the PATH)"
+    if marker == "spark" and importlib.util.find_spec("pyspark") is None:
+        return "no PySpark (pip install kafkalog[spark])"
+    return None
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        for marker in ("jvm", "spark", "broker"):
+            if item.get_closest_marker(marker) is None:
+                continue
+            reason = missing_tool(marker)
+            if reason is not None:
+                item.add_marker(pytest.mark.usefixtures("_needs_missing_tool"))
+                item.user_properties.append(("missing_tool", reason))
+
+
+@pytest.fixture
+def _needs_missing_tool(request: pytest.FixtureRequest) -> Iterator[None]:
+    reason = dict(request.node.user_properties)["missing_tool"]
+    if IN_CI:
+        pytest.fail(f"CI runs everything, but there is {reason}")
+    pytest.skip(f"left out: {reason}")
+    yield  # pragma: no cover
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.skipped:
+        reason = dict(report.user_properties).get("missing_tool")
+        if reason is not None:
+            _left_out[str(reason)] = _left_out.get(str(reason), 0) + 1
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for reason, count in sorted(_left_out.items()):
+        terminalreporter.write_line(f"LEFT OUT: {count} tests, because there is {reason}", yellow=True, bold=True)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _spark_uses_this_python() -> None:
+    import sys
+
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
