@@ -1,0 +1,245 @@
+"""Which leader epoch began at which offset, and the `leader-epoch-checkpoint` file that keeps it.
+
+A sorted run of entries in which epochs and start offsets both grow.  Assigning writes the file at once; truncation
+leaves that to a task of the scheduler, so that the file may lag behind (it is repaired from the log when it does).
+Readers need no lock: they work on an immutable run that writers replace whole, under a lock of this class.
+Source class: LeaderEpochFileCache (4.4.0).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from kafkalog.errors import IllegalArgumentException
+from kafkalog.files import Scheduler
+from kafkalog.format.checkpoints import EpochEntry, LeaderEpochCheckpointFile
+from kafkalog.format.names import TopicPartition
+from kafkalog.log.types import NO_LEADER_EPOCH, UNKNOWN_OFFSET
+
+__all__ = ["EpochEntry", "EpochEndOffset", "LeaderEpochFileCache"]
+
+log = logging.getLogger(__name__)
+
+
+class EpochEndOffset(NamedTuple):
+    """Where an epoch ends: the first offset of the next one, or the log's end.  (-1, -1) where it is unknown."""
+
+    epoch: int
+    end_offset: int
+
+
+UNDEFINED_EPOCH_END = EpochEndOffset(NO_LEADER_EPOCH, UNKNOWN_OFFSET)
+
+
+class LeaderEpochFileCache:
+    """LeaderEpochFileCache: (epoch, start offset) entries of one partition, oldest first."""
+
+    def __init__(
+        self, topic_partition: TopicPartition, checkpoint: LeaderEpochCheckpointFile, scheduler: Scheduler
+    ) -> None:
+        self._topic_partition = topic_partition
+        self._checkpoint = checkpoint
+        self._scheduler = scheduler
+        self._lock = threading.RLock()
+        # Invariant: both columns grow strictly.  Replaced whole under _lock, read without it.
+        self._epochs: tuple[EpochEntry, ...] = ()
+        for entry in checkpoint.read():
+            self._assign(entry)
+
+    # --- reading --------------------------------------------------------------------------------
+
+    @property
+    def non_empty(self) -> bool:
+        return bool(self._epochs)
+
+    @property
+    def epoch_entries(self) -> list[EpochEntry]:
+        return list(self._epochs)
+
+    @property
+    def epoch_with_offsets(self) -> dict[int, int]:
+        """Start offsets by epoch, in order."""
+        return {entry.epoch: entry.start_offset for entry in self._epochs}
+
+    @property
+    def latest_entry(self) -> EpochEntry | None:
+        epochs = self._epochs
+        return epochs[-1] if epochs else None
+
+    @property
+    def latest_epoch(self) -> int | None:
+        epochs = self._epochs
+        return epochs[-1].epoch if epochs else None
+
+    @property
+    def earliest_entry(self) -> EpochEntry | None:
+        epochs = self._epochs
+        return epochs[0] if epochs else None
+
+    def previous_epoch(self, epoch: int | None = None) -> int | None:
+        """The epoch before `epoch`, or before the latest one."""
+        if epoch is None:
+            epochs = self._epochs
+            return epochs[-2].epoch if len(epochs) > 1 else None
+        entry = self.previous_entry(epoch)
+        return None if entry is None else entry.epoch
+
+    def previous_entry(self, epoch: int) -> EpochEntry | None:
+        epochs = self._epochs
+        at = bisect_left(epochs, epoch, key=_epoch)
+        return epochs[at - 1] if at else None
+
+    def next_epoch(self, epoch: int) -> int | None:
+        epochs = self._epochs
+        at = bisect_right(epochs, epoch, key=_epoch)
+        return epochs[at].epoch if at < len(epochs) else None
+
+    def epoch_entry(self, epoch: int) -> EpochEntry | None:
+        epochs = self._epochs
+        at = bisect_left(epochs, epoch, key=_epoch)
+        return epochs[at] if at < len(epochs) and epochs[at].epoch == epoch else None
+
+    def end_offset_for(self, requested_epoch: int, log_end_offset: int) -> EpochEndOffset:
+        """The largest known epoch <= `requested_epoch` and where it ends; (-1, -1) above the latest epoch.
+
+        An epoch below all that are known ends, under its own number, where the first known one begins.
+        """
+        epochs = self._epochs
+        if requested_epoch == NO_LEADER_EPOCH:
+            return UNDEFINED_EPOCH_END
+        if epochs and epochs[-1].epoch == requested_epoch:
+            return EpochEndOffset(requested_epoch, log_end_offset)
+        higher = bisect_right(epochs, requested_epoch, key=_epoch)
+        if higher == len(epochs):
+            return UNDEFINED_EPOCH_END
+        floor_epoch = epochs[higher - 1].epoch if higher else requested_epoch
+        return EpochEndOffset(floor_epoch, epochs[higher].start_offset)
+
+    def epoch_for_offset(self, offset: int) -> int | None:
+        """The epoch in which `offset` was or would be written; None before the first entry."""
+        epochs = self._epochs
+        at = bisect_right(epochs, offset, key=_start_offset)
+        return epochs[at - 1].epoch if at else None
+
+    def epoch_entries_in_range(self, start_offset: int, end_offset: int) -> list[EpochEntry]:
+        """The entries as they would be after truncation to [start, end); a negative bound does not cut."""
+        epochs = self._epochs
+        if start_offset >= 0:
+            epochs = _truncated_from_start(epochs, start_offset)
+        return list(_truncated_from_end(epochs, end_offset))
+
+    # --- changing -------------------------------------------------------------------------------
+
+    def assign(self, epoch: int, start_offset: int) -> None:
+        """Note that `epoch` begins at `start_offset`, if that is news; written to the file before this returns.
+
+        Later entries that contradict it (same or higher epoch, same or higher offset) are dropped.
+        Raises IllegalArgumentException for a negative epoch or offset, KafkaStorageException.
+        """
+        if self._assign(EpochEntry(epoch, start_offset)):
+            self._write_to_file()
+
+    def assign_all(self, entries: Iterable[EpochEntry]) -> None:
+        """Assign several entries and write the file once (if there is any entry)."""
+        entries = list(entries)
+        for entry in entries:
+            self._assign(entry)
+        if entries:
+            self._write_to_file()
+
+    def truncate_from_end_async_flush(self, end_offset: int) -> None:
+        """Drop entries that begin at or above `end_offset`; the file follows by a scheduled task."""
+        with self._lock:
+            kept = _truncated_from_end(self._epochs, end_offset)
+            if len(kept) != len(self._epochs):
+                self._epochs = kept
+                self._schedule_flush()
+
+    def truncate_from_start_async_flush(self, start_offset: int) -> None:
+        """Drop entries that begin at or below `start_offset`, keeping the last of them as beginning there."""
+        with self._lock:
+            kept = _truncated_from_start(self._epochs, start_offset)
+            if kept is not self._epochs:
+                self._epochs = kept
+                self._schedule_flush()
+
+    def clear_and_flush(self) -> None:
+        with self._lock:
+            self._epochs = ()
+            self._write_to_file()
+
+    def clear(self) -> None:
+        """Forget the entries; the file stays as it is."""
+        with self._lock:
+            self._epochs = ()
+
+    def with_checkpoint(self, checkpoint: LeaderEpochCheckpointFile) -> LeaderEpochFileCache:
+        """The same entries over another file, which is neither read nor written."""
+        copy = LeaderEpochFileCache.__new__(LeaderEpochFileCache)
+        copy._topic_partition = self._topic_partition
+        copy._checkpoint = checkpoint
+        copy._scheduler = self._scheduler
+        copy._lock = threading.RLock()
+        copy._epochs = self._epochs
+        return copy
+
+    def _assign(self, entry: EpochEntry) -> bool:
+        if entry.epoch < 0 or entry.start_offset < 0:
+            raise IllegalArgumentException(
+                f"Received invalid partition leader epoch entry "
+                f"EpochEntry[epoch={entry.epoch}, startOffset={entry.start_offset}]"
+            )
+        # Nearly every append repeats the latest epoch: answered without the lock.
+        if not _is_news(self._epochs, entry):
+            return False
+        with self._lock:
+            epochs = self._epochs
+            if not _is_news(epochs, entry):
+                return False
+            keep = len(epochs)
+            while keep and (epochs[keep - 1].epoch >= entry.epoch or epochs[keep - 1].start_offset >= entry.start_offset):
+                keep -= 1
+            dropped = epochs[keep:]
+            if len(dropped) > 1 or (dropped and dropped[0].start_offset != entry.start_offset):
+                log.warning("%s: new leader epoch %s drops conflicting %s", self._topic_partition, entry, dropped)
+            self._epochs = (*epochs[:keep], entry)
+            return True
+
+    def _schedule_flush(self) -> None:
+        self._scheduler.schedule_once(f"leader-epoch-cache-flush-{self._topic_partition}", self._write_if_dir_exists)
+
+    def _write_to_file(self) -> None:
+        with self._lock:
+            self._checkpoint.write(self._epochs)
+
+    def _write_if_dir_exists(self) -> None:
+        with self._lock:
+            self._checkpoint.write_if_dir_exists(self._epochs)
+
+
+def _epoch(entry: EpochEntry) -> int:
+    return entry.epoch
+
+
+def _start_offset(entry: EpochEntry) -> int:
+    return entry.start_offset
+
+
+def _is_news(epochs: tuple[EpochEntry, ...], entry: EpochEntry) -> bool:
+    return not epochs or entry.epoch != epochs[-1].epoch or entry.start_offset < epochs[-1].start_offset
+
+
+def _truncated_from_end(epochs: tuple[EpochEntry, ...], end_offset: int) -> tuple[EpochEntry, ...]:
+    return epochs if end_offset < 0 else epochs[: bisect_left(epochs, end_offset, key=_start_offset)]
+
+
+def _truncated_from_start(epochs: tuple[EpochEntry, ...], start_offset: int) -> tuple[EpochEntry, ...]:
+    """`epochs` itself where nothing begins at or below `start_offset`."""
+    dropped = bisect_right(epochs, start_offset, key=_start_offset)
+    if not dropped:
+        return epochs
+    return (EpochEntry(epochs[dropped - 1].epoch, start_offset), *epochs[dropped:])

@@ -1,0 +1,495 @@
+"""What one partition knows of its producers, and the `.snapshot` files that let it know so again after a restart.
+
+Three things: an entry per producer id (duplicates, sequences, epochs), the transactions in progress and those ended
+but not yet below the high watermark (which hold the last stable offset back), and the snapshot files of the
+partition's directory by offset.  Judging a batch is ProducerAppendInfo's work; replaying a log is the caller's.
+Not thread-safe: UnifiedLog holds its lock around every call.  Raises plain OSError where the disk fails.
+Source classes: ProducerStateManager, SnapshotFile (4.4.0).
+"""
+
+from __future__ import annotations
+
+import bisect
+import logging
+import os
+from collections.abc import Collection, Iterator, Mapping
+from types import MappingProxyType
+from typing import Generic, TypeVar
+
+from kafkalog.config import ProducerStateManagerConfig
+from kafkalog.errors import CorruptSnapshotException, IllegalArgumentException
+from kafkalog.files import OS_FILES, Clock, Files
+from kafkalog.format.names import (
+    DELETED_FILE_SUFFIX,
+    PRODUCER_SNAPSHOT_FILE_SUFFIX,
+    TopicPartition,
+    offset_from_filename,
+    producer_snapshot_file,
+)
+from kafkalog.format.snapshots import ProducerSnapshotEntry, read_snapshot, write_snapshot
+from kafkalog.log.producer_append import (
+    BatchMetadata,
+    CompletedTxn,
+    ProducerAppendInfo,
+    ProducerStateEntry,
+    TxnMetadata,
+)
+from kafkalog.log.types import NO_PRODUCER_ID, AppendOrigin
+from kafkalog.log.verification import VerificationStateEntry
+from kafkalog.segment.types import LogOffsetMetadata
+
+__all__ = [
+    "BatchMetadata",
+    "CompletedTxn",
+    "ProducerAppendInfo",
+    "ProducerStateEntry",
+    "ProducerStateManager",
+    "SnapshotFile",
+    "TxnMetadata",
+    "list_snapshot_files",
+]
+
+log = logging.getLogger(__name__)
+
+# A coordinator aborts a transaction after its timeout; one that is open this much longer hangs.
+LATE_TRANSACTION_BUFFER_MS = 5 * 60 * 1000
+
+V = TypeVar("V")
+
+
+class SnapshotFile:
+    """SnapshotFile: a `.snapshot` and the offset in its name; `path` follows renames."""
+
+    __slots__ = ("_files", "offset", "path")
+
+    def __init__(self, path: str, offset: int | None = None, *, files: Files = OS_FILES) -> None:
+        self.path = path
+        self.offset = offset_from_filename(os.path.basename(path)) if offset is None else offset
+        self._files = files
+
+    def delete_if_exists(self) -> bool:
+        return self._files.unlink_if_exists(self.path)
+
+    def update_parent_dir(self, parent_dir: str) -> None:
+        self.path = os.path.join(parent_dir, os.path.basename(self.path))
+
+    def rename_to_delete(self) -> None:
+        """Add `.deleted`; the directory is not synced, a snapshot that comes back does no harm."""
+        source, self.path = self.path, self.path + DELETED_FILE_SUFFIX
+        self._files.rename(source, self.path)
+
+    def __repr__(self) -> str:
+        return f"SnapshotFile(offset={self.offset}, file={self.path})"
+
+
+class _OffsetMap(Generic[V]):
+    """A dictionary by offset that knows its order: Java's TreeMap as far as it is used here."""
+
+    __slots__ = ("_offsets", "_values")
+
+    def __init__(self) -> None:
+        self._offsets: list[int] = []
+        self._values: dict[int, V] = {}
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def __iter__(self) -> Iterator[V]:
+        """Values by offset, as they were when the walk began."""
+        return iter([self._values[offset] for offset in self._offsets])
+
+    @property
+    def first(self) -> V | None:
+        return self._values[self._offsets[0]] if self._offsets else None
+
+    @property
+    def last(self) -> V | None:
+        return self._values[self._offsets[-1]] if self._offsets else None
+
+    def get(self, offset: int) -> V | None:
+        return self._values.get(offset)
+
+    def put(self, offset: int, value: V) -> None:
+        if offset not in self._values:
+            bisect.insort(self._offsets, offset)
+        self._values[offset] = value
+
+    def pop(self, offset: int) -> V | None:
+        value = self._values.pop(offset, None)
+        if value is not None:
+            del self._offsets[bisect.bisect_left(self._offsets, offset)]
+        return value
+
+    def clear(self) -> None:
+        self._offsets.clear()
+        self._values.clear()
+
+
+def list_snapshot_files(directory: str, files: Files = OS_FILES) -> list[SnapshotFile]:
+    """The `.snapshot` files of a partition's directory, by name; none where there is no directory."""
+    if not files.is_dir(directory):
+        return []
+    return [
+        SnapshotFile(path, files=files)
+        for name in files.list_dir(directory)
+        if name.endswith(PRODUCER_SNAPSHOT_FILE_SUFFIX)
+        and files.stat(path := os.path.join(directory, name)).is_file
+    ]
+
+
+class ProducerStateManager:
+    """ProducerStateManager: producer entries, open transactions and snapshots of one partition.
+
+    Offsets are logical, times in milliseconds.  `map_end_offset` is the offset up to which the entries account for
+    the log; a snapshot is taken there, and only when it lies above the last one.
+    """
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        log_dir: str,
+        max_transaction_timeout_ms: int,
+        producer_state_manager_config: ProducerStateManagerConfig,
+        clock: Clock,
+        files: Files = OS_FILES,
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.max_transaction_timeout_ms = max_transaction_timeout_ms
+        self.producer_state_manager_config = producer_state_manager_config
+        self._log_dir = log_dir
+        self._clock = clock
+        self._files = files
+        self._producers: dict[int, ProducerStateEntry] = {}
+        self._verification_states: dict[int, VerificationStateEntry] = {}
+        self._ongoing_txns: _OffsetMap[TxnMetadata] = _OffsetMap()
+        self._unreplicated_txns: _OffsetMap[TxnMetadata] = _OffsetMap()
+        self._oldest_txn_last_timestamp = -1
+        self._last_map_offset = 0
+        self._last_snap_offset = 0
+        self._snapshots = self._load_snapshots()
+
+    # --- producers ------------------------------------------------------------------------------
+
+    @property
+    def active_producers(self) -> Mapping[int, ProducerStateEntry]:
+        """The entries by producer id, read-only."""
+        return MappingProxyType(self._producers)
+
+    @property
+    def producer_id_count(self) -> int:
+        return len(self._producers)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there are neither producers nor unreplicated transactions."""
+        return not self._producers and not self._unreplicated_txns
+
+    def last_entry(self, producer_id: int) -> ProducerStateEntry | None:
+        return self._producers.get(producer_id)
+
+    def prepare_update(self, producer_id: int, origin: AppendOrigin) -> ProducerAppendInfo:
+        """The checker of an append's batches for one producer; `update` takes what comes of it."""
+        entry = self._producers.get(producer_id) or ProducerStateEntry.empty(producer_id)
+        verification = self._verification_states.get(producer_id)
+        return ProducerAppendInfo(self.topic_partition, producer_id, entry, origin, verification)
+
+    def update(self, append_info: ProducerAppendInfo) -> None:
+        """Take over what an append did; its batches are in the log by now."""
+        producer_id = append_info.producer_id
+        if producer_id == NO_PRODUCER_ID:
+            raise IllegalArgumentException(
+                f"Invalid producer id {producer_id} passed to update for partition{self.topic_partition}"
+            )
+        updated = append_info.to_entry()
+        current = self._producers.get(producer_id)
+        if current is not None:
+            current.update(updated)
+        else:
+            self._add_producer(updated)
+        for txn in append_info.started_transactions:
+            self._ongoing_txns.put(txn.first_offset.message_offset, txn)
+        self._update_oldest_txn_timestamp()
+
+    def load_producer_entry(self, entry: ProducerStateEntry) -> None:
+        """Take an entry as a snapshot has it, with the transaction it is in."""
+        self._add_producer(entry)
+        first_offset = entry.current_txn_first_offset
+        if first_offset is not None:
+            self._ongoing_txns.put(first_offset, TxnMetadata(entry.producer_id, first_offset))
+
+    def remove_expired_producers(self, current_time_ms: int) -> None:
+        """Forget producers that have been silent for producer.id.expiration.ms and are in no transaction."""
+        for producer_id, entry in list(self._producers.items()):
+            if self._is_producer_expired(current_time_ms, entry):
+                del self._producers[producer_id]
+        expiration_ms = self.producer_state_manager_config.producer_id_expiration_ms
+        for producer_id, verification in list(self._verification_states.items()):
+            if current_time_ms - verification.timestamp >= expiration_ms:
+                del self._verification_states[producer_id]
+
+    def _is_producer_expired(self, current_time_ms: int, entry: ProducerStateEntry) -> bool:
+        return (
+            entry.current_txn_first_offset is None
+            and current_time_ms - entry.last_timestamp >= self.producer_state_manager_config.producer_id_expiration_ms
+        )
+
+    def _add_producer(self, entry: ProducerStateEntry) -> None:
+        self._producers[entry.producer_id] = entry
+
+    def _clear_producers(self) -> None:
+        self._producers.clear()
+
+    # --- verification (KIP-890) -----------------------------------------------------------------
+
+    def maybe_create_verification_state_entry(
+        self, producer_id: int, sequence: int, epoch: int, supports_epoch_bump: bool
+    ) -> VerificationStateEntry:
+        """The verification under way for a producer, begun now if there is none."""
+        entry = self._verification_states.get(producer_id)
+        if entry is None:
+            entry = VerificationStateEntry(self._clock.milliseconds(), sequence, epoch, supports_epoch_bump)
+            self._verification_states[producer_id] = entry
+        entry.maybe_update_lowest_sequence_and_epoch(sequence, epoch)
+        return entry
+
+    def verification_state_entry(self, producer_id: int) -> VerificationStateEntry | None:
+        return self._verification_states.get(producer_id)
+
+    def clear_verification_state_entry(self, producer_id: int) -> None:
+        self._verification_states.pop(producer_id, None)
+
+    # --- transactions ---------------------------------------------------------------------------
+
+    @property
+    def first_unstable_offset(self) -> LogOffsetMetadata | None:
+        """Where the oldest transaction begins that is open, or whose marker the high watermark has not passed."""
+        unreplicated, undecided = self._unreplicated_txns.first, self._ongoing_txns.first
+        if unreplicated is None:
+            return None if undecided is None else undecided.first_offset
+        if undecided is not None and undecided.first_offset.message_offset < unreplicated.first_offset.message_offset:
+            return undecided.first_offset
+        return unreplicated.first_offset
+
+    @property
+    def first_undecided_offset(self) -> int | None:
+        """Where the oldest open transaction begins."""
+        undecided = self._ongoing_txns.first
+        return None if undecided is None else undecided.first_offset.message_offset
+
+    def last_stable_offset(self, completed_txn: CompletedTxn) -> int:
+        """The last stable offset as it will be once `completed_txn` is replicated; goes into the transaction index."""
+        for txn in self._ongoing_txns:
+            if txn.producer_id != completed_txn.producer_id:
+                return txn.first_offset.message_offset
+        return completed_txn.last_offset + 1
+
+    def complete_txn(self, completed_txn: CompletedTxn) -> None:
+        """Move a transaction from the open ones to those that wait for the high watermark."""
+        txn = self._ongoing_txns.pop(completed_txn.first_offset)
+        if txn is None:
+            raise IllegalArgumentException(
+                f"Attempted to complete transaction {completed_txn} on partition {self.topic_partition} "
+                "which was not started"
+            )
+        txn.last_offset = completed_txn.last_offset
+        self._unreplicated_txns.put(completed_txn.first_offset, txn)
+        self._update_oldest_txn_timestamp()
+
+    def has_late_transaction(self, current_time_ms: int) -> bool:
+        """Whether the oldest open transaction has outlived the longest timeout by five minutes."""
+        last_timestamp = self._oldest_txn_last_timestamp
+        return (
+            last_timestamp > 0
+            and current_time_ms - last_timestamp > self.max_transaction_timeout_ms + LATE_TRANSACTION_BUFFER_MS
+        )
+
+    def on_high_watermark_updated(self, high_watermark: int) -> None:
+        self._remove_unreplicated_transactions(high_watermark)
+
+    def _remove_unreplicated_transactions(self, offset: int) -> None:
+        if not self._unreplicated_txns:
+            return
+        for txn in self._unreplicated_txns:
+            if txn.last_offset is not None and txn.last_offset < offset:
+                self._unreplicated_txns.pop(txn.first_offset.message_offset)
+
+    def _update_oldest_txn_timestamp(self) -> None:
+        oldest = self._ongoing_txns.first
+        entry = None if oldest is None else self._producers.get(oldest.producer_id)
+        self._oldest_txn_last_timestamp = -1 if entry is None else entry.last_timestamp
+
+    # --- the map's end and truncation -----------------------------------------------------------
+
+    @property
+    def map_end_offset(self) -> int:
+        return self._last_map_offset
+
+    def update_map_end_offset(self, last_offset: int) -> None:
+        self._last_map_offset = last_offset
+
+    def on_log_start_offset_incremented(self, log_start_offset: int) -> None:
+        """Producers stay, also those whose batches are gone: their sequences still count."""
+        self._remove_unreplicated_transactions(log_start_offset)
+        self._last_map_offset = max(self._last_map_offset, log_start_offset)
+        latest = self._snapshots.last
+        self._last_snap_offset = log_start_offset if latest is None else latest.offset
+
+    def truncate_and_reload(self, log_start_offset: int, log_end_offset: int, current_time_ms: int) -> None:
+        """Drop snapshots outside (start, end]; unless the map ends at `log_end_offset`, load the latest one left."""
+        for snapshot in self._snapshots:
+            if not log_start_offset < snapshot.offset <= log_end_offset:
+                self._remove_and_delete_snapshot(snapshot.offset)
+        if log_end_offset == self._last_map_offset:
+            self.on_log_start_offset_incremented(log_start_offset)
+            return
+        self._clear_producers()
+        self._ongoing_txns.clear()
+        self._update_oldest_txn_timestamp()
+        self._unreplicated_txns.clear()
+        self._load_from_snapshot(log_start_offset, current_time_ms)
+
+    def truncate_fully_and_start_at(self, offset: int) -> None:
+        """Forget everything and unlink every snapshot."""
+        self._clear_producers()
+        self._ongoing_txns.clear()
+        self._unreplicated_txns.clear()
+        for snapshot in self._snapshots:
+            self._remove_and_delete_snapshot(snapshot.offset)
+        self._last_snap_offset = 0
+        self._last_map_offset = offset
+        self._update_oldest_txn_timestamp()
+
+    def truncate_fully_and_reload_snapshots(self) -> None:
+        self.truncate_fully_and_start_at(0)
+        self._snapshots = self._load_snapshots()
+
+    # --- snapshots ------------------------------------------------------------------------------
+
+    @property
+    def latest_snapshot_offset(self) -> int | None:
+        latest = self._snapshots.last
+        return None if latest is None else latest.offset
+
+    @property
+    def oldest_snapshot_offset(self) -> int | None:
+        oldest = self._snapshots.first
+        return None if oldest is None else oldest.offset
+
+    def snapshot_file_for_offset(self, offset: int) -> SnapshotFile | None:
+        return self._snapshots.get(offset)
+
+    def fetch_snapshot(self, offset: int) -> str | None:
+        """The path of the snapshot at `offset`."""
+        snapshot = self._snapshots.get(offset)
+        return None if snapshot is None else snapshot.path
+
+    def take_snapshot(self, sync: bool = True) -> str | None:
+        """Write `<map end>.snapshot` if the map moved past the last one; its path, or None where nothing was done."""
+        offset = self._last_map_offset
+        if offset <= self._last_snap_offset:
+            return None
+        path = producer_snapshot_file(self._log_dir, offset)
+        write_snapshot(path, [_to_snapshot(entry) for entry in self._producers.values()], self._files, sync=sync)
+        self._snapshots.put(offset, SnapshotFile(path, offset, files=self._files))
+        self._last_snap_offset = offset
+        return path
+
+    def update_parent_dir(self, parent_dir: str) -> None:
+        """The partition's directory was renamed."""
+        self._log_dir = parent_dir
+        for snapshot in self._snapshots:
+            snapshot.update_parent_dir(parent_dir)
+
+    def remove_stray_snapshots(self, segment_base_offsets: Collection[int]) -> None:
+        """Unlink snapshots at no segment's base, but keep the latest of them where it lies above all segments.
+
+        That one was taken at a clean close, at the log's end.  The directory is listed anew.
+        """
+        bases = set(segment_base_offsets)
+        snapshots = self._load_snapshots()
+        strays = [snapshot for snapshot in snapshots if snapshot.offset not in bases]
+        if strays and (not bases or strays[-1].offset > max(bases)):
+            strays.pop()
+        for snapshot in strays:
+            snapshot.delete_if_exists()
+            snapshots.pop(snapshot.offset)
+        self._snapshots = snapshots
+
+    def delete_snapshots_before(self, offset: int) -> None:
+        for snapshot in self._snapshots:
+            if 0 <= snapshot.offset < offset:
+                self._remove_and_delete_snapshot(snapshot.offset)
+
+    def remove_and_mark_snapshot_for_deletion(self, snapshot_offset: int) -> SnapshotFile | None:
+        """Rename the snapshot at an offset to `.deleted`; None where there is none, or it vanished."""
+        snapshot = self._snapshots.pop(snapshot_offset)
+        if snapshot is None:
+            return None
+        try:
+            snapshot.rename_to_delete()
+        except FileNotFoundError:
+            log.info("Producer snapshot %s was already deleted", snapshot.path)
+            return None
+        return snapshot
+
+    def _load_snapshots(self) -> _OffsetMap[SnapshotFile]:
+        snapshots: _OffsetMap[SnapshotFile] = _OffsetMap()
+        for snapshot in list_snapshot_files(self._log_dir, self._files):
+            snapshots.put(snapshot.offset, snapshot)
+        return snapshots
+
+    def _remove_and_delete_snapshot(self, snapshot_offset: int) -> None:
+        snapshot = self._snapshots.pop(snapshot_offset)
+        if snapshot is not None:
+            snapshot.delete_if_exists()
+
+    def _load_from_snapshot(self, log_start_offset: int, current_time_ms: int) -> None:
+        while (snapshot := self._snapshots.last) is not None:
+            try:
+                entries = read_snapshot(snapshot.path, self._files)
+            except CorruptSnapshotException as error:
+                log.warning("Producer snapshot %s is dropped: %s", snapshot.path, error)
+                self._remove_and_delete_snapshot(snapshot.offset)
+                continue
+            for entry in map(_from_snapshot, entries):
+                if not self._is_producer_expired(current_time_ms, entry):
+                    self.load_producer_entry(entry)
+            self._last_map_offset = self._last_snap_offset = snapshot.offset
+            self._update_oldest_txn_timestamp()
+            return
+        self._last_map_offset = self._last_snap_offset = log_start_offset
+
+
+def _to_snapshot(entry: ProducerStateEntry) -> ProducerSnapshotEntry:
+    # Only the last batch survives a restart.
+    first_offset = entry.current_txn_first_offset
+    return ProducerSnapshotEntry(
+        producer_id=entry.producer_id,
+        producer_epoch=entry.producer_epoch,
+        last_sequence=entry.last_seq,
+        last_offset=entry.last_data_offset,
+        offset_delta=entry.last_offset_delta,
+        timestamp=entry.last_timestamp,
+        coordinator_epoch=entry.coordinator_epoch,
+        current_txn_first_offset=-1 if first_offset is None else first_offset,
+    )
+
+
+def _from_snapshot(snapshot: ProducerSnapshotEntry) -> ProducerStateEntry:
+    first_offset = snapshot.current_txn_first_offset
+    entry = ProducerStateEntry(
+        snapshot.producer_id,
+        snapshot.producer_epoch,
+        snapshot.coordinator_epoch,
+        snapshot.timestamp,
+        first_offset if first_offset >= 0 else None,
+    )
+    if snapshot.last_offset >= 0:
+        entry.add_batch(
+            snapshot.producer_epoch,
+            snapshot.last_sequence,
+            snapshot.last_offset,
+            snapshot.offset_delta,
+            snapshot.timestamp,
+        )
+    return entry
