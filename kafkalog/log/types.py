@@ -8,6 +8,8 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
+from kafkalog.segment.types import AppendOrigin as AppendOrigin  # segments replay appends, so it lives one floor down
+
 NO_TIMESTAMP = -1
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
@@ -17,15 +19,6 @@ UNKNOWN_OFFSET = -1
 
 # Transaction versions (KIP-890): -1 where the caller does not say.
 TV_UNKNOWN = -1
-
-
-class AppendOrigin(enum.Enum):
-    """Who appends; decides which checks apply."""
-
-    CLIENT = "client"
-    COORDINATOR = "coordinator"
-    REPLICATION = "replication"
-    RAFT_LEADER = "raft_leader"
 
 
 class LeaderHwChange(enum.Enum):

@@ -7,6 +7,7 @@ append and read, and never change.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -30,6 +31,15 @@ def to_int32(value: int) -> int:
 def to_int64(value: int) -> int:
     """`value` as Java's long arithmetic leaves it: wrapped to 64 bits with a sign."""
     return ((value + 0x8000000000000000) & 0xFFFFFFFFFFFFFFFF) - 0x8000000000000000
+
+
+class AppendOrigin(enum.Enum):
+    """Who appends; decides which checks apply."""
+
+    CLIENT = "client"
+    COORDINATOR = "coordinator"
+    REPLICATION = "replication"
+    RAFT_LEADER = "raft_leader"
 
 
 class LogOffsetMetadata(NamedTuple):
@@ -116,7 +126,7 @@ class AbortedTransaction(NamedTuple):
 
 
 class RollParams(NamedTuple):
-    """RollParams: what an append brings, for LogSegment.should_roll.  `messages_size` and `max_segment_bytes` in bytes."""
+    """RollParams: what an append brings, for LogSegment.should_roll.  Sizes in bytes."""
 
     max_segment_ms: int
     max_segment_bytes: int
