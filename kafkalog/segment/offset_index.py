@@ -1,0 +1,131 @@
+"""OffsetIndex: where in the .log file to look for an offset.
+
+8-byte entries: int32 offset less the base offset, int32 position of a batch that ends at that offset.  Sparse: one
+entry about every index.interval.bytes.  Mirrors org.apache.kafka.storage.internals.log.OffsetIndex (4.4.0).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import ClassVar
+
+from kafkalog._native import search
+from kafkalog.errors import CorruptIndexException, IllegalArgumentException, InvalidOffsetException
+from kafkalog.files import Files
+from kafkalog.segment.index import AbstractIndex, View
+from kafkalog.segment.types import OffsetPosition, to_int32
+
+ENTRY = struct.Struct(">ii")  # offset - base offset, position
+
+
+class OffsetIndex(AbstractIndex):
+    """Entries grow in both offset and position; `last_offset` is the base offset while there are none."""
+
+    entry_size: ClassVar[int] = ENTRY.size
+
+    def __init__(
+        self, path: str, base_offset: int, max_index_size: int, files: Files, *, read_only: bool = False
+    ) -> None:
+        self.last_offset = base_offset
+        super().__init__(path, base_offset, max_index_size, files, read_only=read_only)
+        self._entries_changed()
+
+    def _entries_changed(self) -> None:
+        self.last_offset = self._parse(self.entries - 1).offset if self.entries else self.base_offset
+
+    def _parse(self, slot: int) -> OffsetPosition:
+        relative, position = ENTRY.unpack(self._entry_bytes(slot))
+        return OffsetPosition(self.base_offset + relative, position)
+
+    def append(self, offset: int, position: int) -> None:
+        """Adds an entry.
+
+        IllegalArgumentException when the index is full, InvalidOffsetException unless `offset` grows.
+        """
+        entries = self.entries
+        if entries >= self.max_entries:
+            raise IllegalArgumentException(f"Attempt to append to a full index (size = {entries}).")
+        if entries and offset <= self.last_offset:
+            raise InvalidOffsetException(
+                f"Attempt to append an offset {offset} to position {entries} no larger than the last offset appended "
+                f"({self.last_offset}) to {self.path}"
+            )
+        self._write_entries(ENTRY.pack(self.relative_offset(offset), position), 1)
+        self.last_offset = offset
+
+    def append_packed(self, data: bytes | memoryview) -> None:
+        """Adds entries that a native plan has laid out and checked; one write."""
+        count = len(data) // ENTRY.size
+        if count:
+            assert self.entries + count <= self.max_entries, self
+            self._write_entries(data, count)
+            self.last_offset = self.base_offset + int(ENTRY.unpack_from(data, len(data) - ENTRY.size)[0])
+
+    def lookup(self, target_offset: int) -> OffsetPosition:
+        """The last entry at or below `target_offset`, or (base offset, 0)."""
+        base = self.base_offset
+        if self.entries == 0:
+            return OffsetPosition(base, 0)
+
+        def look(view: View, entries: int) -> OffsetPosition:
+            slot = search.find_offset(view, entries, base, target_offset)
+            if slot < 0:
+                return OffsetPosition(base, 0)
+            relative, position = ENTRY.unpack_from(view, slot * ENTRY.size)
+            return OffsetPosition(base + relative, position)
+
+        return self._search(look)
+
+    def entry(self, n: int) -> OffsetPosition:
+        """The n-th entry; IllegalArgumentException beyond the last."""
+        if not 0 <= n < self.entries:
+            raise IllegalArgumentException(
+                f"Attempt to fetch the {n}th entry from index {self.path}, which has size {self.entries}"
+            )
+        return self._parse(n)
+
+    def all_entries(self) -> list[OffsetPosition]:
+        """Every entry; for dumps and checks."""
+        base = self.base_offset
+        data = self._search(lambda view, entries: bytes(view[: entries * ENTRY.size]))
+        return [OffsetPosition(base + relative, position) for relative, position in ENTRY.iter_unpack(data)]
+
+    def fetch_upper_bound_offset(self, fetch_offset: OffsetPosition, fetch_size: int) -> OffsetPosition | None:
+        """The first entry behind the `fetch_size` bytes from `fetch_offset.position`; None when there is none.
+
+        An entry exactly at that position is the answer, as in Kafka's search.
+        """
+        if self.entries == 0:
+            return None
+        target = to_int32(fetch_offset.position + fetch_size)
+        slot = self._search(lambda view, entries: search.find_position_upper_bound(view, entries, target))
+        return None if slot < 0 else self._parse(slot)
+
+    def truncate_to(self, offset: int) -> None:
+        if self.entries == 0:
+            self._truncate_to_entries(0)
+            return
+        base = self.base_offset
+        slot = self._search(lambda view, entries: search.find_offset(view, entries, base, offset))
+        if slot < 0:
+            self._truncate_to_entries(0)
+        else:
+            self._truncate_to_entries(slot if self._parse(slot).offset == offset else slot + 1)
+
+    def sanity_check(self) -> None:
+        if self.entries and self.last_offset < self.base_offset:
+            raise CorruptIndexException(
+                f"Corrupt index found, index file {self.path} has non-zero size but the last offset is "
+                f"{self.last_offset} which is less than the base offset {self.base_offset}"
+            )
+        if self.length % ENTRY.size:
+            raise CorruptIndexException(
+                f"Index file {self.path} is corrupt, found {self.length} bytes which is neither positive nor a "
+                f"multiple of {ENTRY.size}"
+            )
+
+
+def pack_entries(entries: Sequence[OffsetPosition], base_offset: int) -> bytes:
+    """The bytes of `entries` in an index of `base_offset`."""
+    return b"".join(ENTRY.pack(offset - base_offset, position) for offset, position in entries)

@@ -1,0 +1,149 @@
+"""TimeIndex: up to which offset a segment's timestamps lie below a time.
+
+12-byte entries: int64 timestamp in ms, int32 offset less the base offset; an entry says that no batch up to that
+offset has a larger maximum timestamp.  One slot is kept free for the entry that closing the segment adds.  Mirrors
+org.apache.kafka.storage.internals.log.TimeIndex (4.4.0).
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import ClassVar
+
+from kafkalog._native import search
+from kafkalog.errors import (
+    CorruptIndexException,
+    IllegalArgumentException,
+    IllegalStateException,
+    InvalidOffsetException,
+)
+from kafkalog.files import Files
+from kafkalog.segment.index import AbstractIndex, View
+from kafkalog.segment.types import TimestampOffset
+
+ENTRY = struct.Struct(">qi")  # timestamp, offset - base offset
+
+
+class BufferOverflowException(IllegalStateException):
+    """java.nio.BufferOverflowException: an index that counts its zeros as entries has no room for the last one."""
+
+
+class TimeIndex(AbstractIndex):
+    """Entries grow in timestamp; `last_entry` is (-1, base offset) while there are none."""
+
+    entry_size: ClassVar[int] = ENTRY.size
+
+    def __init__(
+        self, path: str, base_offset: int, max_index_size: int, files: Files, *, read_only: bool = False
+    ) -> None:
+        self.last_entry = TimestampOffset(-1, base_offset)
+        super().__init__(path, base_offset, max_index_size, files, read_only=read_only)
+        self._entries_changed()
+
+    def _entries_changed(self) -> None:
+        self.last_entry = self._parse(self.entries - 1) if self.entries else TimestampOffset(-1, self.base_offset)
+
+    def _parse(self, slot: int) -> TimestampOffset:
+        timestamp, relative = ENTRY.unpack(self._entry_bytes(slot))
+        return TimestampOffset(timestamp, self.base_offset + relative)
+
+    @property
+    def is_full(self) -> bool:
+        return self.entries >= self.max_entries - 1
+
+    def maybe_append(self, timestamp: int, offset: int, skip_full_check: bool = False) -> None:
+        """Adds an entry unless `timestamp` is the last one's.
+
+        IllegalArgumentException when the index is full, InvalidOffsetException and IllegalStateException when offset
+        or timestamp go backward.
+        """
+        entries = self.entries
+        if not skip_full_check and entries >= self.max_entries - 1:
+            raise IllegalArgumentException(f"Attempt to append to a full time index (size = {entries}).")
+        last_timestamp, last_offset = self.last_entry
+        if entries:
+            if offset < last_offset:
+                raise InvalidOffsetException(
+                    f"Attempt to append an offset ({offset}) to slot {entries} no larger than the last offset "
+                    f"appended ({last_offset}) to {self.path}"
+                )
+            if timestamp < last_timestamp:
+                raise IllegalStateException(
+                    f"Attempt to append a timestamp ({timestamp}) to slot {entries} no larger than the last timestamp "
+                    f"appended ({last_timestamp}) to {self.path}"
+                )
+        if timestamp > last_timestamp:
+            data = ENTRY.pack(timestamp, self.relative_offset(offset))
+            if entries >= self.max_entries:
+                raise BufferOverflowException(f"No room for a last entry in time index {self.path} (size = {entries}).")
+            self._write_entries(data, 1)
+            self.last_entry = TimestampOffset(timestamp, offset)
+
+    def append_packed(self, data: bytes | memoryview) -> None:
+        """Adds entries that a native plan has laid out and checked; one write."""
+        count = len(data) // ENTRY.size
+        if count:
+            assert self.entries + count < self.max_entries, self
+            self._write_entries(data, count)
+            timestamp, relative = ENTRY.unpack_from(data, len(data) - ENTRY.size)
+            self.last_entry = TimestampOffset(timestamp, self.base_offset + relative)
+
+    def lookup(self, target_timestamp: int) -> TimestampOffset:
+        """The last entry at or below `target_timestamp`, or (-1, base offset)."""
+        base = self.base_offset
+        if self.entries == 0:
+            return TimestampOffset(-1, base)
+
+        def look(view: View, entries: int) -> TimestampOffset:
+            slot = search.find_timestamp(view, entries, target_timestamp)
+            if slot < 0:
+                return TimestampOffset(-1, base)
+            timestamp, relative = ENTRY.unpack_from(view, slot * ENTRY.size)
+            return TimestampOffset(timestamp, base + relative)
+
+        return self._search(look)
+
+    def entry(self, n: int) -> TimestampOffset:
+        """The n-th entry; IllegalArgumentException beyond the last."""
+        if not 0 <= n < self.entries:
+            raise IllegalArgumentException(
+                f"Attempt to fetch the {n}th entry from time index {self.path} which has size {self.entries}"
+            )
+        return self._parse(n)
+
+    def all_entries(self) -> list[TimestampOffset]:
+        """Every entry; for dumps and checks."""
+        base = self.base_offset
+        data = self._search(lambda view, entries: bytes(view[: entries * ENTRY.size]))
+        return [TimestampOffset(timestamp, base + relative) for timestamp, relative in ENTRY.iter_unpack(data)]
+
+    def truncate_to(self, offset: int) -> None:
+        if self.entries == 0:
+            self._truncate_to_entries(0)
+            return
+        base = self.base_offset
+        slot = self._search(lambda view, entries: search.find_time_offset(view, entries, base, offset))
+        if slot < 0:
+            self._truncate_to_entries(0)
+        else:
+            self._truncate_to_entries(slot if self._parse(slot).offset == offset else slot + 1)
+
+    def sanity_check(self) -> None:
+        if self.entries:
+            timestamp, offset = self.last_entry
+            first_timestamp = self._parse(0).timestamp
+            if timestamp < first_timestamp:
+                raise CorruptIndexException(
+                    f"Corrupt time index found, time index file ({self.path}) has non-zero size but the last timestamp "
+                    f"is {timestamp} which is less than the first timestamp {first_timestamp}"
+                )
+            if offset < self.base_offset:
+                raise CorruptIndexException(
+                    f"Corrupt time index found, time index file ({self.path}) has non-zero size but the last offset is "
+                    f"{offset} which is less than the first offset {self.base_offset}"
+                )
+        if self.length % ENTRY.size:
+            raise CorruptIndexException(
+                f"Time index file {self.path} is corrupt, found {self.length} bytes which is neither positive nor a "
+                f"multiple of {ENTRY.size}"
+            )

@@ -1,0 +1,202 @@
+"""TransactionIndex: the aborted transactions that end in a segment, for read_committed readers.
+
+A file of 34-byte records (version int16 = 0, producer id, first offset, last offset, last stable offset, int64 each),
+in the order of the markers.  The file appears with the first aborted transaction; most segments have none.  Mirrors
+org.apache.kafka.storage.internals.log.TransactionIndex (4.4.0).  Writers hold the partition's lock; readers need none.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from kafkalog.errors import CorruptIndexException, IllegalArgumentException, KafkaException, LogReadOnlyException
+from kafkalog.files import File, Files
+from kafkalog.segment.types import AbortedTransaction
+
+ABORTED_TXN = struct.Struct(">hqqqq")  # version, producer id, first offset, last offset, last stable offset
+VERSION = 0
+_CHUNK_RECORDS = 1024
+
+
+class AbortedTxn(NamedTuple):
+    """AbortedTxn: an aborted transaction and the last stable offset when its marker was written."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+    def as_aborted_transaction(self) -> AbortedTransaction:
+        return AbortedTransaction(self.producer_id, self.first_offset)
+
+    def __str__(self) -> str:
+        return (
+            f"AbortedTxn(producerId={self.producer_id}, firstOffset={self.first_offset}, "
+            f"lastOffset={self.last_offset}, lastStableOffset={self.last_stable_offset})"
+        )
+
+
+class TxnIndexSearchResult(NamedTuple):
+    """TxnIndexSearchResult: what was found; `is_complete` when no later segment can have more."""
+
+    aborted_transactions: list[AbortedTxn]
+    is_complete: bool
+
+
+class TransactionIndex:
+    """The .txnindex of the segment that starts at `start_offset`.
+
+    A file that exists is opened at once, a missing one is created by the first append.  Bytes behind the last whole
+    record are not read, yet the next record goes behind them, as in Kafka.
+    """
+
+    def __init__(self, start_offset: int, path: str, files: Files, *, read_only: bool = False) -> None:
+        self.start_offset = start_offset
+        self.path = path
+        self.read_only = read_only
+        self._files = files
+        self._file: File | None = None
+        self._end = 0  # bytes that this index knows of: where the next record goes
+        self._last_offset: int | None = None  # of what this object appended; a reopened index knows nothing
+        try:
+            self._open(create=False)
+        except FileNotFoundError:
+            pass
+
+    @property
+    def file(self) -> str:
+        """Kafka's name for `path`."""
+        return self.path
+
+    def _open(self, *, create: bool) -> File:
+        if self.read_only:
+            file = self._files.open(self.path, writable=False)
+        else:
+            file = self._files.open(self.path, create=create)
+        self._file = file
+        self._end = file.size()
+        return file
+
+    def _channel(self) -> File:
+        if self.read_only:
+            raise LogReadOnlyException("The transaction index was opened read-only", path=self.path)
+        return self._file or self._open(create=True)
+
+    def append(self, aborted_txn: AbortedTxn) -> None:
+        """Adds a record.  IllegalArgumentException unless its last offset is above that of the previous append."""
+        last = self._last_offset
+        if last is not None and last >= aborted_txn.last_offset:
+            raise IllegalArgumentException(
+                "The last offset of appended transactions must increase sequentially, but "
+                f"{aborted_txn.last_offset} is not greater than current last offset {last} of index {self.path}"
+            )
+        self._last_offset = aborted_txn.last_offset
+        file = self._channel()
+        file.pwrite(ABORTED_TXN.pack(VERSION, *aborted_txn), self._end)
+        self._end += ABORTED_TXN.size
+
+    def _read(self) -> Iterator[tuple[AbortedTxn, int]]:
+        """Each whole record and its position; KafkaException at a record of another version."""
+        file = self._file
+        if file is None:
+            return
+        position, end = 0, self._end
+        while end - position >= ABORTED_TXN.size:
+            want = min((end - position) // ABORTED_TXN.size, _CHUNK_RECORDS) * ABORTED_TXN.size
+            data = file.pread(want, position)
+            for start in range(0, len(data) - ABORTED_TXN.size + 1, ABORTED_TXN.size):
+                version, *fields = ABORTED_TXN.unpack_from(data, start)
+                if version != VERSION:
+                    raise KafkaException(
+                        f"Unexpected aborted transaction version {version} in transaction index {self.path}, "
+                        "supported version range is 0 to 0",
+                        position=position + start,
+                    )
+                yield AbortedTxn(*fields), position + start
+            if len(data) < want:
+                if self.read_only:  # someone else made it shorter
+                    return
+                raise KafkaException(
+                    f"Failed to read from the transaction index {self.path}", position=position + len(data)
+                )
+            position += want
+
+    def all_aborted_txns(self) -> list[AbortedTxn]:
+        return [txn for txn, _ in self._read()]
+
+    def collect_aborted_txns(self, fetch_offset: int, upper_bound_offset: int) -> TxnIndexSearchResult:
+        """Transactions that may have records in [fetch_offset, upper_bound_offset)."""
+        if self._file is None:
+            return TxnIndexSearchResult([], False)
+        found: list[AbortedTxn] = []
+        for txn, _ in self._read():
+            if txn.last_offset >= fetch_offset and txn.first_offset < upper_bound_offset:
+                found.append(txn)
+            if txn.last_stable_offset >= upper_bound_offset:
+                return TxnIndexSearchResult(found, True)
+        return TxnIndexSearchResult(found, False)
+
+    def truncate_to(self, offset: int) -> None:
+        """Cuts at the first record whose last offset is at or above `offset`."""
+        new_last: int | None = None
+        for txn, position in self._read():
+            if txn.last_offset >= offset:
+                self._channel().truncate(position)
+                self._end = position
+                self._last_offset = new_last
+                return
+            new_last = txn.last_offset
+
+    def reset(self) -> None:
+        """Empties the file, if there is one."""
+        if self._file is not None:
+            self._channel().truncate(0)
+            self._end = 0
+        self._last_offset = None
+
+    def sanity_check(self) -> None:
+        """CorruptIndexException when a record ends before the segment starts."""
+        for txn, position in self._read():
+            if txn.last_offset < self.start_offset:
+                raise CorruptIndexException(
+                    f"Last offset of aborted transaction {txn} in index {self.path} is less than start offset "
+                    f"{self.start_offset}",
+                    position=position,
+                )
+
+    @property
+    def is_empty(self) -> bool:
+        return self._file is None or self._end < ABORTED_TXN.size
+
+    def flush(self) -> None:
+        if self._file is not None and not self.read_only:
+            self._file.sync()
+
+    def rename_to(self, path: str) -> None:
+        """Renames the file if there is one; from now on `path` is the new one."""
+        try:
+            if self._files.exists(self.path):
+                self._files.rename(self.path, path)
+        finally:
+            self.path = path
+
+    def update_parent_dir(self, parent_dir: str) -> None:
+        """Notes that the folder was renamed."""
+        self.path = os.path.join(parent_dir, os.path.basename(self.path))
+
+    def delete_if_exists(self) -> bool:
+        """Closes and unlinks the file; False when there was none."""
+        self.close()
+        return self._files.unlink_if_exists(self.path)
+
+    def close(self) -> None:
+        """Closes the file; an append opens it again."""
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+
+    def __repr__(self) -> str:
+        return f"TransactionIndex({self.path}, {self._end} bytes)"
