@@ -1,0 +1,367 @@
+package io.kafkalog.bench;
+
+import java.io.File;
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.Comparator;
+import java.util.List;
+import java.util.Optional;
+import java.util.Properties;
+import java.util.Random;
+import java.util.concurrent.ScheduledFuture;
+import java.util.concurrent.ScheduledThreadPoolExecutor;
+import java.util.concurrent.TimeUnit;
+import java.util.stream.Stream;
+
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.compress.Compression;
+import org.apache.kafka.common.record.TimestampType;
+import org.apache.kafka.common.record.internal.FileLogInputStream;
+import org.apache.kafka.common.record.internal.FileRecords;
+import org.apache.kafka.common.record.internal.MemoryRecords;
+import org.apache.kafka.common.record.internal.MemoryRecordsBuilder;
+import org.apache.kafka.common.record.internal.Record;
+import org.apache.kafka.common.record.internal.RecordBatch;
+import org.apache.kafka.common.record.internal.SimpleRecord;
+import org.apache.kafka.common.utils.internals.BufferSupplier;
+import org.apache.kafka.common.utils.internals.CloseableIterator;
+import org.apache.kafka.common.utils.Time;
+import org.apache.kafka.server.util.Scheduler;
+import org.apache.kafka.server.storage.log.FetchIsolation;
+import org.apache.kafka.storage.internals.checkpoint.LeaderEpochCheckpointFile;
+import org.apache.kafka.storage.internals.epoch.LeaderEpochFileCache;
+import org.apache.kafka.storage.internals.log.AppendOrigin;
+import org.apache.kafka.storage.internals.log.FetchDataInfo;
+import org.apache.kafka.storage.internals.log.LogConfig;
+import org.apache.kafka.storage.internals.log.LogDirFailureChannel;
+import org.apache.kafka.storage.internals.log.LogSegment;
+import org.apache.kafka.storage.internals.log.OffsetIndex;
+import org.apache.kafka.storage.internals.log.ProducerStateManager;
+import org.apache.kafka.storage.internals.log.ProducerStateManagerConfig;
+import org.apache.kafka.storage.internals.log.UnifiedLog;
+import org.apache.kafka.storage.log.metrics.BrokerTopicStats;
+
+/**
+ * Times Apache Kafka's own classes on the files that bench/ made, one JSON line a measurement.
+ * Usage: KafkaBench DATADIR WARMUP_SECONDS MEASURE_SECONDS NAME...
+ * Each measured loop is warmed up first: short warm-ups understate the JIT several times over.
+ */
+public final class KafkaBench {
+    private final Path data;
+    private final double warmupSeconds;
+    private final double measureSeconds;
+    private long sink;
+
+    private KafkaBench(Path data, double warmupSeconds, double measureSeconds) {
+        this.data = data;
+        this.warmupSeconds = warmupSeconds;
+        this.measureSeconds = measureSeconds;
+    }
+
+    /** One round of work; returns how many units (bytes, records, calls) it did. */
+    private interface Round {
+        long run() throws Exception;
+    }
+
+    public static void main(String[] args) throws Exception {
+        KafkaBench bench = new KafkaBench(Path.of(args[0]), Double.parseDouble(args[1]), Double.parseDouble(args[2]));
+        for (int i = 3; i < args.length; i++) {
+            bench.measure(args[i]);
+        }
+    }
+
+    private void measure(String name) throws Exception {
+        String[] parts = name.split(":");
+        switch (parts[0]) {
+            case "scan" -> report(name, scan(parts[1]));
+            case "recover" -> report(name, recover(parts[1]));
+            case "decode" -> report(name, decode(parts[1]));
+            case "encode" -> report(name, encode());
+            case "append" -> append(name, parts[1], parts.length > 2 ? parts[2] : "producer");
+            case "read" -> reads(name, parts[1]);
+            case "lookup" -> report(name, lookup());
+            default -> throw new IllegalArgumentException(name);
+        }
+    }
+
+    private void report(String name, Round round) throws Exception {
+        loop(round, warmupSeconds);
+        double best = 0;
+        // The best of three windows, as for kafkalog: the machine has neighbours.
+        for (int i = 0; i < 3; i++) {
+            best = Math.max(best, loop(round, measureSeconds / 3));
+        }
+        System.out.println("{\"name\":\"" + name + "\",\"per_second\":" + best + "}");
+        System.out.flush();
+    }
+
+    private static double loop(Round round, double seconds) throws Exception {
+        long units = 0;
+        long start = System.nanoTime();
+        long end = start + (long) (seconds * 1e9);
+        long now;
+        do {
+            units += round.run();
+            now = System.nanoTime();
+        } while (now < end);
+        return units / ((now - start) / 1e9);
+    }
+
+    private File segment(String kind) {
+        return data.resolve(kind + "-0").resolve("00000000000000000000.log").toFile();
+    }
+
+    private Round scan(String kind) throws IOException {
+        FileRecords records = FileRecords.open(segment(kind), false);
+        return () -> {
+            for (FileLogInputStream.FileChannelRecordBatch batch : records.batches()) {
+                batch.ensureValid();
+                sink += batch.lastOffset();
+            }
+            return records.sizeInBytes();
+        };
+    }
+
+    private Round recover(String kind) throws IOException {
+        Path dir = scratch("recover-" + kind + "-0");
+        Files.copy(segment(kind).toPath(), dir.resolve("00000000000000000000.log"));
+        TopicPartition partition = new TopicPartition("recover-" + kind, 0);
+        return () -> {
+            try (LogSegment segment = LogSegment.open(dir.toFile(), 0L, config("1073741824"), Time.SYSTEM, true, 0, false, "")) {
+                ProducerStateManager producers = new ProducerStateManager(partition, dir.toFile(), 900000,
+                    new ProducerStateManagerConfig(86400000, false), Time.SYSTEM);
+                LeaderEpochFileCache epochs = new LeaderEpochFileCache(partition,
+                    new LeaderEpochCheckpointFile(dir.toFile(), new LogDirFailureChannel(1)), new NoScheduler());
+                if (segment.recover(producers, epochs) != 0) {
+                    throw new IllegalStateException("a whole segment was cut");
+                }
+                return segment.size();
+            }
+        };
+    }
+
+    private Round decode(String kind) throws IOException {
+        FileRecords records = FileRecords.open(segment(kind), false);
+        BufferSupplier buffers = BufferSupplier.create();
+        return () -> {
+            long count = 0;
+            for (RecordBatch batch : records.batches()) {
+                try (CloseableIterator<Record> iterator = batch.streamingIterator(buffers)) {
+                    while (iterator.hasNext()) {
+                        Record record = iterator.next();
+                        sink += record.offset() + record.timestamp() + record.keySize() + record.valueSize();
+                        count++;
+                    }
+                }
+            }
+            return count;
+        };
+    }
+
+    private Round encode() {
+        int count = 10000;
+        Random random = new Random(1);
+        SimpleRecord[] input = new SimpleRecord[count];
+        for (int i = 0; i < count; i++) {
+            byte[] key = String.format("key-%08d", random.nextInt(100_000_000)).getBytes();
+            byte[] value = new byte[80];
+            random.nextBytes(value);
+            input[i] = new SimpleRecord(1_700_000_000_000L + i, key, value);
+        }
+        ByteBuffer buffer = ByteBuffer.allocate(4 << 20);
+        return () -> {
+            buffer.clear();
+            MemoryRecordsBuilder builder = MemoryRecords.builder(buffer, RecordBatch.CURRENT_MAGIC_VALUE, Compression.NONE,
+                TimestampType.CREATE_TIME, 0L);
+            for (SimpleRecord record : input) {
+                builder.append(record);
+            }
+            sink += builder.build().sizeInBytes();
+            return count;
+        };
+    }
+
+    /** Leader appends of prepared batches (one file of equal batches a kind, made by bench/). */
+    private void append(String name, String kind, String compression) throws Exception {
+        byte[] bytes = Files.readAllBytes(data.resolve("batch-" + kind + ".bin"));
+        Path dir = scratch("append-" + kind + "-" + compression + "-0");
+        try (Closing log = new Closing(open(dir, compression))) {
+            ByteBuffer buffer = ByteBuffer.wrap(bytes.clone());
+            long[] appended = {0};
+            int[] sequence = {0};
+            boolean idempotent = kind.startsWith("idempotent") || kind.startsWith("txn");
+            report(name, () -> {
+                // The leader writes offsets into the caller's buffer: give it a clean one, as a network buffer would be.
+                buffer.clear();
+                buffer.put(0, bytes);
+                if (idempotent) {
+                    sequence[0] = stampSequence(buffer, sequence[0]);
+                }
+                MemoryRecords records = MemoryRecords.readableRecords(buffer);
+                log.log.appendAsLeader(records, 0, AppendOrigin.CLIENT);
+                appended[0] += bytes.length;
+                if (appended[0] > (2L << 30)) {
+                    // Keep the disk small: start again once 2 GiB are written.
+                    log.log.truncateFullyAndStartAt(0L, Optional.empty());
+                    appended[0] = 0;
+                    sequence[0] = 0;
+                }
+                return 1;
+            });
+        }
+        delete(dir);
+    }
+
+    private static int stampSequence(ByteBuffer buffer, int sequence) {
+        int count = buffer.getInt(57);
+        buffer.putInt(53, sequence);
+        ByteBuffer crcPart = buffer.duplicate();
+        crcPart.position(21);
+        java.util.zip.CRC32C crc = new java.util.zip.CRC32C();
+        crc.update(crcPart);
+        buffer.putInt(17, (int) crc.getValue());
+        return sequence + count;
+    }
+
+    private void reads(String name, String how) throws Exception {
+        Path dir = scratch("read-" + how + "-0");
+        Path source = segment("k16").toPath();
+        Files.copy(source, dir.resolve("00000000000000000000.log"));
+        Random random = new Random(7);
+        try (Closing closing = new Closing(openUnclean(dir))) {
+            UnifiedLog log = closing.log();
+            log.updateHighWatermark(log.logEndOffset());
+            long end = log.logEndOffset();
+            if (how.equals("point")) {
+                report(name, () -> {
+                    long offset = (long) (random.nextDouble() * end);
+                    FetchDataInfo info = log.read(offset, 1, FetchIsolation.HIGH_WATERMARK, true);
+                    ByteBuffer target = ByteBuffer.allocate(info.records.sizeInBytes());
+                    ((FileRecords) info.records).readInto(target, 0);
+                    sink += target.limit();
+                    return 1;
+                });
+            } else {
+                ByteBuffer target = ByteBuffer.allocate(2 << 20);
+                report(name, () -> {
+                    long offset = 0;
+                    long bytes = 0;
+                    while (offset < end) {
+                        FetchDataInfo info = log.read(offset, 1 << 20, FetchIsolation.HIGH_WATERMARK, true);
+                        target.clear();
+                        ((FileRecords) info.records).readInto(target, 0);
+                        bytes += target.limit();
+                        long last = -1;
+                        for (RecordBatch batch : MemoryRecords.readableRecords(target).batches()) {
+                            last = batch.lastOffset();
+                        }
+                        offset = last + 1;
+                    }
+                    return bytes;
+                });
+            }
+        }
+        delete(dir);
+    }
+
+    private Round lookup() throws IOException {
+        OffsetIndex index = new OffsetIndex(data.resolve("lookup.index").toFile(), 0L, 10485760, false);
+        long last = index.lastOffset();
+        Random random = new Random(3);
+        long[] targets = new long[4096];
+        for (int i = 0; i < targets.length; i++) {
+            targets[i] = (long) (random.nextDouble() * last);
+        }
+        return () -> {
+            for (long target : targets) {
+                sink += index.lookup(target).position();
+            }
+            return targets.length;
+        };
+    }
+
+    private Path scratch(String name) throws IOException {
+        Path dir = data.resolve("java").resolve(name);
+        delete(dir);
+        Files.createDirectories(dir);
+        return dir;
+    }
+
+    private static void delete(Path dir) throws IOException {
+        if (!Files.exists(dir)) {
+            return;
+        }
+        try (Stream<Path> paths = Files.walk(dir)) {
+            List<Path> all = new ArrayList<>(paths.sorted(Comparator.reverseOrder()).toList());
+            for (Path path : all) {
+                Files.delete(path);
+            }
+        }
+    }
+
+    private static LogConfig config(String segmentBytes) {
+        Properties properties = new Properties();
+        properties.put("segment.bytes", segmentBytes);
+        properties.put("max.message.bytes", "10485760");
+        return new LogConfig(properties);
+    }
+
+    private static UnifiedLog open(Path dir, String compression) throws IOException {
+        Properties properties = new Properties();
+        properties.put("segment.bytes", "1073741824");
+        properties.put("max.message.bytes", "10485760");
+        properties.put("compression.type", compression);
+        return create(dir, new LogConfig(properties), true);
+    }
+
+    private static UnifiedLog openUnclean(Path dir) throws IOException {
+        return create(dir, config("1073741824"), false);
+    }
+
+    private static UnifiedLog create(Path dir, LogConfig config, boolean clean) throws IOException {
+        return UnifiedLog.create(dir.toFile(), config, 0L, 0L, new NoScheduler(), new BrokerTopicStats(), Time.SYSTEM, 900000,
+            new ProducerStateManagerConfig(86400000, false), 600000, new LogDirFailureChannel(1), clean, Optional.empty());
+    }
+
+    /** Closes a log at the end of a try block. */
+    private record Closing(UnifiedLog log) implements AutoCloseable {
+        @Override
+        public void close() {
+            log.close();
+        }
+    }
+
+    /** Background work is not what is measured: flushes of rolled segments would time the disk. */
+    private static final class NoScheduler implements Scheduler {
+        private static final ScheduledFuture<?> NEVER;
+
+        static {
+            ScheduledThreadPoolExecutor pool = new ScheduledThreadPoolExecutor(1, task -> {
+                Thread thread = new Thread(task);
+                thread.setDaemon(true);
+                return thread;
+            });
+            NEVER = pool.schedule(() -> { }, 1, TimeUnit.DAYS);
+        }
+
+        @Override
+        public void startup() {
+        }
+
+        @Override
+        public void shutdown() {
+        }
+
+        @Override
+        public ScheduledFuture<?> schedule(String name, Runnable task, long delayMs, long periodMs) {
+            return NEVER;
+        }
+
+        @Override
+        public void resizeThreadPool(int newSize) {
+        }
+    }
+}
