@@ -1,0 +1,35 @@
+"""The one door to the disk and the clock: files, the directory lock, the scheduler, the failure channel.
+
+`OS_FILES` is the machine's disk; `kafkalog.files.testing` has the twins that record and fail.  Errors here are
+plain OSErrors (and LogDirLockedException); who knows the log directory gives them their meaning.
+"""
+
+from __future__ import annotations
+
+from kafkalog.files.api import Buffer, File, FileLock, Files, FileStat, HasFileno, parent_dir
+from kafkalog.files.clock import SYSTEM_CLOCK, Clock, ManualClock, SystemClock
+from kafkalog.files.failure import LogDirFailureChannel
+from kafkalog.files.os_files import OS_FILES, OsFile, OsFiles
+from kafkalog.files.scheduler import ManualScheduler, Scheduler, Task, ThreadScheduler
+
+__all__ = [
+    "OS_FILES",
+    "SYSTEM_CLOCK",
+    "Buffer",
+    "Clock",
+    "File",
+    "FileLock",
+    "FileStat",
+    "Files",
+    "HasFileno",
+    "LogDirFailureChannel",
+    "ManualClock",
+    "ManualScheduler",
+    "OsFile",
+    "OsFiles",
+    "Scheduler",
+    "SystemClock",
+    "Task",
+    "ThreadScheduler",
+    "parent_dir",
+]

@@ -1,0 +1,826 @@
+"""Settings under Kafka's keys: topic, broker, cleaner and producer state.
+
+Each key is one row: type, default, range, the broker's name for it, one line of why.  Values are parsed, checked and
+refused as Kafka's ConfigDef does, with its texts; what we add (a nearby name for an unknown key) stands in the hint.
+A settings object never changes: a dynamic update builds a new one.  Mirrors LogConfig, ServerLogConfigs, CleanerConfig
+and ServerTopicConfigSynonyms of Apache Kafka 4.4.0.  Opens no file and reads no environment.  Long, because the two
+tables of keys are best read in one place, with the types they become right below.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+import random
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar, TypeVar
+
+from kafkalog.errors import ConfigException, InvalidConfigurationException
+
+INT_MAX = (1 << 31) - 1
+LONG_MAX = (1 << 63) - 1
+_INT_MIN, _LONG_MIN = -(1 << 31), -(1 << 63)
+_DOUBLE_MAX = 1.7976931348623157e308
+_MS_PER_MINUTE, _MS_PER_HOUR = 60_000, 3_600_000
+
+# BrokerCompressionType -> codec id; `producer` keeps what the producer chose.
+_CODEC_IDS = {"uncompressed": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4, "producer": None}
+
+Check = Callable[[str, Any], None]
+
+
+# --- one key ----------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ConfigKey:
+    """A setting: its name, type (`INT`, `LONG`, `DOUBLE`, `BOOLEAN`, `STRING`, `LIST`), default, check and purpose."""
+
+    name: str
+    type: str
+    default: object
+    why: str
+    check: Check | None = None
+    valid_values: str = ""
+    synonyms: tuple[tuple[str, int], ...] = ()  # broker keys in lookup order, each with its factor to this key's unit
+    internal: bool = False
+
+    @property
+    def attribute(self) -> str:
+        """`segment.bytes` is `segment_bytes`."""
+        return self.name.replace(".", "_")
+
+    def parse(self, value: object) -> Any:
+        """The typed value; ConfigException where it is of another type or out of range."""
+        parsed = _PARSERS[self.type](self.name, value)
+        if self.check is not None:
+            self.check(self.name, parsed)
+        # Kafka's lists drop repeated values (with a warning).
+        return tuple(dict.fromkeys(parsed)) if self.type == "LIST" and parsed is not None else parsed
+
+
+def _invalid(name: str, value: object, why: str) -> ConfigException:
+    return ConfigException(f"Invalid value {_java_text(value)} for configuration {name}: {why}")
+
+
+def _java_text(value: object) -> str:
+    """A value as Java prints it."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return _java_double(value)
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(_java_text, value)) + "]"
+    return str(value)
+
+
+def _java_double(value: float) -> str:
+    if math.isnan(value):
+        return "NaN"
+    if math.isinf(value):
+        return "Infinity" if value > 0 else "-Infinity"
+    if value == 0 or 1e-3 <= abs(value) < 1e7:
+        text = repr(value)
+        return text if "e" not in text else f"{value:f}".rstrip("0")
+    mantissa, _, exponent = f"{value!r}".partition("e") if "e" in repr(value) else f"{value:.17g}".partition("e")
+    if not exponent:  # repr wrote it plainly: move the point
+        exponent = str(math.floor(math.log10(abs(value))))
+        mantissa = repr(float(f"{value / 10 ** int(exponent):.16g}"))
+    return f"{mantissa if '.' in mantissa else mantissa + '.0'}E{int(exponent)}"
+
+
+def _java_class(value: object) -> str:
+    if isinstance(value, bool):
+        return "java.lang.Boolean"
+    if isinstance(value, int):
+        return "java.lang.Integer" if _INT_MIN <= value <= INT_MAX else "java.lang.Long"
+    if isinstance(value, float):
+        return "java.lang.Double"
+    return type(value).__name__
+
+
+_INTEGER = re.compile(r"[+-]?\d+")  # digits of any script, as Character.digit
+_FLOAT = re.compile(r"[+-]?(?:NaN|Infinity|(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?)")
+_HEX_FLOAT = re.compile(r"[+-]?0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+[fFdD]?")
+_JAVA_SPACE = "".join(map(chr, range(0x21)))  # what String.trim takes away
+
+
+def _integer(name: str, value: object, low: int, high: int, kind: str, java_size: int) -> int | None:
+    if value is None:
+        return None
+    if isinstance(value, str):
+        text = value.strip(_JAVA_SPACE)
+        # The length bound keeps a hostile text from making Python chew on megabytes of digits.
+        if _INTEGER.fullmatch(text) and len(text.lstrip("+-").lstrip("0")) < 20:
+            number = int(text)
+            if low <= number <= high:
+                return number
+        raise _invalid(name, value.strip(_JAVA_SPACE), f"Not a number of type {kind}")
+    if isinstance(value, int) and not isinstance(value, bool) and low <= value <= high:
+        return value
+    raise _invalid(name, value, f"Expected value to be a {java_size}-bit integer, but it was a {_java_class(value)}")
+
+
+def _parse_int(name: str, value: object) -> int | None:
+    return _integer(name, value, _INT_MIN, INT_MAX, "INT", 32)
+
+
+def _parse_long(name: str, value: object) -> int | None:
+    return _integer(name, value, _LONG_MIN, LONG_MAX, "LONG", 64)
+
+
+def _parse_double(name: str, value: object) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, str):
+        text = value.strip(_JAVA_SPACE)
+        if _FLOAT.fullmatch(text):
+            return float(text if text.endswith(("NaN", "Infinity")) else text.rstrip("fFdD"))
+        if _HEX_FLOAT.fullmatch(text):
+            return float.fromhex(text if "p" not in text.lower() else re.sub(r"[fFdD]$", "", text))
+        raise _invalid(name, text, "Not a number of type DOUBLE")
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
+    raise _invalid(name, value, f"Expected value to be a double, but it was a {_java_class(value)}")
+
+
+def _parse_boolean(name: str, value: object) -> bool:
+    if isinstance(value, str):
+        text = value.strip(_JAVA_SPACE)
+        if text.lower() in ("true", "false"):
+            return text.lower() == "true"
+        value = text
+    if isinstance(value, bool):
+        return value
+    raise _invalid(name, value, "Expected value to be either true or false")
+
+
+def _parse_string(name: str, value: object) -> str | None:
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return value.strip(_JAVA_SPACE)
+    raise _invalid(name, value, f"Expected value to be a string, but it was a {_java_class(value)}")
+
+
+def _parse_list(name: str, value: object) -> tuple[str, ...] | None:
+    if value is None:
+        return None
+    if isinstance(value, str):
+        text = value.strip(_JAVA_SPACE)
+        # Java's \s is ASCII.  No text is no entries; an entry of no text is one (and mostly refused).
+        return tuple(re.split(r"[ \t\n\x0b\f\r]*,[ \t\n\x0b\f\r]*", text)) if text else ()
+    if isinstance(value, (list, tuple)):
+        return tuple(value)
+    raise _invalid(name, value, "Expected a comma separated list.")
+
+
+_PARSERS: dict[str, Callable[[str, object], Any]] = {
+    "INT": _parse_int,
+    "LONG": _parse_long,
+    "DOUBLE": _parse_double,
+    "BOOLEAN": _parse_boolean,
+    "STRING": _parse_string,
+    "LIST": _parse_list,
+}
+
+
+def _range(low: int | None, high: int | None = None) -> tuple[Check, str]:
+    def check(name: str, value: Any) -> None:
+        if value is None:
+            raise _invalid(name, value, "Value must be non-null")
+        if low is not None and value < low:
+            raise _invalid(name, value, f"Value must be at least {low}")
+        if high is not None and value > high:
+            raise _invalid(name, value, f"Value must be no more than {high}")
+
+    return check, f"[{'' if low is None else low},...{'' if high is None else f',{high}'}]"
+
+
+def _one_of(*allowed: str) -> tuple[Check, str]:
+    def check(name: str, value: Any) -> None:
+        if value not in allowed:
+            raise _invalid(name, value, f"String must be one of: {', '.join(allowed)}")
+
+    return check, f"[{', '.join(allowed)}]"
+
+
+def _list_of(*allowed: str) -> tuple[Check, str]:
+    def check(name: str, value: Any) -> None:
+        if value is None:
+            raise ConfigException(f"Configuration '{name}' values must not be null.")
+        if "" in value:
+            raise ConfigException(f"Configuration '{name}' values must not be empty.")
+        for entry in value:
+            if entry not in allowed:
+                raise _invalid(name, entry, f"String must be one of: {', '.join(allowed)}")
+
+    return check, f"[{', '.join(allowed)}]"
+
+
+def _any_list(*, empty: bool, null: bool) -> tuple[Check, str]:
+    def check(name: str, value: Any) -> None:
+        if value is None:
+            if null:
+                return
+            raise ConfigException(f"Configuration '{name}' values must not be null.")
+        if not value and not empty:
+            raise ConfigException(
+                f"Configuration '{name}' must not be empty. Valid values include: any non-empty value"
+            )
+        if "" in value:
+            raise ConfigException(f"Configuration '{name}' values must not be empty.")
+
+    return check, ""
+
+
+def _gzip_level(name: str, value: Any) -> None:
+    if value is None or not (1 <= value <= 9 or value == -1):
+        raise _invalid(name, value, "Value must be between 1 and 9 or equal to -1")
+
+
+def _throttled_replicas(name: str, value: Any) -> None:
+    if value is None:
+        raise _invalid(name, value, f"{name} must be a List but was null")
+    entries = [str(entry).strip(_JAVA_SPACE) for entry in value]
+    if not all(re.fullmatch(r"(?:[0-9]+:[0-9]+)?", entry) for entry in entries) and "".join(entries) != "*":
+        raise _invalid(
+            name,
+            value,
+            f"{name} must be the literal '*' or a list of replicas in the following format: "
+            "[partitionId]:[brokerId],[partitionId]:[brokerId],...",
+        )
+
+
+def _key(
+    name: str,
+    kind: str,
+    default: object,
+    rule: tuple[Check, str] | None,
+    why: str,
+    *synonyms: str | tuple[str, int],
+    internal: bool = False,
+) -> ConfigKey:
+    check, valid_values = rule if rule is not None else (None, "")
+    names = tuple((synonym, 1) if isinstance(synonym, str) else synonym for synonym in synonyms)
+    return ConfigKey(name, kind, default, why, check, valid_values, names, internal)
+
+
+_REPLICAS = (_throttled_replicas, "[partitionId]:[brokerId],[partitionId]:[brokerId],...")
+
+# --- topic keys, in the order in which Kafka checks them ---------------------------------------------
+
+TOPIC_KEYS: dict[str, ConfigKey] = {
+    key.name: key
+    for key in (
+        _key("segment.bytes", "INT", 1 << 30, _range(1 << 20),
+             "A segment is closed when it would grow past this; whole segments are deleted or compacted.",
+             "log.segment.bytes"),
+        _key("segment.ms", "LONG", 604800000, _range(1),
+             "A segment is closed at this age even when it is not full, so that its data can be deleted or compacted.",
+             "log.roll.ms", ("log.roll.hours", _MS_PER_HOUR)),
+        _key("segment.jitter.ms", "LONG", 0, _range(0),
+             "Up to this is taken from segment.ms at random, so that segments are not all closed together.",
+             "log.roll.jitter.ms", ("log.roll.jitter.hours", _MS_PER_HOUR)),
+        _key("segment.index.bytes", "INT", 10 << 20, _range(4),
+             "Size to which each index is preallocated; a full index closes the segment.",
+             "log.index.size.max.bytes"),
+        _key("flush.messages", "LONG", LONG_MAX, _range(1),
+             "An fsync after this many records; left alone, the operating system decides.",
+             "log.flush.interval.messages"),
+        _key("flush.ms", "LONG", LONG_MAX, _range(0),
+             "An fsync after this time; looked at only every log.flush.scheduler.interval.ms.",
+             "log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
+        _key("retention.bytes", "LONG", -1, None,
+             "Old segments go while the log stays at least this large without them; negative: no limit.",
+             "log.retention.bytes"),
+        _key("retention.ms", "LONG", 604800000, _range(-1),
+             "Segments go whose newest record is older than this; -1: no limit.",
+             "log.retention.ms", ("log.retention.minutes", _MS_PER_MINUTE), ("log.retention.hours", _MS_PER_HOUR)),
+        _key("max.message.bytes", "INT", 1048588, _range(0),
+             "The largest batch that an append may carry, as stored.", "message.max.bytes"),
+        _key("max.decompressed.message.bytes", "INT", 2147483639, _range(1, 2147483639),
+             "The largest record that may come out of a compressed batch.", "max.decompressed.message.bytes"),
+        _key("index.interval.bytes", "INT", 4096, _range(0),
+             "An index entry about every this many bytes: smaller finds faster, larger saves space.",
+             "log.index.interval.bytes"),
+        _key("delete.retention.ms", "LONG", 86400000, _range(0),
+             "How long tombstones and transaction markers stay after compaction could drop them.",
+             "log.cleaner.delete.retention.ms"),
+        _key("min.compaction.lag.ms", "LONG", 0, _range(0),
+             "Records younger than this are not compacted.", "log.cleaner.min.compaction.lag.ms"),
+        _key("max.compaction.lag.ms", "LONG", LONG_MAX, _range(1),
+             "Records older than this are compacted even where little is dirty.", "log.cleaner.max.compaction.lag.ms"),
+        _key("file.delete.delay.ms", "LONG", 60000, _range(0),
+             "Time between a file's renaming to .deleted and its removal, for readers that still hold it.",
+             "log.segment.delete.delay.ms"),
+        _key("min.cleanable.dirty.ratio", "DOUBLE", 0.5, _range(0, 1),
+             "The share of not yet compacted bytes from which compaction is worth its work.",
+             "log.cleaner.min.cleanable.ratio"),
+        _key("cleanup.policy", "LIST", "delete", _list_of("compact", "delete"),
+             "delete: by age and size; compact: keep the last value of each key; both; or neither (empty).",
+             "log.cleanup.policy"),
+        _key("unclean.leader.election.enable", "BOOLEAN", False, None,
+             "Whether a replica that lags may lead (kept for brokers; no effect here).",
+             "unclean.leader.election.enable"),
+        _key("min.insync.replicas", "INT", 1, _range(1),
+             "Replicas that must have a record (kept for brokers; no effect here).", "min.insync.replicas"),
+        _key("compression.type", "STRING", "producer",
+             _one_of("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer"),
+             "The codec of what is stored; producer: as it came.", "compression.type"),
+        _key("compression.gzip.level", "INT", -1, (_gzip_level, "[1,...,9] or -1"),
+             "Level where compression.type is gzip; -1 is zlib's default.", "compression.gzip.level"),
+        _key("compression.lz4.level", "INT", 9, _range(1, 17),
+             "Level where compression.type is lz4.", "compression.lz4.level"),
+        _key("compression.zstd.level", "INT", 3, _range(-131072, 22),
+             "Level where compression.type is zstd.", "compression.zstd.level"),
+        _key("preallocate", "BOOLEAN", False, None,
+             "Whether a new segment's file gets its full length at once.", "log.preallocate"),
+        _key("message.timestamp.type", "STRING", "CreateTime", _one_of("CreateTime", "LogAppendTime"),
+             "Whether records keep their producer's time or get the time of the append.", "log.message.timestamp.type"),
+        _key("message.timestamp.before.max.ms", "LONG", LONG_MAX, _range(0),
+             "How far a record's time may lie in the past (CreateTime only).", "log.message.timestamp.before.max.ms"),
+        _key("message.timestamp.after.max.ms", "LONG", 3600000, _range(0),
+             "How far a record's time may lie in the future (CreateTime only).", "log.message.timestamp.after.max.ms"),
+        _key("leader.replication.throttled.replicas", "LIST", (), _REPLICAS,
+             "Replicas to throttle (kept for brokers; no effect here)."),
+        _key("follower.replication.throttled.replicas", "LIST", (), _REPLICAS,
+             "Replicas to throttle (kept for brokers; no effect here)."),
+        _key("remote.storage.enable", "BOOLEAN", False, None,
+             "Tiered storage (kept for brokers; segments here are local)."),
+        _key("local.retention.ms", "LONG", -2, _range(-2),
+             "Local age limit with tiered storage; -2: as retention.ms.", "log.local.retention.ms"),
+        _key("local.retention.bytes", "LONG", -2, _range(-2),
+             "Local size limit with tiered storage; -2: as retention.bytes.", "log.local.retention.bytes"),
+        _key("remote.log.copy.disable", "BOOLEAN", False, None, "Tiered storage becomes read-only."),
+        _key("remote.copy.lag.ms", "LONG", 0, _range(-1),
+             "Age from which a segment is copied to tiered storage; -1: as local.retention.ms.",
+             "log.remote.copy.lag.ms"),
+        _key("remote.copy.lag.bytes", "LONG", -1, _range(-1),
+             "Bytes behind the end from which a segment is copied; -1: as local.retention.bytes.",
+             "log.remote.copy.lag.bytes"),
+        _key("remote.log.delete.on.disable", "BOOLEAN", False, None,
+             "Whether disabling tiered storage deletes what is there."),
+        _key("errors.deadletterqueue.group.enable", "BOOLEAN", False, None,
+             "Whether share groups may use the topic as their dead-letter queue (kept for brokers)."),
+        _key("internal.segment.bytes", "INT", None, None,
+             "Replaces segment.bytes without its lower bound; for tests.", internal=True),
+    )
+}  # fmt: skip
+
+_C = TypeVar("_C", bound="LogConfig")
+_NO_OVERRIDES: Mapping[str, object] = {}
+
+
+def parse_topic_props(props: Mapping[str, object]) -> dict[str, Any]:
+    """Every topic key's typed value; unknown names are passed over.  ConfigException for the first wrong one."""
+    return {name: key.parse(props.get(name, key.default)) for name, key in TOPIC_KEYS.items()}
+
+
+def unknown_key_hint(name: str, known: Iterable[str]) -> str | None:
+    """`did you mean X?`, where something like it is known."""
+    if name in _BY_SYNONYM:
+        return f"that is a broker's name; the topic's is {_BY_SYNONYM[name]}"
+    candidates = list(known)
+    dotted = name.strip().lower().replace("_", ".").replace("-", ".")
+    near = [dotted] if dotted in candidates else difflib.get_close_matches(dotted, candidates, n=1, cutoff=0.6)
+    return f"did you mean {near[0]}?" if near else None
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LogConfig:
+    """A topic's settings, typed, with what Kafka derives from them.
+
+    Build it with `from_props`; the attribute of key `a.b.c` is `a_b_c`, except that `compression_type`'s codec, the
+    effective segment size and such have names of their own below.  Unknown keys are kept in `originals` and otherwise
+    passed over, as Kafka does; `validate` is what refuses them.
+    """
+
+    segment_bytes: int
+    segment_ms: int
+    segment_jitter_ms: int
+    segment_index_bytes: int
+    flush_messages: int
+    flush_ms: int
+    retention_bytes: int
+    retention_ms: int
+    max_message_bytes: int
+    max_decompressed_message_bytes: int
+    index_interval_bytes: int
+    delete_retention_ms: int
+    min_compaction_lag_ms: int
+    max_compaction_lag_ms: int
+    file_delete_delay_ms: int
+    min_cleanable_dirty_ratio: float
+    cleanup_policy: tuple[str, ...]
+    unclean_leader_election_enable: bool
+    min_insync_replicas: int
+    compression_type: str
+    compression_gzip_level: int
+    compression_lz4_level: int
+    compression_zstd_level: int
+    preallocate: bool
+    message_timestamp_type: str
+    message_timestamp_before_max_ms: int
+    message_timestamp_after_max_ms: int
+    leader_replication_throttled_replicas: tuple[str, ...]
+    follower_replication_throttled_replicas: tuple[str, ...]
+    remote_storage_enable: bool
+    local_retention_ms: int
+    local_retention_bytes: int
+    remote_log_copy_disable: bool
+    remote_copy_lag_ms: int
+    remote_copy_lag_bytes: int
+    remote_log_delete_on_disable: bool
+    errors_deadletterqueue_group_enable: bool
+    internal_segment_bytes: int | None
+
+    originals: Mapping[str, object]
+    overridden_configs: frozenset[str]
+
+    # Derived once: the append path reads them for every batch.
+    segment_size: int = dataclasses.field(init=False)  # internal.segment.bytes where set
+    max_segment_ms: int = dataclasses.field(init=False)
+    init_file_size: int = dataclasses.field(init=False)
+    max_index_size: int = dataclasses.field(init=False)
+    compact: bool = dataclasses.field(init=False)
+    delete: bool = dataclasses.field(init=False)
+    compression_codec: int | None = dataclasses.field(init=False)  # None: the producer's
+    compression_level: int | None = dataclasses.field(init=False)  # None: the codec has none, or the producer's
+
+    def __post_init__(self) -> None:
+        derive = object.__setattr__
+        size = self.segment_bytes if self.internal_segment_bytes is None else self.internal_segment_bytes
+        policies = {policy.lower() for policy in self.cleanup_policy}
+        compact = "compact" in policies
+        derive(self, "segment_size", size)
+        derive(self, "compact", compact)
+        derive(self, "delete", "delete" in policies)
+        lagged = compact and self.max_compaction_lag_ms > 0
+        derive(self, "max_segment_ms", min(self.max_compaction_lag_ms, self.segment_ms) if lagged else self.segment_ms)
+        derive(self, "init_file_size", size if self.preallocate else 0)
+        derive(self, "max_index_size", self.segment_index_bytes)
+        derive(self, "compression_codec", _CODEC_IDS[self.compression_type])
+        levels = {
+            "gzip": self.compression_gzip_level, "lz4": self.compression_lz4_level, "zstd": self.compression_zstd_level
+        }  # fmt: skip
+        derive(self, "compression_level", levels.get(self.compression_type))
+
+    @classmethod
+    def from_props(
+        cls: type[_C],
+        defaults: LogConfig | Mapping[str, object] | None = None,
+        overrides: Mapping[str, object] | None = None,
+    ) -> _C:
+        """Settings from defaults (a broker's, or another LogConfig) and a topic's own on top.
+
+        Values are text as in Kafka, or Python's own ints, floats, booleans and lists.  ConfigException for a value of
+        the wrong type or out of range; unknown keys are passed over.
+        """
+        base = defaults.originals if isinstance(defaults, LogConfig) else (defaults or _NO_OVERRIDES)
+        own = overrides or _NO_OVERRIDES
+        originals = {**base, **own}
+        values = {TOPIC_KEYS[name].attribute: value for name, value in parse_topic_props(originals).items()}
+        return cls(**values, originals=originals, overridden_configs=frozenset(own))
+
+    def updated(self, overrides: Mapping[str, object]) -> LogConfig:
+        """New settings with other overrides over the same defaults: a topic's overrides are replaced, not merged."""
+        base = {key: value for key, value in self.originals.items() if key not in self.overridden_configs}
+        return LogConfig.from_props(base, overrides)
+
+    @staticmethod
+    def validate_names(overrides: Iterable[str]) -> None:
+        """InvalidConfigurationException for the first name that is no topic key."""
+        for name in overrides:
+            if name not in TOPIC_KEYS:
+                known = [key.name for key in TOPIC_KEYS.values() if not key.internal]
+                raise InvalidConfigurationException(
+                    f"Unknown topic config name: {name}", hint=unknown_key_hint(name, known)
+                )
+
+    @staticmethod
+    def validate(
+        overrides: Mapping[str, object],
+        *,
+        existing: Mapping[str, object] | None = None,
+        configured: Mapping[str, object] | None = None,
+        remote_storage_system_enabled: bool = False,
+    ) -> None:
+        """What a broker checks before it takes a topic's settings (LogConfig.validate).
+
+        `configured` are the broker's defaults; only with them are the rules of tiered storage looked at, `existing`
+        being the topic's settings before.  Raises InvalidConfigurationException or ConfigException.
+        """
+        LogConfig.validate_names(overrides)
+        values = parse_topic_props({**(configured or {}), **overrides})
+        low, high = values["min.compaction.lag.ms"], values["max.compaction.lag.ms"]
+        if low > high:
+            raise InvalidConfigurationException(
+                f"conflict topic config setting min.compaction.lag.ms ({low}) > max.compaction.lag.ms ({high})"
+            )
+        if configured:
+            was_remote = str((existing or {}).get("remote.storage.enable", "false")).lower() == "true"
+            _validate_remote(values, was_remote, remote_storage_system_enabled)
+
+    def random_segment_jitter(self, rng: random.Random | None = None) -> int:
+        """What is taken from segment.ms for one segment, in milliseconds; 0 without segment.jitter.ms."""
+        if self.segment_jitter_ms == 0:
+            return 0
+        number = (rng or random).randrange(_INT_MIN, INT_MAX + 1)
+        return (0 if number == _INT_MIN else abs(number)) % min(self.segment_jitter_ms, self.segment_ms)
+
+    @property
+    def effective_local_retention_ms(self) -> int:
+        """LogConfig.localRetentionMs."""
+        return self.retention_ms if self.local_retention_ms == -2 else self.local_retention_ms
+
+    @property
+    def effective_local_retention_bytes(self) -> int:
+        """LogConfig.localRetentionBytes."""
+        return self.retention_bytes if self.local_retention_bytes == -2 else self.local_retention_bytes
+
+    @property
+    def effective_remote_copy_lag_ms(self) -> int:
+        """LogConfig.remoteCopyLagMs."""
+        return self.effective_local_retention_ms if self.remote_copy_lag_ms == -1 else self.remote_copy_lag_ms
+
+    @property
+    def effective_remote_copy_lag_bytes(self) -> int:
+        """LogConfig.remoteCopyLagBytes."""
+        return self.effective_local_retention_bytes if self.remote_copy_lag_bytes == -1 else self.remote_copy_lag_bytes
+
+    def values(self) -> dict[str, object]:
+        """Every topic key with its typed value."""
+        return {name: getattr(self, key.attribute) for name, key in TOPIC_KEYS.items()}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, LogConfig) and dict(self.originals) == dict(other.originals)
+
+    def __hash__(self) -> int:
+        return hash(frozenset((name, str(value)) for name, value in self.originals.items()))
+
+
+def _validate_remote(values: Mapping[str, Any], was_remote: bool, system_enabled: bool) -> None:
+    if not values["remote.storage.enable"]:
+        if was_remote and not values["remote.log.delete.on.disable"]:
+            raise InvalidConfigurationException(
+                "It is invalid to disable remote storage without deleting remote data. "
+                "If you want to keep the remote data and turn to read only, please set "
+                "`remote.storage.enable=true,remote.log.copy.disable=true`. "
+                "If you want to disable remote storage and delete all remote data, please set "
+                "`remote.storage.enable=false,remote.log.delete.on.disable=true`."
+            )
+        return
+    if not system_enabled:
+        raise ConfigException(
+            "Tiered Storage functionality is disabled in the broker. "
+            "Topic cannot be configured with remote log storage."
+        )
+    if values["cleanup.policy"] not in ((), ("delete",)):
+        raise ConfigException(
+            "Remote log storage only supports topics with cleanup.policy=delete or cleanup.policy being an empty list."
+        )
+    for unit, bounded in (("bytes", values["retention.bytes"] > -1), ("ms", values["retention.ms"] != -1)):
+        key, whole = f"local.retention.{unit}", values[f"retention.{unit}"]
+        local = values[key]
+        if bounded and local != -2:
+            if local == -1:
+                raise _invalid(key, local, f"Value must not be -1 as retention.{unit} value is set as {whole}.")
+            if local > whole:
+                raise _invalid(key, local, f"Value must not be more than retention.{unit} property value: {whole}")
+    for unit in ("bytes", "ms"):
+        lag, local = values[f"remote.copy.lag.{unit}"], values[f"local.retention.{unit}"]
+        local = values[f"retention.{unit}"] if local == -2 else local
+        if lag > 0 and 0 <= local < lag:
+            why = f"Value must not exceed local.retention.{unit} (effective value: {local})"
+            raise _invalid(f"remote.copy.lag.{unit}", lag, why)
+    if values["remote.log.copy.disable"]:
+        for unit in ("bytes", "ms"):
+            local = values[f"local.retention.{unit}"]
+            if local not in (-2, values[f"retention.{unit}"]):
+                raise InvalidConfigurationException(
+                    f"When `remote.log.copy.disable` is set to true, the `local.retention.{unit}` and "
+                    f"`retention.{unit}` must be set to the identical value because there will be no more logs copied "
+                    "to the remote storage."
+                )
+
+
+_BY_SYNONYM = {
+    synonym: key.name
+    for key in TOPIC_KEYS.values()
+    for synonym, _ in key.synonyms
+    if synonym not in TOPIC_KEYS
+}
+
+# --- broker keys --------------------------------------------------------------------------------------
+
+BROKER_KEYS: dict[str, ConfigKey] = {
+    key.name: key
+    for key in (
+        _key("log.dir", "LIST", "/tmp/kafka-logs", _any_list(empty=False, null=False),
+             "The log directories where log.dirs is not set."),
+        _key("log.dirs", "LIST", None, _any_list(empty=False, null=True), "The log directories, one a disk."),
+        _key("cordoned.log.dirs", "LIST", (), _any_list(empty=True, null=True),
+             "Directories that get no new partitions; * alone: all."),
+        _key("num.recovery.threads.per.data.dir", "INT", 2, _range(1),
+             "Threads a directory for recovery at start and flushing at shutdown."),
+        _key("log.retention.check.interval.ms", "LONG", 300000, _range(1), "How often retention is looked at."),
+        _key("log.flush.scheduler.interval.ms", "LONG", LONG_MAX, None, "How often flush.ms is looked at."),
+        _key("log.flush.offset.checkpoint.interval.ms", "INT", 60000, _range(0),
+             "How often recovery points are written down."),
+        _key("log.flush.start.offset.checkpoint.interval.ms", "INT", 60000, _range(0),
+             "How often log start offsets are written down."),
+        _key("log.initial.task.delay.ms", "LONG", 30000, _range(0),
+             "Time from the start to the first background task.", internal=True),
+        _key("log.dir.failure.timeout.ms", "LONG", 30000, _range(1),
+             "Time to report a failed directory to the controller (brokers only)."),
+        _key("log.cleaner.threads", "INT", 1, _range(0), "Threads that compact."),
+        _key("log.cleaner.io.max.bytes.per.second", "DOUBLE", _DOUBLE_MAX, None,
+             "What all compaction together may read and write a second."),
+        _key("log.cleaner.dedupe.buffer.size", "LONG", 134217728, None,
+             "Memory of all key maps together; more means fewer passes."),
+        _key("log.cleaner.io.buffer.size", "INT", 524288, _range(0), "Memory of all I/O buffers of compaction."),
+        _key("log.cleaner.io.buffer.load.factor", "DOUBLE", 0.9, None, "How full a key map may become."),
+        _key("log.cleaner.backoff.ms", "LONG", 15000, _range(0), "Rest when nothing is to be compacted."),
+        _key("log.cleaner.enable", "BOOLEAN", True, None, "Whether to compact at all (deprecated by Kafka)."),
+        _key("producer.id.expiration.ms", "INT", 86400000, _range(1),
+             "An idle producer is forgotten after this; its sequence may then start anywhere."),
+        _key("producer.id.expiration.check.interval.ms", "INT", 600000, _range(1),
+             "How often idle producers are looked for.", internal=True),
+        _key("transaction.partition.verification.enable", "BOOLEAN", True, None,
+             "Whether a transaction must be known before its first record is taken."),
+        _key("transaction.max.timeout.ms", "INT", 900000, _range(1), "The longest timeout that a transaction may ask."),
+        _key("replica.high.watermark.checkpoint.interval.ms", "LONG", 5000, None,
+             "How often high watermarks are written down."),
+        _key("background.threads", "INT", 10, _range(1), "Threads of the scheduler."),
+        _key("remote.log.storage.system.enable", "BOOLEAN", False, None, "Tiered storage (not provided here)."),
+        _key("remote.log.index.file.cache.total.size.bytes", "LONG", 1073741824, _range(1),
+             "Index cache of tiered storage (not provided here)."),
+        _key("metadata.log.segment.bytes", "INT", 1073741824, _range(8388608), "Segment size of the metadata log."),
+        _key("metadata.log.segment.ms", "LONG", 604800000, None, "Segment age of the metadata log."),
+        _key("metadata.max.retention.bytes", "LONG", 104857600, None, "Size limit of the metadata log."),
+        _key("metadata.max.retention.ms", "LONG", 604800000, None, "Age limit of the metadata log."),
+    )
+}  # fmt: skip
+
+# Broker keys that stand for a topic key in another unit and have bounds of their own.
+_TIME_SYNONYMS: dict[str, ConfigKey] = {
+    key.name: key
+    for key in (
+        _key("log.roll.ms", "LONG", None, None, "segment.ms."),
+        _key("log.roll.hours", "INT", 168, _range(1), "segment.ms in hours."),
+        _key("log.roll.jitter.ms", "LONG", None, None, "segment.jitter.ms."),
+        _key("log.roll.jitter.hours", "INT", 0, _range(0), "segment.jitter.ms in hours."),
+        _key("log.retention.ms", "LONG", None, None, "retention.ms."),
+        _key("log.retention.minutes", "INT", None, None, "retention.ms in minutes."),
+        _key("log.retention.hours", "INT", 168, None, "retention.ms in hours."),
+        _key("log.flush.interval.ms", "LONG", None, None, "flush.ms."),
+    )
+}
+
+
+def topic_defaults_of_broker(props: Mapping[str, object]) -> dict[str, object]:
+    """The topic defaults that a broker's settings make (KafkaConfig.extractLogConfigMap): the first synonym that is set
+    wins, hours and minutes become milliseconds, and any negative retention time is -1.
+
+    ConfigException where a value is wrong, named by the broker's key.
+    """
+    found: dict[str, object] = {}
+    for key in TOPIC_KEYS.values():
+        for synonym, factor in key.synonyms:
+            value = props.get(synonym)
+            if value is None:
+                continue
+            rule = _TIME_SYNONYMS.get(synonym) or dataclasses.replace(key, name=synonym)
+            parsed = rule.parse(value)
+            if parsed is None:
+                continue
+            if key.name == "retention.ms":
+                if parsed == 0:
+                    raise ConfigException(
+                        "requirement failed: log.retention.ms must be unlimited (-1) or, equal or greater than 1"
+                    )
+                parsed = -1 if parsed < 0 else parsed
+                factor = 1 if parsed < 0 else factor
+            found[key.name] = parsed * factor if factor != 1 else parsed
+            break
+    return found
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class CleanerConfig:
+    """What the log cleaner may use (org.apache.kafka.storage.internals.log.CleanerConfig).
+
+    `CleanerConfig()` has a broker's defaults; `CleanerConfig.for_tests()` those of Kafka's constructor for tests.
+    """
+
+    num_threads: int = 1
+    dedupe_buffer_size: int = 134217728
+    dedupe_buffer_load_factor: float = 0.9
+    io_buffer_size: int = 524288
+    max_message_size: int = 1048588
+    max_io_bytes_per_second: float = _DOUBLE_MAX
+    backoff_ms: int = 15000
+    enable_cleaner: bool = True
+
+    HASH_ALGORITHM: ClassVar[str] = "MD5"
+
+    @classmethod
+    def for_tests(cls, enable_cleaner: bool = True) -> CleanerConfig:
+        """4 MiB for keys, 1 MiB for I/O, batches up to 32 MiB."""
+        return cls(1, 4 << 20, 0.9, 1 << 20, 32 << 20, _DOUBLE_MAX, 15000, enable_cleaner)
+
+    @classmethod
+    def from_props(cls, props: Mapping[str, object]) -> CleanerConfig:
+        """From a broker's settings."""
+        return BrokerLogConfig.from_props(props).cleaner
+
+
+@dataclasses.dataclass(slots=True)
+class ProducerStateManagerConfig:
+    """How long idle producers are remembered and whether transactions are verified; may change while in use."""
+
+    producer_id_expiration_ms: int = 86400000
+    transaction_verification_enabled: bool = False
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerLogConfig:
+    """The broker-only settings that concern the log, and the topic defaults that its other settings make."""
+
+    log_dir: tuple[str, ...]
+    log_dirs: tuple[str, ...] | None
+    cordoned_log_dirs: tuple[str, ...]
+    num_recovery_threads_per_data_dir: int
+    log_retention_check_interval_ms: int
+    log_flush_scheduler_interval_ms: int
+    log_flush_offset_checkpoint_interval_ms: int
+    log_flush_start_offset_checkpoint_interval_ms: int
+    log_initial_task_delay_ms: int
+    log_dir_failure_timeout_ms: int
+    log_cleaner_threads: int
+    log_cleaner_io_max_bytes_per_second: float
+    log_cleaner_dedupe_buffer_size: int
+    log_cleaner_io_buffer_size: int
+    log_cleaner_io_buffer_load_factor: float
+    log_cleaner_backoff_ms: int
+    log_cleaner_enable: bool
+    producer_id_expiration_ms: int
+    producer_id_expiration_check_interval_ms: int
+    transaction_partition_verification_enable: bool
+    transaction_max_timeout_ms: int
+    replica_high_watermark_checkpoint_interval_ms: int
+    background_threads: int
+    remote_log_storage_system_enable: bool
+    remote_log_index_file_cache_total_size_bytes: int
+    metadata_log_segment_bytes: int
+    metadata_log_segment_ms: int
+    metadata_max_retention_bytes: int
+    metadata_max_retention_ms: int
+
+    originals: Mapping[str, object]
+    topic_defaults: Mapping[str, object]
+
+    @classmethod
+    def from_props(cls, props: Mapping[str, object] | None = None) -> BrokerLogConfig:
+        """From `server.properties`; keys that do not concern the log are passed over.  ConfigException."""
+        given = dict(props or {})
+        values = {key.attribute: key.parse(given.get(name, key.default)) for name, key in BROKER_KEYS.items()}
+        if values["cordoned_log_dirs"] is None:
+            values["cordoned_log_dirs"] = ()
+        return cls(**values, originals=given, topic_defaults=topic_defaults_of_broker(given))
+
+    @property
+    def effective_log_dirs(self) -> tuple[str, ...]:
+        """log.dirs, or log.dir where it is not set."""
+        return self.log_dirs if self.log_dirs is not None else self.log_dir
+
+    @property
+    def log_config(self) -> LogConfig:
+        """The defaults of every topic."""
+        return LogConfig.from_props(self.topic_defaults)
+
+    @property
+    def cleaner(self) -> CleanerConfig:
+        """The cleaner's part."""
+        return CleanerConfig(
+            self.log_cleaner_threads,
+            self.log_cleaner_dedupe_buffer_size,
+            self.log_cleaner_io_buffer_load_factor,
+            self.log_cleaner_io_buffer_size,
+            self.log_config.max_message_bytes,
+            self.log_cleaner_io_max_bytes_per_second,
+            self.log_cleaner_backoff_ms,
+            self.log_cleaner_enable,
+        )
+
+    @property
+    def producer_state(self) -> ProducerStateManagerConfig:
+        """The producer state manager's part."""
+        return ProducerStateManagerConfig(
+            self.producer_id_expiration_ms, self.transaction_partition_verification_enable
+        )

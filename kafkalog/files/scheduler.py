@@ -1,0 +1,220 @@
+"""Background work goes through one scheduler: by threads in a service, by hand in a test.
+
+`ManualScheduler` keeps the order of Kafka's MockScheduler (next execution time first, then insertion) and runs a
+periodic task as often as it fell due.  `ThreadScheduler` is Kafka's KafkaScheduler: a task that fails is logged and
+a periodic one goes on; a task scheduled before startup or after shutdown is ignored; shutdown drops what waits and
+lets what runs finish.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Protocol
+
+from kafkalog.errors import IllegalStateException
+from kafkalog.files.clock import SYSTEM_CLOCK, Clock
+
+_log = logging.getLogger(__name__)
+
+Work = Callable[[], object]
+
+
+class Task:
+    """A scheduled piece of work."""
+
+    __slots__ = ("cancelled", "due_ms", "fn", "name", "period_ms")
+
+    def __init__(self, name: str, fn: Work, due_ms: int, period_ms: int) -> None:
+        self.name = name
+        self.fn = fn
+        self.due_ms = due_ms  # clock milliseconds of the next run
+        self.period_ms = period_ms  # -1 or 0: once
+        self.cancelled = False
+
+    @property
+    def periodic(self) -> bool:
+        return self.period_ms > 0
+
+    def cancel(self) -> bool:
+        """Never run again; False if that was already so."""
+        was = self.cancelled
+        self.cancelled = True
+        return not was
+
+    def __repr__(self) -> str:
+        every = f", every {self.period_ms} ms" if self.periodic else ""
+        return f"Task({self.name!r}, due at {self.due_ms}{every}{', cancelled' if self.cancelled else ''})"
+
+
+class Scheduler(Protocol):
+    """Delays and periods in milliseconds; a period of 0 or less runs once."""
+
+    def startup(self) -> None: ...
+
+    def shutdown(self) -> None: ...
+
+    def schedule_once(self, name: str, fn: Work, delay_ms: int = 0) -> Task: ...
+
+    def schedule(self, name: str, fn: Work, delay_ms: int, period_ms: int) -> Task: ...
+
+
+class ManualScheduler:
+    """Runs nothing until `tick`.  Errors of tasks are kept in `errors` and logged, as a thread would; a task that must
+    be seen to fail is looked for there.  Not for several threads at a time."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.errors: list[tuple[str, BaseException]] = []
+        self.run_count = 0
+        self._heap: list[tuple[int, int, Task]] = []
+        self._order = itertools.count()
+
+    def startup(self) -> None:
+        pass
+
+    def shutdown(self) -> None:
+        """Drop what waits (run `tick` first to have what is due)."""
+        self.clear()
+
+    def clear(self) -> None:
+        """Drop what waits, as a crash does."""
+        self._heap.clear()
+
+    @property
+    def pending(self) -> list[Task]:
+        """What waits, in the order in which it will run."""
+        return [task for _, _, task in sorted(self._heap, key=lambda entry: entry[:2]) if not task.cancelled]
+
+    def schedule_once(self, name: str, fn: Work, delay_ms: int = 0) -> Task:
+        return self.schedule(name, fn, delay_ms, -1)
+
+    def schedule(self, name: str, fn: Work, delay_ms: int, period_ms: int) -> Task:
+        # A delay of Long.MAX_VALUE means never; Python's integers need no care for the overflow.
+        task = Task(name, fn, self.clock.milliseconds() + delay_ms, period_ms)
+        heapq.heappush(self._heap, (task.due_ms, next(self._order), task))
+        return task
+
+    def tick(self) -> int:
+        """Run everything due at the present clock, also what those tasks schedule for now; the number of runs."""
+        now_ms = self.clock.milliseconds()
+        ran = 0
+        while self._heap and self._heap[0][0] <= now_ms:
+            _, _, task = heapq.heappop(self._heap)
+            if task.cancelled:
+                continue
+            ran += 1
+            self.run_count += 1
+            try:
+                task.fn()
+            except Exception as error:
+                self.errors.append((task.name, error))
+                _log.debug("Uncaught exception in scheduled task '%s'", task.name, exc_info=error)
+            if task.periodic and not task.cancelled:
+                task.due_ms += task.period_ms
+                heapq.heappush(self._heap, (task.due_ms, next(self._order), task))
+        return ran
+
+
+class ThreadScheduler:
+    """Daemon threads that wait for what is due.  The clock passed in gives the hour only for `Task.due_ms`; waiting
+    goes by the machine's monotonic clock, so that a jump of the wall clock delays nothing."""
+
+    def __init__(
+        self, clock: Clock = SYSTEM_CLOCK, threads: int = 1, thread_name_prefix: str = "kafka-scheduler-"
+    ) -> None:
+        self.clock = clock
+        self.thread_count = threads
+        self.thread_name_prefix = thread_name_prefix
+        self._changed = threading.Condition()
+        self._heap: list[tuple[float, int, Task]] = []  # guarded by _changed
+        self._threads: list[threading.Thread] = []  # guarded by _changed
+        self._started = False  # guarded by _changed
+        self._order = itertools.count()
+
+    @property
+    def is_started(self) -> bool:
+        return self._started
+
+    @property
+    def pending(self) -> list[Task]:
+        """What waits, soonest first."""
+        with self._changed:
+            entries = sorted(self._heap, key=lambda entry: entry[:2])
+        return [task for _, _, task in entries if not task.cancelled]
+
+    def startup(self) -> None:
+        with self._changed:
+            if self._started:
+                raise IllegalStateException("This scheduler has already been started.")
+            self._started = True
+            self._threads = [
+                threading.Thread(target=self._run, name=f"{self.thread_name_prefix}{n}", daemon=True)
+                for n in range(self.thread_count)
+            ]
+            for thread in self._threads:
+                thread.start()
+
+    def shutdown(self) -> None:
+        with self._changed:
+            self._started = False
+            self._heap.clear()
+            threads, self._threads = self._threads, []
+            self._changed.notify_all()
+        for thread in threads:
+            if thread is not threading.current_thread():
+                thread.join()
+
+    def schedule_once(self, name: str, fn: Work, delay_ms: int = 0) -> Task:
+        return self.schedule(name, fn, delay_ms, -1)
+
+    def schedule(self, name: str, fn: Work, delay_ms: int, period_ms: int) -> Task:
+        task = Task(name, fn, self.clock.milliseconds() + delay_ms, period_ms)
+        with self._changed:
+            if not self._started:
+                _log.info("The scheduler is not running; task '%s' is ignored.", name)
+                task.cancelled = True
+                return task
+            self._push(time.monotonic() + delay_ms / 1000.0, task)
+            self._changed.notify()
+        return task
+
+    def _push(self, when: float, task: Task) -> None:
+        heapq.heappush(self._heap, (when, next(self._order), task))
+
+    def _run(self) -> None:
+        mine = threading.current_thread()
+        while True:
+            with self._changed:
+                entry = self._next(mine)
+            if entry is None:
+                return
+            when, _, task = entry
+            try:
+                task.fn()
+            except Exception:
+                _log.exception("Uncaught exception in scheduled task '%s'", task.name)
+            if task.periodic and not task.cancelled:
+                task.due_ms += task.period_ms
+                with self._changed:
+                    if self._started and mine in self._threads:
+                        self._push(when + task.period_ms / 1000.0, task)
+                        self._changed.notify()
+
+    def _next(self, mine: threading.Thread) -> tuple[float, int, Task] | None:
+        while self._started and mine in self._threads:
+            while self._heap and self._heap[0][2].cancelled:
+                heapq.heappop(self._heap)
+            if not self._heap:
+                self._changed.wait()
+                continue
+            wait_s = self._heap[0][0] - time.monotonic()
+            if wait_s <= 0:
+                return heapq.heappop(self._heap)
+            # Long.MAX_VALUE delays overflow the condition's wait: look again once a day.
+            self._changed.wait(min(wait_s, 86_400.0))
+        return None

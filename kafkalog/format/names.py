@@ -1,0 +1,205 @@
+"""Names of files and directories: offsets, suffixes, topic-partition.
+
+Mirrors LogFileUtils and the naming part of LocalLog (org.apache.kafka.storage.internals.log).  Knows text only; opens
+nothing.  An offset in a file name is what stands before the first dot; topic and partition part at the last dash.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import uuid
+from typing import NamedTuple
+
+from kafkalog.errors import IllegalArgumentException, InvalidTopicException, KafkaException, NumberFormatException
+from kafkalog.format.java_text import parse_int, parse_long
+
+LOG_FILE_SUFFIX = ".log"
+INDEX_FILE_SUFFIX = ".index"
+TIME_INDEX_FILE_SUFFIX = ".timeindex"
+TXN_INDEX_FILE_SUFFIX = ".txnindex"
+PRODUCER_SNAPSHOT_FILE_SUFFIX = ".snapshot"
+DELETED_FILE_SUFFIX = ".deleted"
+CLEANED_FILE_SUFFIX = ".cleaned"
+SWAP_FILE_SUFFIX = ".swap"
+DELETE_DIR_SUFFIX = "-delete"
+FUTURE_DIR_SUFFIX = "-future"
+STRAY_DIR_SUFFIX = "-stray"
+
+LOCK_FILE = ".lock"
+CLEAN_SHUTDOWN_FILE = ".kafka_cleanshutdown"
+META_PROPERTIES_FILE = "meta.properties"
+RECOVERY_POINT_CHECKPOINT_FILE = "recovery-point-offset-checkpoint"
+LOG_START_OFFSET_CHECKPOINT_FILE = "log-start-offset-checkpoint"
+HIGH_WATERMARK_CHECKPOINT_FILE = "replication-offset-checkpoint"
+CLEANER_OFFSET_CHECKPOINT_FILE = "cleaner-offset-checkpoint"
+LEADER_EPOCH_CHECKPOINT_FILE = "leader-epoch-checkpoint"
+PARTITION_METADATA_FILE = "partition.metadata"
+REMOTE_LOG_INDEX_CACHE_DIR = "remote-log-index-cache"
+CLUSTER_METADATA_TOPIC = "__cluster_metadata"
+
+MAX_DIR_NAME_LENGTH = 255
+MAX_TOPIC_NAME_LENGTH = 249
+
+_SUFFIXED_DIR = {
+    suffix: re.compile(rf"(\S+)-(\S+)\.(\S+){suffix}", re.ASCII)
+    for suffix in (DELETE_DIR_SUFFIX, FUTURE_DIR_SUFFIX, STRAY_DIR_SUFFIX)
+}
+_LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+class TopicPartition(NamedTuple):
+    """A partition's name; `str()` gives `topic-0`."""
+
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+# --- files of a segment -----------------------------------------------------------------------------
+
+
+def filename_prefix_from_offset(offset: int) -> str:
+    """At least twenty digits, so that names sort as offsets do."""
+    return f"{offset:020d}" if offset >= 0 else f"-{-offset:020d}"
+
+
+def log_file(directory: str, offset: int, suffix: str = "") -> str:
+    """Path of a segment's records."""
+    return os.path.join(directory, filename_prefix_from_offset(offset) + LOG_FILE_SUFFIX + suffix)
+
+
+def offset_index_file(directory: str, offset: int, suffix: str = "") -> str:
+    """Path of a segment's offset index."""
+    return os.path.join(directory, filename_prefix_from_offset(offset) + INDEX_FILE_SUFFIX + suffix)
+
+
+def time_index_file(directory: str, offset: int, suffix: str = "") -> str:
+    """Path of a segment's time index."""
+    return os.path.join(directory, filename_prefix_from_offset(offset) + TIME_INDEX_FILE_SUFFIX + suffix)
+
+
+def transaction_index_file(directory: str, offset: int, suffix: str = "") -> str:
+    """Path of a segment's index of aborted transactions."""
+    return os.path.join(directory, filename_prefix_from_offset(offset) + TXN_INDEX_FILE_SUFFIX + suffix)
+
+
+def producer_snapshot_file(directory: str, offset: int, suffix: str = "") -> str:
+    """Path of the producer snapshot that covers everything below `offset`."""
+    return os.path.join(directory, filename_prefix_from_offset(offset) + PRODUCER_SNAPSHOT_FILE_SUFFIX + suffix)
+
+
+def offset_from_filename(name: str) -> int:
+    """The number before the first dot of a file's name (a path's folders are dropped).
+
+    NumberFormatException where there is none; whoever walks a directory takes that as "no file of ours".
+    """
+    name = os.path.basename(name)
+    digits, dot, _ = name.partition(".")
+    if not dot:
+        raise NumberFormatException(f'No offset in the file name "{name}": there is no dot.')
+    return parse_long(digits)
+
+
+def is_log_file(name: str) -> bool:
+    """Whether the name is that of a segment's records (transient suffixes excluded)."""
+    return name.endswith(LOG_FILE_SUFFIX)
+
+
+def is_index_file(name: str) -> bool:
+    """Whether the name is that of one of the three indexes."""
+    return name.endswith((INDEX_FILE_SUFFIX, TIME_INDEX_FILE_SUFFIX, TXN_INDEX_FILE_SUFFIX))
+
+
+def replace_suffix(path: str, old: str, new: str) -> str:
+    """The path with its last suffix exchanged (Utils.replaceSuffix)."""
+    if not path.endswith(old):
+        raise IllegalArgumentException(f"Expected string to end with '{old}' but string is '{path}'")
+    return path[: len(path) - len(old)] + new
+
+
+# --- directories of a partition ---------------------------------------------------------------------
+
+
+def log_dir_name(topic_partition: TopicPartition) -> str:
+    """`topic-0`."""
+    return f"{topic_partition.topic}-{topic_partition.partition}"
+
+
+def log_delete_dir_name(topic_partition: TopicPartition, *, unique_id: str | None = None) -> str:
+    """`topic-0.<32 hex>-delete`, the topic shortened so that the whole is at most 255 characters."""
+    return _capped(topic_partition, DELETE_DIR_SUFFIX, unique_id)
+
+
+def log_stray_dir_name(topic_partition: TopicPartition, *, unique_id: str | None = None) -> str:
+    """`topic-0.<32 hex>-stray`, the topic shortened so that the whole is at most 255 characters."""
+    return _capped(topic_partition, STRAY_DIR_SUFFIX, unique_id)
+
+
+def log_future_dir_name(topic_partition: TopicPartition, *, unique_id: str | None = None) -> str:
+    """`topic-0.<32 hex>-future`, not shortened: the topic must survive the way back."""
+    return f"{log_dir_name(topic_partition)}.{unique_id or uuid.uuid4().hex}{FUTURE_DIR_SUFFIX}"
+
+
+def _capped(topic_partition: TopicPartition, suffix: str, unique_id: str | None) -> str:
+    tail = f"-{topic_partition.partition}.{unique_id or uuid.uuid4().hex}{suffix}"
+    return topic_partition.topic[: MAX_DIR_NAME_LENGTH - len(tail)] + tail
+
+
+def is_delete_dir(name: str) -> bool:
+    return name.endswith(DELETE_DIR_SUFFIX)
+
+
+def is_future_dir(name: str) -> bool:
+    return name.endswith(FUTURE_DIR_SUFFIX)
+
+
+def is_stray_dir(name: str) -> bool:
+    return name.endswith(STRAY_DIR_SUFFIX)
+
+
+def parse_topic_partition_name(directory: str) -> TopicPartition:
+    """The partition whose directory this is, also under its `-delete`, `-future` or `-stray` name.
+
+    KafkaException where the name has another form (LocalLog.parseTopicPartitionName).
+    """
+    name = os.path.basename(os.path.normpath(directory))
+    stem = name
+    for suffix, pattern in _SUFFIXED_DIR.items():
+        if name.endswith(suffix):
+            if not pattern.fullmatch(name):
+                raise _not_a_partition(directory, name)
+            stem = name[: name.rindex(".")]
+            break
+    topic, dash, partition = stem.rpartition("-")
+    if not dash or not topic or not partition:
+        raise _not_a_partition(directory, name)
+    try:
+        return TopicPartition(topic, parse_int(partition))
+    except NumberFormatException:
+        raise _not_a_partition(directory, name) from None
+
+
+def _not_a_partition(directory: str, name: str) -> KafkaException:
+    return KafkaException(
+        f"Found directory {os.path.abspath(directory)}, '{name}' is not in the form of topic-partition or "
+        "topic-partition.uniqueId-delete (if marked for deletion).\n"
+        "Kafka's log directories (and children) should only contain Kafka topic data."
+    )
+
+
+def validate_topic_name(topic: str) -> None:
+    """InvalidTopicException where Kafka does not allow the name (org.apache.kafka.common.internals.Topic)."""
+    if not topic:
+        reason = "the empty string is not allowed"
+    elif topic in (".", ".."):
+        reason = f"'{topic}' is not allowed"
+    elif len(topic) > MAX_TOPIC_NAME_LENGTH:
+        reason = f"the length of '{topic}' is longer than the max allowed length {MAX_TOPIC_NAME_LENGTH}"
+    elif not _LEGAL_TOPIC.fullmatch(topic):
+        reason = f"'{topic}' contains one or more characters other than ASCII alphanumerics, '.', '_' and '-'"
+    else:
+        return
+    raise InvalidTopicException(f"Topic name is invalid: {reason}")
