@@ -1,8 +1,8 @@
-from collections.abc import Buffer
 from typing import Any, Final, final
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import Buffer
 
 OK: Final[int]
 TORN: Final[int]
@@ -118,6 +118,7 @@ def restamped_header(
     timestamp_type: int | None = None,
     max_timestamp: int | None = None,
 ) -> bytes: ...
+
 @final
 class IndexPlan:
     def __init__(
