@@ -1,0 +1,61 @@
+"""Finding offsets by time: UnifiedLog.fetchOffsetByTimestamp with its special values (4.4.0, no remote storage).
+
+Needs no lock: works on the segments as they are when it begins.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafkalog.segment.types import TimestampAndOffset
+
+if TYPE_CHECKING:
+    from kafkalog.log.unified_log import UnifiedLog
+
+LATEST_TIMESTAMP = -1
+EARLIEST_TIMESTAMP = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL_TIMESTAMP = -4
+LATEST_TIERED_TIMESTAMP = -5
+EARLIEST_PENDING_UPLOAD_TIMESTAMP = -6
+
+NO_TIMESTAMP = -1
+UNKNOWN_OFFSET = -1
+NO_LEADER_EPOCH = -1
+
+
+def fetch_offset_by_timestamp(log: UnifiedLog, target_timestamp: int) -> TimestampAndOffset | None:
+    """The first record with a timestamp at or above the target (ms), or what a special value asks for.
+
+    None where no record fits: also when the first segment that reaches the target has only records below the log
+    start, whatever later segments hold (Kafka looks into one segment).
+    """
+    with log.local_log.guard("fetching offset by timestamp"):
+        epochs = log.leader_epoch_cache
+        if target_timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
+            earliest = epochs.earliest_entry
+            start = log.log_start_offset
+            epoch = earliest.epoch if earliest is not None and earliest.start_offset <= start else None
+            return TimestampAndOffset(NO_TIMESTAMP, start, epoch)
+        if target_timestamp == LATEST_TIMESTAMP:
+            return TimestampAndOffset(NO_TIMESTAMP, log.log_end_offset, epochs.latest_epoch)
+        if target_timestamp in (LATEST_TIERED_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP):
+            return TimestampAndOffset(NO_TIMESTAMP, UNKNOWN_OFFSET, NO_LEADER_EPOCH)
+        if target_timestamp == MAX_TIMESTAMP:
+            return _find_max_timestamp(log)
+        for segment in log.log_segments():
+            if segment.largest_timestamp >= target_timestamp:
+                return segment.find_offset_by_timestamp(
+                    target_timestamp, log.log_start_offset, log.config.max_decompressed_message_bytes
+                )
+        return None
+
+
+def _find_max_timestamp(log: UnifiedLog) -> TimestampAndOffset | None:
+    """The first record that carries the log's largest timestamp."""
+    segments = log.log_segments()
+    latest = segments[0]
+    for segment in segments[1:]:
+        if segment.max_timestamp_so_far > latest.max_timestamp_so_far:
+            latest = segment
+    return latest.find_max_timestamp(log.config.max_decompressed_message_bytes)

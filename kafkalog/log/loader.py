@@ -1,0 +1,389 @@
+"""LogLoader: from a folder as a crash, or a clean close, left it to segments and offsets that can be served.
+
+The passes and their order are Kafka's (org.apache.kafka.storage.internals.log.LogLoader, 4.4.0): finish or undo what
+replacements and deletions left (`load_cases`), open the segments and rebuild missing indexes, recover from the
+recovery point on, settle epochs, snapshots and producer state.  A segment that overflows 31 bits on the way is split
+and the pass begins again.  Recovery is idempotent: interrupted, it starts over with the same result.
+
+Two things differ from Kafka, and not in the bytes.  What recovery kept is synced before it is served, so that no
+reader sees records that a second crash takes back (KAFKA-10101).  And a disk that answers EIO while a segment is
+recovered takes the directory offline; Kafka empties that segment.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterable, MutableMapping
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from kafkalog.errors import (
+    CorruptIndexException,
+    IllegalStateException,
+    InvalidOffsetException,
+    LogSegmentOffsetOverflowException,
+    NoSuchFileException,
+    NumberFormatException,
+)
+from kafkalog.files import Clock, Files, LogDirFailureChannel, Scheduler
+from kafkalog.format import names
+from kafkalog.format.names import TopicPartition
+from kafkalog.log import load_cases
+from kafkalog.log.leader_epochs import LeaderEpochFileCache
+from kafkalog.log.load_cases import Action
+from kafkalog.log.local_log import delete_segment_files
+from kafkalog.log.producer_replay import delete_producer_snapshots, rebuild_producer_state
+from kafkalog.log.producers import ProducerStateManager
+from kafkalog.log.replacement import split_overflowed_segment
+from kafkalog.segment.log_segment import LogSegment
+from kafkalog.segment.log_segments import LogSegments
+from kafkalog.segment.types import LogOffsetMetadata
+
+if TYPE_CHECKING:
+    from kafkalog.config import LogConfig
+
+logger = logging.getLogger("kafkalog.log")
+
+LONG_MAX = 0x7FFFFFFFFFFFFFFF
+T = TypeVar("T")
+
+
+class LoadedLogOffsets(NamedTuple):
+    """LoadedLogOffsets: what a load found."""
+
+    log_start_offset: int
+    recovery_point: int
+    next_offset_metadata: LogOffsetMetadata
+
+
+class RecoveryOffsets(NamedTuple):
+    new_recovery_point: int
+    next_offset: int
+
+
+class LogLoader:
+    """One load of one partition; used once.  No lock: nobody else knows the log yet."""
+
+    def __init__(
+        self,
+        dir: str,
+        topic_partition: TopicPartition,
+        config: LogConfig,
+        scheduler: Scheduler,
+        clock: Clock,
+        log_dir_failure_channel: LogDirFailureChannel,
+        had_clean_shutdown: bool,
+        segments: LogSegments,
+        log_start_offset_checkpoint: int,
+        recovery_point_checkpoint: int,
+        leader_epoch_cache: LeaderEpochFileCache,
+        producer_state_manager: ProducerStateManager,
+        num_remaining_segments: MutableMapping[str, int] | None = None,
+        *,
+        files: Files,
+    ) -> None:
+        self.dir = dir
+        self.topic_partition = topic_partition
+        self.config = config
+        self.scheduler = scheduler
+        self.clock = clock
+        self.log_dir_failure_channel = log_dir_failure_channel
+        self.had_clean_shutdown = had_clean_shutdown
+        self.segments = segments
+        self.log_start_offset_checkpoint = log_start_offset_checkpoint
+        self.recovery_point_checkpoint = recovery_point_checkpoint
+        self.leader_epoch_cache = leader_epoch_cache
+        self.producer_state_manager = producer_state_manager
+        self.num_remaining_segments = {} if num_remaining_segments is None else num_remaining_segments
+        self.files = files
+        # The manager of the last recovered segment, where the next one can start from it (see recover_segment).
+        self._reusable: ProducerStateManager | None = None
+        self._recovered: list[LogSegment] = []
+
+    def load(self) -> LoadedLogOffsets:
+        self._settle_replacements()
+        self._retry_on_offset_overflow(self._reload_segment_files)
+        if not self.dir.endswith(names.DELETE_DIR_SUFFIX):
+            recovery_point, next_offset = self._retry_on_offset_overflow(self.recover_log)
+            self._make_durable()
+            self._active_segment().resize_indexes(self.config.max_index_size)
+        else:
+            if self.segments.is_empty:
+                self.segments.add(self._open_new(0, preallocate=False))
+            recovery_point, next_offset = 0, 0
+
+        epochs = self.leader_epoch_cache
+        epochs.truncate_from_end_async_flush(next_offset)
+        first_base = self.segments.first_segment_base_offset
+        assert first_base is not None
+        new_log_start_offset = max(self.log_start_offset_checkpoint, first_base)
+        # Kafka cuts by the checkpoint's value, not by the new log start offset.
+        epochs.truncate_from_start_async_flush(self.log_start_offset_checkpoint)
+
+        psm = self.producer_state_manager
+        if not psm.is_empty:
+            raise IllegalStateException("Producer state must be empty during log initialization")
+        psm.remove_stray_snapshots(self.segments.base_offsets)
+        rebuild_producer_state(
+            psm, self.segments, new_log_start_offset, next_offset, self.clock, self.had_clean_shutdown
+        )
+        active = self._active_segment()
+        return LoadedLogOffsets(
+            new_log_start_offset, recovery_point, LogOffsetMetadata(next_offset, active.base_offset, active.size)
+        )
+
+    # --- what replacements and deletions left ------------------------------------------------------------
+
+    def _settle_replacements(self) -> None:
+        """Passes 1 to 4: every file meets its row of `load_cases.CASES`, in Kafka's order of effects."""
+        deleted: list[str] = []
+        cleaned: list[str] = []
+        swap: list[str] = []
+        min_cleaned = LONG_MAX
+        for name in self._regular_files():
+            path = os.path.join(self.dir, name)
+            if not os.access(path, os.R_OK):
+                raise PermissionError(f"Could not read file {path}")
+            suffix = load_cases.suffix_of(name)
+            if suffix == names.DELETED_FILE_SUFFIX:
+                deleted.append(name)
+                self._apply(name, min_cleaned, None)
+            elif suffix == names.CLEANED_FILE_SUFFIX:
+                min_cleaned = min(min_cleaned, names.offset_from_filename(name))
+                cleaned.append(name)
+            elif suffix == names.SWAP_FILE_SUFFIX:
+                swap.append(name)
+        if not (swap or cleaned):
+            return  # nothing was replaced: no range, nothing superseded
+
+        valid: list[str] = []
+        for name in swap:
+            if names.offset_from_filename(name) >= min_cleaned:
+                self._apply(name, min_cleaned, None)
+            else:
+                valid.append(name)
+        for name in cleaned:
+            self._apply(name, min_cleaned, None)
+
+        swap_range = self._swap_range(valid)
+        if swap_range is not None:
+            for name in self._regular_files():
+                if not name.endswith(names.SWAP_FILE_SUFFIX):
+                    self._apply(name, min_cleaned, swap_range)
+        for name in self._regular_files():
+            if name.endswith(names.SWAP_FILE_SUFFIX):
+                self._apply(name, min_cleaned, swap_range)
+
+    def _apply(self, name: str, min_cleaned: int, swap_range: range | None) -> None:
+        try:
+            offset: int | None = names.offset_from_filename(name)
+        except NumberFormatException:
+            offset = None
+        case = load_cases.decide(
+            load_cases.suffix_of(name),
+            offset is not None,
+            offset is not None and offset >= min_cleaned,
+            offset is not None and swap_range is not None and offset in swap_range,
+        )
+        path = os.path.join(self.dir, name)
+        if case.then is Action.DELETE:
+            logger.info("%s: deleting %s: %s", self.topic_partition, name, case.why)
+            self.files.unlink_if_exists(path)
+        elif case.then is Action.RENAME:
+            logger.info("%s: renaming %s: %s", self.topic_partition, name, case.why)
+            self.files.rename(path, path.removesuffix(names.SWAP_FILE_SUFFIX))
+        elif case.then is Action.REFUSE:
+            raise NumberFormatException(f"{name} does not begin with an offset: {case.why}", path=path)
+
+    def _swap_range(self, valid_swap: Iterable[str]) -> range | None:
+        """The offsets that the whole replacements cover; opening one creates its missing index, as in Kafka."""
+        low, high = LONG_MAX, -1
+        for name in valid_swap:
+            if not names.is_log_file(name.removesuffix(names.SWAP_FILE_SUFFIX)):
+                continue
+            segment = LogSegment.open(
+                self.dir, names.offset_from_filename(name), self.config, self.clock, self.files,
+                suffix=names.SWAP_FILE_SUFFIX,
+            )  # fmt: skip
+            low = min(low, segment.base_offset)
+            high = max(high, segment.read_next_offset())
+            segment.close_handlers()  # handles only: closing for good would trim the indexes, which Kafka does not
+        return range(low, high) if low < high else None
+
+    # --- segments ----------------------------------------------------------------------------------------
+
+    def _reload_segment_files(self) -> None:
+        self.segments.close()
+        self.segments.clear()
+        self._reusable = None
+        self._recovered.clear()
+        self._load_segment_files()
+
+    def _load_segment_files(self) -> None:
+        present = self._regular_files()
+        present_set = set(present)
+        for name in present:
+            path = os.path.join(self.dir, name)
+            if names.is_index_file(name):
+                log_name = names.filename_prefix_from_offset(names.offset_from_filename(name)) + names.LOG_FILE_SUFFIX
+                if log_name not in present_set:
+                    logger.warning("%s: deleting orphaned index file %s", self.topic_partition, name)
+                    self.files.unlink_if_exists(path)
+            elif names.is_log_file(name):
+                base_offset = names.offset_from_filename(name)
+                time_index_missing = not self.files.exists(names.time_index_file(self.dir, base_offset))
+                segment = LogSegment.open(
+                    self.dir, base_offset, self.config, self.clock, self.files, file_already_exists=True
+                )
+                try:
+                    segment.sanity_check(time_index_missing)
+                except NoSuchFileException:
+                    if self.had_clean_shutdown or base_offset < self.recovery_point_checkpoint:
+                        logger.error("%s: no offset index for %s; recovering the segment", self.topic_partition, path)
+                    self.recover_segment(segment)
+                except CorruptIndexException as error:
+                    logger.warning("%s: %s; recovering the segment", self.topic_partition, error)
+                    self.recover_segment(segment)
+                self.segments.add(segment)
+
+    def _retry_on_offset_overflow(self, run: Callable[[], T]) -> T:
+        while True:
+            try:
+                return run()
+            except LogSegmentOffsetOverflowException as error:
+                segment = error.segment
+                logger.info("%s: %s; splitting the segment", self.topic_partition, error)
+                self._reusable = None
+                self._recovered = [kept for kept in self._recovered if kept is not segment]
+                result = split_overflowed_segment(
+                    segment, self.segments, self.dir, self.topic_partition, self.config, self.clock, self.scheduler,
+                    self.log_dir_failure_channel, files=self.files,
+                )  # fmt: skip
+                self._delete_snapshots_of(result.deleted_segments)
+
+    # --- recovery ----------------------------------------------------------------------------------------
+
+    def recover_segment(self, segment: LogSegment) -> int:
+        """Scans a segment, rebuilds its indexes, cuts what is not valid; answers the bytes cut.
+
+        The producer state before the segment comes from a manager of its own.  Loading it unlinks every snapshot
+        above the segment's base or at or below the log start, and a snapshot is taken at the segment's end.
+        """
+        psm = self._reusable
+        if psm is None or psm.map_end_offset != segment.base_offset:
+            own = self.producer_state_manager
+            psm = ProducerStateManager(
+                self.topic_partition,
+                self.dir,
+                own.max_transaction_timeout_ms,
+                own.producer_state_manager_config,
+                self.clock,
+                self.files,
+            )
+            rebuild_producer_state(
+                psm, self.segments, self.log_start_offset_checkpoint, segment.base_offset, self.clock, False
+            )
+        self._reusable = None
+        bytes_truncated = segment.recover(psm, self.leader_epoch_cache)
+        psm.take_snapshot(False)
+        self._recovered.append(segment)
+        # A manager without producers is what the next segment's own would load from the snapshot just taken;
+        # with producers it is not (a snapshot keeps one batch each, loading drops the expired ones).
+        if psm.is_empty and psm.first_undecided_offset is None:
+            self._reusable = psm
+        return bytes_truncated
+
+    def recover_log(self) -> RecoveryOffsets:
+        if not self.had_clean_shutdown:
+            self._recover_unflushed()
+        end = self._end_or_delete_all()
+        if self.segments.is_empty:
+            self.segments.add(
+                self._open_new(self.log_start_offset_checkpoint, preallocate=self.config.preallocate)
+            )
+        if self.had_clean_shutdown and end is not None:
+            return RecoveryOffsets(end, end)
+        if end is None:
+            end = self._active_segment().read_next_offset()
+        return RecoveryOffsets(min(self.recovery_point_checkpoint, end), end)
+
+    def _recover_unflushed(self) -> None:
+        unflushed = list(self.segments.values(self.recovery_point_checkpoint, LONG_MAX))
+        for index, segment in enumerate(unflushed):
+            self.num_remaining_segments[str(self.topic_partition)] = len(unflushed) - index
+            try:
+                truncated_bytes = self.recover_segment(segment)
+            except InvalidOffsetException as error:
+                logger.warning("%s: %s; emptying segment %s", self.topic_partition, error, segment)
+                self._reusable = None
+                truncated_bytes = segment.truncate_to(segment.base_offset)
+            if truncated_bytes > 0:
+                logger.warning("%s: cut %d bytes from segment %s", self.topic_partition, truncated_bytes, segment)
+                # Kafka's log line asks the segment for its end, which maps the offset index.
+                segment.read_next_offset()
+                self._remove_and_delete(unflushed[index + 1 :])
+                break
+        self.num_remaining_segments[str(self.topic_partition)] = 0
+
+    def _end_or_delete_all(self) -> int | None:
+        """The end of the log; None when there is none, or when it lies below the log start and all is deleted."""
+        last = self.segments.last_segment
+        if last is None:
+            return None
+        end = last.read_next_offset()
+        start = self.log_start_offset_checkpoint
+        if end >= start:
+            return end
+        logger.warning("%s: log end %d is below log start %d; deleting all", self.topic_partition, end, start)
+        self._remove_and_delete(list(self.segments.values()))
+        self.leader_epoch_cache.clear_and_flush()
+        self.producer_state_manager.truncate_fully_and_start_at(start)
+        return None
+
+    def _make_durable(self) -> None:
+        """Syncs what recovery kept, and the folder once: a second crash takes back nothing that was served."""
+        synced = 0
+        for segment in self._recovered:
+            if self.segments.get(segment.base_offset) is segment:
+                segment.log.flush()
+                synced += 1
+        if synced:
+            self.files.sync_dir(self.dir)
+        self._recovered.clear()
+        self._reusable = None
+
+    # --- helpers -----------------------------------------------------------------------------------------
+
+    def _regular_files(self) -> list[str]:
+        """Names in the folder that are files, sorted."""
+        found = []
+        for name in self.files.list_dir(self.dir):
+            if os.path.isfile(os.path.join(self.dir, name)):
+                found.append(name)
+        return found
+
+    def _active_segment(self) -> LogSegment:
+        return self.segments.active_segment
+
+    def _open_new(self, base_offset: int, *, preallocate: bool) -> LogSegment:
+        return LogSegment.open(
+            self.dir, base_offset, self.config, self.clock, self.files,
+            init_file_size=self.config.init_file_size, preallocate=preallocate,
+        )  # fmt: skip
+
+    def _remove_and_delete(self, segments: list[LogSegment]) -> None:
+        if not segments:
+            return
+        logger.info("%s: deleting segments as part of log recovery: %s", self.topic_partition, segments)
+        for segment in segments:
+            self.segments.remove(segment.base_offset)
+        delete_segment_files(
+            segments, True, self.dir, self.topic_partition, self.config, self.scheduler, self.log_dir_failure_channel
+        )
+        self._delete_snapshots_of(segments)
+
+    def _delete_snapshots_of(self, segments: list[LogSegment]) -> None:
+        delete_producer_snapshots(
+            segments, self.producer_state_manager, True, self.scheduler, self.config, self.log_dir_failure_channel,
+            os.path.dirname(self.dir), self.topic_partition,
+        )  # fmt: skip

@@ -1,0 +1,464 @@
+"""LocalLog: a partition's segments in offset order and the end of the log; rolls, cuts, reads and replaces segments.
+
+Knows nothing of leaders, the high watermark, producers or retention: UnifiedLog decides, this class does.  Not
+thread-safe by itself: every call that changes something is made under UnifiedLog's lock; `read` needs no lock, since
+the segment map and `next_offset_metadata` are replaced whole, never changed in place.
+
+An OSError in any operation takes the log directory offline (`io_guard`); from then on every operation on a partition
+of that directory raises KafkaStorageException.  Mirrors org.apache.kafka.storage.internals.log.LocalLog (4.4.0).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Collection, Iterable, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, NoReturn
+
+from kafkalog.errors import (
+    IllegalStateException,
+    KafkaException,
+    KafkaStorageException,
+    OffsetOutOfRangeException,
+)
+from kafkalog.files import Buffer, Clock, Files, LogDirFailureChannel, Scheduler
+from kafkalog.format import names
+from kafkalog.format.names import DELETED_FILE_SUFFIX, TopicPartition
+from kafkalog.segment.log_segment import LogSegment
+from kafkalog.segment.log_segments import LogSegments
+from kafkalog.segment.transaction_index import AbortedTxn
+from kafkalog.segment.types import (
+    EMPTY_RECORDS,
+    AbortedTransaction,
+    FetchDataInfo,
+    LogOffsetMetadata,
+    OffsetPosition,
+)
+
+if TYPE_CHECKING:
+    from kafkalog._native.batches import BatchHeader
+    from kafkalog.config import LogConfig
+
+logger = logging.getLogger("kafkalog.log")
+
+UNKNOWN_OFFSET = -1
+
+
+class io_guard:  # noqa: N801  (reads as a statement: `with io_guard(...):`)
+    """LocalLog.maybeHandleIOException as a `with` block.
+
+    Refuses to start when the directory is offline; turns an OSError of the body into an offline directory and a
+    KafkaStorageException that chains it.  Nested guards pass the inner one's exception on unchanged.
+    """
+
+    __slots__ = ("channel", "log_dir", "message")
+
+    def __init__(self, channel: LogDirFailureChannel, log_dir: str, message: str | Callable[[], str]) -> None:
+        self.channel = channel
+        self.log_dir = log_dir
+        self.message = message
+
+    def __enter__(self) -> None:
+        check_online(self.channel, self.log_dir)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, OSError):
+            raise_offline(self.channel, self.log_dir, self.message, error)
+
+
+def check_online(channel: LogDirFailureChannel, log_dir: str) -> None:
+    """KafkaStorageException when an earlier I/O error took `log_dir` offline."""
+    if channel.has_offline_log_dir(log_dir):
+        raise KafkaStorageException(f"The log dir {log_dir} is already offline due to a previous IO exception.")
+
+
+def raise_offline(
+    channel: LogDirFailureChannel, log_dir: str, message: str | Callable[[], str], error: OSError
+) -> NoReturn:
+    """Takes `log_dir` offline because of `error` and raises KafkaStorageException from it.
+
+    A KafkaStorageException (an OSError for Python, none for Kafka) has been dealt with where it arose: it passes.
+    """
+    if isinstance(error, KafkaStorageException):
+        raise error
+    text = message if isinstance(message, str) else message()
+    channel.maybe_add_offline_log_dir(log_dir, text, error)
+    raise KafkaStorageException(text) from error
+
+
+class LocalLog:
+    """The segments of one partition.  `dir` is the partition's folder, `parent_dir` the log directory it lies in."""
+
+    def __init__(
+        self,
+        dir: str,
+        config: LogConfig,
+        segments: LogSegments,
+        recovery_point: int,
+        next_offset_metadata: LogOffsetMetadata,
+        scheduler: Scheduler,
+        clock: Clock,
+        topic_partition: TopicPartition,
+        log_dir_failure_channel: LogDirFailureChannel,
+        *,
+        files: Files,
+    ) -> None:
+        self.dir = dir
+        self.parent_dir = os.path.dirname(dir)
+        self.config = config
+        self.segments = segments
+        self.recovery_point = recovery_point
+        self.next_offset_metadata = next_offset_metadata
+        self.scheduler = scheduler
+        self.clock = clock
+        self.topic_partition = topic_partition
+        self.log_dir_failure_channel = log_dir_failure_channel
+        self.files = files
+        self.last_flush_time = clock.milliseconds()
+        self.is_closed = False
+
+    @property
+    def name(self) -> str:
+        return os.path.basename(self.dir)
+
+    @property
+    def is_future(self) -> bool:
+        return self.name.endswith(names.FUTURE_DIR_SUFFIX)
+
+    @property
+    def log_end_offset(self) -> int:
+        return self.next_offset_metadata[0]
+
+    @property
+    def log_end_offset_metadata(self) -> LogOffsetMetadata:
+        return self.next_offset_metadata
+
+    @property
+    def unflushed_messages(self) -> int:
+        return self.next_offset_metadata[0] - self.recovery_point
+
+    def guard(self, doing: str) -> io_guard:
+        """The I/O guard of an operation; `doing` completes `Error while ...`."""
+        return io_guard(
+            self.log_dir_failure_channel,
+            self.parent_dir,
+            lambda: f"Error while {doing} for {self.topic_partition} in dir {self.parent_dir}",
+        )
+
+    def check_if_closed(self) -> None:
+        if self.is_closed:
+            raise KafkaStorageException(f"The log for {self.topic_partition} is already closed")
+
+    # --- life -----------------------------------------------------------------------------------------
+
+    def update_config(self, new_config: LogConfig) -> None:
+        self.config = new_config
+
+    def rename_dir(self, name: str) -> bool:
+        """Renames the partition's folder (atomic, parent directory synced); False when the name is the same."""
+        with self.guard("renaming dir"):
+            renamed = os.path.join(self.parent_dir, name)
+            self.files.rename(self.dir, renamed)
+            self.files.sync_dir(self.parent_dir)
+            if renamed == self.dir:
+                return False
+            self.dir = renamed
+            self.parent_dir = os.path.dirname(renamed)
+            self.segments.update_parent_dir(renamed)
+            return True
+
+    def close(self) -> None:
+        if self.is_closed:
+            return
+        with self.guard("closing log segments"):
+            self.segments.close()
+            self.is_closed = True
+
+    def close_quietly(self) -> None:
+        """Closes the handles, whatever state the disk is in; nothing is trimmed or flushed on purpose."""
+        if self.is_closed:
+            return
+        self.segments.close_quietly()
+        self.is_closed = True
+
+    def delete_empty_dir(self) -> None:
+        """Removes the folder and whatever files are left in it; every segment must be gone and the log closed."""
+        with self.guard("deleting dir"):
+            if not self.segments.is_empty:
+                raise IllegalStateException(
+                    f"Can not delete directory when {self.segments.number_of_segments} segments are still present"
+                )
+            if not self.is_closed:
+                raise IllegalStateException(
+                    f"Can not delete directory when log of {self.topic_partition} is still open."
+                )
+            self.files.remove_tree(self.dir)
+
+    def delete_all_segments(self) -> list[LogSegment]:
+        """Deletes all segments at once (no delay) and closes the log; answers what was deleted."""
+        with self.guard("deleting all segments"):
+            deletable = list(self.segments.values())
+            self.remove_and_delete_segments(deletable, False, "log deletion")
+            self.is_closed = True
+            return deletable
+
+    # --- the end of the log ----------------------------------------------------------------------------
+
+    def update_recovery_point(self, new_recovery_point: int) -> None:
+        self.recovery_point = new_recovery_point
+
+    def update_log_end_offset(self, end_offset: int) -> None:
+        active = self.segments.active_segment
+        self.next_offset_metadata = LogOffsetMetadata(end_offset, active.base_offset, active.size)
+        if self.recovery_point > end_offset:
+            self.recovery_point = end_offset
+
+    def append(self, last_offset: int, buffers: Sequence[Buffer], headers: list[BatchHeader]) -> None:
+        """Appends batches that end at `last_offset` to the active segment and moves the end of the log."""
+        self.segments.active_segment.append(last_offset, buffers, headers)
+        self.update_log_end_offset(last_offset + 1)
+
+    def mark_flushed(self, offset: int) -> None:
+        self.check_if_closed()
+        if offset > self.recovery_point:
+            self.recovery_point = offset
+            self.last_flush_time = self.clock.milliseconds()
+
+    def flush(self, offset: int) -> None:
+        """Flushes the segments that hold [recovery point, offset); syncs the folder if one of them is new."""
+        recovery_point = self.recovery_point
+        if recovery_point <= offset:
+            to_flush = list(self.segments.values(recovery_point, offset))
+            for segment in to_flush:
+                segment.flush()
+            if any(segment.base_offset >= recovery_point for segment in to_flush) and self.files.exists(self.dir):
+                self.files.sync_dir(self.dir)
+
+    # --- segments --------------------------------------------------------------------------------------
+
+    def remove_and_delete_segments(self, segments: Iterable[LogSegment], async_delete: bool, reason: str) -> None:
+        """Takes segments out of the map and deletes their files, after file.delete.delay.ms when `async_delete`."""
+        to_delete = list(segments)
+        if not to_delete:
+            return
+        logger.info("%s: deleting segments as part of %s: %s", self.topic_partition, reason, to_delete)
+        for segment in to_delete:
+            self.segments.remove(segment.base_offset)
+        self._delete_files(to_delete, async_delete)
+
+    def create_and_delete_segment(
+        self, new_offset: int, segment_to_delete: LogSegment, async_delete: bool, reason: str
+    ) -> LogSegment:
+        """Puts an empty segment at `new_offset` in the place of `segment_to_delete`."""
+        if new_offset == segment_to_delete.base_offset:
+            segment_to_delete.change_file_suffixes("", DELETED_FILE_SUFFIX)
+        new_segment = self._open_new(new_offset)
+        self.segments.add(new_segment)
+        logger.info("%s: deleting segment as part of %s: %s", self.topic_partition, reason, segment_to_delete)
+        if new_offset != segment_to_delete.base_offset:
+            self.segments.remove(segment_to_delete.base_offset)
+        self._delete_files([segment_to_delete], async_delete)
+        return new_segment
+
+    def roll(self, expected_next_offset: int = 0) -> LogSegment:
+        """Closes the active segment for writing and opens the next at max(expected, log end); answers it."""
+        with self.guard("rolling log segment"):
+            self.check_if_closed()
+            end = self.log_end_offset
+            new_offset = max(expected_next_offset, end)
+            active = self.segments.active_segment
+            attempt = (
+                f"Trying to roll a new log segment for topic partition {self.topic_partition} with start offset "
+                f"{new_offset} =max(provided offset = {expected_next_offset}, LEO = {end})"
+            )
+            if self.segments.contains(new_offset):
+                if active.base_offset == new_offset and active.size == 0:
+                    logger.warning("%s while it is active and empty: it is made anew", attempt)
+                    # Kafka's own message asks the indexes for their entries, which creates their files.
+                    _ = (active.time_index.entries, active.offset_index.entries)
+                    new_segment = self.create_and_delete_segment(new_offset, active, True, "log roll")
+                    self.update_log_end_offset(self.log_end_offset)
+                    return new_segment
+                raise KafkaException(
+                    f"{attempt} while it already exists. Existing segment is {self.segments.get(new_offset)}."
+                )
+            if new_offset < active.base_offset:
+                raise KafkaException(f"{attempt} lower than start offset of the active segment {active}")
+            for path_of in (
+                names.log_file,
+                names.offset_index_file,
+                names.time_index_file,
+                names.transaction_index_file,
+            ):
+                stray = path_of(self.dir, new_offset)
+                if self.files.unlink_if_exists(stray):
+                    logger.warning("Newly rolled segment file %s already existed; deleted it first", stray)
+            active.on_become_inactive_segment()
+            new_segment = self._open_new(new_offset)
+            self.segments.add(new_segment)
+            self.update_log_end_offset(self.log_end_offset)
+            return new_segment
+
+    def truncate_fully_and_start_at(self, new_offset: int) -> list[LogSegment]:
+        """Throws everything away and starts anew at `new_offset`; answers the segments thrown away."""
+        with self.guard("truncating the entire log"):
+            self.check_if_closed()
+            to_delete = list(self.segments.values())
+            if to_delete:
+                self.remove_and_delete_segments(to_delete[:-1], True, "log truncation")
+                self.create_and_delete_segment(new_offset, to_delete[-1], True, "log truncation")
+            self.update_log_end_offset(new_offset)
+            return to_delete
+
+    def truncate_to(self, target_offset: int) -> list[LogSegment]:
+        """Drops what lies at or above `target_offset`; answers the segments that went as a whole."""
+        deletable = [segment for segment in self.segments.values() if segment.base_offset > target_offset]
+        self.remove_and_delete_segments(deletable, True, "log truncation")
+        self.segments.active_segment.truncate_to(target_offset)
+        self.update_log_end_offset(target_offset)
+        return deletable
+
+    def _open_new(self, base_offset: int) -> LogSegment:
+        config = self.config
+        return LogSegment.open(
+            self.dir,
+            base_offset,
+            config,
+            self.clock,
+            self.files,
+            init_file_size=config.init_file_size,
+            preallocate=config.preallocate,
+        )
+
+    def _delete_files(self, segments: Sequence[LogSegment], async_delete: bool) -> None:
+        delete_segment_files(
+            segments,
+            async_delete,
+            self.dir,
+            self.topic_partition,
+            self.config,
+            self.scheduler,
+            self.log_dir_failure_channel,
+        )
+
+    # --- reads (no lock) -------------------------------------------------------------------------------
+
+    def convert_to_offset_metadata_or_throw(self, offset: int) -> LogOffsetMetadata:
+        """The place of the batch that holds `offset`; OffsetOutOfRangeException outside the log."""
+        return self.read(offset, 1, False, self.next_offset_metadata, False).fetch_offset_metadata
+
+    def read(
+        self,
+        start_offset: int,
+        max_length: int,
+        min_one_message: bool,
+        max_offset_metadata: LogOffsetMetadata,
+        include_aborted_txns: bool,
+    ) -> FetchDataInfo:
+        """Batches from the one that holds `start_offset`, at most `max_length` bytes, below `max_offset_metadata`.
+
+        `min_one_message`: the first batch comes whole, however large it is.
+        """
+        channel = self.log_dir_failure_channel
+        if channel.has_offline_log_dir(self.parent_dir):
+            check_online(channel, self.parent_dir)
+        try:
+            end = self.next_offset_metadata
+            segment = self.segments.floor_segment(start_offset)
+            if start_offset > end[0] or segment is None:
+                raise OffsetOutOfRangeException(
+                    f"Received request for offset {start_offset} for partition {self.topic_partition}, "
+                    f"but we only have log segments upto {end[0]}."
+                )
+            max_offset, max_segment_base, max_position = max_offset_metadata
+            if start_offset == max_offset:
+                return _empty(max_offset_metadata, include_aborted_txns)
+            if start_offset > max_offset:
+                return _empty(self.convert_to_offset_metadata_or_throw(start_offset), include_aborted_txns)
+            while segment is not None:
+                base_offset = segment.base_offset
+                limit: int | None
+                if base_offset < max_segment_base:
+                    limit = segment.size
+                elif base_offset == max_segment_base and not max_offset_metadata.message_offset_only:
+                    limit = max_position
+                else:
+                    limit = None
+                found = segment.read(start_offset, max_length, limit, min_one_message)
+                if found is not None:
+                    if include_aborted_txns:
+                        self._add_aborted_transactions(start_offset, segment, found)
+                    return found
+                segment = self.segments.higher_segment(base_offset)
+            # Offsets up to the end that compaction took away: the reader goes on at the end.
+            return FetchDataInfo(self.next_offset_metadata, EMPTY_RECORDS)
+        except OSError as error:
+            message = f"Exception while reading from {self.topic_partition} in dir {self.parent_dir}"
+            raise_offline(channel, self.parent_dir, message, error)
+
+    def _add_aborted_transactions(self, start_offset: int, segment: LogSegment, found: FetchDataInfo) -> None:
+        metadata = found.fetch_offset_metadata
+        start = OffsetPosition(metadata.message_offset, metadata.relative_position_in_segment)
+        upper = segment.fetch_upper_bound_offset(start, found.records.size)
+        if upper is None:
+            higher = self.segments.higher_segment(segment.base_offset)
+            upper = self.log_end_offset if higher is None else higher.base_offset
+        found.aborted_transactions = [
+            AbortedTransaction(txn.producer_id, txn.first_offset)
+            for txn in self._collect_aborted(start_offset, upper, segment)
+        ]
+
+    def _collect_aborted(self, start_offset: int, upper_bound_offset: int, starting: LogSegment) -> list[AbortedTxn]:
+        aborted: list[AbortedTxn] = []
+        for segment in [starting, *self.segments.higher_segments(starting.base_offset)]:
+            result = segment.collect_aborted_txns(start_offset, upper_bound_offset)
+            aborted.extend(result.aborted_transactions)
+            if result.is_complete:
+                break
+        return aborted
+
+    def collect_aborted_transactions(
+        self, log_start_offset: int, base_offset: int, upper_bound_offset: int
+    ) -> list[AbortedTxn]:
+        """Aborted transactions that touch [log start, upper bound), from the segment that holds `base_offset` on."""
+        segment = self.segments.floor_segment(base_offset)
+        return [] if segment is None else self._collect_aborted(log_start_offset, upper_bound_offset, segment)
+
+
+def _empty(metadata: LogOffsetMetadata, include_aborted_txns: bool) -> FetchDataInfo:
+    return FetchDataInfo(metadata, EMPTY_RECORDS, False, [] if include_aborted_txns else None)
+
+
+def delete_segment_files(
+    segments: Sequence[LogSegment],
+    async_delete: bool,
+    dir: str,
+    topic_partition: TopicPartition,
+    config: LogConfig,
+    scheduler: Scheduler,
+    log_dir_failure_channel: LogDirFailureChannel,
+) -> None:
+    """Renames segments to `.deleted` now and unlinks them now or, when `async_delete`, in one task after the delay."""
+    for segment in segments:
+        if not segment.has_suffix(DELETED_FILE_SUFFIX):
+            segment.change_file_suffixes("", DELETED_FILE_SUFFIX)
+    parent_dir = os.path.dirname(dir)
+
+    def delete() -> None:
+        message = f"Error while deleting segments for {topic_partition} in dir {parent_dir}"
+        with io_guard(log_dir_failure_channel, parent_dir, message):
+            for segment in segments:
+                segment.delete_if_exists()
+
+    if async_delete:
+        scheduler.schedule_once("delete-file", delete, config.file_delete_delay_ms)
+    else:
+        delete()
+
+
+def segments_size(segments: Collection[LogSegment]) -> int:
+    """LogSegments.sizeInBytes of a choice of segments."""
+    return sum(segment.size for segment in segments)

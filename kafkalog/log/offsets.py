@@ -1,0 +1,230 @@
+"""The offsets of a partition that have a meaning beyond its files: log start, high watermark, last stable offset.
+
+Base class of UnifiedLog: who may see and drop what.  All are written under `lock` and read without it; the metadata
+objects are replaced whole.  Mirrors that part of Kafka's UnifiedLog (4.4.0, without remote storage).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING
+
+from kafkalog.errors import IllegalArgumentException, OffsetOutOfRangeException, PolicyViolationException
+from kafkalog.log.leader_epochs import LeaderEpochFileCache
+from kafkalog.log.local_log import LocalLog
+from kafkalog.log.producers import ProducerStateManager
+from kafkalog.log.types import LogStartOffsetIncrementReason
+from kafkalog.segment.types import LogOffsetMetadata
+
+if TYPE_CHECKING:
+    from kafkalog.config import LogConfig
+    from kafkalog.format.names import TopicPartition
+
+logger = logging.getLogger("kafkalog.log")
+
+
+class PartitionOffsets:
+    """Log start offset, high watermark, first unstable offset over a LocalLog."""
+
+    def __init__(
+        self,
+        log_start_offset: int,
+        local_log: LocalLog,
+        leader_epoch_cache: LeaderEpochFileCache,
+        producer_state_manager: ProducerStateManager,
+    ) -> None:
+        self.lock = threading.RLock()
+        self.local_log = local_log
+        self.topic_partition: TopicPartition = local_log.topic_partition
+        self.leader_epoch_cache = leader_epoch_cache
+        self.producer_state_manager = producer_state_manager
+        self.log_start_offset = log_start_offset
+        self.local_log_start_offset = log_start_offset
+        self.high_watermark_metadata = LogOffsetMetadata(log_start_offset)
+        self.first_unstable_offset_metadata: LogOffsetMetadata | None = None
+
+    def _settle_offsets(self, log_start_offset: int) -> None:
+        """After a load: raises what lies below the log start, which is not below the first segment."""
+        self._update_log_start_offset(log_start_offset)
+        first_base = self.local_log.segments.first_segment_base_offset
+        self._update_local_log_start_offset(max(log_start_offset, 0 if first_base is None else first_base))
+        self.log_start_offset = self.local_log_start_offset
+        self.maybe_increment_first_unstable_offset()
+
+    @property
+    def config(self) -> LogConfig:
+        return self.local_log.config
+
+    @property
+    def recovery_point(self) -> int:
+        return self.local_log.recovery_point
+
+    @property
+    def log_end_offset(self) -> int:
+        return self.local_log.next_offset_metadata[0]
+
+    @property
+    def log_end_offset_metadata(self) -> LogOffsetMetadata:
+        return self.local_log.next_offset_metadata
+
+    # --- high watermark and last stable offset -----------------------------------------------------------
+
+    @property
+    def high_watermark(self) -> int:
+        return self.high_watermark_metadata[0]
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        metadata = self.first_unstable_offset_metadata
+        return None if metadata is None else metadata[0]
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Up to where a read_committed reader sees: below it every transaction is decided and replicated."""
+        unstable, high_watermark = self.first_unstable_offset_metadata, self.high_watermark_metadata[0]
+        return unstable[0] if unstable is not None and unstable[0] < high_watermark else high_watermark
+
+    def update_high_watermark(self, high_watermark: int | LogOffsetMetadata) -> int:
+        """Sets the high watermark, held between log start and log end; answers what it became."""
+        wanted = LogOffsetMetadata(high_watermark) if isinstance(high_watermark, int) else high_watermark
+        end = self.local_log.next_offset_metadata
+        if wanted[0] < self.log_start_offset:
+            wanted = LogOffsetMetadata(self.log_start_offset)
+        elif wanted[0] >= end[0]:
+            wanted = end
+        self._set_high_watermark(wanted)
+        return wanted[0]
+
+    def maybe_increment_high_watermark(self, new_high_watermark: int | LogOffsetMetadata) -> LogOffsetMetadata | None:
+        """Raises the high watermark (or moves it to a newer segment); answers the old one, None if it stayed."""
+        new = LogOffsetMetadata(new_high_watermark) if isinstance(new_high_watermark, int) else new_high_watermark
+        if new[0] > self.log_end_offset:
+            raise IllegalArgumentException(
+                f"High watermark {new} update exceeds current log end offset {self.log_end_offset_metadata}"
+            )
+        with self.lock:
+            old = self._fetch_high_watermark_metadata()
+            if old[0] < new[0] or (old[0] == new[0] and old.on_older_segment(new)):
+                self._set_high_watermark(new)
+                return old
+            return None
+
+    def maybe_update_high_watermark(self, high_watermark: int) -> int | None:
+        """As update_high_watermark; None when that changed nothing."""
+        with self.lock:
+            old = self.high_watermark
+            new = self.update_high_watermark(high_watermark)
+            return None if new == old else new
+
+    def update_high_watermark_with_log_end_offset(self) -> None:
+        """After the end moved: the high watermark never lies above it."""
+        end = self.local_log.next_offset_metadata
+        if self.high_watermark_metadata[0] >= end[0]:
+            self._set_high_watermark(end)
+
+    def _set_high_watermark(self, new: LogOffsetMetadata) -> None:
+        if new[0] < 0:
+            raise IllegalArgumentException("High watermark offset should be non-negative")
+        with self.lock:
+            if new[0] < self.high_watermark_metadata[0]:
+                logger.warning("%s: high watermark goes back from %s to %s", self, self.high_watermark_metadata, new)
+            self.high_watermark_metadata = new
+            self.producer_state_manager.on_high_watermark_updated(new[0])
+            self.maybe_increment_first_unstable_offset()
+
+    def _fetch_high_watermark_metadata(self) -> LogOffsetMetadata:
+        self.local_log.check_if_closed()
+        metadata = self.high_watermark_metadata
+        if metadata.message_offset_only:
+            with self.lock:
+                metadata = self.maybe_convert_to_offset_metadata(self.high_watermark)
+                self._set_high_watermark(metadata)
+        return metadata
+
+    def _fetch_last_stable_offset_metadata(self) -> LogOffsetMetadata:
+        self.local_log.check_if_closed()
+        high_watermark = self._fetch_high_watermark_metadata()
+        unstable = self.first_unstable_offset_metadata
+        if unstable is None or unstable[0] >= high_watermark[0]:
+            return high_watermark
+        if unstable.message_offset_only:
+            with self.lock:
+                unstable = self.maybe_convert_to_offset_metadata(unstable[0])
+                self.first_unstable_offset_metadata = unstable
+        return unstable
+
+    def maybe_convert_to_offset_metadata(self, offset: int) -> LogOffsetMetadata:
+        """`offset` with its place in the log, or alone where the log does not hold it."""
+        try:
+            return self.local_log.convert_to_offset_metadata_or_throw(offset)
+        except OffsetOutOfRangeException:
+            return LogOffsetMetadata(offset)
+
+    def maybe_increment_first_unstable_offset(self) -> None:
+        """Takes over the first unstable offset of the producers, not below the log start."""
+        with self.lock:
+            self.local_log.check_if_closed()
+            unstable = self.producer_state_manager.first_unstable_offset
+            if unstable is not None and (unstable.message_offset_only or unstable[0] < self.log_start_offset):
+                unstable = self.maybe_convert_to_offset_metadata(max(unstable[0], self.log_start_offset))
+            self.first_unstable_offset_metadata = unstable
+
+    # --- log start offset --------------------------------------------------------------------------------
+
+    def _update_log_start_offset(self, offset: int) -> None:
+        self.log_start_offset = offset
+        if self.high_watermark < offset:
+            self.update_high_watermark(offset)
+        if self.local_log.recovery_point < offset:
+            self.local_log.update_recovery_point(offset)
+
+    def _update_local_log_start_offset(self, offset: int) -> None:
+        self.local_log_start_offset = offset
+        if self.high_watermark < offset:
+            self.update_high_watermark(offset)
+        if self.recovery_point < offset:
+            self.local_log.update_recovery_point(offset)
+
+    def maybe_increment_log_start_offset(
+        self,
+        new_log_start_offset: int,
+        reason: LogStartOffsetIncrementReason = LogStartOffsetIncrementReason.LEADER_OFFSET_INCREMENTED,
+    ) -> bool:
+        """Raises the log start; False where it is there already.  OffsetOutOfRangeException above the high watermark.
+
+        No file changes at once: the epochs' file follows by a task, segments go by retention.
+        """
+        with self.local_log.guard(f"increasing log start offset to {new_log_start_offset}"), self.lock:
+            if new_log_start_offset > self.high_watermark:
+                raise OffsetOutOfRangeException(
+                    f"Cannot increment the log start offset to {new_log_start_offset} of partition "
+                    f"{self.topic_partition} since it is larger than the high watermark {self.high_watermark}"
+                )
+            self.local_log.check_if_closed()
+            if new_log_start_offset <= self.log_start_offset:
+                return False
+            self._update_log_start_offset(new_log_start_offset)
+            logger.info("%s: log start offset %d (%s)", self.topic_partition, new_log_start_offset, reason.value)
+            self.leader_epoch_cache.truncate_from_start_async_flush(self.log_start_offset)
+            self.producer_state_manager.on_log_start_offset_incremented(new_log_start_offset)
+            self.maybe_increment_first_unstable_offset()
+            return True
+
+    def delete_records(self, offset: int) -> int:
+        """DeleteRecords as a leader does it (-1: up to the high watermark); answers the log start offset.
+
+        PolicyViolationException on a topic that is only compacted.
+        """
+        config = self.config
+        if not config.delete and config.compact:
+            raise PolicyViolationException(
+                f"Records of partition {self.topic_partition} can not be deleted due to the configured policy"
+            )
+        target = self.high_watermark if offset == -1 else offset
+        if target < 0:
+            raise OffsetOutOfRangeException(
+                f"The offset {target} for partition {self.topic_partition} is not valid"
+            )
+        self.maybe_increment_log_start_offset(target, LogStartOffsetIncrementReason.CLIENT_RECORD_DELETION)
+        return self.log_start_offset

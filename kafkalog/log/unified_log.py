@@ -1,0 +1,605 @@
+"""UnifiedLog: one partition as leaders, followers and readers see it.
+
+Holds the offsets that have a meaning beyond the files (`offsets`), the leader epochs, the producers and the topic id,
+over a LocalLog of segments.  What is long lives beside it and takes the log as its first argument: `append`,
+`retention`, `fetch`, `loader`, `producer_replay`.
+
+Lock: `lock` is Kafka's `lock`, one reentrant lock a partition.  It guards every change of the segments, the offsets,
+the producer state and the epoch cache.  Readers take none: LogSegments, LogOffsetMetadata and the epoch entries are
+replaced whole, never changed in place.  Syncs run outside the lock.
+
+After an I/O error the log directory is offline and every operation raises KafkaStorageException.
+Mirrors org.apache.kafka.storage.internals.log.UnifiedLog (4.4.0) without remote storage.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from typing import TYPE_CHECKING
+
+from kafkalog.errors import (
+    IllegalArgumentException,
+    InconsistentTopicIdException,
+    InvalidProducerEpochException,
+    OffsetOutOfRangeException,
+)
+from kafkalog.files import OS_FILES, Buffer, Clock, Files, LogDirFailureChannel, Scheduler
+from kafkalog.format import names
+from kafkalog.format.batch import MemoryRecords
+from kafkalog.format.checkpoints import EpochEntry, LeaderEpochCheckpointFile
+from kafkalog.format.names import TopicPartition
+from kafkalog.log import fetch, producer_replay, retention
+from kafkalog.log.append import append
+from kafkalog.log.leader_epochs import EpochEndOffset, LeaderEpochFileCache
+from kafkalog.log.loader import LogLoader
+from kafkalog.log.local_log import LocalLog, io_guard
+from kafkalog.log.offsets import PartitionOffsets
+from kafkalog.log.partition_metadata_file import PartitionMetadataFile
+from kafkalog.log.producers import ProducerStateEntry, ProducerStateManager
+from kafkalog.log.replacement import replace_segments, split_overflowed_segment
+from kafkalog.log.types import (
+    AppendOrigin,
+    FetchIsolation,
+    LogAppendInfo,
+)
+from kafkalog.log.verification import VerificationGuard
+from kafkalog.segment.log_segment import LogSegment
+from kafkalog.segment.log_segments import LogSegments
+from kafkalog.segment.transaction_index import AbortedTxn
+from kafkalog.segment.types import FetchDataInfo, TimestampAndOffset
+
+if TYPE_CHECKING:
+    from kafkalog.config import LogConfig, ProducerStateManagerConfig
+
+logger = logging.getLogger("kafkalog.log")
+
+CURRENT_MAGIC = 2
+TV_UNKNOWN = -1
+SENTINEL = VerificationGuard.SENTINEL
+LOG_END = FetchIsolation.LOG_END
+TXN_COMMITTED = FetchIsolation.TXN_COMMITTED
+
+
+class UnifiedLog(PartitionOffsets):
+    """One partition.  Made by `create`; offsets are logical, sizes bytes, times milliseconds."""
+
+    def __init__(
+        self,
+        log_start_offset: int,
+        local_log: LocalLog,
+        producer_id_expiration_check_interval_ms: int,
+        leader_epoch_cache: LeaderEpochFileCache,
+        producer_state_manager: ProducerStateManager,
+        topic_id: str | None,
+    ) -> None:
+        super().__init__(log_start_offset, local_log, leader_epoch_cache, producer_state_manager)
+        self.clock: Clock = local_log.clock
+        self.scheduler: Scheduler = local_log.scheduler
+        self.log_dir_failure_channel: LogDirFailureChannel = local_log.log_dir_failure_channel
+        self.producer_id_expiration_check_interval_ms = producer_id_expiration_check_interval_ms
+        self.topic_id = topic_id
+        self.partition_metadata_file: PartitionMetadataFile | None = None
+
+        self.producer_expire_check = self.scheduler.schedule(
+            "PeriodicProducerExpirationCheck",
+            lambda: self.remove_expired_producers(self.clock.milliseconds()),
+            producer_id_expiration_check_interval_ms,
+            producer_id_expiration_check_interval_ms,
+        )
+        self._initialize_partition_metadata()
+        self._settle_offsets(log_start_offset)
+        self._initialize_topic_id()
+
+    @classmethod
+    def create(
+        cls,
+        dir: str | os.PathLike[str],
+        config: LogConfig,
+        log_start_offset: int,
+        recovery_point: int,
+        scheduler: Scheduler,
+        clock: Clock,
+        max_transaction_timeout_ms: int,
+        producer_state_manager_config: ProducerStateManagerConfig,
+        producer_id_expiration_check_interval_ms: int,
+        log_dir_failure_channel: LogDirFailureChannel,
+        last_shutdown_clean: bool,
+        topic_id: str | None = None,
+        num_remaining_segments: MutableMapping[str, int] | None = None,
+        *,
+        files: Files = OS_FILES,
+    ) -> UnifiedLog:
+        """Opens the partition in `dir` (made where missing): loads, recovers after an unclean shutdown, repairs.
+
+        `log_start_offset` and `recovery_point` are the checkpoints' values.  An I/O error takes the log directory
+        offline and raises KafkaStorageException.
+        """
+        path = os.path.abspath(os.fspath(dir))
+        parent = os.path.dirname(path)
+        with io_guard(log_dir_failure_channel, parent, f"Error while loading log dir {path}"):
+            files.mkdirs(path)
+            topic_partition = names.parse_topic_partition_name(path)
+            segments = LogSegments(topic_partition)
+            try:
+                epochs = create_leader_epoch_cache(path, topic_partition, log_dir_failure_channel, scheduler, files)
+                psm = ProducerStateManager(
+                    topic_partition, path, max_transaction_timeout_ms, producer_state_manager_config, clock, files
+                )
+                loaded = LogLoader(
+                    path, topic_partition, config, scheduler, clock, log_dir_failure_channel, last_shutdown_clean,
+                    segments, log_start_offset, recovery_point, epochs, psm, num_remaining_segments, files=files,
+                ).load()  # fmt: skip
+                local_log = LocalLog(
+                    path, config, segments, loaded.recovery_point, loaded.next_offset_metadata, scheduler, clock,
+                    topic_partition, log_dir_failure_channel, files=files,
+                )  # fmt: skip
+                return cls(
+                    loaded.log_start_offset, local_log, producer_id_expiration_check_interval_ms, epochs, psm, topic_id
+                )
+            except BaseException:
+                segments.close_quietly()
+                raise
+
+    # --- what it is --------------------------------------------------------------------------------------
+
+    @property
+    def dir(self) -> str:
+        return self.local_log.dir
+
+    @property
+    def parent_dir(self) -> str:
+        return self.local_log.parent_dir
+
+    @property
+    def name(self) -> str:
+        return self.local_log.name
+
+    @property
+    def is_future(self) -> bool:
+        return self.local_log.is_future
+
+    @property
+    def last_flush_time(self) -> int:
+        return self.local_log.last_flush_time
+
+    @property
+    def is_empty(self) -> bool:
+        return self.log_start_offset == self.log_end_offset
+
+    @property
+    def size(self) -> int:
+        """Bytes of all segments' .log files."""
+        return self.local_log.segments.size_in_bytes
+
+    @property
+    def number_of_segments(self) -> int:
+        return self.local_log.segments.number_of_segments
+
+    @property
+    def active_segment(self) -> LogSegment:
+        return self.local_log.segments.active_segment
+
+    def log_segments(self, from_offset: int | None = None, to_offset: int | None = None) -> list[LogSegment]:
+        """The segments, or those that hold offsets in [from, to)."""
+        segments = self.local_log.segments
+        if from_offset is None or to_offset is None:
+            return list(segments.values())
+        return list(segments.values(from_offset, to_offset))
+
+    def non_active_log_segments_from(self, from_offset: int) -> list[LogSegment]:
+        return list(self.local_log.segments.non_active_log_segments_from(from_offset))
+
+    def get_first_batch_timestamp_for_segments(self, segments: Iterable[LogSegment]) -> list[int]:
+        return [segment.get_first_batch_timestamp() for segment in segments]
+
+    def update_config(self, new_config: LogConfig) -> LogConfig:
+        """Takes a new configuration; answers the old one."""
+        old = self.local_log.config
+        self.local_log.update_config(new_config)
+        return old
+
+    def __repr__(self) -> str:
+        topic_id = "" if self.topic_id is None else f", topicId={self.topic_id}"
+        return (
+            f"Log(dir={self.dir}{topic_id}, topic={self.topic_partition.topic}, "
+            f"partition={self.topic_partition.partition}, highWatermark={self.high_watermark}, "
+            f"lastStableOffset={self.last_stable_offset}, logStartOffset={self.log_start_offset}, "
+            f"logEndOffset={self.log_end_offset})"
+        )
+
+    # --- topic id ----------------------------------------------------------------------------------------
+
+    def _initialize_partition_metadata(self) -> None:
+        path = PartitionMetadataFile.new_file(self.dir)
+        self.partition_metadata_file = PartitionMetadataFile(
+            path, self.log_dir_failure_channel, files=self.local_log.files
+        )
+
+    def _initialize_topic_id(self) -> None:
+        file = self.partition_metadata_file
+        assert file is not None
+        if file.exists:
+            found = file.read().topic_id
+            if self.topic_id is not None and self.topic_id != found:
+                raise self._inconsistent_topic_id(self.topic_id, found)
+            self.topic_id = found
+        else:
+            if self.topic_id is not None:
+                file.record(self.topic_id)
+            self.scheduler.schedule_once("flush-metadata-file", self.maybe_flush_metadata_file)
+
+    def assign_topic_id(self, topic_id: str) -> None:
+        """Gives the partition its topic id; InconsistentTopicIdException when it has another."""
+        if self.topic_id is not None:
+            if self.topic_id != topic_id:
+                raise self._inconsistent_topic_id(topic_id, self.topic_id)
+            return
+        self.topic_id = topic_id
+        file = self.partition_metadata_file
+        if file is None:
+            logger.warning("%s is being deleted: its topic id is not written", self.topic_partition)
+        elif not file.exists:
+            file.record(topic_id)
+            self.scheduler.schedule_once("flush-metadata-file", self.maybe_flush_metadata_file)
+
+    def _inconsistent_topic_id(self, given: str, found: str) -> InconsistentTopicIdException:
+        return InconsistentTopicIdException(
+            f"Tried to assign topic ID {given} to log for topic partition {self.topic_partition},"
+            f"but log already contained topic ID {found}"
+        )
+
+    def maybe_flush_metadata_file(self) -> None:
+        """Writes partition.metadata if the topic id is not yet on disk."""
+        file = self.partition_metadata_file
+        if file is not None and file.dirty_topic_id is not None:
+            file.maybe_flush()
+
+    # --- appends -----------------------------------------------------------------------------------------
+
+    def append_as_leader(
+        self,
+        records: Buffer | MemoryRecords,
+        leader_epoch: int,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
+        verification_guard: VerificationGuard = SENTINEL,
+        transaction_version: int = TV_UNKNOWN,
+    ) -> LogAppendInfo:
+        """Validates batches, gives them the next offsets and writes them; `records` stays as it is.
+
+        A transaction marker comes with origin COORDINATOR and an explicit transaction version.
+        """
+        return append(
+            self, records, origin, origin is not AppendOrigin.RAFT_LEADER, leader_epoch, verification_guard, False,
+            CURRENT_MAGIC, transaction_version,
+        )  # fmt: skip
+
+    def append_as_leader_with_record_version(
+        self, records: Buffer | MemoryRecords, leader_epoch: int, record_version: int
+    ) -> LogAppendInfo:
+        """As a leader of a topic that keeps an old message format (magic 0 or 1)."""
+        return append(
+            self, records, AppendOrigin.CLIENT, True, leader_epoch, SENTINEL, False, record_version, TV_UNKNOWN
+        )
+
+    def append_as_follower(self, records: Buffer | MemoryRecords, leader_epoch: int) -> LogAppendInfo:
+        """Writes batches as the leader of `leader_epoch` (an int) sent them, with the offsets that they carry."""
+        return append(
+            self, records, AppendOrigin.REPLICATION, False, leader_epoch, SENTINEL, True, CURRENT_MAGIC, TV_UNKNOWN
+        )
+
+    # --- reads -------------------------------------------------------------------------------------------
+
+    def read(
+        self,
+        start_offset: int,
+        max_length: int,
+        isolation: FetchIsolation = LOG_END,
+        min_one_message: bool = True,
+    ) -> FetchDataInfo:
+        """Batches from the one that holds `start_offset` on, at most `max_length` bytes, as far as `isolation` sees.
+
+        OffsetOutOfRangeException below the log start and above the log end.
+        """
+        if start_offset < self.log_start_offset:
+            raise OffsetOutOfRangeException(
+                f"Received request for offset {start_offset} for partition {self.topic_partition}, "
+                f"but we only have log segments starting from offset: {self.log_start_offset}."
+            )
+        if isolation is LOG_END:
+            bound = self.local_log.next_offset_metadata
+        elif isolation is TXN_COMMITTED:
+            bound = self._fetch_last_stable_offset_metadata()
+        else:
+            bound = self._fetch_high_watermark_metadata()
+        return self.local_log.read(start_offset, max_length, min_one_message, bound, isolation is TXN_COMMITTED)
+
+    def collect_aborted_transactions(self, start_offset: int, upper_bound_offset: int) -> list[AbortedTxn]:
+        return self.local_log.collect_aborted_transactions(self.log_start_offset, start_offset, upper_bound_offset)
+
+    def fetch_offset_by_timestamp(self, target_timestamp: int) -> TimestampAndOffset | None:
+        """ListOffsets: see kafkalog.log.fetch for the special values."""
+        return fetch.fetch_offset_by_timestamp(self, target_timestamp)
+
+    # --- leader epochs -----------------------------------------------------------------------------------
+
+    @property
+    def latest_epoch(self) -> int | None:
+        return self.leader_epoch_cache.latest_epoch
+
+    def assign_epoch_start_offset(self, leader_epoch: int, start_offset: int) -> None:
+        with self.lock:
+            self.leader_epoch_cache.assign(leader_epoch, start_offset)
+
+    def end_offset_for_epoch(self, leader_epoch: int) -> EpochEndOffset | None:
+        """Where the log left the largest epoch at or below `leader_epoch`; None where that is unknown."""
+        found = self.leader_epoch_cache.end_offset_for(leader_epoch, self.log_end_offset)
+        return None if found.end_offset == -1 else found
+
+    @property
+    def epoch_entries(self) -> list[EpochEntry]:
+        return self.leader_epoch_cache.epoch_entries
+
+    # --- producers ---------------------------------------------------------------------------------------
+
+    def remove_expired_producers(self, current_time_ms: int) -> None:
+        with self.lock:
+            self.producer_state_manager.remove_expired_producers(current_time_ms)
+
+    def load_producer_state(self, last_offset: int) -> None:
+        """Rebuilds the producer state up to `last_offset` and sets the high watermark to the log end."""
+        with self.lock:
+            self._rebuild_producer_state(last_offset)
+            self.maybe_increment_first_unstable_offset()
+            self.update_high_watermark(self.log_end_offset_metadata)
+
+    def _rebuild_producer_state(self, last_offset: int) -> None:
+        self.local_log.check_if_closed()
+        producer_replay.rebuild_producer_state(
+            self.producer_state_manager, self.local_log.segments, self.log_start_offset, last_offset, self.clock, False
+        )
+
+    def has_late_transaction(self, current_time_ms: int) -> bool:
+        return self.producer_state_manager.has_late_transaction(current_time_ms)
+
+    @property
+    def producer_id_count(self) -> int:
+        return self.producer_state_manager.producer_id_count
+
+    @property
+    def active_producers(self) -> Mapping[int, ProducerStateEntry]:
+        """The entries by producer id: a copy, taken under the lock."""
+        with self.lock:
+            return dict(self.producer_state_manager.active_producers)
+
+    def maybe_start_transaction_verification(
+        self, producer_id: int, sequence: int, epoch: int, supports_epoch_bump: bool
+    ) -> VerificationGuard:
+        """A guard for an append that must be verified first; SENTINEL where a transaction is under way already."""
+        with self.lock:
+            entry = self.producer_state_manager.last_entry(producer_id)
+            if entry is not None and epoch < entry.producer_epoch:
+                raise InvalidProducerEpochException(
+                    f"Epoch of producer {producer_id} is {epoch}, "
+                    f"which is smaller than the last seen epoch {entry.producer_epoch}"
+                )
+            if self.has_ongoing_transaction(producer_id, epoch):
+                return SENTINEL
+            return self.producer_state_manager.maybe_create_verification_state_entry(
+                producer_id, sequence, epoch, supports_epoch_bump
+            ).verification_guard
+
+    def verification_guard(self, producer_id: int) -> VerificationGuard:
+        with self.lock:
+            entry = self.producer_state_manager.verification_state_entry(producer_id)
+            return SENTINEL if entry is None else entry.verification_guard
+
+    def has_ongoing_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        with self.lock:
+            entry = self.producer_state_manager.last_entry(producer_id)
+            return (
+                entry is not None
+                and entry.current_txn_first_offset is not None
+                and entry.producer_epoch == producer_epoch
+            )
+
+    def take_producer_snapshot(self) -> None:
+        with self.lock, self.local_log.guard("taking producer state snapshot"):
+            self.local_log.check_if_closed()
+            self.producer_state_manager.take_snapshot()
+
+    @property
+    def latest_producer_snapshot_offset(self) -> int | None:
+        with self.lock:
+            return self.producer_state_manager.latest_snapshot_offset
+
+    @property
+    def oldest_producer_snapshot_offset(self) -> int | None:
+        with self.lock:
+            return self.producer_state_manager.oldest_snapshot_offset
+
+    @property
+    def latest_producer_state_end_offset(self) -> int:
+        return self.producer_state_manager.map_end_offset
+
+    def delete_producer_snapshots(self, segments: Iterable[LogSegment], async_delete: bool) -> None:
+        """Deletes the snapshots at the segments' bases; the caller holds the lock."""
+        producer_replay.delete_producer_snapshots(
+            segments, self.producer_state_manager, async_delete, self.scheduler, self.config,
+            self.log_dir_failure_channel, self.parent_dir, self.topic_partition,
+        )  # fmt: skip
+
+    # --- roll and flush ----------------------------------------------------------------------------------
+
+    def roll(self, expected_next_offset: int = 0) -> LogSegment:
+        """Opens the next segment, snapshots the producers at its base, schedules the flush of what lies below."""
+        with self.lock, self.local_log.guard("rolling log segment"):
+            new_segment = self.local_log.roll(expected_next_offset)
+            psm = self.producer_state_manager
+            psm.update_map_end_offset(new_segment.base_offset)
+            snapshot = psm.take_snapshot(False)
+            self.update_high_watermark_with_log_end_offset()
+            base_offset = new_segment.base_offset
+
+            def flush_log() -> None:
+                if snapshot is not None:
+                    self._flush_producer_state_snapshot(snapshot)
+                self.flush_upto_offset_exclusive(base_offset)
+
+            self.scheduler.schedule_once("flush-log", flush_log)
+            return new_segment
+
+    def flush(self, force_flush_active_segment: bool) -> None:
+        """Syncs up to the log end, also an empty active segment when forced; moves the recovery point there."""
+        self._flush(self.log_end_offset, force_flush_active_segment)
+
+    def flush_upto_offset_exclusive(self, offset: int) -> None:
+        self._flush(offset, False)
+
+    def _flush(self, offset: int, including_offset: bool) -> None:
+        flush_offset = offset + 1 if including_offset else offset
+        with self.local_log.guard("flushing log"):
+            if flush_offset > self.local_log.recovery_point:
+                self.local_log.flush(flush_offset)
+                with self.lock:
+                    self.local_log.mark_flushed(offset)
+
+    def _flush_producer_state_snapshot(self, snapshot: str) -> None:
+        files = self.local_log.files
+        with self.local_log.guard("flushing producer state snapshot"):
+            if files.exists(snapshot):
+                files.sync_file(snapshot)
+
+    # --- truncation, deletion, replacement ---------------------------------------------------------------
+
+    def truncate_to(self, target_offset: int) -> bool:
+        """Drops everything at and above `target_offset`; False when the log ends there or before."""
+        with self.local_log.guard(f"truncating log to offset {target_offset}"):
+            if target_offset < 0:
+                raise IllegalArgumentException(
+                    f"Cannot truncate partition {self.topic_partition} to a negative offset ({target_offset})."
+                )
+            if target_offset < self.high_watermark:
+                logger.warning(
+                    "%s: truncating to %d, below high watermark %d",
+                    self.topic_partition, target_offset, self.high_watermark,
+                )  # fmt: skip
+            with self.lock:
+                if target_offset >= self.log_end_offset:
+                    self.leader_epoch_cache.truncate_from_end_async_flush(self.log_end_offset)
+                    return False
+                self.local_log.check_if_closed()
+                first_base = self.local_log.segments.first_segment_base_offset
+                assert first_base is not None
+                if first_base > target_offset:
+                    self.truncate_fully_and_start_at(target_offset)
+                    return True
+                deleted = self.local_log.truncate_to(target_offset)
+                self.delete_producer_snapshots(deleted, True)
+                self.leader_epoch_cache.truncate_from_end_async_flush(target_offset)
+                self.log_start_offset = min(target_offset, self.log_start_offset)
+                self._rebuild_producer_state(target_offset)
+                if self.high_watermark >= self.log_end_offset:
+                    self.update_high_watermark(self.log_end_offset_metadata)
+                return True
+
+    def truncate_fully_and_start_at(self, new_offset: int, log_start_offset: int | None = None) -> None:
+        """Throws all records away; the log goes on at `new_offset`."""
+        with self.local_log.guard("truncating the entire log"), self.lock:
+            self.local_log.truncate_fully_and_start_at(new_offset)
+            self.leader_epoch_cache.clear_and_flush()
+            self.producer_state_manager.truncate_fully_and_start_at(new_offset)
+            self.log_start_offset = new_offset if log_start_offset is None else log_start_offset
+            self._rebuild_producer_state(new_offset)
+            self.update_high_watermark(self.log_end_offset_metadata)
+
+    def delete_old_segments(self) -> int:
+        """Retention by the topic's policy; answers the number of segments that it chose."""
+        with self.local_log.guard("deleting old segments"):
+            return retention.delete_old_segments(self)
+
+    def replace_segments(self, new_segments: Sequence[LogSegment], old_segments: Sequence[LogSegment]) -> None:
+        """Puts cleaned segments in the place of old ones (see kafkalog.log.replacement)."""
+        local = self.local_log
+        with self.lock, local.guard("replacing segments"):
+            local.check_if_closed()
+            deleted = replace_segments(
+                local.segments, new_segments, old_segments, self.dir, self.topic_partition, self.config,
+                self.scheduler, self.log_dir_failure_channel, files=local.files,
+            )  # fmt: skip
+            self.delete_producer_snapshots(deleted, True)
+
+    def split_overflowed_segment(self, segment: LogSegment) -> list[LogSegment]:
+        """Splits a segment whose offsets do not fit its base; answers the new ones."""
+        local = self.local_log
+        with self.lock, local.guard("splitting an overflowed segment"):
+            result = split_overflowed_segment(
+                segment, local.segments, self.dir, self.topic_partition, self.config, self.clock, self.scheduler,
+                self.log_dir_failure_channel, files=local.files,
+            )  # fmt: skip
+            self.delete_producer_snapshots(result.deleted_segments, True)
+            return result.new_segments
+
+    # --- the end -----------------------------------------------------------------------------------------
+
+    def prepare_active_segment_for_close(self) -> None:
+        """Trims the active segment's indexes and preallocated tail, as a manager does before a clean close."""
+        with self.local_log.guard("preparing active segment for close"):
+            self.local_log.segments.active_segment.on_become_inactive_segment()
+
+    def close(self) -> None:
+        """Writes what is due (topic id, producer snapshot) and closes the files; flushes nothing."""
+        with self.lock:
+            self.maybe_flush_metadata_file()
+            self.local_log.check_if_closed()
+            self.producer_expire_check.cancel()
+            with self.local_log.guard("taking producer state snapshot"):
+                self.producer_state_manager.take_snapshot()
+            self.local_log.close()
+
+    def close_quietly(self) -> None:
+        """Lets go of the handles of a log whose directory is offline; writes nothing on purpose."""
+        with self.lock:
+            self.producer_expire_check.cancel()
+            self.local_log.close_quietly()
+
+    def delete(self) -> None:
+        """Deletes all files at once and the folder with them; the log is closed afterwards."""
+        with self.local_log.guard("deleting log"), self.lock:
+            self.producer_expire_check.cancel()
+            self.leader_epoch_cache.clear()
+            deleted = self.local_log.delete_all_segments()
+            self.delete_producer_snapshots(deleted, False)
+            self.local_log.delete_empty_dir()
+
+    def rename_dir(self, name: str, should_reinitialize: bool) -> None:
+        """Renames the folder; without reinitialization the log forgets its epochs and topic id file (deletion)."""
+        with self.lock, self.local_log.guard("renaming dir"):
+            self.maybe_flush_metadata_file()
+            if not self.local_log.rename_dir(name):
+                return
+            self.producer_state_manager.update_parent_dir(self.dir)
+            if should_reinitialize:
+                path = os.path.join(self.dir, names.LEADER_EPOCH_CHECKPOINT_FILE)
+                checkpoint = LeaderEpochCheckpointFile(
+                    path, self.local_log.files, log_dir_failure_channel=self.log_dir_failure_channel
+                )
+                self.leader_epoch_cache = self.leader_epoch_cache.with_checkpoint(checkpoint)
+                self._initialize_partition_metadata()
+            else:
+                self.leader_epoch_cache.clear()
+                self.partition_metadata_file = None
+
+
+def create_leader_epoch_cache(
+    dir: str,
+    topic_partition: TopicPartition,
+    log_dir_failure_channel: LogDirFailureChannel,
+    scheduler: Scheduler,
+    files: Files,
+) -> LeaderEpochFileCache:
+    """The epochs of the partition in `dir`; its checkpoint file is made where missing."""
+    path = os.path.join(dir, names.LEADER_EPOCH_CHECKPOINT_FILE)
+    checkpoint = LeaderEpochCheckpointFile(path, files, log_dir_failure_channel=log_dir_failure_channel)
+    return LeaderEpochFileCache(topic_partition, checkpoint, scheduler)
