@@ -1,0 +1,114 @@
+"""Apache Kafka's own jars and our driver over them: built once by Maven, then one `java` command.
+
+What Maven writes goes to `driver/target` (or `KAFKALOG_DRIVER_TARGET`); a stamp of the sources says whether that is
+still good, so that later runs need neither Maven nor the network.  Maven is asked offline first, then with network.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+DRIVER = Path(__file__).parent / "driver"
+MAIN = "io.kafkalog.conformance.Main"
+# Thousands of small scripts in one JVM: start quickly, stay small.
+JAVA_FLAGS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx768m", "-Xshare:auto")
+BUILD_SECONDS_MAX = 900
+
+
+class KafkaMissingError(RuntimeError):
+    """This machine cannot run Apache Kafka's classes; the text says what is missing."""
+
+
+@dataclass(frozen=True)
+class Driver:
+    """The built driver: how to run its main class, or any other class of the same jars."""
+
+    java: str
+    classpath: str
+
+    def command(self, *args: str, main: str = MAIN) -> list[str]:
+        return [self.java, *JAVA_FLAGS, "-cp", self.classpath, main, *args]
+
+    def run_many(self, listfile: Path, *, timeout_seconds: float = 600) -> None:
+        """Runs a list of scripts; raises with the driver's own words when it could not."""
+        done = subprocess.run(
+            self.command("--many", str(listfile)), capture_output=True, text=True, timeout=timeout_seconds
+        )
+        if done.returncode not in (0, 1):
+            raise RuntimeError(f"the driver ended with {done.returncode}:\n{done.stderr[-4000:]}")
+
+
+def find_tool(name: str) -> str:
+    home = os.environ.get("JAVA_HOME")
+    if home and (Path(home) / "bin" / name).exists():
+        return str(Path(home) / "bin" / name)
+    found = shutil.which(name)
+    if found is None:
+        what = "Maven" if name == "mvn" else "a JDK (17 or later)"
+        raise KafkaMissingError(f"`{name}` is not on the PATH: Apache Kafka's classes need {what}")
+    return found
+
+
+def driver(*, profile: str | None = None) -> Driver:
+    """The driver with its classpath; `profile="broker"` adds the whole broker and Kafka's tools."""
+    target = Path(os.environ.get("KAFKALOG_DRIVER_TARGET", DRIVER / "target")).absolute() / (profile or "storage")
+    target.mkdir(parents=True, exist_ok=True)
+    java = find_tool("java")
+    # Test processes may come at the same time: one builds, the others wait.
+    with (target / ".build.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        classpath = _built(target) or _build(target, profile)
+    return Driver(java, classpath)
+
+
+def _sources_digest() -> str:
+    digest = hashlib.sha256()
+    for path in [DRIVER / "pom.xml", *sorted((DRIVER / "src").rglob("*.java"))]:
+        digest.update(path.relative_to(DRIVER).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()
+
+
+def _built(target: Path) -> str | None:
+    stamp, paths = target / "stamp", target / "classpath"
+    if not stamp.exists() or stamp.read_text() != _sources_digest():
+        return None
+    classpath = paths.read_text()
+    # Somebody may have emptied the local repository meanwhile.
+    return classpath if all(Path(part).exists() for part in classpath.split(os.pathsep)) else None
+
+
+def _build(target: Path, profile: str | None) -> str:
+    maven = find_tool("mvn")
+    find_tool("javac")
+    paths = target / "dependencies"
+    command = [maven, "-q", "-B", "-f", str(DRIVER / "pom.xml"), f"-Ddriver.target={target / 'maven'}"]
+    command += [f"-P{profile}"] if profile else []
+    goals = ["package", "dependency:build-classpath", f"-Dmdep.outputFile={paths}"]
+    try:
+        # Offline is quicker, and enough when the local repository has everything.
+        done = _maven([*command, "-o", *goals])
+        if done.returncode != 0:
+            done = _maven([*command, *goals])
+    except subprocess.TimeoutExpired:
+        raise KafkaMissingError(f"Maven did not finish within {BUILD_SECONDS_MAX} s") from None
+    if done.returncode != 0:
+        raise KafkaMissingError(f"Maven could not build the conformance driver:\n{done.stdout[-3000:]}")
+    jar = next((target / "maven").glob("conformance-driver-*.jar"))
+    classpath = os.pathsep.join([str(jar), paths.read_text().strip()])
+    (target / "classpath").write_text(classpath)
+    (target / "stamp").write_text(_sources_digest())
+    return classpath
+
+
+def _maven(command: list[str]) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, timeout=BUILD_SECONDS_MAX)
+
+
+if __name__ == "__main__":
+    print(driver().classpath)
