@@ -1,0 +1,183 @@
+"""Batches in memory: the header's layout, framing as MemoryRecords reads it, and validity.
+
+`HEADER` is the one description of the 61 bytes in Python; its twin in C is `_native/layout.pxd`, and a test
+compares the two.  Sources: DefaultRecordBatch, ByteBufferLogInputStream, MemoryRecords (4.4.0).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from kafkalog._native import batches as native
+from kafkalog._native.crc32c import crc32c
+from kafkalog.errors import CorruptRecordException, IllegalArgumentException
+
+if TYPE_CHECKING:
+    import os
+
+    from typing_extensions import Buffer
+
+    from kafkalog._native.batches import BatchHeader
+
+# base offset, length behind these 12 bytes, leader epoch, magic, CRC-32C, attributes, last offset delta,
+# base timestamp, max timestamp, producer id, producer epoch, base sequence, record count.
+HEADER = struct.Struct(">qiibIhiqqqhii")
+LOG_OVERHEAD = 12
+RECORD_BATCH_OVERHEAD = HEADER.size
+MIN_RECORD_OVERHEAD = 14
+
+CODEC_MASK = 0x07
+TIMESTAMP_TYPE_FLAG = 0x08
+TRANSACTIONAL_FLAG = 0x10
+CONTROL_FLAG = 0x20
+DELETE_HORIZON_FLAG = 0x40
+
+NO_TIMESTAMP_TYPE = "NoTimestampType"
+CREATE_TIME = "CreateTime"
+LOG_APPEND_TIME = "LogAppendTime"
+
+INT32_MAX = 0x7FFFFFFF
+
+
+def increment_sequence(sequence: int, increment: int) -> int:
+    """DefaultRecordBatch.incrementSequence: sequence numbers wrap from 2^31-1 to 0."""
+    if sequence > INT32_MAX - increment:
+        return increment - (INT32_MAX - sequence) - 1
+    return sequence + increment
+
+
+def decrement_sequence(sequence: int, decrement: int) -> int:
+    """DefaultRecordBatch.decrementSequence."""
+    if sequence < decrement:
+        return INT32_MAX - (decrement - sequence) + 1
+    return sequence - decrement
+
+
+class MemoryRecords:
+    """A buffer of batches (Kafka's MemoryRecords): what is produced, fetched or built.
+
+    A partial batch at the end is not seen, as in Kafka; `valid_bytes` says where the whole ones end.
+    """
+
+    __slots__ = ("_batches", "_valid_bytes", "buffer")
+
+    def __init__(self, buffer: Buffer) -> None:
+        self.buffer = buffer
+        self._batches: list[BatchHeader] | None = None
+        self._valid_bytes = 0
+
+    @property
+    def size(self) -> int:
+        """Length of the buffer in bytes, a partial batch at its end included."""
+        return memoryview(self.buffer).nbytes
+
+    def batches(self) -> list[BatchHeader]:
+        """The headers of all whole batches, positions relative to the buffer.
+
+        CorruptRecordException where a size is below 14 or a magic is not 0, 1 or 2.
+        """
+        if self._batches is None:
+            found, verdict, position = native.headers(self.buffer, framing=native.FRAMING_BUFFER)
+            if verdict in (native.BAD_SIZE, native.BAD_MAGIC):
+                raise _framing_error(self.buffer, verdict, position)
+            self._batches = found
+            self._valid_bytes = found[-1].position + found[-1].size if found else 0
+        return self._batches
+
+    @property
+    def valid_bytes(self) -> int:
+        self.batches()
+        return self._valid_bytes
+
+    def __iter__(self) -> Iterator[BatchHeader]:
+        return iter(self.batches())
+
+
+def _framing_error(data: Buffer, verdict: int, position: int) -> CorruptRecordException:
+    view = memoryview(data).cast("B")
+    if verdict == native.BAD_SIZE:
+        size = int.from_bytes(view[position + 8 : position + 12], "big", signed=True)
+        text = f"Record size {size} is less than the minimum record overhead ({MIN_RECORD_OVERHEAD})"
+    else:
+        magic = int.from_bytes(view[position + 16 : position + 17], "big", signed=True)
+        text = f"Invalid magic found in record: {magic}"
+    return CorruptRecordException(text, position=position)
+
+
+def ensure_valid(
+    data: Buffer, header: BatchHeader, *, at: int | None = None, path: str | os.PathLike[str] | None = None
+) -> None:
+    """RecordBatch.ensureValid: CorruptRecordException when the batch is too small or its CRC is another.
+
+    `at` is where the batch begins in `data`, where that is not `header.position`; `path` goes into the error.
+    """
+    start = header.position if at is None else at
+    if header.magic >= 2 and header.size < RECORD_BATCH_OVERHEAD:
+        raise CorruptRecordException(
+            f"Record batch is corrupt (the size {header.size} is smaller than the minimum allowed overhead "
+            f"{RECORD_BATCH_OVERHEAD})",
+            path=path,
+            position=header.position,
+        )
+    computed = native.compute_crc(data, start, header.size)
+    if computed != header.crc:
+        raise CorruptRecordException(
+            f"Record is corrupt (stored crc = {header.crc}, computed crc = {computed})",
+            path=path,
+            position=header.position,
+        )
+
+
+# --- write ----------------------------------------------------------------------------------------
+
+_ATTRIBUTES_AT = 21  # where what the CRC covers begins
+
+
+def compute_attributes(
+    codec: int,
+    timestamp_type: str,
+    is_transactional: bool = False,
+    is_control: bool = False,
+    is_delete_horizon_set: bool = False,
+) -> int:
+    """The attributes of a magic 2 batch (DefaultRecordBatch.computeAttributes)."""
+    if timestamp_type == NO_TIMESTAMP_TYPE:
+        raise IllegalArgumentException(
+            "Timestamp type must be provided to compute attributes for message format v2 and above"
+        )
+    return (
+        codec
+        | (TIMESTAMP_TYPE_FLAG if timestamp_type == LOG_APPEND_TIME else 0)
+        | (TRANSACTIONAL_FLAG if is_transactional else 0)
+        | (CONTROL_FLAG if is_control else 0)
+        | (DELETE_HORIZON_FLAG if is_delete_horizon_set else 0)
+    )
+
+
+def write_header(
+    payload: Buffer,
+    *,
+    base_offset: int,
+    last_offset_delta: int,
+    attributes: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    partition_leader_epoch: int = -1,
+    count: int,
+) -> bytes:
+    """The 61 bytes in front of `payload`, CRC included (DefaultRecordBatch.writeHeader, magic 2)."""
+    if base_timestamp < 0 and base_timestamp != -1:
+        raise IllegalArgumentException(f"Invalid message timestamp {base_timestamp}")
+    size = RECORD_BATCH_OVERHEAD + memoryview(payload).nbytes
+    fields = [
+        base_offset, size - LOG_OVERHEAD, partition_leader_epoch, 2, 0, attributes, last_offset_delta,
+        base_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence, count,
+    ]  # fmt: skip
+    head = HEADER.pack(*fields)
+    fields[4] = crc32c(payload, crc32c(head[_ATTRIBUTES_AT:]))
+    return HEADER.pack(*fields)

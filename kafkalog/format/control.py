@@ -1,0 +1,251 @@
+"""Control records: transaction markers and the KRaft records of a metadata log.
+
+A control batch holds records whose key is a version and a type.  Transaction markers carry a version in front of
+their value; KRaft values are flexible messages whose first field is a version.  Sources: ControlRecordType,
+EndTransactionMarker, ControlRecordUtils and the generated messages (4.4.0).
+"""
+
+from __future__ import annotations
+
+import base64
+import enum
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+from kafkalog._native import records as native
+from kafkalog.errors import IllegalArgumentException, InvalidRecordException, SchemaException
+from kafkalog.format.batch import CREATE_TIME, compute_attributes, write_header
+from kafkalog.format.codecs import NONE
+
+_KEY = struct.Struct(">hh")
+_MARKER = struct.Struct(">hi")
+CONTROL_RECORD_KEY_SIZE = _KEY.size
+END_TXN_MARKER_BATCH_SIZE = 78
+
+
+class ControlRecordType(enum.IntEnum):
+    ABORT = 0
+    COMMIT = 1
+    LEADER_CHANGE = 2
+    SNAPSHOT_HEADER = 3
+    SNAPSHOT_FOOTER = 4
+    KRAFT_VERSION = 5
+    KRAFT_VOTERS = 6
+    UNKNOWN = -1
+
+    @classmethod
+    def from_type_id(cls, type_id: int) -> ControlRecordType:
+        try:
+            return cls(type_id)
+        except ValueError:
+            return cls.UNKNOWN
+
+
+def record_key(control_type: ControlRecordType) -> bytes:
+    """The key of such a control record (4 bytes)."""
+    if control_type is ControlRecordType.UNKNOWN:
+        raise IllegalArgumentException("Cannot serialize UNKNOWN control record type")
+    return _KEY.pack(0, control_type)
+
+
+def parse_type_id(key: bytes | None) -> int:
+    """The type number in a control record's key; InvalidRecordException when it is too short or its version is
+    negative (a newer version is read as 0)."""
+    size = -1 if key is None else len(key)
+    if key is None or size < CONTROL_RECORD_KEY_SIZE:
+        raise InvalidRecordException(
+            f"Invalid value size found for control record key. Must have at least {CONTROL_RECORD_KEY_SIZE} bytes, "
+            f"but found only {size}"
+        )
+    version, type_id = _KEY.unpack_from(key)
+    if version < 0:
+        raise InvalidRecordException(
+            f"Invalid version found for control record: {version}. May indicate data corruption"
+        )
+    number: int = type_id
+    return number
+
+
+def parse_control_key(key: bytes | None) -> ControlRecordType:
+    """What a control record is (ControlRecordType.parse); UNKNOWN for a type that this version does not know."""
+    return ControlRecordType.from_type_id(parse_type_id(key))
+
+
+@dataclass(slots=True, frozen=True)
+class EndTransactionMarker:
+    """The value of a COMMIT or ABORT record."""
+
+    control_type: ControlRecordType
+    coordinator_epoch: int
+
+    def __post_init__(self) -> None:
+        if self.control_type not in (ControlRecordType.COMMIT, ControlRecordType.ABORT):
+            raise IllegalArgumentException(
+                f"Invalid control record type for end transaction marker {self.control_type.name}"
+            )
+
+    def serialize_value(self) -> bytes:
+        return _MARKER.pack(0, self.coordinator_epoch)
+
+    @classmethod
+    def deserialize(cls, key: bytes | None, value: bytes | None) -> EndTransactionMarker:
+        """From a record's key and value; InvalidRecordException for bytes that are no marker,
+        IllegalArgumentException for another control type."""
+        return cls.deserialize_value(parse_control_key(key), value)
+
+    @classmethod
+    def deserialize_value(cls, control_type: ControlRecordType, value: bytes | None) -> EndTransactionMarker:
+        cls(control_type, 0)
+        if value is None or len(value) < 2:
+            raise InvalidRecordException("An end transaction marker has no version")
+        (version,) = struct.unpack_from(">h", value)
+        if version < 0:
+            raise InvalidRecordException(
+                f"Invalid version found for end transaction marker: {version}. May indicate data corruption"
+            )
+        if len(value) < _MARKER.size:
+            raise InvalidRecordException("An end transaction marker ends inside its coordinator epoch")
+        return cls(control_type, _MARKER.unpack_from(value)[1])
+
+
+def end_txn_marker_batch(
+    initial_offset: int,
+    timestamp: int,
+    partition_leader_epoch: int,
+    producer_id: int,
+    producer_epoch: int,
+    marker: EndTransactionMarker,
+) -> bytes:
+    """The 78 bytes of a transaction's end (MemoryRecords.withEndTransactionMarker)."""
+    if producer_id == -1:
+        raise IllegalArgumentException("End transaction marker requires a valid producerId")
+    if timestamp < 0 and timestamp != -1:
+        raise IllegalArgumentException(f"Invalid negative timestamp {timestamp}")
+    if producer_epoch == -1:
+        raise IllegalArgumentException("Invalid negative producer epoch")
+    payload = native.write_records([(0, 0, record_key(marker.control_type), marker.serialize_value(), ())])
+    head = write_header(
+        payload,
+        base_offset=initial_offset,
+        last_offset_delta=0,
+        attributes=compute_attributes(NONE, CREATE_TIME, is_transactional=True, is_control=True),
+        base_timestamp=timestamp,
+        max_timestamp=timestamp,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=-1,
+        partition_leader_epoch=partition_leader_epoch,
+        count=1,
+    )
+    return head + payload
+
+
+# --- KRaft ----------------------------------------------------------------------------------------
+
+
+class _Reader:
+    """Kafka's flexible message encoding; SchemaException when the bytes end early."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.at = 0
+
+    def take(self, size: int) -> bytes:
+        if size < 0 or size > len(self.data) - self.at:
+            raise SchemaException(f"A control record's value ends early: {size} bytes wanted at {self.at}")
+        self.at += size
+        return self.data[self.at - size : self.at]
+
+    def number(self, size: int, signed: bool = True) -> int:
+        return int.from_bytes(self.take(size), "big", signed=signed)
+
+    def uvarint(self) -> int:
+        value = shift = 0
+        while shift <= 28:
+            byte = self.take(1)[0]
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+            shift += 7
+        raise SchemaException("A varint in a control record's value is too long")
+
+    def array_size(self) -> int:
+        size = self.uvarint() - 1
+        if size < 0:
+            raise SchemaException("An array in a control record's value is null")
+        if size > len(self.data) - self.at:
+            raise SchemaException("An array in a control record's value is longer than the value")
+        return size
+
+    def string(self) -> str:
+        size = self.uvarint() - 1
+        if size < 0:
+            raise SchemaException("A string in a control record's value is null")
+        return self.take(size).decode("utf-8", "replace")
+
+    def uuid(self) -> str:
+        return base64.urlsafe_b64encode(self.take(16)).decode().rstrip("=")
+
+    def tags(self) -> None:
+        for _ in range(self.uvarint()):
+            self.uvarint()
+            self.take(self.uvarint())
+
+
+def _voter(read: _Reader) -> dict[str, Any]:
+    found = {"voterId": read.number(4)}
+    read.tags()
+    return found
+
+
+def _leader_change(read: _Reader) -> dict[str, Any]:
+    found: dict[str, Any] = {"version": read.number(2), "leaderId": read.number(4)}
+    found["voters"] = [_voter(read) for _ in range(read.array_size())]
+    found["grantingVoters"] = [_voter(read) for _ in range(read.array_size())]
+    return found
+
+
+def _endpoint(read: _Reader) -> dict[str, Any]:
+    found = {"name": read.string(), "host": read.string(), "port": read.number(2, signed=False)}
+    read.tags()
+    return found
+
+
+def _full_voter(read: _Reader) -> dict[str, Any]:
+    found: dict[str, Any] = {"voterId": read.number(4), "voterDirectoryId": read.uuid()}
+    found["endpoints"] = [_endpoint(read) for _ in range(read.array_size())]
+    found["kRaftVersionFeature"] = {"minSupportedVersion": read.number(2), "maxSupportedVersion": read.number(2)}
+    read.tags()
+    read.tags()
+    return found
+
+
+def _voters(read: _Reader) -> dict[str, Any]:
+    return {"version": read.number(2), "voters": [_full_voter(read) for _ in range(read.array_size())]}
+
+
+_KRAFT = {
+    ControlRecordType.LEADER_CHANGE: _leader_change,
+    ControlRecordType.SNAPSHOT_HEADER: lambda read: {
+        "version": read.number(2),
+        "lastContainedLogTimestamp": read.number(8),
+    },
+    ControlRecordType.SNAPSHOT_FOOTER: lambda read: {"version": read.number(2)},
+    ControlRecordType.KRAFT_VERSION: lambda read: {"version": read.number(2), "kRaftVersion": read.number(2)},
+    ControlRecordType.KRAFT_VOTERS: _voters,
+}
+
+
+def parse_kraft_value(control_type: ControlRecordType, value: bytes) -> dict[str, Any]:
+    """A KRaft control record's value as the dictionary that Kafka's JSON converters make of it.
+
+    IllegalArgumentException for a type that is no KRaft record, SchemaException for bytes that do not parse.
+    """
+    parse = _KRAFT.get(control_type)
+    if parse is None:
+        raise IllegalArgumentException(f"Expected a KRaft control record type, but found {control_type.name}")
+    read = _Reader(value)
+    found = parse(read)
+    read.tags()
+    return found

@@ -1,0 +1,132 @@
+"""Records out of batches: any magic, any codec, with Kafka's errors (DefaultRecordBatch, DefaultRecord 4.4.0).
+
+Gives Python objects, one a record; for columns see `kafkalog.format.arrow`.  The CRC is not looked at here
+(`batch.ensure_valid`), as in Kafka.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafkalog._native import records as native
+from kafkalog._native.records import Record
+from kafkalog.errors import InvalidRecordException, KafkalogError
+from kafkalog.format import codecs, legacy
+from kafkalog.format.batch import HEADER, RECORD_BATCH_OVERHEAD, TIMESTAMP_TYPE_FLAG
+from kafkalog.format.codecs import MAX_DECOMPRESSED_BYTES, IllegalArgumentException
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from kafkalog._native.batches import BatchHeader
+
+__all__ = ["MAX_RECORD_BYTES", "Record", "offset_of_max_timestamp", "payload", "record_error", "records"]
+
+# Longest body that a record of a compressed batch may have (the default of max.decompressed.message.bytes).
+MAX_RECORD_BYTES = 2147483639
+
+
+def records(
+    data: Buffer,
+    header: BatchHeader,
+    *,
+    at: int | None = None,
+    max_record_bytes: int = MAX_RECORD_BYTES,
+    max_bytes: int = MAX_DECOMPRESSED_BYTES,
+) -> list[Record]:
+    """All records of one batch.
+
+    `at` is where the batch begins in `data`, where that is not `header.position`.  `max_record_bytes` bounds each
+    record of a compressed batch, `max_bytes` the whole decompressed payload.
+
+    InvalidRecordException for records that break the format; KafkaException (a CorruptRecordException too) for
+    a payload that does not decompress; IllegalArgumentException (likewise) for an unknown codec or a length that
+    is no varint in an uncompressed batch.
+    """
+    start = header.position if at is None else at
+    if header.magic < 2:
+        return legacy.records(data, start, header.size, max_record_bytes=max_record_bytes, max_bytes=max_bytes)
+    view = memoryview(data).cast("B")[start : start + header.size]
+    if len(view) < RECORD_BATCH_OVERHEAD:
+        raise InvalidRecordException(f"A batch of {len(view)} bytes has no whole header")
+    fields = HEADER.unpack_from(view)
+    base_offset, attributes, base_timestamp, max_timestamp = fields[0], fields[5], fields[7], fields[8]
+    base_sequence, count = fields[11], fields[12]
+    if count == 0:
+        return []
+    codec = attributes & 7
+    codecs.check_codec(codec)
+    body: Buffer = view[RECORD_BATCH_OVERHEAD:]
+    failure = None
+    if codec != codecs.NONE:
+        body, failure = codecs.decompress_partial(codec, body, max_bytes=max_bytes)
+    found, verdict, _, detail, second = native.read_records(
+        body,
+        count,
+        base_offset,
+        base_timestamp,
+        max_timestamp if attributes & TIMESTAMP_TYPE_FLAG else None,
+        base_sequence,
+        codec != codecs.NONE,
+        max_record_bytes,
+    )
+    if failure is not None and verdict in (native.OK, native.EARLY_END, native.SHORT_PAYLOAD):
+        raise failure  # the stream broke before a record did
+    if verdict != native.OK:
+        raise record_error(verdict, detail, second, streaming=codec != codecs.NONE)
+    return found
+
+
+def payload(
+    data: Buffer, header: BatchHeader, *, at: int | None = None, max_bytes: int = MAX_DECOMPRESSED_BYTES
+) -> Buffer:
+    """What a magic-2 batch's records are made of: a view of `data` where it is not compressed, else new bytes.
+
+    KafkaException (a CorruptRecordException too) when it does not decompress.
+    """
+    start = (header.position if at is None else at) + RECORD_BATCH_OVERHEAD
+    body = memoryview(data).cast("B")[start : start + header.size - RECORD_BATCH_OVERHEAD]
+    if header.codec == codecs.NONE:
+        return body
+    return codecs.decompress(header.codec, body, magic=header.magic, max_bytes=max_bytes)
+
+
+def offset_of_max_timestamp(
+    data: Buffer, header: BatchHeader, *, at: int | None = None, max_record_bytes: int = MAX_RECORD_BYTES
+) -> int | None:
+    """RecordBatch.offsetOfMaxTimestamp: the first record whose timestamp is the batch's; None for magic 0."""
+    if header.magic == 0:
+        return None
+    for record in records(data, header, at=at, max_record_bytes=max_record_bytes):
+        if record.timestamp == header.max_timestamp:
+            return record.offset
+    return None
+
+
+def record_error(verdict: int, detail: int, second: int, *, streaming: bool) -> KafkalogError:
+    """Kafka's error for a verdict of `_native.records` or `_native.columns`."""
+    if verdict == native.LONG_VARINT and not streaming:
+        return IllegalArgumentException(
+            "Varint is too long, the most significant bit in the 5th byte is set, "
+            f"converted value: {detail & 0xFFFFFFFF:x}"
+        )
+    return InvalidRecordException(_TEXTS[verdict].format(detail=detail, second=second))
+
+
+_TEXTS: dict[int, str] = {
+    native.NEGATIVE_COUNT: "Found invalid record count {detail} in magic v2 batch",
+    native.EARLY_END: "Incorrect declared batch size, premature EOF reached",
+    native.LONG_VARINT: "Incorrect declared batch size, premature EOF reached",
+    native.NEGATIVE_SIZE: "Invalid record size: {detail} is negative.",
+    native.OVERSIZE: "Invalid record size: {detail} exceeds the configured maximum record size of {second}.",
+    native.SHORT_PAYLOAD: "Invalid record size: expected {detail} bytes in record payload, "
+    "but only {second} bytes remain.",
+    native.BAD_STRUCTURE: "Found invalid record structure",
+    native.BAD_HEADER_COUNT: "Found invalid number of record headers {detail}",
+    native.HEADER_COUNT_TOO_BIG: "Found invalid number of record headers. {detail} is larger than the remaining "
+    "size of the buffer",
+    native.NEGATIVE_HEADER_KEY: "Invalid negative header key size {detail}",
+    native.BODY_MISMATCH: "Invalid record size: expected to read {detail} bytes in record payload, "
+    "but instead read {second}",
+    native.LEFTOVER: "Incorrect declared batch size, records still remaining in file",
+}
