@@ -10,6 +10,7 @@ Native code raises none of these: it returns a verdict and a position, and Pytho
 from __future__ import annotations
 
 import os
+from typing import Any
 
 
 class KafkalogError(Exception):
@@ -140,7 +141,10 @@ class UnexpectedAppendOffsetException(RequestError):
 
 
 class LogSegmentOffsetOverflowException(RequestError):
-    """An offset too far from its segment's base for 31 bits."""
+    """An offset too far from its segment's base for 31 bits.  `segment` is the LogSegment to split."""
+
+    segment: Any = None
+    offset: int = -1
 
 
 class IndexOffsetOverflowException(RequestError):

@@ -45,7 +45,7 @@ class AbstractIndex:
     nothing, takes a missing file for an empty one, and leaves zeros at the end out.
     """
 
-    entry_size: int = 1
+    entry_size = 1
 
     def __init__(
         self, path: str, base_offset: int, max_index_size: int, files: Files, *, read_only: bool = False

@@ -59,9 +59,7 @@ class LazyIndex(Generic[I]):
         with self._lock:
             if self.index is None:
                 base_offset, max_index_size = self._args
-                self.index = self._kind(
-                    self._path, base_offset, max_index_size, self._files, read_only=self._read_only
-                )
+                self.index = self._kind(self._path, base_offset, max_index_size, self._files, read_only=self._read_only)
             return self.index
 
     def update_parent_dir(self, parent_dir: str) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import ClassVar
 
 from kafkalog._native import search
 from kafkalog.errors import CorruptIndexException, IllegalArgumentException, InvalidOffsetException
@@ -22,7 +21,7 @@ ENTRY = struct.Struct(">ii")  # offset - base offset, position
 class OffsetIndex(AbstractIndex):
     """Entries grow in both offset and position; `last_offset` is the base offset while there are none."""
 
-    entry_size: ClassVar[int] = ENTRY.size
+    entry_size = ENTRY.size
 
     def __init__(
         self, path: str, base_offset: int, max_index_size: int, files: Files, *, read_only: bool = False

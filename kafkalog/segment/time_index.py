@@ -8,7 +8,6 @@ org.apache.kafka.storage.internals.log.TimeIndex (4.4.0).
 from __future__ import annotations
 
 import struct
-from typing import ClassVar
 
 from kafkalog._native import search
 from kafkalog.errors import (
@@ -31,7 +30,7 @@ class BufferOverflowException(IllegalStateException):
 class TimeIndex(AbstractIndex):
     """Entries grow in timestamp; `last_entry` is (-1, base offset) while there are none."""
 
-    entry_size: ClassVar[int] = ENTRY.size
+    entry_size = ENTRY.size
 
     def __init__(
         self, path: str, base_offset: int, max_index_size: int, files: Files, *, read_only: bool = False

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from kafkalog.errors import CorruptIndexException, IllegalArgumentException, KafkaException, LogReadOnlyException
 from kafkalog.files import File, Files
@@ -37,6 +37,19 @@ class AbortedTxn(NamedTuple):
             f"AbortedTxn(producerId={self.producer_id}, firstOffset={self.first_offset}, "
             f"lastOffset={self.last_offset}, lastStableOffset={self.last_stable_offset})"
         )
+
+
+class CompletedTransaction(Protocol):
+    """What CompletedTxn (kafkalog.log.producers) says."""
+
+    @property
+    def producer_id(self) -> int: ...
+    @property
+    def first_offset(self) -> int: ...
+    @property
+    def last_offset(self) -> int: ...
+    @property
+    def is_aborted(self) -> bool: ...
 
 
 class TxnIndexSearchResult(NamedTuple):
@@ -97,6 +110,15 @@ class TransactionIndex:
         file = self._channel()
         file.pwrite(ABORTED_TXN.pack(VERSION, *aborted_txn), self._end)
         self._end += ABORTED_TXN.size
+
+    def update(self, completed_txn: CompletedTransaction, last_stable_offset: int) -> None:
+        """Adds a record for a transaction that was aborted; one that was committed leaves no trace."""
+        if completed_txn.is_aborted:
+            self.append(
+                AbortedTxn(
+                    completed_txn.producer_id, completed_txn.first_offset, completed_txn.last_offset, last_stable_offset
+                )
+            )
 
     def _read(self) -> Iterator[tuple[AbortedTxn, int]]:
         """Each whole record and its position; KafkaException at a record of another version."""

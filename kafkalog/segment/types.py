@@ -77,8 +77,7 @@ class LogOffsetMetadata(NamedTuple):
 
     def __str__(self) -> str:
         return (
-            f"(offset={self.message_offset}, "
-            f"segment=[{self.segment_base_offset}:{self.relative_position_in_segment}])"
+            f"(offset={self.message_offset}, segment=[{self.segment_base_offset}:{self.relative_position_in_segment}])"
         )
 
 

@@ -1,0 +1,457 @@
+"""FileRecords: the batches of one .log file, and slices of it that are read only when someone looks.
+
+Appends, cuts, walks headers, finds a batch by offset or time.  Knows Kafka's framing of files (FileLogInputStream: a
+tail of 17 bytes or fewer is not seen, a batch whose declared size passes the end is the end, a size below 14 is
+corrupt) and no index.  Mirrors org.apache.kafka.common.record.internal.FileRecords (4.4.0).
+
+Writers hold the partition's lock.  Readers take none: they see `size` as it was when they asked, and bytes below it
+never change while they are part of the log.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from kafkalog._native import batches as native
+from kafkalog.errors import CorruptRecordException, IllegalArgumentException, KafkaException
+from kafkalog.files import Buffer, File, Files, HasFileno
+from kafkalog.format import legacy
+from kafkalog.format.records import MAX_RECORD_BYTES, records
+from kafkalog.segment.types import INT_MAX, LogOffsetPosition, TimestampAndOffset
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from kafkalog._native.batches import BatchHeader
+    from kafkalog.format.records import Record
+
+LOG_OVERHEAD = 12  # base offset and size field
+HEADER_SIZE_UP_TO_MAGIC = 17
+RECORD_BATCH_OVERHEAD = 61
+MIN_RECORD_OVERHEAD = 14
+
+SEARCH_WINDOW_BYTES = 8192  # about two index intervals: the wanted header and the one behind it
+WALK_WINDOW_BYTES = 65536
+SCAN_SLICE_BYTES = 1 << 19  # read and checked while it is in the cache
+RECORDS_CHUNK_BYTES = 1 << 20
+
+
+class ScanSlice(NamedTuple):
+    """Whole valid batches: their table (positions are file positions) and the bytes they were read from.
+
+    `data` begins at `position` in the file and is overwritten by the next step of the scan.
+    """
+
+    table: np.ndarray
+    data: memoryview
+    position: int
+
+
+class LogScan:
+    """The batches of a stretch of a file as tables, in slices of bounded memory; iterate once.
+
+    Afterwards `stopped` says why it ended and `position` where the valid bytes end: OK at the end (what is left is
+    too short to be seen), TORN when a batch's declared size passes the end, BAD_SIZE, BAD_CRC.  A batch that is
+    longer than a slice is read whole, once its declared size is known to fit into the stretch.
+    """
+
+    def __init__(
+        self, file: File, start: int, end: int, *, check_crc: bool = True, slice_bytes: int = SCAN_SLICE_BYTES
+    ) -> None:
+        self.position = start
+        self.end = end
+        self.stopped: int = native.OK
+        self._file = file
+        self._check_crc = check_crc
+        self._slice_bytes = slice_bytes
+
+    def __iter__(self) -> Iterator[ScanSlice]:
+        scan, check_crc, file, end = native.scan, self._check_crc, self._file, self.end
+        buffer = memoryview(bytearray(max(min(self._slice_bytes, end - self.position), 0)))
+        while self.position < end:
+            start = self.position
+            want = min(len(buffer), end - start)
+            got = file.pread_into(buffer[:want], start)
+            done = 0
+            while True:
+                table, why, reached = scan(buffer, done, got, base_position=start, check_crc=check_crc)
+                if why == native.BAD_CRC:
+                    table = table[table["verdict"] == native.OK]
+                    reached = int(table["position"][-1]) + int(table["size"][-1]) - start if len(table) else done
+                done = reached
+                self.position = start + reached
+                if len(table):
+                    yield ScanSlice(table, buffer, start)
+                if why != native.MORE:
+                    break
+            if why not in (native.OK, native.TORN) or start + got >= end or got < want:
+                self.stopped = native.TORN if got < want else why
+                return
+            if done == 0:
+                size = LOG_OVERHEAD + int.from_bytes(buffer[8:12], "big", signed=True)
+                if start + size > end:
+                    self.stopped = native.TORN
+                    return
+                buffer = memoryview(bytearray(max(size, self._slice_bytes)))
+
+
+def walk_headers(
+    file: File, start: int, end: int, *, window_bytes: int = WALK_WINDOW_BYTES, origin: int = 0
+) -> Iterator[BatchHeader]:
+    """The headers of the batches in [start, end) of a file, without their checksums; bodies are skipped.
+
+    Header positions count from `origin`.  CorruptRecordException at a size below 14, or where the file ends early.
+    """
+    position = start
+    while position < end - HEADER_SIZE_UP_TO_MAGIC:
+        want = min(window_bytes, end - position)
+        data = file.pread(want, position)
+        found, why, reached = native.headers(data, base_position=position - origin, framing=native.FRAMING_FILE)
+        yield from found
+        if why == native.BAD_SIZE:
+            size = int.from_bytes(data[reached + 8 : reached + 12], "big", signed=True)
+            raise CorruptRecordException(
+                f"Found record size {size} smaller than minimum record overhead ({MIN_RECORD_OVERHEAD}) in file "
+                f"{file.path}.",
+                position=position + reached,
+            )
+        if len(data) < want:
+            raise CorruptRecordException(
+                "Unexpected EOF while attempting to read the next batch", path=file.path, position=position + len(data)
+            )
+        position += reached
+        if position - reached + want >= end:
+            return  # too little is left, or the last batch's declared size passes the end
+        if want - reached < RECORD_BATCH_OVERHEAD:
+            continue  # the header straddles the window: read on from its start
+        size = _declared_size(data, reached)
+        if size > end - position:
+            return
+        # A whole batch of which only the header is in the window.
+        yield native.header_at(data, reached).at(position - origin)
+        position += size
+
+
+def _declared_size(data: bytes, at: int) -> int:
+    return LOG_OVERHEAD + int.from_bytes(data[at + 8 : at + 12], "big", signed=True)
+
+
+def base_offset_of(file: File, header: BatchHeader, position: int) -> int:
+    """RecordBatch.baseOffset: for a compressed batch of magic 0 or 1 it takes decompressing it."""
+    if header.magic >= 2 or not header.is_compressed:
+        return header.base_offset
+    return legacy.base_offset(file.pread(header.size, position), header, at=0)
+
+
+class FileRecords:
+    """A .log file.  `size` is its logical length in bytes: with preallocation the file is longer."""
+
+    __slots__ = ("_file", "_files", "_preallocated", "path", "read_only", "size")
+
+    def __init__(self, path: str, file: File, files: Files, size: int, *, preallocated: bool, read_only: bool) -> None:
+        self.path = path
+        self.size = size
+        self.read_only = read_only
+        self._file = file
+        self._files = files
+        self._preallocated = preallocated
+
+    @classmethod
+    def open(
+        cls,
+        path: str,
+        files: Files,
+        *,
+        mutable: bool = True,
+        file_already_exists: bool = False,
+        init_file_size: int = 0,
+        preallocate: bool = False,
+    ) -> FileRecords:
+        """Opens, and unless `mutable` is False creates, the file.
+
+        A new file with `preallocate` is made `init_file_size` long and is logically empty; of any other the whole
+        length counts.  KafkaException beyond 2^31-1 bytes.
+        """
+        preallocated = mutable and preallocate and not file_already_exists
+        file = files.open(path, create=True) if mutable else files.open(path, writable=False)
+        try:
+            if preallocated:
+                file.truncate(init_file_size)
+                size = 0
+            else:
+                size = file.size()
+            if size > INT_MAX:
+                raise KafkaException(
+                    f"The size of segment {path} ({size}) is larger than the maximum allowed segment size of {INT_MAX}"
+                )
+        except BaseException:
+            file.close()
+            raise
+        return cls(path, file, files, size, preallocated=preallocated, read_only=not mutable)
+
+    @property
+    def file(self) -> str:
+        """Kafka's name for `path`."""
+        return self.path
+
+    @property
+    def channel(self) -> File:
+        """The open file."""
+        return self._file
+
+    # --- writing ---------------------------------------------------------------------------------------
+
+    def append(self, buffers: Sequence[Buffer], length: int) -> int:
+        """Writes `length` bytes of `buffers` behind the end in one call; a write that fails is taken back."""
+        size = self.size
+        if length > INT_MAX - size:
+            raise IllegalArgumentException(
+                f"Append of size {length} bytes is too large for segment with current file position at {size}"
+            )
+        try:
+            written = self._file.pwritev(buffers, size)
+        except OSError:
+            if not self._preallocated:
+                try:
+                    self._file.truncate(size)
+                except OSError:
+                    pass  # the log directory goes offline either way
+            raise
+        self.size = size + written
+        return written
+
+    def truncate_to(self, target_size: int) -> int:
+        """Cuts the file to `target_size` bytes; answers how many logical bytes went."""
+        original_size = self.size
+        if not 0 <= target_size <= original_size:
+            raise KafkaException(
+                f"Attempt to truncate log segment {self.path} to {target_size} bytes failed,  size of this log segment "
+                f"is {original_size} bytes."
+            )
+        if target_size < self._file.size():
+            self._file.truncate(target_size)
+            self._preallocated = False
+            self.size = target_size
+        return original_size - target_size
+
+    def trim(self) -> None:
+        """Gives back what was preallocated and not used."""
+        self.truncate_to(self.size)
+
+    def flush(self) -> None:
+        self._file.sync()
+
+    def close(self) -> None:
+        self._file.close()
+
+    def delete_if_exists(self) -> bool:
+        """Closes and unlinks the file; False when there was none."""
+        try:
+            self._file.close()
+        except OSError:
+            pass
+        return self._files.unlink_if_exists(self.path)
+
+    def rename_to(self, path: str) -> None:
+        """Renames the file; from now on `path` is the new one, also when that failed."""
+        try:
+            self._files.rename(self.path, path)
+        finally:
+            self.path = path
+            self._file.path = path
+
+    def update_parent_dir(self, parent_dir: str) -> None:
+        """Notes that the folder was renamed."""
+        self.path = self._file.path = os.path.join(parent_dir, os.path.basename(self.path))
+
+    def refresh(self) -> int:
+        """Takes the file's present length as the size: a read-only view of a file that someone else writes."""
+        self.size = min(self._file.size(), INT_MAX)
+        return self.size
+
+    # --- reading ---------------------------------------------------------------------------------------
+
+    def slice(self, position: int, size: int) -> FileRecordsSlice:
+        """At most `size` bytes from `position`, clamped to the present end."""
+        current = self.size
+        if position < 0:
+            raise IllegalArgumentException(f"Invalid position: {position} in read from {self}")
+        if position > current:
+            raise IllegalArgumentException(f"Slice from position {position} exceeds end position of {self}")
+        if size < 0:
+            raise IllegalArgumentException(f"Invalid size: {size} in read from {self}")
+        return FileRecordsSlice(self._file, position, min(size, current - position))
+
+    def read(self, position: int, size: int) -> bytes:
+        """Exactly `size` bytes from `position`; CorruptRecordException where the file ends before."""
+        data = self._file.pread(size, position)
+        if len(data) != size:
+            raise CorruptRecordException(
+                f"The file ends {size - len(data)} bytes too early", path=self.path, position=position + len(data)
+            )
+        return data
+
+    def batches(self) -> Iterator[BatchHeader]:
+        """All headers, lazily; positions are file positions."""
+        return walk_headers(self._file, 0, self.size)
+
+    def batches_from(self, start: int, *, window_bytes: int = WALK_WINDOW_BYTES) -> Iterator[BatchHeader]:
+        """The headers from position `start` on, lazily."""
+        return walk_headers(self._file, start, self.size, window_bytes=window_bytes)
+
+    def first_batch(self, position: int = 0) -> BatchHeader | None:
+        """The header at `position`; None at the end."""
+        return next(walk_headers(self._file, position, self.size, window_bytes=128), None)
+
+    def scan(
+        self, start: int = 0, end: int | None = None, *, check_crc: bool = True, slice_bytes: int = SCAN_SLICE_BYTES
+    ) -> LogScan:
+        """Tables of the valid batches of [start, end)."""
+        return LogScan(
+            self._file, start, self.size if end is None else end, check_crc=check_crc, slice_bytes=slice_bytes
+        )
+
+    def base_offset_of(self, header: BatchHeader) -> int:
+        """The first offset of a batch whose header has a file position."""
+        return base_offset_of(self._file, header, header.position)
+
+    def search_for_offset_from_position(self, target_offset: int, starting_position: int) -> LogOffsetPosition | None:
+        """The batch that holds `target_offset`, or the first above it, from a position on; None when there is none."""
+        previous: BatchHeader | None = None
+        for header in walk_headers(self._file, starting_position, self.size, window_bytes=SEARCH_WINDOW_BYTES):
+            base_offset = header.base_offset
+            if header.magic < 2 and header.is_compressed:
+                base_offset = self.base_offset_of(header)
+            if base_offset >= target_offset:
+                if base_offset > target_offset and previous is not None and previous.last_offset >= target_offset:
+                    break
+                return LogOffsetPosition(base_offset, header.position, header.size)
+            previous = header
+        if previous is not None and previous.last_offset >= target_offset:
+            return LogOffsetPosition(self.base_offset_of(previous), previous.position, previous.size)
+        return None
+
+    def search_for_timestamp(
+        self,
+        target_timestamp: int,
+        starting_position: int,
+        starting_offset: int,
+        max_record_body_size: int = MAX_RECORD_BYTES,
+    ) -> TimestampAndOffset | None:
+        """The first record at or above both a timestamp and an offset, from a position on; None when there is none."""
+        for header in self.batches_from(starting_position):
+            if header.max_timestamp < target_timestamp:
+                continue
+            data = self.read(header.position, header.size)
+            for record in records(data, header, at=0, max_record_bytes=max_record_body_size):
+                if record.timestamp >= target_timestamp and record.offset >= starting_offset:
+                    epoch = header.leader_epoch
+                    return TimestampAndOffset(record.timestamp, record.offset, None if epoch == -1 else epoch)
+        return None
+
+    def largest_timestamp_after(self, starting_position: int) -> TimestampAndOffset:
+        """The largest max timestamp of a batch, with the last offset and epoch of the first batch that has it."""
+        found: BatchHeader | None = None
+        largest = -1
+        for header in self.batches_from(starting_position):
+            if header.max_timestamp > largest:
+                largest, found = header.max_timestamp, header
+        if found is None:
+            return TimestampAndOffset(-1, -1, None)
+        return TimestampAndOffset(largest, found.last_offset, None if found.leader_epoch == -1 else found.leader_epoch)
+
+    def __repr__(self) -> str:
+        return f"FileRecords(size={self.size}, file={self.path}, start=0, end={INT_MAX})"
+
+
+class FileRecordsSlice:
+    """A stretch of a .log file: the answer of a read.  Nothing is read before one of its methods is called.
+
+    It may end within a batch.  Header positions count from the start of the slice, as `to_bytes()` does.
+    """
+
+    __slots__ = ("_file", "position", "size")
+
+    def __init__(self, file: File, position: int, size: int) -> None:
+        self._file = file
+        self.position = position
+        self.size = size
+
+    def to_bytes(self) -> bytes:
+        """All bytes; KafkaException when the file was cut since."""
+        data = self._file.pread(self.size, self.position) if self.size else b""
+        if len(data) < self.size:
+            raise self._truncated(len(data))
+        return data
+
+    def read_into(self, buffer: bytearray | memoryview, position: int = 0) -> int:
+        """Fills `buffer` from `position` in the slice; answers the bytes read."""
+        count = min(len(buffer), self.size - position)
+        if count <= 0:
+            return 0
+        with memoryview(buffer) as view:
+            return self._file.pread_into(view[:count], self.position + position)
+
+    def _truncated(self, new_size: int) -> KafkaException:
+        return KafkaException(
+            f"Size of FileRecords {self._file.path} has been truncated during write: old size {self.size}, "
+            f"new size {new_size}"
+        )
+
+    def iter_batches(self) -> Iterator[BatchHeader]:
+        """The headers of the whole batches, lazily."""
+        start = self.position
+        return walk_headers(self._file, start, start + self.size, origin=start)
+
+    def batches(self) -> list[BatchHeader]:
+        """The headers of the whole batches."""
+        return list(self.iter_batches())
+
+    def last_batch(self) -> BatchHeader | None:
+        """The header of the last whole batch."""
+        last = None
+        for last in self.iter_batches():  # noqa: B007
+            pass
+        return last
+
+    def records(self, max_record_bytes: int = MAX_RECORD_BYTES) -> Iterator[Record]:
+        """All records of the whole batches, also those below the offset that was asked for; about 1 MiB at a time."""
+        position = 0
+        chunk_bytes = RECORDS_CHUNK_BYTES
+        while position < self.size - HEADER_SIZE_UP_TO_MAGIC:
+            want = min(chunk_bytes, self.size - position)
+            data = self._file.pread(want, self.position + position)
+            if len(data) < want:
+                raise self._truncated(position + len(data))
+            found, why, reached = native.headers(data, framing=native.FRAMING_FILE)
+            for header in found:
+                yield from records(data, header, max_record_bytes=max_record_bytes)
+            position += reached
+            chunk_bytes = RECORDS_CHUNK_BYTES
+            if why == native.BAD_SIZE:
+                raise CorruptRecordException(
+                    f"Found record size smaller than minimum record overhead ({MIN_RECORD_OVERHEAD})",
+                    path=self._file.path,
+                    position=self.position + position,
+                )
+            if not found:
+                size = _declared_size(data, 0)
+                if size > self.size - position:
+                    return
+                chunk_bytes = size
+
+    def send_to(self, sock: HasFileno, position: int = 0, count: int | None = None) -> int:
+        """One `sendfile` of up to `count` bytes from `position` in the slice; answers the bytes sent."""
+        left = self.size - position
+        count = left if count is None else min(count, left)
+        if count <= 0:
+            return 0
+        sent = self._file.send_to(sock, self.position + position, count)
+        if sent == 0:
+            raise self._truncated(max(self._file.size() - self.position, 0))
+        return sent
+
+    def __repr__(self) -> str:
+        return f"FileRecordsSlice({self._file.path}, position={self.position}, size={self.size})"

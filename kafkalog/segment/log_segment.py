@@ -1,0 +1,725 @@
+"""LogSegment: one .log file and the indexes that can be rebuilt from it.
+
+Knows positions, offsets and timestamps; nothing of leaders, retention or other segments.  Mirrors
+org.apache.kafka.storage.internals.log.LogSegment (4.4.0), whose rules for index entries are per batch: an entry is the
+last offset and the start of a batch, made when more than index.interval.bytes lie between it and the previous entry
+(or the opening of the segment).  Appending and recovering make the same entries.
+
+Not thread-safe for writing: UnifiedLog holds its lock around every call that changes something.  Reads need no lock.
+`append` and `recover` are the hot paths: the one is one write and a handful of Python steps, the other one native
+scan in slices, in which Python sees only the batches that change producer state or leader epochs.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from kafkalog._native import batches as native
+from kafkalog._native.batches import IndexPlan
+from kafkalog.errors import (
+    IllegalArgumentException,
+    LogSegmentOffsetOverflowException,
+    NoSuchFileException,
+)
+from kafkalog.files import Buffer, Clock, Files
+from kafkalog.format import names
+from kafkalog.format.records import MAX_RECORD_BYTES
+from kafkalog.segment.file_records import (
+    LOG_OVERHEAD,
+    MIN_RECORD_OVERHEAD,
+    RECORD_BATCH_OVERHEAD,
+    FileRecords,
+    FileRecordsSlice,
+    LogScan,
+)
+from kafkalog.segment.lazy_index import LazyIndex
+from kafkalog.segment.offset_index import OffsetIndex
+from kafkalog.segment.replay import LeaderEpochs, ProducerState, Replay
+from kafkalog.segment.time_index import TimeIndex
+from kafkalog.segment.transaction_index import TransactionIndex, TxnIndexSearchResult
+from kafkalog.segment.types import (
+    EMPTY_RECORDS,
+    INT_MAX,
+    LONG_MAX,
+    FetchDataInfo,
+    LogOffsetMetadata,
+    LogOffsetPosition,
+    OffsetPosition,
+    RollParams,
+    TimestampAndOffset,
+    TimestampOffset,
+    to_int32,
+    to_int64,
+)
+
+if TYPE_CHECKING:
+    from kafkalog._native.batches import BatchHeader
+    from kafkalog.config import LogConfig
+
+logger = logging.getLogger("kafkalog.segment")
+
+WHOLE_SEGMENT = -LONG_MAX  # max_position of a read: up to the end as it is
+SPLIT_CHUNK_BYTES = 1 << 20
+INDEX_FLUSH_ENTRIES = 4096  # recovery writes index entries in runs of about this many
+_FUTURE_DIR = re.compile(r"^(\S+)-(\S+)\.(\S+)-future", re.ASCII)
+
+
+class LogSegment:
+    """A segment.  `base_offset`: no offset in it is lower.  `log`: its FileRecords.  `size`: bytes of it.
+
+    Indexes are opened (and created) at their first use.
+    """
+
+    __slots__ = (
+        "_bytes_since_last_index_entry",
+        "_files",
+        "_lazy_offset_index",
+        "_lazy_time_index",
+        "_max_offset",
+        "_max_timestamp",
+        "_offset_index",
+        "_rolling_based_timestamp",
+        "_time_index",
+        "base_offset",
+        "clock",
+        "created",
+        "index_interval_bytes",
+        "log",
+        "read_only",
+        "roll_jitter_ms",
+        "txn_index",
+    )
+
+    def __init__(
+        self,
+        log: FileRecords,
+        lazy_offset_index: LazyIndex[OffsetIndex],
+        lazy_time_index: LazyIndex[TimeIndex],
+        txn_index: TransactionIndex,
+        base_offset: int,
+        index_interval_bytes: int,
+        roll_jitter_ms: int,
+        clock: Clock,
+        files: Files,
+    ) -> None:
+        self.log = log
+        self._lazy_offset_index = lazy_offset_index
+        self._lazy_time_index = lazy_time_index
+        self._offset_index: OffsetIndex | None = None
+        self._time_index: TimeIndex | None = None
+        self.txn_index = txn_index
+        self.base_offset = base_offset
+        self.index_interval_bytes = index_interval_bytes
+        self.roll_jitter_ms = roll_jitter_ms
+        self.clock = clock
+        self.read_only = log.read_only
+        self._files = files
+        self.created = clock.milliseconds()
+        self._bytes_since_last_index_entry = 0
+        # The first batch's max timestamp; None until someone looked.
+        self._rolling_based_timestamp: int | None = None
+        # Largest timestamp so far and the last offset of its batch; None: ask the time index.
+        self._max_timestamp: int | None = None
+        self._max_offset = -1
+
+    @classmethod
+    def open(
+        cls,
+        dir: str,
+        base_offset: int,
+        config: LogConfig,
+        clock: Clock,
+        files: Files,
+        *,
+        file_already_exists: bool = False,
+        init_file_size: int = 0,
+        preallocate: bool = False,
+        suffix: str = "",
+        read_only: bool = False,
+    ) -> LogSegment:
+        """Opens or creates the segment's .log file; its indexes wait for their first use.
+
+        `read_only`: nothing is created or written, missing indexes count as empty, and nothing is mapped, so that it
+        works beside a running broker.
+        """
+        max_index_size = config.max_index_size
+        log = FileRecords.open(
+            names.log_file(dir, base_offset, suffix),
+            files,
+            mutable=not read_only,
+            file_already_exists=file_already_exists,
+            init_file_size=init_file_size,
+            preallocate=preallocate,
+        )
+        return cls(
+            log,
+            LazyIndex.for_offset(
+                names.offset_index_file(dir, base_offset, suffix),
+                base_offset,
+                max_index_size,
+                files,
+                read_only=read_only,
+            ),
+            LazyIndex.for_time(
+                names.time_index_file(dir, base_offset, suffix), base_offset, max_index_size, files, read_only=read_only
+            ),
+            TransactionIndex(
+                base_offset, names.transaction_index_file(dir, base_offset, suffix), files, read_only=read_only
+            ),
+            base_offset,
+            config.index_interval_bytes,
+            config.random_segment_jitter(),
+            clock,
+            files,
+        )
+
+    @staticmethod
+    def delete_files_if_exist(dir: str, base_offset: int, suffix: str, files: Files) -> None:
+        """Unlinks the files of a segment that is not open (Kafka's static deleteIfExists)."""
+        files.unlink_if_exists(names.offset_index_file(dir, base_offset, suffix))
+        files.unlink_if_exists(names.time_index_file(dir, base_offset, suffix))
+        files.unlink_if_exists(names.transaction_index_file(dir, base_offset, suffix))
+        files.unlink_if_exists(names.log_file(dir, base_offset, suffix))
+
+    # --- what it is ------------------------------------------------------------------------------------
+
+    @property
+    def size(self) -> int:
+        return self.log.size
+
+    @property
+    def offset_index(self) -> OffsetIndex:
+        index = self._offset_index
+        if index is None:
+            index = self._offset_index = self._lazy_offset_index.get()
+        return index
+
+    @property
+    def time_index(self) -> TimeIndex:
+        index = self._time_index
+        if index is None:
+            index = self._time_index = self._lazy_time_index.get()
+        return index
+
+    @property
+    def offset_index_file(self) -> str:
+        return self._lazy_offset_index.file
+
+    @property
+    def time_index_file(self) -> str:
+        return self._lazy_time_index.file
+
+    @property
+    def max_timestamp_and_offset_so_far(self) -> TimestampOffset:
+        """The largest timestamp and the last offset of the first batch that has it (readMaxTimestampAndOffsetSoFar)."""
+        timestamp = self._max_timestamp
+        if timestamp is None:
+            entry = self.time_index.last_entry
+            timestamp, self._max_offset = entry
+            self._max_timestamp = timestamp
+        return TimestampOffset(timestamp, self._max_offset)
+
+    @property
+    def max_timestamp_so_far(self) -> int:
+        timestamp = self._max_timestamp
+        return self.max_timestamp_and_offset_so_far[0] if timestamp is None else timestamp
+
+    @property
+    def shallow_offset_of_max_timestamp_so_far(self) -> int:
+        return self.max_timestamp_and_offset_so_far[1]
+
+    @property
+    def last_modified(self) -> int:
+        """The .log file's modification time in ms; 0 when it is gone."""
+        try:
+            return self._files.stat(self.log.path).mtime_ms
+        except FileNotFoundError:
+            return 0
+
+    @property
+    def largest_record_timestamp(self) -> int | None:
+        timestamp = self.max_timestamp_so_far
+        return timestamp if timestamp >= 0 else None
+
+    @property
+    def largest_timestamp(self) -> int:
+        """The largest record timestamp, or the file's modification time where there is none."""
+        timestamp = self.max_timestamp_so_far
+        return timestamp if timestamp >= 0 else self.last_modified
+
+    @property
+    def deleted(self) -> bool:
+        exists = self._files.exists
+        return not (
+            exists(self.log.path)
+            or exists(self.offset_index_file)
+            or exists(self.time_index_file)
+            or exists(self.txn_index.path)
+        )
+
+    def has_suffix(self, suffix: str) -> bool:
+        """Whether all four file names end so."""
+        return (
+            self.log.path.endswith(suffix)
+            and self.offset_index_file.endswith(suffix)
+            and self.time_index_file.endswith(suffix)
+            and self.txn_index.path.endswith(suffix)
+        )
+
+    def __repr__(self) -> str:
+        largest = -1 if self._max_timestamp is None else self._max_timestamp
+        return (
+            f"LogSegment(baseOffset={self.base_offset}, size={self.size}, lastModifiedTime={self.last_modified}, "
+            f"largestRecordTimestamp={largest})"
+        )
+
+    # --- appending -------------------------------------------------------------------------------------
+
+    def append(self, largest_offset: int, buffers: Sequence[Buffer], headers: Sequence[BatchHeader]) -> None:
+        """Writes whole batches behind the end and makes their index entries.
+
+        `headers` describe, in order, what `buffers` hold joined.  LogSegmentOffsetOverflowException (nothing written)
+        when `largest_offset` is too far from the base offset.  IllegalArgumentException beyond 2^31-1 bytes, and, after
+        the bytes were written, when an index is full: as in Kafka, `should_roll` is what keeps that from happening.
+        """
+        if not headers:
+            return
+        log = self.log
+        position = log.size
+        offset_index = self._offset_index or self.offset_index
+        if not 0 <= largest_offset - self.base_offset <= INT_MAX:
+            raise self._overflow(largest_offset)
+        header = headers[0]
+        if len(headers) > 1:
+            log.append(buffers, sum([each.size for each in headers]))
+            self._index_appended(headers, position)
+        else:
+            length = header.size
+            log.append(buffers, length)
+            timestamp = header.max_timestamp
+            largest = self._max_timestamp
+            if largest is None:
+                largest = self.max_timestamp_so_far
+            if timestamp > largest:
+                self._max_timestamp = timestamp
+                self._max_offset = header.last_offset
+            if self._bytes_since_last_index_entry > self.index_interval_bytes:
+                offset_index.append(header.last_offset, position)
+                self.time_index.maybe_append(*self.max_timestamp_and_offset_so_far)
+                self._bytes_since_last_index_entry = length
+            else:
+                self._bytes_since_last_index_entry += length
+        if position == 0 and self._rolling_based_timestamp is None:
+            self._rolling_based_timestamp = header.max_timestamp
+
+    def _index_appended(self, headers: Sequence[BatchHeader], position: int) -> None:
+        plan = self._new_plan(self._bytes_since_last_index_entry, *self.max_timestamp_and_offset_so_far)
+        first_position = headers[0].position
+        planned = plan.add_headers(list(headers), base_position=position - first_position)
+        self._take_plan(plan)
+        if not planned:
+            header = headers[_error_row(plan)]
+            self._raise_index_error(plan, header.last_offset, position + header.position - first_position)
+
+    def _new_plan(
+        self, bytes_since_last_entry: int, max_timestamp: int, offset_of_max_timestamp: int, *, recovery: bool = False
+    ) -> IndexPlan:
+        offset_index, time_index = self.offset_index, self.time_index
+        return IndexPlan(
+            self.base_offset,
+            self.index_interval_bytes,
+            bytes_since_last_entry=bytes_since_last_entry,
+            max_timestamp=max_timestamp,
+            offset_of_max_timestamp=offset_of_max_timestamp,
+            last_time_entry=time_index.last_entry,
+            last_offset_entry=offset_index.last_offset,
+            offset_entry_count=offset_index.entries,
+            time_entry_count=time_index.entries,
+            max_offset_entries=offset_index.max_entries,
+            max_time_entries=time_index.max_entries,
+            check_range=recovery,
+        )
+
+    def _write_plan(self, plan: IndexPlan) -> None:
+        """Writes the entries that a plan has made since the last time."""
+        offset_entries, time_entries = plan.take()
+        self.offset_index.append_packed(offset_entries)
+        self.time_index.append_packed(time_entries)
+
+    def _take_plan(self, plan: IndexPlan) -> None:
+        """Makes a plan's entries and its largest timestamp this segment's."""
+        self._write_plan(plan)
+        self._bytes_since_last_index_entry = plan.bytes_since_last_entry
+        self._max_timestamp = plan.max_timestamp
+        self._max_offset = plan.offset_of_max_timestamp
+
+    def _raise_index_error(self, plan: IndexPlan, last_offset: int, position: int) -> None:
+        """Raises what Kafka raises where the plan stopped: its next entry is refused by the index itself."""
+        if plan.error is not None and plan.error[0] in _OFFSET_ENTRY_ERRORS:
+            self.offset_index.append(last_offset, position)
+        self.time_index.maybe_append(plan.max_timestamp, plan.offset_of_max_timestamp)
+        raise AssertionError(f"index plan stopped with {plan.error} at {last_offset} in {self}")
+
+    def _overflow(self, offset: int) -> LogSegmentOffsetOverflowException:
+        error = LogSegmentOffsetOverflowException(
+            f"Detected offset overflow at offset {offset} in segment {self}", path=self.log.path
+        )
+        error.segment = self
+        error.offset = offset
+        return error
+
+    def append_from_file(self, records: FileRecords, start: int) -> int:
+        """Appends batches of another file from position `start` on, as far as their offsets fit; answers the bytes."""
+        position = start
+        # Kafka's bound, which a start above 0 puts beyond the file's end; the walk ends at the file's anyway.
+        while position < start + records.size:
+            appended = self._append_chunk_from_file(records, position)
+            if appended == 0:
+                break
+            position += appended
+        return position - start
+
+    def _append_chunk_from_file(self, records: FileRecords, position: int) -> int:
+        chunk: list[BatchHeader] = []
+        length = 0
+        for header in records.batches_from(position):
+            if not self.offset_index.can_append_offset(header.last_offset):
+                break
+            if chunk and length + header.size >= SPLIT_CHUNK_BYTES:
+                break
+            chunk.append(header)
+            length += header.size
+        if chunk:
+            self.append(chunk[-1].last_offset, [records.read(position, length)], chunk)
+        return length
+
+    def update_txn_index(self, completed_txn: Any, last_stable_offset: int) -> None:
+        """Notes an aborted transaction (a CompletedTxn) in the transaction index; a committed one leaves no trace."""
+        self.txn_index.update(completed_txn, last_stable_offset)
+
+    # --- rolling ---------------------------------------------------------------------------------------
+
+    def should_roll(self, roll_params: RollParams) -> bool:
+        """Whether an append must go to a new segment: bytes, time, a full index or an offset too far."""
+        max_segment_ms, max_segment_bytes, max_timestamp, max_offset, messages_size, now = roll_params
+        reached_roll_ms = self.time_waited_for_roll(now, max_timestamp) > max_segment_ms - self.roll_jitter_ms
+        size = self.log.size
+        if size > max_segment_bytes - messages_size or (reached_roll_ms and size > 0):
+            return True
+        offset_index = self._offset_index or self.offset_index
+        if offset_index.entries >= offset_index.max_entries:
+            return True
+        time_index = self._time_index or self.time_index
+        return time_index.entries >= time_index.max_entries - 1 or not 0 <= max_offset - self.base_offset <= INT_MAX
+
+    def time_waited_for_roll(self, now: int, message_timestamp: int) -> int:
+        """ms from the first batch's timestamp to `message_timestamp`; without one, from opening to `now`."""
+        timestamp = self._rolling_based_timestamp
+        if timestamp is None:
+            timestamp = self._load_first_batch_timestamp()
+        if timestamp >= 0:
+            return to_int64(message_timestamp - timestamp)
+        return now - self.created
+
+    @property
+    def first_batch_timestamp(self) -> int:
+        """The first batch's max timestamp; 2^63-1 where there is none (getFirstBatchTimestamp)."""
+        timestamp = self._load_first_batch_timestamp()
+        return timestamp if timestamp >= 0 else LONG_MAX
+
+    def _load_first_batch_timestamp(self) -> int:
+        if self._rolling_based_timestamp is None:
+            first = self.log.first_batch() if self.log.size else None
+            if first is None:
+                return -1
+            self._rolling_based_timestamp = first.max_timestamp
+        return self._rolling_based_timestamp
+
+    def on_become_inactive_segment(self) -> None:
+        """Closes the segment for writing: a last time index entry, and all files cut to what is in them."""
+        self.time_index.maybe_append(*self.max_timestamp_and_offset_so_far, skip_full_check=True)
+        self.offset_index.trim_to_valid_size()
+        self.time_index.trim_to_valid_size()
+        self.log.trim()
+
+    def resize_indexes(self, size: int) -> None:
+        """Makes both index files `size` bytes long, rounded down to whole entries."""
+        self.offset_index.resize(size)
+        self.time_index.resize(size)
+
+    # --- reading ---------------------------------------------------------------------------------------
+
+    def translate_offset(self, offset: int, starting_file_position: int = 0) -> LogOffsetPosition | None:
+        """The first batch that holds `offset` or lies above it; None when there is none."""
+        position = (self._offset_index or self.offset_index).lookup(offset)[1]
+        if self.read_only:
+            position = self._checked_position(position, offset)
+        return self.log.search_for_offset_from_position(offset, max(position, starting_file_position))
+
+    def _checked_position(self, position: int, offset: int) -> int:
+        """`position` if a batch at or below `offset` begins there, else 0.
+
+        Entries that a broker has cut off stay in its index file, and another process cannot tell them from live ones.
+        """
+        if position == 0:
+            return 0
+        data = self.log.channel.pread(RECORD_BATCH_OVERHEAD, position)
+        if len(data) >= RECORD_BATCH_OVERHEAD and data[16] <= 2:
+            header = native.header_at(data)
+            if header.size >= LOG_OVERHEAD + MIN_RECORD_OVERHEAD and self.base_offset <= header.base_offset <= offset:
+                return position
+        return 0
+
+    def read(
+        self,
+        start_offset: int,
+        max_size: int,
+        max_position: int | None = WHOLE_SEGMENT,
+        min_one_message: bool = False,
+    ) -> FetchDataInfo | None:
+        """Batches from the one that holds `start_offset`, at most `max_size` bytes, below file position `max_position`.
+
+        None when the segment ends before `start_offset`.  `max_position` None (unknown) gives no bytes.  With
+        `min_one_message` the first batch comes whole, unless `max_position` cuts it.  Nothing is read but headers.
+        """
+        if max_size < 0:
+            raise IllegalArgumentException(f"Invalid max size {max_size} for log read from segment {self.log}")
+        if max_position == WHOLE_SEGMENT:
+            max_position = self.log.size
+        found = self.translate_offset(start_offset)
+        if found is None:
+            return None
+        base_offset, position, batch_size = found
+        metadata = LogOffsetMetadata(base_offset, self.base_offset, position)
+        if min_one_message and batch_size > max_size:
+            max_size = batch_size
+        if max_size == 0 or max_position is None:
+            return FetchDataInfo(metadata, EMPTY_RECORDS)
+        fetch_size = min(to_int32(max_position - position), max_size)
+        return FetchDataInfo(metadata, self.log.slice(position, fetch_size), max_size < batch_size)
+
+    def fetch_upper_bound_offset(self, start_offset_position: OffsetPosition, fetch_size: int) -> int | None:
+        """An offset that a read of `fetch_size` bytes from there does not pass; None when the index knows none."""
+        entry = self.offset_index.fetch_upper_bound_offset(start_offset_position, fetch_size)
+        return None if entry is None else entry.offset
+
+    def read_next_offset(self) -> int:
+        """The offset behind the last batch; the base offset when there is none."""
+        found = self.read(self.offset_index.last_offset, self.log.size)
+        if found is None or not isinstance(found.records, FileRecordsSlice):
+            return self.base_offset
+        last = found.records.last_batch()
+        return self.base_offset if last is None else last.next_offset
+
+    def has_overflow(self) -> bool:
+        """Whether the last offset is too far from the base offset."""
+        next_offset = self.read_next_offset()
+        return next_offset > self.base_offset and not self.offset_index.can_append_offset(next_offset - 1)
+
+    def collect_aborted_txns(self, fetch_offset: int, upper_bound_offset: int) -> TxnIndexSearchResult:
+        """Aborted transactions that may have records in [fetch_offset, upper_bound_offset)."""
+        return self.txn_index.collect_aborted_txns(fetch_offset, upper_bound_offset)
+
+    def find_offset_by_timestamp(
+        self, timestamp_ms: int, starting_offset: int, max_record_body_size: int = MAX_RECORD_BYTES
+    ) -> TimestampAndOffset | None:
+        """The first record at or above a timestamp and an offset; None when there is none."""
+        entry = self.time_index.lookup(timestamp_ms)
+        target = max(entry.offset, starting_offset)
+        position = self.offset_index.lookup(target).position
+        if self.read_only:
+            position = self._checked_position(position, target)
+        return self.log.search_for_timestamp(timestamp_ms, position, starting_offset, max_record_body_size)
+
+    def scan(self, *, check_crc: bool = True) -> LogScan:
+        """All valid batches as tables, in slices."""
+        return self.log.scan(check_crc=check_crc)
+
+    # --- recovering and cutting ------------------------------------------------------------------------
+
+    def sanity_check(self, time_index_file_newly_created: bool) -> None:
+        """NoSuchFileException without an offset index, CorruptIndexException for a bad transaction index."""
+        if not self._files.exists(self.offset_index_file):
+            raise NoSuchFileException(f"Offset index file {os.path.abspath(self.offset_index_file)} does not exist")
+        if time_index_file_newly_created:
+            self.time_index.resize(0)
+        self.txn_index.sanity_check()
+
+    def recover(self, producer_state_manager: ProducerState, leader_epoch_cache: LeaderEpochs) -> int:
+        """Checks every batch, rebuilds the indexes, replays producer state and epochs; answers the bytes cut off.
+
+        The first batch that is not valid, and all behind it, goes.  LogSegmentOffsetOverflowException when an offset
+        is too far from the base offset.  Memory does not grow with the file.
+        """
+        self.offset_index.reset()
+        self.time_index.reset()
+        self.txn_index.reset()
+        self._max_timestamp = None
+        plan = self._new_plan(0, *self.max_timestamp_and_offset_so_far, recovery=True)
+        replay = Replay(self.txn_index, producer_state_manager, leader_epoch_cache)
+        scan = self.log.scan()
+        valid_bytes = 0
+        why: object = None
+        for table, data, position in scan:
+            replayed = replay.choose(table)
+            if len(replayed) or plan.offset_entry_count - self.offset_index.entries > INDEX_FLUSH_ENTRIES:
+                self._write_plan(plan)
+            before = (plan.bytes_since_last_entry, plan.max_timestamp, plan.offset_of_max_timestamp)
+            planned = plan.add_table(table)
+            count = len(table) if planned else _error_row(plan)
+            stopped_at, why = replay.run(table[:count], replayed, data, position)
+            if stopped_at is not None:
+                # Kafka has indexed the batch that producer state refused, and nothing behind it.
+                table = table[: stopped_at + 1]
+                plan = self._new_plan(*before, recovery=True)
+                planned = plan.add_table(table)
+                assert planned, plan.error
+            self._max_timestamp = plan.max_timestamp
+            self._max_offset = plan.offset_of_max_timestamp
+            if not planned:
+                self._write_plan(plan)
+                row = table[count]
+                last_offset = int(row["last_offset"])
+                if not 0 <= last_offset - self.base_offset <= INT_MAX:
+                    raise self._overflow(last_offset)
+                self._raise_index_error(plan, last_offset, int(row["position"]))
+            valid_bytes = int(table["position"][-1]) + int(table["size"][-1])
+            if stopped_at is not None:
+                break
+        self._write_plan(plan)
+        truncated = self.log.size - valid_bytes
+        if why is not None or scan.stopped in (native.BAD_SIZE, native.BAD_CRC, native.BAD_MAGIC):
+            logger.warning(
+                "Found invalid messages in log segment %s at byte offset %d: %s",
+                self.log.path,
+                valid_bytes,
+                why or _STOP_TEXT[scan.stopped],
+            )
+        if truncated > 0:
+            logger.debug("Truncated %d invalid bytes at the end of segment %s", truncated, self.log.path)
+        self.log.truncate_to(valid_bytes)
+        self.offset_index.trim_to_valid_size()
+        self.time_index.maybe_append(*self.max_timestamp_and_offset_so_far, skip_full_check=True)
+        self.time_index.trim_to_valid_size()
+        return truncated
+
+    def truncate_to(self, offset: int) -> int:
+        """Drops the batch that holds `offset` and all behind it; answers the bytes cut from the .log file."""
+        mapping = self.translate_offset(offset)
+        offset_index, time_index = self.offset_index, self.time_index
+        offset_index.truncate_to(offset)
+        time_index.truncate_to(offset)
+        self.txn_index.truncate_to(offset)
+        offset_index.resize(offset_index.max_index_size)
+        time_index.resize(time_index.max_index_size)
+        bytes_truncated = 0 if mapping is None else self.log.truncate_to(mapping.position)
+        if self.log.size == 0:
+            self.created = self.clock.milliseconds()
+            self._rolling_based_timestamp = None
+        self._bytes_since_last_index_entry = 0
+        if self.max_timestamp_so_far >= 0:
+            self._max_timestamp, self._max_offset = self._read_largest_timestamp()
+        return bytes_truncated
+
+    def _read_largest_timestamp(self) -> TimestampOffset:
+        last = self.time_index.last_entry
+        position = self.offset_index.lookup(last.offset).position
+        after = self.log.largest_timestamp_after(position)
+        return TimestampOffset(after.timestamp, after.offset) if after.timestamp > last.timestamp else last
+
+    # --- files -----------------------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """Makes records and indexes durable; the names of new files are not (sync the folder)."""
+        self.log.flush()
+        self.offset_index.flush()
+        self.time_index.flush()
+        self.txn_index.flush()
+
+    def update_parent_dir(self, parent_dir: str) -> None:
+        """Notes that the folder was renamed."""
+        self.log.update_parent_dir(parent_dir)
+        self._lazy_offset_index.update_parent_dir(parent_dir)
+        self._lazy_time_index.update_parent_dir(parent_dir)
+        self.txn_index.update_parent_dir(parent_dir)
+
+    def change_file_suffixes(self, old_suffix: str, new_suffix: str) -> None:
+        """Renames all files, .log first.  Durable only after the folder is synced."""
+        self.log.rename_to(names.replace_suffix(self.log.path, old_suffix, new_suffix))
+        self._lazy_offset_index.rename_to(names.replace_suffix(self.offset_index_file, old_suffix, new_suffix))
+        self._lazy_time_index.rename_to(names.replace_suffix(self.time_index_file, old_suffix, new_suffix))
+        self.txn_index.rename_to(names.replace_suffix(self.txn_index.path, old_suffix, new_suffix))
+
+    def set_last_modified(self, ms: int) -> None:
+        """Sets the modification time of the .log file and both indexes (not of the transaction index)."""
+        self._files.set_mtime_ms(self.log.path, ms)
+        self._files.set_mtime_ms(self.offset_index_file, ms)
+        self._files.set_mtime_ms(self.time_index_file, ms)
+
+    def close(self) -> None:
+        """Closes all files; nothing is trimmed or flushed."""
+        _try_all((self._lazy_offset_index.close, self._lazy_time_index.close, self.log.close, self.txn_index.close))
+
+    close_handlers = close
+
+    def close_quietly(self) -> None:
+        """Closes all files, whatever state the disk is in."""
+        for close in (self._lazy_offset_index.close, self._lazy_time_index.close, self.log.close, self.txn_index.close):
+            try:
+                close()
+            except Exception:
+                logger.warning("Failed to close a file of %s", self.log.path, exc_info=True)
+
+    def delete_if_exists(self) -> None:
+        """Closes and unlinks all files, .log first; missing ones are fine.  All are tried, then the first error raised.
+
+        A `.deleted` file of a future log is looked for in the partition's own folder too: the log may have been
+        promoted since.
+        """
+        _try_all(
+            (
+                lambda: self._delete(self.log.delete_if_exists, self.log.path),
+                lambda: self._delete(self._lazy_offset_index.delete_if_exists, self.offset_index_file),
+                lambda: self._delete(self._lazy_time_index.delete_if_exists, self.time_index_file),
+                lambda: self._delete(self.txn_index.delete_if_exists, self.txn_index.path),
+            )
+        )
+
+    def _delete(self, delete: Callable[[], bool], path: str) -> None:
+        if delete() or not path.endswith(names.DELETED_FILE_SUFFIX):
+            return
+        folder, name = os.path.split(path)
+        future = _FUTURE_DIR.fullmatch(folder)
+        if future is not None:
+            self._files.unlink_if_exists(os.path.join(f"{future[1]}-{future[2]}", name))
+
+
+# The index errors of a plan that its offset entry, not its time entry, ran into.
+_OFFSET_ENTRY_ERRORS = (native.OFFSET_INDEX_FULL, native.OFFSET_NOT_INCREASING, native.OFFSET_OUT_OF_RANGE)
+
+_STOP_TEXT = {
+    native.BAD_SIZE: "record size is smaller than the minimum record overhead",
+    native.BAD_MAGIC: "unknown magic",
+    native.BAD_CRC: "record is corrupt (checksum or size)",
+}
+
+
+def _error_row(plan: IndexPlan) -> int:
+    assert plan.error is not None
+    return plan.error[1]
+
+
+def _try_all(actions: Sequence[Callable[[], None]]) -> None:
+    """Runs all; raises the first error afterwards (Utils.tryAll)."""
+    failed: Exception | None = None
+    for action in actions:
+        try:
+            action()
+        except Exception as error:
+            failed = failed or error
+    if failed is not None:
+        raise failed

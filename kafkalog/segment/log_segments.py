@@ -1,0 +1,217 @@
+"""LogSegments: the segments of a partition, by base offset.
+
+A view (sorted base offsets and the segments beside them) that is replaced whole at every change, so that readers look
+things up without a lock and never see half a change.  Writers hold the partition's lock.  Mirrors
+org.apache.kafka.storage.internals.log.LogSegments (4.4.0).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Collection, Iterable
+
+from kafkalog.errors import IllegalArgumentException, IllegalStateException
+from kafkalog.format.names import TopicPartition
+from kafkalog.segment.log_segment import LogSegment
+
+
+class NoSuchElementException(IllegalStateException):
+    """java.util.NoSuchElementException: the active segment of a log without segments."""
+
+
+_View = tuple[tuple[int, ...], tuple[LogSegment, ...]]
+
+
+class LogSegments:
+    """Segments in offset order; what is not there is None."""
+
+    __slots__ = ("_view", "topic_partition")
+
+    def __init__(self, topic_partition: TopicPartition) -> None:
+        self.topic_partition = topic_partition
+        self._view: _View = ((), ())  # base offsets, segments; replaced whole
+
+    # --- changing (under the partition's lock) ---------------------------------------------------------
+
+    def add(self, segment: LogSegment) -> LogSegment | None:
+        """Adds a segment; answers the one with that base offset that it replaced."""
+        bases, segments = self._view
+        base = segment.base_offset
+        if not bases or base > bases[-1]:
+            self._view = ((*bases, base), (*segments, segment))
+            return None
+        at = bisect_left(bases, base)
+        if bases[at] == base:
+            self._view = (bases, (*segments[:at], segment, *segments[at + 1 :]))
+            return segments[at]
+        self._view = ((*bases[:at], base, *bases[at:]), (*segments[:at], segment, *segments[at:]))
+        return None
+
+    def add_all(self, new_segments: Iterable[LogSegment]) -> None:
+        """Adds many at once."""
+        by_base = dict(zip(*self._view, strict=True))
+        by_base.update((segment.base_offset, segment) for segment in new_segments)
+        bases = tuple(sorted(by_base))
+        self._view = (bases, tuple(by_base[base] for base in bases))
+
+    def remove(self, offset: int) -> None:
+        """Takes the segment with that base offset out, if there is one; its files stay."""
+        bases, segments = self._view
+        at = bisect_left(bases, offset)
+        if at < len(bases) and bases[at] == offset:
+            self._view = (bases[:at] + bases[at + 1 :], segments[:at] + segments[at + 1 :])
+
+    def clear(self) -> None:
+        self._view = ((), ())
+
+    def close(self) -> None:
+        """Closes every segment; raises the first error after all were tried."""
+        failed: Exception | None = None
+        for segment in self.values():
+            try:
+                segment.close()
+            except Exception as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed
+
+    def close_quietly(self) -> None:
+        for segment in self.values():
+            segment.close_quietly()
+
+    def update_parent_dir(self, parent_dir: str) -> None:
+        """Notes that the folder was renamed."""
+        for segment in self.values():
+            segment.update_parent_dir(parent_dir)
+
+    # --- looking (no lock) -----------------------------------------------------------------------------
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._view[0]
+
+    @property
+    def non_empty(self) -> bool:
+        return bool(self._view[0])
+
+    @property
+    def number_of_segments(self) -> int:
+        return len(self._view[0])
+
+    @property
+    def base_offsets(self) -> tuple[int, ...]:
+        return self._view[0]
+
+    def contains(self, offset: int) -> bool:
+        return self.get(offset) is not None
+
+    def get(self, offset: int) -> LogSegment | None:
+        """The segment with exactly that base offset."""
+        bases, segments = self._view
+        at = bisect_left(bases, offset)
+        return segments[at] if at < len(bases) and bases[at] == offset else None
+
+    def values(self, from_offset: int | None = None, to_offset: int | None = None) -> tuple[LogSegment, ...]:
+        """All segments, or those from the one that holds `from_offset` up to a base offset below `to_offset`.
+
+        IllegalArgumentException when `to_offset` is below `from_offset`.
+        """
+        bases, segments = self._view
+        if from_offset is None or to_offset is None:
+            return segments
+        if from_offset == to_offset:
+            return ()
+        if to_offset < from_offset:
+            raise IllegalArgumentException(
+                f"Invalid log segment range: requested segments in {self.topic_partition} from offset {from_offset} "
+                f"which is greater than limit offset {to_offset}"
+            )
+        return segments[max(bisect_right(bases, from_offset) - 1, 0) : bisect_left(bases, to_offset)]
+
+    def non_active_log_segments_from(self, from_offset: int) -> tuple[LogSegment, ...]:
+        """The segments from the one that holds `from_offset` on, the active one left out."""
+        active = self.active_segment
+        if from_offset > active.base_offset:
+            return ()
+        return self.values(from_offset, active.base_offset)
+
+    def floor_segment(self, offset: int) -> LogSegment | None:
+        """The segment with the greatest base offset at or below `offset`."""
+        bases, segments = self._view
+        if bases and offset >= bases[-1]:  # most reads are near the end
+            return segments[-1]
+        at = bisect_right(bases, offset)
+        return segments[at - 1] if at else None
+
+    def lower_segment(self, offset: int) -> LogSegment | None:
+        """The segment with the greatest base offset below `offset`."""
+        bases, segments = self._view
+        at = bisect_left(bases, offset)
+        return segments[at - 1] if at else None
+
+    def higher_segment(self, offset: int) -> LogSegment | None:
+        """The segment with the least base offset above `offset`."""
+        bases, segments = self._view
+        at = bisect_right(bases, offset)
+        return segments[at] if at < len(bases) else None
+
+    def higher_entry(self, offset: int) -> tuple[int, LogSegment] | None:
+        segment = self.higher_segment(offset)
+        return None if segment is None else (segment.base_offset, segment)
+
+    def higher_segments(self, base_offset: int) -> tuple[LogSegment, ...]:
+        """All segments whose base offset is above `base_offset`."""
+        bases, segments = self._view
+        return segments[bisect_right(bases, base_offset) :]
+
+    @property
+    def first_segment(self) -> LogSegment | None:
+        segments = self._view[1]
+        return segments[0] if segments else None
+
+    @property
+    def first_entry(self) -> tuple[int, LogSegment] | None:
+        bases, segments = self._view
+        return (bases[0], segments[0]) if bases else None
+
+    @property
+    def first_segment_base_offset(self) -> int | None:
+        bases = self._view[0]
+        return bases[0] if bases else None
+
+    @property
+    def last_segment(self) -> LogSegment | None:
+        segments = self._view[1]
+        return segments[-1] if segments else None
+
+    @property
+    def last_entry(self) -> tuple[int, LogSegment] | None:
+        bases, segments = self._view
+        return (bases[-1], segments[-1]) if bases else None
+
+    @property
+    def active_segment(self) -> LogSegment:
+        """The segment that is appended to: the last.  NoSuchElementException when there is none."""
+        segments = self._view[1]
+        if not segments:
+            raise NoSuchElementException("No value present")
+        return segments[-1]
+
+    @property
+    def size_in_bytes(self) -> int:
+        """Bytes of all .log files together."""
+        return sum(segment.size for segment in self._view[1])
+
+    def filter(self, predicate: Callable[[LogSegment], bool]) -> list[LogSegment]:
+        return [segment for segment in self._view[1] if predicate(segment)]
+
+    def __len__(self) -> int:
+        return len(self._view[0])
+
+    def __repr__(self) -> str:
+        return f"LogSegments({self.topic_partition}, {list(self._view[0])})"
+
+
+def size_in_bytes(segments: Collection[LogSegment]) -> int:
+    """Bytes of the .log files of some segments."""
+    return sum(segment.size for segment in segments)
