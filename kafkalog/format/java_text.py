@@ -1,32 +1,61 @@
-"""Numbers in text as Java reads them: what Integer.parseInt and friends accept, and their error texts.
+"""Text as Java reads and writes it: numbers, lines, split, Uuid and .properties.
 
-Python's `int()` is more generous (underscores, spaces, no bounds), and a checkpoint that Kafka refuses must be
-refused here.  Like Java, digits of other scripts count as digits.
+Python is more generous (`int()` takes underscores and spaces and has no bounds; `splitlines` knows a dozen ends of
+line), and a file that Kafka refuses must be refused here.  The three exceptions at the top carry the names of the
+plain Java exceptions that Kafka lets through where it reads damaged text; here they are bad bytes as well, so that
+whoever handles damage need not know which is which.
 """
 
 from __future__ import annotations
 
-import unicodedata
+import base64
+import datetime
+import re
+from collections.abc import Iterable, Mapping
 
-from kafkalog.errors import NumberFormatException
+from kafkalog import errors
+from kafkalog.errors import CorruptCheckpointException
 
 INT_MIN, INT_MAX = -(1 << 31), (1 << 31) - 1
 LONG_MIN, LONG_MAX = -(1 << 63), (1 << 63) - 1
 SHORT_MIN, SHORT_MAX = -(1 << 15), (1 << 15) - 1
 
+ZERO_UUID = "A" * 22
+_UUID_CHARS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")
+
+_INTEGER = re.compile(r"[+-]?\d+")  # digits of any script, as Character.digit
+_LINE_END = re.compile("\r\n|\n|\r")
+_SPACES = re.compile(r"[ \t\n\x0b\f\r]+")  # Java's \s
+_SHOWN_CHARS_MAX = 200
+
+
+class NumberFormatException(CorruptCheckpointException, errors.NumberFormatException):
+    """A file's text where a number should be."""
+
+
+class IllegalArgumentException(CorruptCheckpointException, errors.IllegalArgumentException):
+    """A file's text that makes no value of its type."""
+
+
+class NullPointerException(CorruptCheckpointException, errors.NullPointerException):
+    """A file's line that is missing."""
+
+
+# --- numbers ------------------------------------------------------------------------------------------
+
 
 def parse_int(text: str) -> int:
-    """Integer.parseInt."""
+    """Integer.parseInt; NumberFormatException with its text."""
     return _parse(text, INT_MIN, INT_MAX)
 
 
 def parse_long(text: str) -> int:
-    """Long.parseLong."""
+    """Long.parseLong; NumberFormatException with its text."""
     return _parse(text, LONG_MIN, LONG_MAX)
 
 
 def parse_short(text: str) -> int:
-    """Short.parseShort."""
+    """Short.parseShort; NumberFormatException with its text."""
     value = _parse(text, INT_MIN, INT_MAX)
     if not SHORT_MIN <= value <= SHORT_MAX:
         raise NumberFormatException(f'Value out of range. Value:"{text}" Radix:10')
@@ -34,22 +63,156 @@ def parse_short(text: str) -> int:
 
 
 def _parse(text: str, low: int, high: int) -> int:
-    digits = text[1:] if text[:1] in ("+", "-") else text
-    # 19 digits fill a long; the bound on the length keeps a hostile file from making Python chew on megabytes.
-    if not digits or not all(_is_digit(char) for char in digits):
-        raise NumberFormatException(f'For input string: "{_shown(text)}"')
-    stripped = digits.lstrip("0") or "0"
-    value = int(stripped) if len(stripped) <= 19 else high + 2
-    if text[0] == "-":
-        value = -value
-    if not low <= value <= high:
-        raise NumberFormatException(f'For input string: "{_shown(text)}"')
-    return value
+    # A long has 19 digits; the bound on the length keeps a hostile file from making Python chew on megabytes.
+    if _INTEGER.fullmatch(text) and len(text.lstrip("+-").lstrip("0")) < 20:
+        value = int(text)
+        if low <= value <= high:
+            return value
+    raise NumberFormatException(f'For input string: "{shown(text)}"')
 
 
-def _is_digit(char: str) -> bool:
-    return "0" <= char <= "9" or (char > "\x7f" and unicodedata.category(char) == "Nd")
+def shown(text: str) -> str:
+    """The text, shortened where it is too long for a message."""
+    return text if len(text) <= _SHOWN_CHARS_MAX else text[:_SHOWN_CHARS_MAX] + "..."
 
 
-def _shown(text: str) -> str:
-    return text if len(text) <= 200 else text[:200] + "..."
+# --- lines and words ----------------------------------------------------------------------------------
+
+
+def read_lines(text: str) -> list[str]:
+    """What BufferedReader.readLine gives until null: ends are \\n, \\r or both; a last line needs none."""
+    lines = _LINE_END.split(text)
+    if lines[-1] == "":
+        lines.pop()
+    return lines
+
+
+def split(pattern: re.Pattern[str], text: str) -> list[str]:
+    """Pattern.split: empty words at the end are dropped, and no match gives the text itself."""
+    words = pattern.split(text)
+    if len(words) == 1:
+        return words
+    while words and words[-1] == "":
+        words.pop()
+    return words
+
+
+def split_spaces(text: str) -> list[str]:
+    """Split at runs of white space; white space at the front gives an empty first word."""
+    return split(_SPACES, text)
+
+
+def parse_uuid(text: str) -> str:
+    """Uuid.fromString: 16 bytes in url-base64, given back in the 22 characters that Kafka writes.
+
+    IllegalArgumentException otherwise.
+    """
+    if len(text) > 24:
+        raise IllegalArgumentException(
+            f"Input string with prefix `{text[:24]}` is too long to be decoded as a base64 UUID"
+        )
+    digits = text[:-2] if text.endswith("==") else text.removesuffix("=")
+    for char in digits:
+        if char not in _UUID_CHARS:
+            raise IllegalArgumentException(f"Illegal base64 character {ord(char):x}")
+    if len(digits) % 4 == 1:
+        raise IllegalArgumentException("Last unit does not have enough valid bits")
+    data = base64.urlsafe_b64decode(digits + "=" * (-len(digits) % 4))
+    if len(data) != 16:
+        raise IllegalArgumentException(
+            f"Input string `{text}` decoded as {len(data)} bytes, which is not equal to the expected 16 bytes of a "
+            "base64-encoded UUID"
+        )
+    return base64.urlsafe_b64encode(data).decode().rstrip("=")
+
+
+# --- .properties --------------------------------------------------------------------------------------
+
+_ESCAPED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_TO_ESCAPE = {"\t": "\\t", "\n": "\\n", "\r": "\\r", "\f": "\\f"}
+_BLANKS = " \t\f"
+
+
+def parse_properties(data: bytes | str) -> dict[str, str]:
+    """java.util.Properties.load: bytes are ISO-8859-1.  IllegalArgumentException for a broken \\uxxxx.
+
+    The last of equal keys wins; the order is that of the file.
+    """
+    text = data if isinstance(data, str) else data.decode("latin-1")
+    found: dict[str, str] = {}
+    for line in _logical_lines(text):
+        end = 0
+        while end < len(line) and line[end] not in "=: \t\f":
+            end += 2 if line[end] == "\\" else 1
+        end = min(end, len(line))
+        start = end
+        while start < len(line) and line[start] in _BLANKS:
+            start += 1
+        if start < len(line) and line[start] in "=:":
+            start += 1
+            while start < len(line) and line[start] in _BLANKS:
+                start += 1
+        found[_unescaped(line[:end])] = _unescaped(line[start:])
+    return found
+
+
+def _logical_lines(text: str) -> Iterable[str]:
+    lines = iter(_LINE_END.split(text))
+    for line in lines:
+        whole = line.lstrip(_BLANKS)
+        if not whole or whole[0] in "#!":
+            continue
+        while _is_continued(whole):
+            whole = whole[:-1] + next(lines, "").lstrip(_BLANKS)
+        yield whole
+
+
+def _is_continued(line: str) -> bool:
+    return (len(line) - len(line.rstrip("\\"))) % 2 == 1
+
+
+def _unescaped(text: str) -> str:
+    if "\\" not in text:
+        return text
+    out: list[str] = []
+    position = 0
+    while position < len(text):
+        char = text[position]
+        position += 1
+        if char != "\\" or position == len(text):
+            out.append(char)
+            continue
+        char = text[position]
+        position += 1
+        if char == "u":
+            digits = text[position : position + 4]
+            if not re.fullmatch(r"[0-9a-fA-F]{4}", digits):
+                raise IllegalArgumentException("Malformed \\uxxxx encoding.")
+            out.append(chr(int(digits, 16)))
+            position += 4
+        else:
+            out.append(_ESCAPED.get(char, char))
+    return "".join(out)
+
+
+def format_properties(properties: Mapping[str, str], *, comment: str = "", now_ms: int) -> str:
+    """What Properties.store writes through a Writer: comment, date (UTC), `key=value` in the given order."""
+    moment = datetime.datetime.fromtimestamp(now_ms / 1000, datetime.UTC)
+    # Date.toString; strftime's names follow the locale, Java's do not.
+    day = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")[moment.weekday()]
+    month = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")[moment.month - 1]
+    lines = [f"#{comment}", f"#{day} {month} {moment:%d %H:%M:%S} UTC {moment.year}"]
+    lines += [f"{_escaped(key, key=True)}={_escaped(value, key=False)}" for key, value in properties.items()]
+    return "\n".join(lines) + "\n"
+
+
+def _escaped(text: str, *, key: bool) -> str:
+    out = []
+    for position, char in enumerate(text):
+        if char in _TO_ESCAPE:
+            out.append(_TO_ESCAPE[char])
+        elif char in "\\=:#!" or (char == " " and (key or position == 0)):
+            out.append("\\" + char)
+        else:
+            out.append(char)
+    return "".join(out)

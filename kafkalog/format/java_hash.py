@@ -1,0 +1,322 @@
+"""The order in which Java's hash maps give their entries: Kafka writes checkpoints and snapshots in it.
+
+A HashMap goes through its buckets in order, and through a bucket's chain in the order of arrival; the number of
+buckets grows with the map and never shrinks, so the order depends on how large the map once was.  `JavaHashMap` keeps
+that history.  Beyond eight colliding keys Java turns a chain into a red-black tree and moves its root to the front;
+`_Bin` follows that for insertions (removals from such a bin keep their relative order, which Java mostly does too).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, TypeVar
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+DEFAULT_CAPACITY = 16
+_TREEIFY_AT = 8
+_MIN_TREEIFY_CAPACITY = 64
+_UNTREEIFY_AT = 6
+_MAX_CAPACITY = 1 << 30
+
+
+def _int32(value: int) -> int:
+    value &= 0xFFFFFFFF
+    return value - (1 << 32) if value & 0x80000000 else value
+
+
+def string_hash(text: str) -> int:
+    """String.hashCode, over UTF-16 units."""
+    value = 0
+    if text.isascii():
+        for unit in text.encode("ascii"):
+            value = (value * 31 + unit) & 0xFFFFFFFF
+    else:
+        data = text.encode("utf-16-le", "surrogatepass")
+        for position in range(0, len(data), 2):
+            value = (value * 31 + (data[position] | data[position + 1] << 8)) & 0xFFFFFFFF
+    return _int32(value)
+
+
+def long_hash(value: int) -> int:
+    """Long.hashCode."""
+    value &= 0xFFFFFFFFFFFFFFFF
+    return _int32(value ^ (value >> 32))
+
+
+def topic_partition_hash(key: tuple[str, int]) -> int:
+    """TopicPartition.hashCode."""
+    return _int32(31 * (31 + key[1]) + string_hash(key[0]))
+
+
+def spread(value: int) -> int:
+    """HashMap.hash: the high bits take part, as 32 unsigned bits."""
+    value &= 0xFFFFFFFF
+    return value ^ (value >> 16)
+
+
+def table_size_for(capacity: int) -> int:
+    """The power of two that holds `capacity` buckets."""
+    return 1 if capacity <= 1 else min(1 << (capacity - 1).bit_length(), _MAX_CAPACITY)
+
+
+class JavaHashMap(dict[K, V]):
+    """A dict that iterates as java.util.HashMap does.  Look-ups and updates of known keys cost what a dict's cost.
+
+    `hash_of` is the key's hashCode.  `initial_capacity` is that of Java's constructor; `copy_of` is its copy
+    constructor.  Not thread-safe.
+    """
+
+    __slots__ = ("_bins", "_capacity", "_hash_of")
+
+    def __init__(self, hash_of: Callable[[K], int], initial_capacity: int = DEFAULT_CAPACITY) -> None:
+        super().__init__()
+        self._hash_of = hash_of
+        self._capacity = table_size_for(initial_capacity)
+        self._bins: dict[int, _Bin] = {}
+
+    @classmethod
+    def copy_of(cls, source: Mapping[K, V], hash_of: Callable[[K], int]) -> JavaHashMap[K, V]:
+        """new HashMap<>(source)."""
+        copy = cls(hash_of, int(len(source) / 0.75 + 1.0) if source else DEFAULT_CAPACITY)
+        copy.update(source)
+        return copy
+
+    @property
+    def capacity(self) -> int:
+        """The number of buckets."""
+        return self._capacity
+
+    def __setitem__(self, key: K, value: V) -> None:
+        if key not in self:
+            self._arrive(key)
+        super().__setitem__(key, value)
+
+    def __delitem__(self, key: K) -> None:
+        super().__delitem__(key)
+        self._leave(key)
+
+    def pop(self, key: K, *default: Any) -> Any:
+        there = key in self
+        value = super().pop(key, *default)
+        if there:
+            self._leave(key)
+        return value
+
+    def setdefault(self, key: K, default: V) -> V:
+        if key not in self:
+            self[key] = default
+        return self[key]
+
+    def update(self, *others: Any, **named: V) -> None:
+        for key, value in dict(*others, **named).items() if not isinstance(others[0], Mapping) else others[0].items():
+            self[key] = value
+
+    def clear(self) -> None:
+        """Empty it; the buckets stay as many as they are."""
+        super().clear()
+        self._bins.clear()
+
+    def _arrive(self, key: K) -> None:
+        hashed = spread(self._hash_of(key))
+        index = hashed & (self._capacity - 1)
+        found = self._bins.get(index)
+        if found is None:
+            self._bins[index] = _Bin([(hashed, key)])
+        elif found.add(hashed, key):
+            # The ninth in a chain makes a small table grow before anything is turned into a tree.
+            if self._capacity < _MIN_TREEIFY_CAPACITY:
+                self._grow()
+            else:
+                found.treeify()
+        if len(self) + 1 > self._capacity * 3 // 4:
+            self._grow()
+
+    def _leave(self, key: K) -> None:
+        index = spread(self._hash_of(key)) & (self._capacity - 1)
+        found = self._bins[index]
+        found.remove(key)
+        if not found.nodes:
+            del self._bins[index]
+
+    def _grow(self) -> None:
+        if self._capacity >= _MAX_CAPACITY:
+            return
+        bit = self._capacity
+        self._capacity *= 2
+        bins: dict[int, _Bin] = {}
+        for index, old in self._bins.items():
+            low = [node for node in old.nodes if not node[0] & bit]
+            high = [node for node in old.nodes if node[0] & bit]
+            for place, nodes, other in ((index, low, high), (index + bit, high, low)):
+                if nodes:
+                    bins[place] = _Bin(nodes) if other or not old.is_tree else old
+                    if old.is_tree and other and len(nodes) > _UNTREEIFY_AT:
+                        bins[place].treeify()
+        self._bins = bins
+
+    def __iter__(self) -> Iterator[K]:
+        for index in sorted(self._bins):
+            for _, key in self._bins[index].nodes:
+                yield key
+
+    def keys(self) -> list[K]:  # type: ignore[override]
+        return list(self)
+
+    def values(self) -> list[V]:  # type: ignore[override]
+        return [self[key] for key in self]
+
+    def items(self) -> list[tuple[K, V]]:  # type: ignore[override]
+        return [(key, self[key]) for key in self]
+
+
+class _Bin:
+    """One bucket: (hash, key) in Java's chain order, and the shape of the tree where it has become one."""
+
+    __slots__ = ("nodes", "tree")
+
+    def __init__(self, nodes: list[tuple[int, Any]]) -> None:
+        self.nodes = nodes
+        self.tree: _Tree | None = None
+
+    @property
+    def is_tree(self) -> bool:
+        return self.tree is not None
+
+    def add(self, hashed: int, key: Any) -> bool:
+        """True where the chain has become too long."""
+        node = (hashed, key)
+        if self.tree is None:
+            self.nodes.append(node)
+            return len(self.nodes) > _TREEIFY_AT
+        parent = self.tree.insert(node)
+        self.nodes.insert(self.nodes.index(parent) + 1, node)
+        self._root_to_front()
+        return False
+
+    def treeify(self) -> None:
+        self.tree = _Tree()
+        for node in self.nodes:
+            self.tree.insert(node)
+        self._root_to_front()
+
+    def remove(self, key: Any) -> None:
+        self.nodes = [node for node in self.nodes if node[1] != key]
+        if self.tree is not None:
+            if len(self.nodes) <= _UNTREEIFY_AT:
+                self.tree = None
+            else:  # as good as Java's rebalancing for what follows; the chain itself is untouched
+                self.tree = _Tree()
+                for node in self.nodes:
+                    self.tree.insert(node)
+
+    def _root_to_front(self) -> None:
+        assert self.tree is not None
+        root = self.tree.root_node
+        self.nodes.remove(root)
+        self.nodes.insert(0, root)
+
+
+class _Tree:
+    """Red-black insertion by (hash as a signed int, key), as HashMap.TreeNode does it.
+
+    Knows only what it needs to name its root.
+    """
+
+    __slots__ = ("left", "node", "parent", "red", "right", "root")
+
+    def __init__(self) -> None:
+        self.node: list[tuple[int, Any]] = []
+        self.left: list[int] = []
+        self.right: list[int] = []
+        self.parent: list[int] = []
+        self.red: list[bool] = []
+        self.root = -1
+
+    @property
+    def root_node(self) -> tuple[int, Any]:
+        return self.node[self.root]
+
+    def insert(self, node: tuple[int, Any]) -> tuple[int, Any]:
+        """Put a node in its place; its parent there (itself, if it is the first)."""
+        new = len(self.node)
+        self.node.append(node)
+        self.left.append(-1)
+        self.right.append(-1)
+        self.parent.append(-1)
+        self.red.append(True)
+        if self.root < 0:
+            self.root = new
+            self.red[new] = False
+            return node
+        at = self.root
+        rank = (_int32(node[0]), node[1])
+        while True:
+            is_left = rank <= (_int32(self.node[at][0]), self.node[at][1])
+            below = self.left[at] if is_left else self.right[at]
+            if below < 0:
+                break
+            at = below
+        self.parent[new] = at
+        if is_left:
+            self.left[at] = new
+        else:
+            self.right[at] = new
+        self._balance(new)
+        return self.node[at]
+
+    def _balance(self, new: int) -> None:
+        while True:
+            up = self.parent[new]
+            if up < 0:
+                self.red[new] = False
+                return
+            top = self.parent[up]
+            if not self.red[up] or top < 0:
+                return
+            up_is_left = self.left[top] == up
+            uncle = self.right[top] if up_is_left else self.left[top]
+            if uncle >= 0 and self.red[uncle]:
+                self.red[uncle] = self.red[up] = False
+                self.red[top] = True
+                new = top
+                continue
+            if new == (self.right[up] if up_is_left else self.left[up]):
+                new = up
+                self._rotate(new, left=up_is_left)
+                up = self.parent[new]
+                top = self.parent[up]
+            self.red[up] = False
+            if top >= 0:
+                self.red[top] = True
+                self._rotate(top, left=not up_is_left)
+
+    def _rotate(self, at: int, *, left: bool) -> None:
+        down, side = (self.right, self.left) if left else (self.left, self.right)
+        child = down[at]
+        inner = side[child]
+        down[at] = inner
+        if inner >= 0:
+            self.parent[inner] = at
+        up = self.parent[at]
+        self.parent[child] = up
+        if up < 0:
+            self.root = child
+            self.red[child] = False
+        elif self.left[up] == at:
+            self.left[up] = child
+        else:
+            self.right[up] = child
+        side[child] = at
+        self.parent[at] = child
+
+
+def hash_map_order(
+    keys: Iterable[K], hash_of: Callable[[K], int], *, initial_capacity: int = DEFAULT_CAPACITY
+) -> list[K]:
+    """The keys in the order of a HashMap into which they were put one after the other."""
+    found: JavaHashMap[K, None] = JavaHashMap(hash_of, initial_capacity)
+    for key in keys:
+        found[key] = None
+    return list(found)

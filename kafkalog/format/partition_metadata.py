@@ -1,0 +1,105 @@
+"""`partition.metadata`: the topic id that a partition's directory belongs to.
+
+Two lines, `version: 0` and `topic_id: <22 characters>`, no end of line behind the second.  Mirrors PartitionMetadata
+and PartitionMetadataReadBuffer; remembering an id until it may be written is the log's work.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import NamedTuple
+
+from kafkalog.errors import CorruptCheckpointException
+from kafkalog.files import OS_FILES, Files
+from kafkalog.format.java_text import (
+    ZERO_UUID,
+    IllegalArgumentException,
+    NullPointerException,
+    NumberFormatException,
+    parse_int,
+    parse_uuid,
+    read_lines,
+    shown,
+    split,
+)
+from kafkalog.format.names import PARTITION_METADATA_FILE as PARTITION_METADATA_FILE_NAME
+
+CURRENT_VERSION = 0
+_COLON = re.compile(r":[ \t\n\x0b\f\r]+")
+_WHAT_TO_DO = "restore the two lines, or remove the file if the topic's id does not matter"
+
+__all__ = [
+    "CURRENT_VERSION",
+    "PARTITION_METADATA_FILE_NAME",
+    "PartitionMetadata",
+    "decode_partition_metadata",
+    "read_partition_metadata",
+    "write_partition_metadata",
+]
+
+
+class PartitionMetadata(NamedTuple):
+    """The file's content; the id in its 22 characters."""
+
+    version: int
+    topic_id: str
+
+    def encode(self) -> bytes:
+        return f"version: {self.version}\ntopic_id: {self.topic_id}".encode()
+
+
+def decode_partition_metadata(data: bytes, *, path: str) -> PartitionMetadata:
+    """The content of these bytes.  CorruptCheckpointException with what Kafka says."""
+    location = os.path.abspath(path)
+    try:
+        lines = read_lines(data.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise CorruptCheckpointException(
+            f"Input length = {error.end - error.start}", path=location, position=error.start, hint=_WHAT_TO_DO
+        ) from None
+    version_text = _value(lines, 0, "version", location)
+    try:
+        version = parse_int(version_text)
+    except NumberFormatException:
+        raise _malformed(lines[0], 1, location) from None
+    if version < 0:
+        raise CorruptCheckpointException(
+            f"Unrecognized version of partition metadata file ({location}): {version}", hint=_WHAT_TO_DO
+        )
+    try:
+        topic_id = parse_uuid(_value(lines, 1, "topic_id", location))
+    except IllegalArgumentException as error:
+        raise IllegalArgumentException(error.message, path=location, hint=f"line 2; {_WHAT_TO_DO}") from None
+    if topic_id == ZERO_UUID:
+        raise CorruptCheckpointException(
+            f"Invalid topic ID in partition metadata file ({location})", hint=f"line 2; {_WHAT_TO_DO}"
+        )
+    return PartitionMetadata(version, topic_id)
+
+
+def _value(lines: list[str], index: int, name: str, location: str) -> str:
+    if index >= len(lines):
+        raise NullPointerException(
+            f"line {index + 1} is missing; expected `{name}: ...`", path=location, hint=_WHAT_TO_DO
+        )
+    words = split(_COLON, lines[index])
+    if len(words) != 2:
+        raise _malformed(lines[index], index + 1, location)
+    return words[1]
+
+
+def _malformed(line: str, number: int, location: str) -> CorruptCheckpointException:
+    return CorruptCheckpointException(
+        f"Malformed line in partition metadata file [{location}]: {shown(line)}", hint=f"line {number}; {_WHAT_TO_DO}"
+    )
+
+
+def read_partition_metadata(path: str, files: Files = OS_FILES) -> PartitionMetadata:
+    """The content of the file.  CorruptCheckpointException, OSError."""
+    return decode_partition_metadata(files.read_bytes(path), path=path)
+
+
+def write_partition_metadata(path: str, topic_id: str, files: Files = OS_FILES) -> None:
+    """Replace the file in one step, synced.  OSError."""
+    files.write_atomic(os.path.abspath(path), PartitionMetadata(CURRENT_VERSION, topic_id).encode())
