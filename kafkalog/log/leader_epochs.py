@@ -201,7 +201,9 @@ class LeaderEpochFileCache:
             if not _is_news(epochs, entry):
                 return False
             keep = len(epochs)
-            while keep and (epochs[keep - 1].epoch >= entry.epoch or epochs[keep - 1].start_offset >= entry.start_offset):
+            while keep and (
+                epochs[keep - 1].epoch >= entry.epoch or epochs[keep - 1].start_offset >= entry.start_offset
+            ):
                 keep -= 1
             dropped = epochs[keep:]
             if len(dropped) > 1 or (dropped and dropped[0].start_offset != entry.start_offset):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Collection
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from kafkalog._native.batches import BatchHeader
 from kafkalog.errors import (
@@ -21,6 +21,8 @@ from kafkalog.errors import (
     OutOfOrderSequenceException,
     TransactionCoordinatorFencedException,
 )
+from kafkalog.files import Buffer
+from kafkalog.format.batch import decrement_sequence
 from kafkalog.format.control import ControlRecordType, EndTransactionMarker
 from kafkalog.format.names import TopicPartition
 from kafkalog.format.records import records as records_of
@@ -28,24 +30,11 @@ from kafkalog.log.types import NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP, TV_
 from kafkalog.log.verification import VerificationStateEntry
 from kafkalog.segment.types import LogOffsetMetadata, to_int32
 
-if TYPE_CHECKING:
-    from typing_extensions import Buffer
-
 log = logging.getLogger(__name__)
 
 INT_MAX = 0x7FFFFFFF
 SHORT_MAX = 0x7FFF
 NUM_BATCHES_TO_RETAIN = 5
-
-
-def increment_sequence(sequence: int, increment: int) -> int:
-    """The sequence number `increment` behind `sequence`; 2147483647 is followed by 0."""
-    return sequence + increment if sequence <= INT_MAX - increment else increment - (INT_MAX - sequence) - 1
-
-
-def decrement_sequence(sequence: int, decrement: int) -> int:
-    """The sequence number `decrement` before `sequence`; 0 is preceded by 2147483647."""
-    return sequence - decrement if sequence >= decrement else INT_MAX - (decrement - sequence) + 1
 
 
 def in_sequence(last_seq: int, next_seq: int) -> bool:
@@ -301,7 +290,7 @@ class ProducerAppendInfo:
         if record is None:
             return None
         return self.append_end_txn_marker(
-            EndTransactionMarker.deserialize(record),
+            EndTransactionMarker.deserialize(record.key, record.value),
             batch.producer_epoch,
             batch.base_offset,
             record.timestamp,

@@ -19,6 +19,7 @@ from typing import Generic, TypeVar
 from kafkalog.config import ProducerStateManagerConfig
 from kafkalog.errors import CorruptSnapshotException, IllegalArgumentException
 from kafkalog.files import OS_FILES, Clock, Files
+from kafkalog.format.java_hash import JavaHashMap, long_hash
 from kafkalog.format.names import (
     DELETED_FILE_SUFFIX,
     PRODUCER_SNAPSHOT_FILE_SUFFIX,
@@ -132,8 +133,7 @@ def list_snapshot_files(directory: str, files: Files = OS_FILES) -> list[Snapsho
     return [
         SnapshotFile(path, files=files)
         for name in files.list_dir(directory)
-        if name.endswith(PRODUCER_SNAPSHOT_FILE_SUFFIX)
-        and files.stat(path := os.path.join(directory, name)).is_file
+        if name.endswith(PRODUCER_SNAPSHOT_FILE_SUFFIX) and files.stat(path := os.path.join(directory, name)).is_file
     ]
 
 
@@ -159,7 +159,8 @@ class ProducerStateManager:
         self._log_dir = log_dir
         self._clock = clock
         self._files = files
-        self._producers: dict[int, ProducerStateEntry] = {}
+        # Snapshots list the entries in a Java HashMap's order, which depends on how large it once was.
+        self._producers: JavaHashMap[int, ProducerStateEntry] = JavaHashMap(long_hash)
         self._verification_states: dict[int, VerificationStateEntry] = {}
         self._ongoing_txns: _OffsetMap[TxnMetadata] = _OffsetMap()
         self._unreplicated_txns: _OffsetMap[TxnMetadata] = _OffsetMap()

@@ -1,0 +1,66 @@
+from typing import Final, final
+
+from typing_extensions import Buffer
+
+BUFFER: Final[int]
+STREAM: Final[int]
+SKIP: Final[int]
+OK: Final[int]
+NEGATIVE_COUNT: Final[int]
+PREMATURE_END: Final[int]
+LONG_VARINT: Final[int]
+NEGATIVE_SIZE: Final[int]
+SIZE_OVER_LIMIT: Final[int]
+SHORT_STREAM: Final[int]
+SHORT_BUFFER: Final[int]
+BAD_STRUCTURE: Final[int]
+NEGATIVE_HEADER_COUNT: Final[int]
+EXCESS_HEADER_COUNT: Final[int]
+NEGATIVE_HEADER_KEY: Final[int]
+SIZE_MISMATCH: Final[int]
+SHORT_SKIP: Final[int]
+BYTES_LEFT: Final[int]
+BAD_BOUNDS: Final[int]
+NO_KEY: Final[int]
+TIMESTAMP_OUT_OF_RANGE: Final[int]
+CLAIMS_APPEND_TIME: Final[int]
+
+@final
+class RecordWalk:
+    @property
+    def verdict(self) -> int: ...
+    @property
+    def row(self) -> int: ...
+    @property
+    def expected(self) -> int: ...
+    @property
+    def found(self) -> int: ...
+    @property
+    def missing_keys(self) -> int: ...
+    @property
+    def max_timestamp(self) -> int: ...
+    @property
+    def first_timestamp(self) -> int: ...
+    @property
+    def record_bytes(self) -> int: ...
+    @property
+    def sequential(self) -> bool: ...
+    @property
+    def canonical(self) -> bool: ...
+    @property
+    def refusals(self) -> list[tuple[int, int, int, int, int, int]] | None: ...
+    @property
+    def record_count(self) -> int: ...
+
+def walk_records(
+    data: Buffer,
+    position: int,
+    payload: Buffer | None,
+    reader: int,
+    need_key: bool,
+    create_time: bool,
+    now: int,
+    before_max: int,
+    after_max: int,
+    max_record_bytes: int = 2147483639,
+) -> RecordWalk: ...

@@ -1,0 +1,442 @@
+"""One walk over the records of a v2 batch: is their structure whole, and may each of them be appended?
+
+Three readers, because Kafka has three and they refuse different things: the buffer reader (plain batches: a record
+may look past its own length, the sum must fit), the stream reader (decompressed, each record in its own bounds) and
+the skipping reader (decompressed and kept as it is: keys and values are stepped over, the length is not compared).
+Knows bytes and numbers; wording and raising is the caller's.  Source: DefaultRecordBatch, DefaultRecord.readFrom and
+readPartiallyFrom, LogValidator.validateRecord (4.4.0).
+"""
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport free, malloc
+
+from kafkalog._native.cursor cimport Cursor, take
+from kafkalog._native.layout cimport (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BASE_TIMESTAMP,
+    BATCH_LENGTH,
+    LOG_OVERHEAD,
+    MAX_TIMESTAMP,
+    RECORD_COUNT,
+    RECORDS,
+    TIMESTAMP_TYPE_FLAG,
+    load16,
+    load32,
+    load64,
+)
+from kafkalog._native.varint cimport read_varint, read_varlong, size_of_uvarint64, zigzag32, zigzag64
+
+# Readers.
+BUFFER, STREAM, SKIP = 0, 1, 2
+# Verdicts on the structure; `expected` and `found` of the walk hold the numbers that belong to them.
+OK = 0
+NEGATIVE_COUNT = 1          # found: the batch's count
+PREMATURE_END = 2
+LONG_VARINT = 3             # found: the 32 bits that were read of a record's length
+NEGATIVE_SIZE = 4           # found: the length
+SIZE_OVER_LIMIT = 5         # found: the length, expected: the limit
+SHORT_STREAM = 6            # expected: the length
+SHORT_BUFFER = 7            # expected: the length, found: the bytes left
+BAD_STRUCTURE = 8
+NEGATIVE_HEADER_COUNT = 9   # found: the count
+EXCESS_HEADER_COUNT = 10    # found: the count
+NEGATIVE_HEADER_KEY = 11    # found: the size
+SIZE_MISMATCH = 12          # expected: the length, found: what the parts take
+SHORT_SKIP = 13             # found: the bytes that are missing
+BYTES_LEFT = 14
+BAD_BOUNDS = 15             # the batch does not lie in the buffer: the caller's mistake
+# Why a record is refused.
+NO_KEY, TIMESTAMP_OUT_OF_RANGE, CLAIMS_APPEND_TIME = 0, 1, 2
+
+cdef enum:
+    C_BUFFER = 0
+    C_STREAM = 1
+    C_SKIP = 2
+    V_OK = 0
+    V_NEGATIVE_COUNT = 1
+    V_PREMATURE_END = 2
+    V_LONG_VARINT = 3
+    V_NEGATIVE_SIZE = 4
+    V_SIZE_OVER_LIMIT = 5
+    V_SHORT_STREAM = 6
+    V_SHORT_BUFFER = 7
+    V_BAD_STRUCTURE = 8
+    V_NEGATIVE_HEADER_COUNT = 9
+    V_EXCESS_HEADER_COUNT = 10
+    V_NEGATIVE_HEADER_KEY = 11
+    V_SIZE_MISMATCH = 12
+    V_SHORT_SKIP = 13
+    V_BYTES_LEFT = 14
+    V_BAD_BOUNDS = 15
+    E_NO_KEY = 0
+    E_TIMESTAMP = 1
+    E_CLAIMS_APPEND_TIME = 2
+    # Below this many bytes giving the interpreter away costs more than it brings.
+    NOGIL_BYTES = 8192
+
+cdef struct Rules:
+    int reader
+    bint need_key
+    bint create_time
+    int64_t now
+    int64_t before_max
+    int64_t after_max
+    int32_t max_record_bytes
+
+cdef struct Batch:
+    int64_t base_offset
+    int64_t base_timestamp
+    int64_t append_time
+    bint log_append
+    int32_t count
+
+cdef struct Refusal:
+    int32_t index
+    int32_t kind
+    int64_t timestamp
+    int64_t offset
+    int32_t key_size
+    int32_t value_size
+
+cdef struct Findings:
+    int verdict
+    int32_t row
+    int64_t expected
+    int64_t found
+    int32_t refused
+    int32_t missing_keys
+    int64_t max_timestamp
+    int64_t first_timestamp
+    int64_t record_bytes
+    bint sequential
+    bint canonical
+
+cdef struct Parts:
+    int32_t body_size
+    int64_t timestamp_delta
+    int32_t offset_delta
+    int32_t key_size
+    int32_t value_size
+    bint canonical
+
+
+cdef inline int fail(Findings* out, int verdict, int64_t expected, int64_t found) noexcept nogil:
+    out.verdict = verdict
+    out.expected = expected
+    out.found = found
+    return verdict
+
+
+cdef inline bint varint(Cursor* cursor, int32_t* value, Parts* parts) noexcept nogil:
+    cdef const uint8_t* before = cursor.at
+    if not read_varint(cursor, value):
+        return False
+    if cursor.at - before > 1 and cursor.at - before != size_of_uvarint64(zigzag32(value[0])):
+        parts.canonical = False
+    return True
+
+
+cdef inline int step_over(Cursor* cursor, int32_t size, bint skip, Findings* out) noexcept nogil:
+    """`size` bytes of a key or value; a negative size is a null and has none."""
+    cdef int64_t left
+    if size <= 0 or take(cursor, size) != NULL:
+        return V_OK
+    if not skip:
+        return fail(out, V_BAD_STRUCTURE, 0, 0)
+    left = cursor.end - cursor.at
+    return fail(out, V_SHORT_SKIP, 0, size - left)
+
+
+cdef int read_headers(Cursor* cursor, int32_t count, bint skip, Parts* parts, Findings* out) noexcept nogil:
+    cdef int32_t _i, size
+    cdef const uint8_t* at
+    for _i in range(count):
+        if not varint(cursor, &size, parts):
+            return fail(out, V_BAD_STRUCTURE, 0, 0)
+        if size < 0:
+            return fail(out, V_NEGATIVE_HEADER_KEY, 0, size)
+        at = cursor.at
+        if step_over(cursor, size, skip, out) != V_OK:
+            return out.verdict
+        # A builder would decode and encode the key: only ASCII is sure to come back as it was.
+        while at < cursor.at:
+            if at[0] >= 0x80:
+                parts.canonical = False
+                break
+            at += 1
+        if not varint(cursor, &size, parts):
+            return fail(out, V_BAD_STRUCTURE, 0, 0)
+        if size < -1:
+            parts.canonical = False
+        if step_over(cursor, size, skip, out) != V_OK:
+            return out.verdict
+    return V_OK
+
+
+cdef int read_record(Cursor* cursor, const Rules* rules, Parts* parts, Findings* out) noexcept nogil:
+    cdef const uint8_t* before = cursor.at
+    cdef const uint8_t* start
+    cdef const uint8_t* attributes
+    cdef Cursor body
+    cdef int32_t size, headers
+    cdef uint32_t raw
+    cdef int i
+    cdef bint skip = rules.reader == C_SKIP
+    parts.canonical = True
+    if not varint(cursor, &size, parts):
+        if rules.reader != C_BUFFER or cursor.end - before < 5:
+            return fail(out, V_PREMATURE_END, 0, 0)
+        raw = 0
+        for i in range(5):
+            raw |= <uint32_t>(before[i] & (0x7F if i < 4 else 0xFF)) << (7 * i)
+        return fail(out, V_LONG_VARINT, 0, raw)
+    parts.body_size = size
+    body = cursor[0]
+    if rules.reader == C_BUFFER:
+        if cursor.end - cursor.at < size:
+            return fail(out, V_SHORT_BUFFER, size, cursor.end - cursor.at)
+    else:
+        if size < 0:
+            return fail(out, V_NEGATIVE_SIZE, 0, size)
+        if size > rules.max_record_bytes:
+            return fail(out, V_SIZE_OVER_LIMIT, rules.max_record_bytes, size)
+        if not skip:
+            start = take(cursor, size)
+            if start == NULL:
+                return fail(out, V_SHORT_STREAM, size, 0)
+            body.at = start
+            body.end = cursor.at
+    start = body.at
+    attributes = take(&body, 1)
+    if attributes == NULL or not read_varlong(&body, &parts.timestamp_delta):
+        return fail(out, V_BAD_STRUCTURE, 0, 0)
+    if attributes[0] != 0 or body.at - start - 1 != size_of_uvarint64(zigzag64(parts.timestamp_delta)):
+        parts.canonical = False
+    if not varint(&body, &parts.offset_delta, parts) or not varint(&body, &parts.key_size, parts):
+        return fail(out, V_BAD_STRUCTURE, 0, 0)
+    if step_over(&body, parts.key_size, skip, out) != V_OK:
+        return out.verdict
+    if not varint(&body, &parts.value_size, parts):
+        return fail(out, V_BAD_STRUCTURE, 0, 0)
+    if step_over(&body, parts.value_size, skip, out) != V_OK:
+        return out.verdict
+    if not varint(&body, &headers, parts):
+        return fail(out, V_BAD_STRUCTURE, 0, 0)
+    if headers < 0:
+        return fail(out, V_NEGATIVE_HEADER_COUNT, 0, headers)
+    if not skip and headers > body.end - body.at:
+        return fail(out, V_EXCESS_HEADER_COUNT, 0, headers)
+    if parts.key_size < -1 or parts.value_size < -1:
+        parts.canonical = False
+    if headers > 0 and read_headers(&body, headers, skip, parts, out) != V_OK:
+        return out.verdict
+    if not skip and body.at - start != size:
+        return fail(out, V_SIZE_MISMATCH, size, body.at - start)
+    if rules.reader != C_STREAM:
+        cursor.at = body.at
+    return V_OK
+
+
+cdef inline int judge(const Rules* rules, const Batch* batch, int64_t timestamp, bint has_key) noexcept nogil:
+    """Why the record may not be appended, or -1.  Differences wrap as Java's longs do."""
+    cdef uint64_t age
+    if rules.need_key and not has_key:
+        return E_NO_KEY
+    if rules.create_time and timestamp != -1:
+        age = <uint64_t>rules.now - <uint64_t>timestamp
+        if <int64_t>age > rules.before_max or <int64_t>(0 - age) > rules.after_max:
+            return E_TIMESTAMP
+    elif batch.log_append:
+        return E_CLAIMS_APPEND_TIME
+    return -1
+
+
+cdef void walk(Cursor cursor, const Batch* batch, const Rules* rules, Findings* out, Refusal* rows) noexcept nogil:
+    """Fills `out`; `rows`, where given, has room for as many refusals as an earlier walk counted."""
+    cdef Parts parts
+    cdef int64_t timestamp, offset
+    cdef int32_t i
+    cdef int kind
+    out.verdict = V_OK
+    out.row = -1
+    out.expected = out.found = 0
+    out.refused = out.missing_keys = 0
+    out.max_timestamp = out.first_timestamp = -1
+    out.record_bytes = 0
+    out.sequential = out.canonical = True
+    if batch.count < 0:
+        fail(out, V_NEGATIVE_COUNT, 0, batch.count)
+        return
+    for i in range(batch.count):
+        out.row = i
+        if read_record(&cursor, rules, &parts, out) != V_OK:
+            return
+        if i == batch.count - 1 and cursor.at != cursor.end:
+            fail(out, V_BYTES_LEFT, 0, cursor.end - cursor.at)
+            return
+        timestamp = batch.append_time if batch.log_append else <int64_t>(
+            <uint64_t>batch.base_timestamp + <uint64_t>parts.timestamp_delta)
+        offset = <int64_t>(<uint64_t>batch.base_offset + <uint64_t><int64_t>parts.offset_delta)
+        if i == 0:
+            out.first_timestamp = timestamp
+        # Canonical: a builder that is given these records would write these bytes.
+        if (
+            not parts.canonical
+            or parts.offset_delta != i
+            or timestamp < -1
+            or ((i == 0 or batch.log_append) and parts.timestamp_delta != 0)
+        ):
+            out.canonical = False
+        kind = judge(rules, batch, timestamp, parts.key_size >= 0)
+        if kind >= 0:
+            if rows != NULL:
+                rows[out.refused] = Refusal(i, kind, timestamp, offset, parts.key_size, parts.value_size)
+            out.refused += 1
+            if kind == E_NO_KEY:
+                out.missing_keys += 1
+            continue
+        if timestamp > out.max_timestamp:
+            out.max_timestamp = timestamp
+        if offset != i:
+            out.sequential = False
+        out.record_bytes += size_of_uvarint64(zigzag32(parts.body_size)) + parts.body_size
+
+
+@cython.final
+cdef class RecordWalk:
+    """What a walk found.
+
+    `verdict`, `row`, `expected`, `found`: the first structure error and the record that has it.  Otherwise, of the
+    records that may be appended: `max_timestamp` (-1 without any), `record_bytes` (their sizes with length prefix),
+    `sequential` (their offsets are 0, 1, 2...).  `first_timestamp` is the first record's; `canonical`: a builder
+    given these records would write these bytes.  `refusals`: (index, kind, timestamp, offset, key size, value size).
+    """
+
+    cdef Findings findings
+    cdef readonly object refusals
+    cdef readonly int record_count
+
+    @property
+    def verdict(self):
+        return self.findings.verdict
+
+    @property
+    def row(self):
+        return self.findings.row
+
+    @property
+    def expected(self):
+        return self.findings.expected
+
+    @property
+    def found(self):
+        return self.findings.found
+
+    @property
+    def missing_keys(self):
+        return self.findings.missing_keys
+
+    @property
+    def max_timestamp(self):
+        return self.findings.max_timestamp
+
+    @property
+    def first_timestamp(self):
+        return self.findings.first_timestamp
+
+    @property
+    def record_bytes(self):
+        return self.findings.record_bytes
+
+    @property
+    def sequential(self):
+        return bool(self.findings.sequential)
+
+    @property
+    def canonical(self):
+        return bool(self.findings.canonical)
+
+
+cdef list refusal_list(Cursor cursor, const Batch* batch, const Rules* rules, Findings* findings):
+    cdef Refusal* rows = <Refusal*>malloc(findings.refused * sizeof(Refusal))
+    cdef list out = []
+    cdef int32_t i
+    if rows == NULL:
+        raise MemoryError()
+    try:
+        with nogil:
+            walk(cursor, batch, rules, findings, rows)
+        for i in range(findings.refused):
+            out.append((rows[i].index, rows[i].kind, rows[i].timestamp, rows[i].offset,
+                        rows[i].key_size, rows[i].value_size))
+    finally:
+        free(rows)
+    return out
+
+
+def walk_records(
+    object data,
+    int64_t position,
+    object payload,
+    int reader,
+    bint need_key,
+    bint create_time,
+    int64_t now,
+    int64_t before_max,
+    int64_t after_max,
+    int32_t max_record_bytes=0x7FFFFFF7,
+):
+    """Walk over the records of the v2 batch at byte `position` of `data`.
+
+    `payload` holds the records where they were compressed; None: they follow the header.  `create_time`: compare
+    the records' times with `now` (milliseconds) and the two limits; a batch whose records claim append time is
+    refused otherwise.  `max_record_bytes` binds the readers STREAM and SKIP.
+    """
+    cdef Py_buffer view, payload_view
+    cdef Batch batch
+    cdef Rules rules
+    cdef Cursor cursor
+    cdef const uint8_t* header
+    cdef int64_t size
+    cdef RecordWalk result = RecordWalk.__new__(RecordWalk)
+    cdef bint has_payload = payload is not None
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        if position < 0 or position > view.len - RECORDS:
+            result.findings.verdict = V_BAD_BOUNDS
+            return result
+        header = <const uint8_t*>view.buf + position
+        size = <int64_t><int32_t>load32(header + BATCH_LENGTH) + LOG_OVERHEAD
+        if size < RECORDS or size > view.len - position:
+            result.findings.verdict = V_BAD_BOUNDS
+            return result
+        batch.base_offset = <int64_t>load64(header + BASE_OFFSET)
+        batch.base_timestamp = <int64_t>load64(header + BASE_TIMESTAMP)
+        batch.append_time = <int64_t>load64(header + MAX_TIMESTAMP)
+        batch.log_append = (load16(header + ATTRIBUTES) & TIMESTAMP_TYPE_FLAG) != 0
+        batch.count = <int32_t>load32(header + RECORD_COUNT)
+        rules = Rules(reader, need_key, create_time, now, before_max, after_max, max_record_bytes)
+        result.record_count = batch.count
+        if has_payload:
+            PyObject_GetBuffer(payload, &payload_view, PyBUF_SIMPLE)
+            cursor.at = <const uint8_t*>payload_view.buf
+            cursor.end = cursor.at + payload_view.len
+        else:
+            cursor.at = header + RECORDS
+            cursor.end = header + size
+        try:
+            if cursor.end - cursor.at < NOGIL_BYTES:
+                walk(cursor, &batch, &rules, &result.findings, NULL)
+            else:
+                with nogil:
+                    walk(cursor, &batch, &rules, &result.findings, NULL)
+            if result.findings.refused > 0 and result.findings.verdict == V_OK:
+                result.refusals = refusal_list(cursor, &batch, &rules, &result.findings)
+        finally:
+            if has_payload:
+                PyBuffer_Release(&payload_view)
+    finally:
+        PyBuffer_Release(&view)
+    return result
