@@ -1,0 +1,140 @@
+"""Runs conformance scripts on kafkalog: the twin of the Java driver in `driver/`.
+
+    python tests/conformance/replay.py SCRIPT WORKDIR       one script; result lines on standard output
+    python tests/conformance/replay.py --many LISTFILE      many; each line is SCRIPT TAB WORKDIR TAB OUT
+
+Exit 0 when every script ran to its end, whatever its operations answered; 1 when a script itself was wrong (an
+unknown operation, a batch that was not built as its `raw_hex` says); 2 for wrong usage.  An operation that kafkalog
+has not got yet answers `error: NotImplementedError`, never a guess.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+if __package__ in (None, ""):  # run as a script: the repository's root is not on the path yet
+    sys.path[0] = str(Path(__file__).resolve().parents[2])
+
+from tests.conformance import replay_files, replay_manager, replay_partition
+from tests.conformance.replay_rendering import state
+from tests.conformance.replay_session import Op, ScriptError, Session
+
+# After these the state of the log is not shown.
+WITHOUT_STATE = frozenset({"read", "dump"})
+
+
+def error_fields(error: BaseException) -> dict[str, Any]:
+    """The error's name as Kafka has it, and its text."""
+    name = type(error).__name__
+    if isinstance(error, FileNotFoundError):
+        name = "NoSuchFileException"
+    elif type(error) is OSError:
+        name = "IOException"
+    fields = {"error": name, "message": str(error)}
+    if error.__cause__ is not None:
+        fields["cause"] = repr(error.__cause__)
+    return fields
+
+
+def _advance_clock(session: Session, op: Op, result: dict[str, Any]) -> None:
+    now = op["to_ms"] if "to_ms" in op else session.clock.milliseconds() + op["by_ms"]
+    session.clock.advance_to(now)
+    result["now_ms"] = now
+
+
+def _tick(session: Session, op: Op, result: dict[str, Any]) -> None:
+    session.scheduler.tick()
+
+
+Operation = Callable[[Session, Op, dict[str, Any]], None]
+OPERATIONS: dict[str, Operation] = {
+    "advance_clock": _advance_clock,
+    "tick": _tick,
+    **replay_partition.OPERATIONS,
+    **replay_files.OPERATIONS,
+    **replay_manager.OPERATIONS,
+}
+
+
+def run_line(session: Session, line: str, result: dict[str, Any]) -> bool:
+    """One operation; False when the script itself is wrong."""
+    op = Op(json.loads(line))
+    result["op"] = op.name
+    if "note" in op:
+        result["note"] = op["note"]
+    operation = OPERATIONS.get(op.name)
+    try:
+        if operation is None:
+            raise ScriptError(f"unknown operation {op.name}")
+        operation(session, op, result)
+    except ScriptError as error:
+        result.update(error_fields(error))
+        return False
+    except Exception as error:
+        result.update(error_fields(error))
+        if session.tracebacks:
+            sys.excepthook(type(error), error, error.__traceback__)
+    if not session.manual_scheduler:
+        session.scheduler.tick()
+    log = session.find(op.handle)
+    if log is not None and op.name not in WITHOUT_STATE and not op.name.startswith("fs_"):
+        try:
+            result["state"] = state(log.log)
+        except Exception as error:
+            result["state_error"] = type(error).__name__
+    return True
+
+
+def run_script(lines: Iterable[str], work_dir: Path, out: Callable[[str], None], *, tracebacks: bool = False) -> bool:
+    """A whole script with a clock, a scheduler and handles of its own."""
+    session = Session(work_dir, tracebacks=tracebacks)
+    try:
+        for number, text in enumerate(lines, 1):
+            line = text.strip()
+            if not line or line.startswith("#"):
+                continue
+            result: dict[str, Any] = {"line": number}
+            good = run_line(session, line, result)
+            out(json.dumps(result, separators=(",", ":")))
+            if not good:
+                return False
+        return True
+    finally:
+        session.drop_handles()
+
+
+def run_many(listfile: Path) -> bool:
+    good = True
+    for line in listfile.read_text().splitlines():
+        if not line.strip():
+            continue
+        script, work_dir, out = line.split("\t")
+        Path(work_dir).mkdir(parents=True, exist_ok=True)
+        results: list[str] = []
+        good &= run_script(Path(script).read_text().splitlines(), Path(work_dir), results.append)
+        beside = Path(f"{out}.part")
+        beside.write_text("".join(f"{result}\n" for result in results))
+        os.replace(beside, out)  # an OUT that exists is whole
+    return good
+
+
+def main(argv: list[str]) -> int:
+    if len(argv) != 2:
+        print(__doc__, file=sys.stderr)
+        return 2
+    if argv[0] == "--many":
+        return 0 if run_many(Path(argv[1])) else 1
+    work_dir = Path(argv[1])
+    work_dir.mkdir(parents=True, exist_ok=True)
+    tracebacks = os.environ.get("KAFKALOG_REPLAY_TRACEBACKS") == "1"
+    lines = Path(argv[0]).read_text().splitlines()
+    return 0 if run_script(lines, work_dir, lambda line: print(line, flush=True), tracebacks=tracebacks) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,93 @@
+"""Looking at a script's files, and damaging them: plain operating-system calls, on purpose not kafkalog's."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from tests.conformance.replay_session import Op, Session
+
+Result = dict[str, Any]
+
+
+def _with_parent(session: Session, relative: str) -> Path:
+    path = session.path(relative)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def _dump(session: Session, op: Op, result: Result) -> None:
+    root = session.path(op["path"]) if "path" in op else Path(session.handle(op).log.dir)
+    if not root.exists():
+        raise FileNotFoundError(str(root))
+    result["files"] = {}
+    for path in sorted(root.rglob("*"), key=lambda path: path.relative_to(root).as_posix()):
+        if path.is_file() and path.name != ".lock":
+            data = path.read_bytes()
+            name = path.relative_to(root).as_posix()
+            result["files"][name] = {"size": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+
+
+def _truncate(session: Session, op: Op, result: Result) -> None:
+    path = session.path(op["file"])
+    before = path.stat().st_size
+    size = op["size"] if "size" in op else max(0, before - op["drop_bytes"])
+    if size < before:  # a file never grows by being cut, as Java's FileChannel.truncate has it
+        os.truncate(path, size)
+    result["size"] = path.stat().st_size
+
+
+def _corrupt(session: Session, op: Op, result: Result) -> None:
+    mask = bytes.fromhex(op["xor_hex"])
+    with session.path(op["file"]).open("r+b") as file:
+        file.seek(op["offset"], os.SEEK_END if op["offset"] < 0 else os.SEEK_SET)
+        position = file.tell()
+        found = file.read(len(mask))
+        file.seek(position)
+        file.write(bytes(a ^ b for a, b in zip(found, mask, strict=False)))
+
+
+def _write(session: Session, op: Op, result: Result) -> None:
+    data = bytes.fromhex(op["hex"]) if "hex" in op else op["text"].encode()
+    _with_parent(session, op["file"]).write_bytes(data)
+
+
+def _append(session: Session, op: Op, result: Result) -> None:
+    path = session.path(op["file"])
+    if not path.exists():
+        raise FileNotFoundError(str(path))
+    with path.open("ab") as file:
+        file.write(bytes.fromhex(op["hex"]))
+
+
+def _delete(session: Session, op: Op, result: Result) -> None:
+    session.path(op["file"]).unlink()
+
+
+def _copy(session: Session, op: Op, result: Result) -> None:
+    shutil.copyfile(session.path(op["from"]), _with_parent(session, op["to"]))
+
+
+def _rename(session: Session, op: Op, result: Result) -> None:
+    os.replace(session.path(op["from"]), _with_parent(session, op["to"]))
+
+
+def _mtime(session: Session, op: Op, result: Result) -> None:
+    nanoseconds = op["ms"] * 1_000_000
+    os.utime(session.path(op["file"]), ns=(nanoseconds, nanoseconds))
+
+
+OPERATIONS = {
+    "dump": _dump,
+    "fs_truncate": _truncate,
+    "fs_corrupt": _corrupt,
+    "fs_write": _write,
+    "fs_append": _append,
+    "fs_delete": _delete,
+    "fs_copy": _copy,
+    "fs_rename": _rename,
+    "fs_mtime": _mtime,
+}
