@@ -104,7 +104,7 @@ class ManualScheduler:
         now_ms = self.clock.milliseconds()
         ran = 0
         while self._heap and self._heap[0][0] <= now_ms:
-            _, _, task = heapq.heappop(self._heap)
+            _, order, task = heapq.heappop(self._heap)
             if task.cancelled:
                 continue
             ran += 1
@@ -116,7 +116,8 @@ class ManualScheduler:
                 _log.debug("Uncaught exception in scheduled task '%s'", task.name, exc_info=error)
             if task.periodic and not task.cancelled:
                 task.due_ms += task.period_ms
-                heapq.heappush(self._heap, (task.due_ms, next(self._order), task))
+                # It keeps its place among tasks of equal due time.
+                heapq.heappush(self._heap, (task.due_ms, order, task))
         return ran
 
 
