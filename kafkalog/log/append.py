@@ -64,7 +64,7 @@ def append(
 ) -> LogAppendInfo:
     """UnifiedLog.append: `records` is one or more whole batches; bytes of a last, cut batch are ignored."""
     log.maybe_flush_metadata_file()
-    data: Buffer = records.buffer if isinstance(records, MemoryRecords) else records
+    data: Buffer = memoryview(records.buffer) if isinstance(records, MemoryRecords) else records
     info, headers = analyze(log, data, origin, ignore_record_size, not assign_offsets, leader_epoch)
     if info.valid_bytes <= 0:
         return info

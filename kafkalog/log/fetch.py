@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kafkalog.format.records import offset_of_max_timestamp
 from kafkalog.segment.types import TimestampAndOffset
 
 if TYPE_CHECKING:
@@ -52,10 +53,20 @@ def fetch_offset_by_timestamp(log: UnifiedLog, target_timestamp: int) -> Timesta
 
 
 def _find_max_timestamp(log: UnifiedLog) -> TimestampAndOffset | None:
-    """The first record that carries the log's largest timestamp."""
+    """The first record that carries the log's largest timestamp (the oldest segment's on a tie)."""
     segments = log.log_segments()
     latest = segments[0]
     for segment in segments[1:]:
         if segment.max_timestamp_so_far > latest.max_timestamp_so_far:
             latest = segment
-    return latest.find_max_timestamp(log.config.max_decompressed_message_bytes)
+    timestamp, shallow_offset = latest.max_timestamp_and_offset_so_far
+    position = latest.offset_index.lookup(shallow_offset).position
+    for header in latest.log.batches_from(position):
+        if header.max_timestamp != timestamp:
+            continue
+        data = latest.log.read(header.position, header.size)
+        limit = log.config.max_decompressed_message_bytes
+        offset = offset_of_max_timestamp(data, header, at=0, max_record_bytes=limit)
+        epoch = header.leader_epoch if header.leader_epoch >= 0 else None
+        return None if offset is None else TimestampAndOffset(timestamp, offset, epoch)
+    return None

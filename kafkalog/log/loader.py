@@ -207,7 +207,7 @@ class LogLoader:
             )  # fmt: skip
             low = min(low, segment.base_offset)
             high = max(high, segment.read_next_offset())
-            segment.close_handlers()  # handles only: closing for good would trim the indexes, which Kafka does not
+            segment.close()  # its handles only: nothing is trimmed
         return range(low, high) if low < high else None
 
     # --- segments ----------------------------------------------------------------------------------------

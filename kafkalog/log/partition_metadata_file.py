@@ -10,7 +10,7 @@ import os
 import threading
 from typing import NoReturn
 
-from kafkalog.errors import CorruptCheckpointException, InconsistentTopicIdException, KafkaStorageException
+from kafkalog.errors import CorruptCheckpointException, InconsistentTopicIdException
 from kafkalog.files import Files, LogDirFailureChannel
 from kafkalog.format.partition_metadata import (
     PARTITION_METADATA_FILE_NAME,
@@ -18,6 +18,7 @@ from kafkalog.format.partition_metadata import (
     read_partition_metadata,
     write_partition_metadata,
 )
+from kafkalog.log.epoch_checkpoint import raise_as_io_error
 from kafkalog.log.local_log import raise_offline
 
 
@@ -48,8 +49,12 @@ class PartitionMetadataFile:
             )
         self.dirty_topic_id = topic_id
 
+    @property
+    def is_dirty(self) -> bool:
+        return self.dirty_topic_id is not None
+
     def maybe_flush(self) -> None:
-        if self.dirty_topic_id is None:
+        if not self.is_dirty:
             return
         with self._lock:
             topic_id = self.dirty_topic_id
@@ -67,8 +72,7 @@ class PartitionMetadataFile:
                 return read_partition_metadata(self.path, self._files)
             except CorruptCheckpointException as error:
                 message = f"Error while reading partition metadata file {self.path}"
-                self._channel.maybe_add_offline_log_dir(self._log_dir, message, OSError(str(error)))
-                raise KafkaStorageException(message) from error
+                raise_as_io_error(self._channel, self._log_dir, message, error)
             except OSError as error:
                 self._fail("reading", error)
 

@@ -114,7 +114,9 @@ def split_overflowed_segment(
         position = 0
         while position < source.size:
             first = source.first_batch(position)
-            new_segment = create_new_cleaned_segment(dir, config, first.base_offset, clock, files=files)
+            if first is None:
+                raise IllegalStateException(f"No batch at position {position} in {segment}")
+            new_segment = create_new_cleaned_segment(dir, config, source.base_offset_of(first), clock, files=files)
             new_segments.append(new_segment)
             appended_bytes = new_segment.append_from_file(source, position)
             if appended_bytes == 0:

@@ -28,10 +28,10 @@ from kafkalog.errors import (
 from kafkalog.files import OS_FILES, Buffer, Clock, Files, LogDirFailureChannel, Scheduler
 from kafkalog.format import names
 from kafkalog.format.batch import MemoryRecords
-from kafkalog.format.checkpoints import EpochEntry, LeaderEpochCheckpointFile
-from kafkalog.format.names import TopicPartition
+from kafkalog.format.checkpoints import EpochEntry
 from kafkalog.log import fetch, producer_replay, retention
 from kafkalog.log.append import append
+from kafkalog.log.epoch_checkpoint import PartitionEpochCheckpoint
 from kafkalog.log.leader_epochs import EpochEndOffset, LeaderEpochFileCache
 from kafkalog.log.loader import LogLoader
 from kafkalog.log.local_log import LocalLog, io_guard
@@ -44,6 +44,7 @@ from kafkalog.log.types import (
     FetchIsolation,
     LogAppendInfo,
 )
+from kafkalog.log.validator import MetricsRecorder
 from kafkalog.log.verification import VerificationGuard
 from kafkalog.segment.log_segment import LogSegment
 from kafkalog.segment.log_segments import LogSegments
@@ -81,6 +82,7 @@ class UnifiedLog(PartitionOffsets):
         self.producer_id_expiration_check_interval_ms = producer_id_expiration_check_interval_ms
         self.topic_id = topic_id
         self.partition_metadata_file: PartitionMetadataFile | None = None
+        self.validator_metrics: MetricsRecorder | None = None  # told of what LogValidator refuses
 
         self.producer_expire_check = self.scheduler.schedule(
             "PeriodicProducerExpirationCheck",
@@ -123,7 +125,8 @@ class UnifiedLog(PartitionOffsets):
             topic_partition = names.parse_topic_partition_name(path)
             segments = LogSegments(topic_partition)
             try:
-                epochs = create_leader_epoch_cache(path, topic_partition, log_dir_failure_channel, scheduler, files)
+                checkpoint = PartitionEpochCheckpoint(path, log_dir_failure_channel, files=files)
+                epochs = LeaderEpochFileCache(topic_partition, checkpoint, scheduler)
                 psm = ProducerStateManager(
                     topic_partition, path, max_transaction_timeout_ms, producer_state_manager_config, clock, files
                 )
@@ -192,7 +195,7 @@ class UnifiedLog(PartitionOffsets):
         return list(self.local_log.segments.non_active_log_segments_from(from_offset))
 
     def get_first_batch_timestamp_for_segments(self, segments: Iterable[LogSegment]) -> list[int]:
-        return [segment.get_first_batch_timestamp() for segment in segments]
+        return [segment.first_batch_timestamp for segment in segments]
 
     def update_config(self, new_config: LogConfig) -> LogConfig:
         """Takes a new configuration; answers the old one."""
@@ -581,25 +584,11 @@ class UnifiedLog(PartitionOffsets):
                 return
             self.producer_state_manager.update_parent_dir(self.dir)
             if should_reinitialize:
-                path = os.path.join(self.dir, names.LEADER_EPOCH_CHECKPOINT_FILE)
-                checkpoint = LeaderEpochCheckpointFile(
-                    path, self.local_log.files, log_dir_failure_channel=self.log_dir_failure_channel
+                checkpoint = PartitionEpochCheckpoint(
+                    self.dir, self.log_dir_failure_channel, files=self.local_log.files
                 )
                 self.leader_epoch_cache = self.leader_epoch_cache.with_checkpoint(checkpoint)
                 self._initialize_partition_metadata()
             else:
                 self.leader_epoch_cache.clear()
                 self.partition_metadata_file = None
-
-
-def create_leader_epoch_cache(
-    dir: str,
-    topic_partition: TopicPartition,
-    log_dir_failure_channel: LogDirFailureChannel,
-    scheduler: Scheduler,
-    files: Files,
-) -> LeaderEpochFileCache:
-    """The epochs of the partition in `dir`; its checkpoint file is made where missing."""
-    path = os.path.join(dir, names.LEADER_EPOCH_CHECKPOINT_FILE)
-    checkpoint = LeaderEpochCheckpointFile(path, files, log_dir_failure_channel=log_dir_failure_channel)
-    return LeaderEpochFileCache(topic_partition, checkpoint, scheduler)
