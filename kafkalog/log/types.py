@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from kafkalog.segment.types import AppendOrigin as AppendOrigin  # segments replay appends, so it lives one floor down
 
@@ -19,6 +20,13 @@ UNKNOWN_OFFSET = -1
 
 # Transaction versions (KIP-890): -1 where the caller does not say.
 TV_UNKNOWN = -1
+
+
+class OffsetAndEpoch(NamedTuple):
+    """An offset and the leader epoch that it belongs to."""
+
+    offset: int
+    epoch: int
 
 
 class LeaderHwChange(enum.Enum):

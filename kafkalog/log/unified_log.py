@@ -32,7 +32,7 @@ from kafkalog.format.checkpoints import EpochEntry
 from kafkalog.log import fetch, producer_replay, retention
 from kafkalog.log.append import append
 from kafkalog.log.epoch_checkpoint import PartitionEpochCheckpoint
-from kafkalog.log.leader_epochs import EpochEndOffset, LeaderEpochFileCache
+from kafkalog.log.leader_epochs import LeaderEpochFileCache
 from kafkalog.log.loader import LogLoader
 from kafkalog.log.local_log import LocalLog, io_guard
 from kafkalog.log.offsets import PartitionOffsets
@@ -335,10 +335,10 @@ class UnifiedLog(PartitionOffsets):
         with self.lock:
             self.leader_epoch_cache.assign(leader_epoch, start_offset)
 
-    def end_offset_for_epoch(self, leader_epoch: int) -> EpochEndOffset | None:
+    def end_offset_for_epoch(self, leader_epoch: int) -> OffsetAndEpoch | None:
         """Where the log left the largest epoch at or below `leader_epoch`; None where that is unknown."""
         found = self.leader_epoch_cache.end_offset_for(leader_epoch, self.log_end_offset)
-        return None if found.end_offset == -1 else found
+        return None if found.end_offset == -1 else OffsetAndEpoch(found.end_offset, found.epoch)
 
     @property
     def epoch_entries(self) -> list[EpochEntry]:

@@ -221,7 +221,7 @@ def _offset_for_timestamp(session: Session, op: Op, result: Result) -> None:
 
 def _end_offset_for_epoch(session: Session, op: Op, result: Result) -> None:
     found = session.handle(op).log.end_offset_for_epoch(op["epoch"])
-    result["result"] = None if found is None else {"epoch": found.leader_epoch, "offset": found.end_offset}
+    result["result"] = None if found is None else {"epoch": found.epoch, "offset": found.offset}
 
 
 def _epoch_cache(session: Session, op: Op, result: Result) -> None:
