@@ -39,11 +39,7 @@ from kafkalog.log.offsets import PartitionOffsets
 from kafkalog.log.partition_metadata_file import PartitionMetadataFile
 from kafkalog.log.producers import ProducerStateEntry, ProducerStateManager
 from kafkalog.log.replacement import replace_segments, split_overflowed_segment
-from kafkalog.log.types import (
-    AppendOrigin,
-    FetchIsolation,
-    LogAppendInfo,
-)
+from kafkalog.log.types import AppendOrigin, FetchIsolation, LogAppendInfo, OffsetAndEpoch
 from kafkalog.log.validator import MetricsRecorder
 from kafkalog.log.verification import VerificationGuard
 from kafkalog.segment.log_segment import LogSegment
