@@ -8,6 +8,7 @@ import os
 import stat
 import sys
 from collections.abc import Sequence
+from typing import ClassVar
 
 from kafkalog.files.api import Buffer, File, FileLock, Files, FileStat, HasFileno
 from kafkalog.files.lock import OsFileLock
@@ -132,6 +133,8 @@ class OsFiles(Files):
 
     __slots__ = ()
 
+    file_class: ClassVar[type[OsFile]] = OsFile
+
     def open(self, path: str, *, writable: bool = True, create: bool = False, exclusive: bool = False) -> OsFile:
         flags = os.O_CLOEXEC | (os.O_RDWR if writable else os.O_RDONLY)
         if create or exclusive:
@@ -139,7 +142,7 @@ class OsFiles(Files):
         if exclusive:
             flags |= os.O_EXCL
         fd = os.open(path, flags, 0o666)
-        return OsFile(path, fd)
+        return self.file_class(path, fd)
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)
