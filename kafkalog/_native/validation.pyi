@@ -2,6 +2,8 @@ from typing import Final, final
 
 from typing_extensions import Buffer
 
+from kafkalog._native.batches import BatchHeader
+
 BUFFER: Final[int]
 STREAM: Final[int]
 SKIP: Final[int]
@@ -64,3 +66,15 @@ def walk_records(
     after_max: int,
     max_record_bytes: int = 2147483639,
 ) -> RecordWalk: ...
+def assign_plain(
+    data: Buffer,
+    position: int,
+    next_offset: int,
+    leader_epoch: int,
+    client: bool,
+    need_key: bool,
+    create_time: bool,
+    now: int,
+    before_max: int,
+    after_max: int,
+) -> tuple[bytes, BatchHeader, int, int] | None: ...

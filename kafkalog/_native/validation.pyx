@@ -8,23 +8,35 @@ readPartiallyFrom, LogValidator.validateRecord (4.4.0).
 """
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 
+from kafkalog._native.batches cimport Row, header_of, parse_header
+from kafkalog._native.crc32c cimport crc32c_update
 from kafkalog._native.cursor cimport Cursor, take
 from kafkalog._native.layout cimport (
     ATTRIBUTES,
     BASE_OFFSET,
     BASE_TIMESTAMP,
     BATCH_LENGTH,
+    CODEC_MASK,
+    CONTROL_FLAG,
+    CRC,
+    DELETE_HORIZON_FLAG,
+    LEADER_EPOCH,
     LOG_OVERHEAD,
     MAX_TIMESTAMP,
     RECORD_COUNT,
     RECORDS,
     TIMESTAMP_TYPE_FLAG,
+    TRANSACTIONAL_FLAG,
     load16,
     load32,
     load64,
+    store16,
+    store32,
+    store64,
 )
 from kafkalog._native.varint cimport read_varint, read_varlong, size_of_uvarint64, zigzag32, zigzag64
 
@@ -376,6 +388,26 @@ cdef list refusal_list(Cursor cursor, const Batch* batch, const Rules* rules, Fi
     return out
 
 
+cdef const uint8_t* whole_batch(const Py_buffer* view, int64_t position, int64_t* size) noexcept nogil:
+    """The v2 batch at `position`, or NULL where it does not lie in the buffer."""
+    cdef const uint8_t* header
+    if position < 0 or position > view.len - RECORDS:
+        return NULL
+    header = <const uint8_t*>view.buf + position
+    size[0] = <int64_t><int32_t>load32(header + BATCH_LENGTH) + LOG_OVERHEAD
+    if size[0] < RECORDS or size[0] > view.len - position:
+        return NULL
+    return header
+
+
+cdef void load_batch(const uint8_t* header, Batch* batch) noexcept nogil:
+    batch.base_offset = <int64_t>load64(header + BASE_OFFSET)
+    batch.base_timestamp = <int64_t>load64(header + BASE_TIMESTAMP)
+    batch.append_time = <int64_t>load64(header + MAX_TIMESTAMP)
+    batch.log_append = (load16(header + ATTRIBUTES) & TIMESTAMP_TYPE_FLAG) != 0
+    batch.count = <int32_t>load32(header + RECORD_COUNT)
+
+
 def walk_records(
     object data,
     int64_t position,
@@ -404,19 +436,11 @@ def walk_records(
     cdef bint has_payload = payload is not None
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
     try:
-        if position < 0 or position > view.len - RECORDS:
+        header = whole_batch(&view, position, &size)
+        if header == NULL:
             result.findings.verdict = V_BAD_BOUNDS
             return result
-        header = <const uint8_t*>view.buf + position
-        size = <int64_t><int32_t>load32(header + BATCH_LENGTH) + LOG_OVERHEAD
-        if size < RECORDS or size > view.len - position:
-            result.findings.verdict = V_BAD_BOUNDS
-            return result
-        batch.base_offset = <int64_t>load64(header + BASE_OFFSET)
-        batch.base_timestamp = <int64_t>load64(header + BASE_TIMESTAMP)
-        batch.append_time = <int64_t>load64(header + MAX_TIMESTAMP)
-        batch.log_append = (load16(header + ATTRIBUTES) & TIMESTAMP_TYPE_FLAG) != 0
-        batch.count = <int32_t>load32(header + RECORD_COUNT)
+        load_batch(header, &batch)
         rules = Rules(reader, need_key, create_time, now, before_max, after_max, max_record_bytes)
         result.record_count = batch.count
         if has_payload:
@@ -440,3 +464,84 @@ def walk_records(
     finally:
         PyBuffer_Release(&view)
     return result
+
+
+def assign_plain(
+    object data,
+    int64_t position,
+    int64_t next_offset,
+    int32_t leader_epoch,
+    bint client,
+    bint need_key,
+    bint create_time,
+    int64_t now,
+    int64_t before_max,
+    int64_t after_max,
+):
+    """Validate the plain v2 batch at `position` and give it offsets from `next_offset` on, all in one call.
+
+    (its new 61 bytes, their BatchHeader at position 0, max timestamp, record count); None where anything is not as
+    it should be: then `walk_records` and the checks around it say what.  `client`: the batch comes from a producer.
+    """
+    cdef Py_buffer view
+    cdef Batch batch
+    cdef Rules rules
+    cdef Findings findings
+    cdef Cursor cursor
+    cdef Row row
+    cdef const uint8_t* header
+    cdef uint8_t* out
+    cdef bytes head
+    cdef int64_t size, body_bytes, max_timestamp
+    cdef uint32_t crc
+    cdef int flags
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        header = whole_batch(&view, position, &size)
+        if header == NULL:
+            return None
+        parse_header(header, position, size, &row)
+        if row.magic != 2 or row.attributes & CODEC_MASK:
+            return None
+        if client and (
+            row.record_count <= 0
+            or <int64_t>(<uint64_t>row.last_offset - <uint64_t>row.base_offset) != row.record_count - 1
+            or row.attributes & CONTROL_FLAG
+            or (row.producer_id > -1 and row.base_sequence < 0)
+        ):
+            return None
+        load_batch(header, &batch)
+        rules = Rules(C_BUFFER, need_key, create_time, now, before_max, after_max, 0)
+        body_bytes = size - RECORDS
+        cursor.at = header + RECORDS
+        cursor.end = header + size
+        if body_bytes < NOGIL_BYTES:
+            walk(cursor, &batch, &rules, &findings, NULL)
+        else:
+            with nogil:
+                walk(cursor, &batch, &rules, &findings, NULL)
+        if findings.verdict != V_OK or findings.refused > 0:
+            return None
+        head = PyBytes_FromStringAndSize(<const char*>header, RECORDS)
+        out = <uint8_t*>PyBytes_AS_STRING(head)
+        # setLastOffset: the last record's offset is given, the base follows from the batch's own delta.
+        store64(out + BASE_OFFSET, <uint64_t>next_offset + <uint64_t>batch.count - 1
+                - (<uint64_t>row.last_offset - <uint64_t>row.base_offset))
+        store32(out + LEADER_EPOCH, <uint32_t>leader_epoch)
+        max_timestamp = findings.max_timestamp if create_time else now
+        if batch.log_append == create_time or row.max_timestamp != max_timestamp:
+            # setMaxTimestamp rebuilds the attributes from what is known: foreign bits are lost.
+            flags = row.attributes & (TRANSACTIONAL_FLAG | CONTROL_FLAG | DELETE_HORIZON_FLAG)
+            store16(out + ATTRIBUTES, <uint16_t>(flags if create_time else flags | TIMESTAMP_TYPE_FLAG))
+            store64(out + MAX_TIMESTAMP, <uint64_t>max_timestamp)
+            crc = crc32c_update(0, out + ATTRIBUTES, RECORDS - ATTRIBUTES)
+            if body_bytes < NOGIL_BYTES:
+                crc = crc32c_update(crc, header + RECORDS, <size_t>body_bytes)
+            else:
+                with nogil:
+                    crc = crc32c_update(crc, header + RECORDS, <size_t>body_bytes)
+            store32(out + CRC, crc)
+        parse_header(out, 0, size, &row)
+        return head, header_of(&row), max_timestamp, batch.count
+    finally:
+        PyBuffer_Release(&view)

@@ -12,10 +12,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
-from kafkalog._native.batches import FRAMING_BUFFER, OK, TORN, crc_matches
+from kafkalog._native.batches import FRAMING_BUFFER, OK, TORN, crc_matches, header_at, restamped_header
 from kafkalog._native.batches import headers as scan_headers
+from kafkalog._native.validation import BUFFER as WALK_BUFFER
+from kafkalog._native.validation import OK as WALK_OK
+from kafkalog._native.validation import walk_records
 from kafkalog.errors import (
     CorruptRecordException,
     InvalidProducerEpochException,
@@ -27,13 +30,13 @@ from kafkalog.errors import (
     UnexpectedAppendOffsetException,
 )
 from kafkalog.files import Buffer
-from kafkalog.format.batch import MemoryRecords
+from kafkalog.format.batch import CREATE_TIME, MemoryRecords
 from kafkalog.format.records import records as decode_records
 from kafkalog.log.local_log import check_online, raise_offline
 from kafkalog.log.producer_replay import update_producers
 from kafkalog.log.producers import BatchMetadata, CompletedTxn, ProducerAppendInfo
-from kafkalog.log.types import AppendOrigin, LogAppendInfo
-from kafkalog.log.validator import LogValidator
+from kafkalog.log.types import AppendOrigin, LogAppendInfo, RecordValidationStats
+from kafkalog.log.validator import validate_append
 from kafkalog.segment.log_segment import LogSegment
 from kafkalog.segment.types import LogOffsetMetadata, RollParams
 
@@ -49,6 +52,8 @@ COORDINATOR = AppendOrigin.COORDINATOR
 REPLICATION = AppendOrigin.REPLICATION
 RAFT_LEADER = AppendOrigin.RAFT_LEADER
 INT_MAX = 0x7FFFFFFF
+CURRENT_MAGIC = 2
+HEADER_BYTES = 61
 
 
 def append(
@@ -65,6 +70,10 @@ def append(
     """UnifiedLog.append: `records` is one or more whole batches; bytes of a last, cut batch are ignored."""
     log.maybe_flush_metadata_file()
     data: Buffer = memoryview(records.buffer) if isinstance(records, MemoryRecords) else records
+    if origin is CLIENT and to_magic == CURRENT_MAGIC and not ignore_record_size:
+        plain = append_plain(log, data, leader_epoch)
+        if plain is not None:
+            return plain
     info, headers = analyze(log, data, origin, ignore_record_size, not assign_offsets, leader_epoch)
     if info.valid_bytes <= 0:
         return info
@@ -78,8 +87,92 @@ def append(
                 ignore_record_size, to_magic, transaction_version,
             )  # fmt: skip
         except OSError as error:
-            message = f"Error while appending records to {log.topic_partition} in dir {local.parent_dir}"
-            raise_offline(local.log_dir_failure_channel, local.parent_dir, message, error)
+            _fail(log, error)
+
+
+def append_plain(log: UnifiedLog, data: Buffer, leader_epoch: int) -> LogAppendInfo | None:
+    """The common append in few steps: one good, plain batch without a producer, in the epoch that the log is in.
+
+    None for anything else, and then nothing was done: `append` takes it from the start.  What it does is what
+    `append` would do; the steps left out (unstable offset, high watermark) change nothing for such a batch.
+    """
+    local = log.local_log
+    config = local.config
+    batches, verdict, _ = scan_headers(data, 0, -1, framing=FRAMING_BUFFER, max_batches=2)
+    if len(batches) != 1 or verdict != OK or config.compression_codec or config.message_timestamp_type != CREATE_TIME:
+        return None
+    header = batches[0]
+    count = header.count
+    size = header.size
+    if (
+        header.magic != 2
+        or header.attributes
+        or header.producer_id != -1
+        or header.base_offset
+        or count <= 0
+        or header.last_offset != count - 1
+        or size > config.max_message_bytes
+        or size > config.segment_size
+        or not crc_matches(data, 0, size)
+    ):
+        return None
+    now = local.clock.milliseconds()
+    walk = walk_records(
+        data, 0, None, WALK_BUFFER, config.compact, True, now,
+        config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms,
+    )  # fmt: skip
+    if walk.verdict != WALK_OK or walk.refusals is not None:
+        return None
+    max_timestamp = walk.max_timestamp
+    with log.lock:
+        epoch = log.leader_epoch_cache.latest_entry
+        end_offset = local.next_offset_metadata[0]
+        if (
+            epoch is None
+            or epoch[0] != leader_epoch
+            or epoch[1] > end_offset
+            or local.is_closed
+            or local.log_dir_failure_channel.has_offline_log_dir(local.parent_dir)
+        ):
+            return None
+        next_offset = end_offset + count
+        segment = local.segments.active_segment
+        try:
+            if segment.should_roll(
+                RollParams(config.max_segment_ms, config.segment_size, max_timestamp, next_offset - 1, size, now)
+            ):
+                return None
+            head = restamped_header(
+                data, 0, last_offset=next_offset - 1, leader_epoch=leader_epoch, timestamp_type=0,
+                max_timestamp=max_timestamp,
+            )  # fmt: skip
+            body = memoryview(data)[HEADER_BYTES:size]
+            local.append(next_offset - 1, (head, body), [header_at(head)])
+            log.producer_state_manager.update_map_end_offset(next_offset)
+            if next_offset - local.recovery_point >= config.flush_messages:
+                log.flush(False)
+        except OSError as error:
+            _fail(log, error)
+        source_epoch = header.leader_epoch
+        return LogAppendInfo(
+            end_offset,
+            next_offset - 1,
+            None if source_epoch == -1 else source_epoch,
+            max_timestamp,
+            -1,
+            log.log_start_offset,
+            0,
+            size,
+            count - 1,
+            RecordValidationStats(),
+            [],
+        )
+
+
+def _fail(log: UnifiedLog, error: OSError) -> NoReturn:
+    local = log.local_log
+    message = f"Error while appending records to {log.topic_partition} in dir {local.parent_dir}"
+    raise_offline(local.log_dir_failure_channel, local.parent_dir, message, error)
 
 
 def analyze(
@@ -269,9 +362,7 @@ def _validate(
     """Step 5 of a leader: LogValidator gives offsets and, where the topic asks for it, another form."""
     local = log.local_log
     config = local.config
-    result = LogValidator.for_append(
-        log, data, info, headers, origin, leader_epoch, to_magic
-    ).validate_messages_and_assign_offsets(info.first_offset, log.validator_metrics)
+    result = validate_append(log, data, info, headers, origin, leader_epoch, to_magic, log.validator_metrics)
     info.max_timestamp = result.max_timestamp
     info.last_offset = result.next_offset - 1
     info.record_validation_stats = result.record_validation_stats

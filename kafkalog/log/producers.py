@@ -390,7 +390,8 @@ class ProducerStateManager:
         if offset <= self._last_snap_offset:
             return None
         path = producer_snapshot_file(self._log_dir, offset)
-        write_snapshot(path, [_to_snapshot(entry) for entry in self._producers.values()], self._files, sync=sync)
+        entries = [_to_snapshot(entry) for entry in self._producers.values()]
+        write_snapshot(path, entries, self._files, sync=sync, ordered=True)
         self._snapshots.put(offset, SnapshotFile(path, offset, files=self._files))
         self._last_snap_offset = offset
         return path

@@ -11,16 +11,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from kafkalog._native.batches import BatchHeader, header_at, restamp, restamped_header
 from kafkalog._native.crc32c import crc32c
-from kafkalog._native.validation import BUFFER, OK, SKIP, STREAM, RecordWalk, walk_records
+from kafkalog._native.validation import BUFFER, OK, SKIP, STREAM, RecordWalk, assign_plain, walk_records
 from kafkalog.errors import (
     CorruptRecordException,
     InvalidRecordException,
     KafkaException,
     KafkalogError,
+    NullPointerException,
     UnsupportedForMessageFormatException,
     UnsupportedOperationException,
 )
@@ -77,6 +78,8 @@ class _NoMetrics:
 
 
 NO_METRICS: MetricsRecorder = _NoMetrics()
+# RecordValidationStats.EMPTY: nothing was converted.  Shared, never written to.
+NO_STATS = RecordValidationStats()
 
 
 @dataclass(slots=True)
@@ -94,6 +97,97 @@ class ValidationResult:
     message_size_maybe_changed: bool
     record_validation_stats: RecordValidationStats
     next_offset: int
+
+
+def validate_append(
+    log: UnifiedLog,
+    data: AnyBuffer,
+    info: LogAppendInfo,
+    headers: Sequence[BatchHeader],
+    origin: AppendOrigin,
+    leader_epoch: int,
+    to_magic: int,
+    metrics: MetricsRecorder | None = None,
+) -> ValidationResult:
+    """Validate a leader's append to `log` by that log's settings; offsets from `info.first_offset` on.
+
+    As LogValidator, errors too.  A plain batch that stays plain, nearly every append, takes one native call.
+    """
+    local = log.local_log
+    config = local.config
+    source_codec, target_codec = info.source_compression, config.compression_codec
+    level: int | None = None
+    if target_codec is None:
+        # `producer` re-compresses, where it must, at the codec's own default level.
+        target_codec = source_codec
+    else:
+        level = config.compression_level
+    if source_codec == target_codec == codecs.NONE and to_magic == CURRENT_MAGIC and len(headers) == 1:
+        assigned = _assign_in_place(
+            data,
+            headers[0],
+            info.first_offset,
+            leader_epoch,
+            origin,
+            config.compact,
+            config.message_timestamp_type != LOG_APPEND_TIME,
+            local.clock.milliseconds(),
+            config.message_timestamp_before_max_ms,
+            config.message_timestamp_after_max_ms,
+        )
+        if assigned is not None:
+            return assigned
+    validator = LogValidator(
+        data,
+        log.topic_partition,
+        local.clock,
+        source_codec,
+        target_codec,
+        config.compact,
+        to_magic,
+        config.message_timestamp_type,
+        config.message_timestamp_before_max_ms,
+        config.message_timestamp_after_max_ms,
+        leader_epoch,
+        origin,
+        config.max_decompressed_message_bytes,
+        headers=headers,
+        target_compression_level=level,
+    )
+    return validator.validate_messages_and_assign_offsets(info.first_offset, metrics)
+
+
+def _assign_in_place(
+    data: AnyBuffer,
+    header: BatchHeader,
+    next_offset: int,
+    leader_epoch: int,
+    origin: AppendOrigin,
+    compacted_topic: bool,
+    create_time: bool,
+    now: int,
+    before_max_ms: int,
+    after_max_ms: int,
+) -> ValidationResult | None:
+    """A plain batch checked and re-stamped, or None where anything is wrong with it (or it is not of magic 2)."""
+    position = header.position
+    assigned = assign_plain(
+        data,
+        position,
+        next_offset,
+        leader_epoch,
+        origin is CLIENT,
+        compacted_topic,
+        create_time,
+        now,
+        before_max_ms,
+        after_max_ms,
+    )
+    if assigned is None:
+        return None
+    head, new_header, max_timestamp, count = assigned
+    body = memoryview(data)[position + RECORD_BATCH_OVERHEAD : position + header.size]
+    return ValidationResult(now, [head, body], [new_header], max_timestamp, False, NO_STATS, next_offset + count)
 
 
 class _Checked:
@@ -190,39 +284,6 @@ class LogValidator:
         self._max_record_body_bytes = max_record_body_size
         self._metrics: MetricsRecorder = NO_METRICS
 
-    @classmethod
-    def for_append(
-        cls,
-        log: UnifiedLog,
-        data: AnyBuffer,
-        info: LogAppendInfo,
-        headers: Sequence[BatchHeader],
-        origin: AppendOrigin,
-        leader_epoch: int,
-        to_magic: int,
-    ) -> LogValidator:
-        """The validator of a leader's append to `log`, by that log's settings."""
-        config = log.local_log.config
-        codec = config.compression_codec
-        return cls(
-            data,
-            log.topic_partition,
-            log.local_log.clock,
-            info.source_compression,
-            info.source_compression if codec is None else codec,
-            config.compact,
-            to_magic,
-            config.message_timestamp_type,
-            config.message_timestamp_before_max_ms,
-            config.message_timestamp_after_max_ms,
-            leader_epoch,
-            origin,
-            config.max_decompressed_message_bytes,
-            headers=headers,
-            # `producer` re-compresses, where it must, at the codec's own default.
-            target_compression_level=None if codec is None else config.compression_level,
-        )
-
     def validate_messages_and_assign_offsets(
         self, offset_counter: int, metrics: MetricsRecorder | None = None
     ) -> ValidationResult:
@@ -250,36 +311,22 @@ class LogValidator:
         first = self._first_batch(codecs.NONE)
         if first.magic < CURRENT_MAGIC:
             return self._assign_legacy_plain(next_offset, now, first)
-        self._validate_batch(first, first)
-        data, position = self._data, first.position
-        walk = walk_records(
-            data,
-            position,
-            None,
-            BUFFER,
+        assigned = _assign_in_place(
+            self._data,
+            first,
+            next_offset,
+            self._leader_epoch,
+            self._origin,
             self._compacted_topic,
             self._create_time,
             now,
             self._before_max_ms,
             self._after_max_ms,
         )
-        if walk.verdict != OK or walk.refusals is not None:
-            self._raise_walk(walk, now, False)
-        next_offset += walk.record_count
-        create_time = self._create_time
-        max_timestamp = walk.max_timestamp if create_time else now
-        head = restamped_header(
-            data,
-            position,
-            last_offset=next_offset - 1,
-            leader_epoch=self._leader_epoch,
-            timestamp_type=0 if create_time else 1,
-            max_timestamp=max_timestamp,
-        )
-        body = memoryview(data)[position + RECORD_BATCH_OVERHEAD : position + first.size]
-        return ValidationResult(
-            now, [head, body], [header_at(head)], max_timestamp, False, RecordValidationStats(), next_offset
-        )
+        if assigned is None:
+            self._validate_batch(first, first)
+            self._raise_walk(self._walk(first, now, BUFFER), now, False)
+        return assigned
 
     def _assign_legacy_plain(self, next_offset: int, now: int, first: BatchHeader) -> ValidationResult:
         last = self._headers[-1]
@@ -305,7 +352,7 @@ class LogValidator:
         if not self._create_time:
             max_timestamp = -1 if self._to_magic == 0 else now
         headers = MemoryRecords(out).batches()
-        return ValidationResult(now, [out], headers, max_timestamp, False, RecordValidationStats(), next_offset)
+        return ValidationResult(now, [out], headers, max_timestamp, False, NO_STATS, next_offset)
 
     def _convert_plain(self, next_offset: int) -> ValidationResult:
         """convertAndAssignOffsetsNonCompressed: all records of all batches into one builder of the other format."""
@@ -360,8 +407,9 @@ class LogValidator:
             first.position,
             last_offset=next_offset - 1,
             leader_epoch=self._leader_epoch if to_magic >= CURRENT_MAGIC else None,
-            timestamp_type=0 if self._create_time else 1,
-            max_timestamp=max_timestamp,
+            # A control batch is kept also where the format is older than its own; its times then stay.
+            timestamp_type=None if to_magic == 0 else 0 if self._create_time else 1,
+            max_timestamp=None if to_magic == 0 else max_timestamp,
         )
         body = memoryview(self._data)[first.position + len(head) : first.position + first.size]
         stats = RecordValidationStats(uncompressed_bytes, 0, 0)
@@ -528,7 +576,7 @@ class LogValidator:
             self._max_record_body_bytes,
         )
 
-    def _raise_walk(self, walk: RecordWalk, now: int, skipped: bool) -> None:
+    def _raise_walk(self, walk: RecordWalk, now: int, skipped: bool) -> NoReturn:
         for _ in range(walk.missing_keys):
             self._metrics.record_no_key_compacted_topic()
         if walk.verdict != OK:
@@ -613,6 +661,9 @@ class LogValidator:
         self, builder: MemoryRecordsBuilder, now: int, next_offset: int, uncompressed_bytes: int, start_nanos: int
     ) -> ValidationResult:
         data = builder.build()
+        if not data and not self._create_time and (builder.magic >= CURRENT_MAGIC or builder.codec != codecs.NONE):
+            # As Kafka: it asks for the last offset of a batch without records.
+            raise NullPointerException("a batch without records has no last offset")
         max_timestamp = builder.info().max_timestamp
         stats = RecordValidationStats(
             uncompressed_bytes + builder.uncompressed_bytes_written,
