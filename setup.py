@@ -52,6 +52,7 @@ setup(
             "cdivision": True,
             "initializedcheck": False,
             "embedsignature": True,
+            "autotestdict": False,  # no doctests in native modules, so no __test__ either
             "freethreading_compatible": False,
         },
     )

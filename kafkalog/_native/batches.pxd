@@ -146,5 +146,7 @@ cdef class BatchHeader:
     cdef Row row
 
 
-# A header object of a row, for native callers.
-cdef BatchHeader header_of(const Row* row)
+cdef inline BatchHeader header_of(const Row* row):
+    cdef BatchHeader header = BatchHeader.__new__(BatchHeader)
+    header.row = row[0]
+    return header

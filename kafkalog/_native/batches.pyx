@@ -11,8 +11,7 @@ cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport INT32_MAX, int8_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport free, malloc, realloc
-from libc.string cimport memcpy
+from libc.stdlib cimport free, realloc
 
 from kafkalog._native.crc32c cimport crc32_update, crc32c_update
 from kafkalog._native.layout cimport (
@@ -318,12 +317,6 @@ cdef tuple header_tuple(BatchHeader header):
     )
 
 
-cdef BatchHeader header_of(const Row* row):
-    cdef BatchHeader header = BatchHeader.__new__(BatchHeader)
-    header.row = row[0]
-    return header
-
-
 def header_at(data, int64_t position=0):
     """The header at `position`; its body need not be there (61 bytes are enough, 26 for magic 0 and 1).
 
@@ -415,7 +408,8 @@ def headers(data, int64_t position=0, int64_t end=-1, *, int64_t base_position=0
 # --- many batches -------------------------------------------------------------------------------
 
 
-cdef class Rows:
+@cython.auto_pickle(False)
+cdef class _Rows:
     """The memory of a table: numpy holds this object, which frees it."""
 
     cdef Row* rows
@@ -475,7 +469,7 @@ def scan(data, int64_t position=0, int64_t end=-1, *, int64_t base_position=0, i
     FRAMING_BUFFER follows ByteBufferLogInputStream.  Runs without the GIL.
     """
     cdef Py_buffer view
-    cdef Rows table = Rows.__new__(Rows)
+    cdef _Rows table = _Rows.__new__(_Rows)
     cdef Row* grown
     cdef int64_t count = 0
     cdef int64_t first = position
@@ -565,11 +559,11 @@ cdef int stamp(uint8_t* header, const uint8_t* rest, int64_t rest_bytes, last_of
         store64(header + MAX_TIMESTAMP, <uint64_t>timestamp)
     with nogil:
         if legacy:
-            crc = crc32_update(crc32_update(0, header + MAGIC, LEGACY_HEADER - MAGIC), rest, <size_t>rest_bytes)
-            store32(header + LEGACY_CRC, crc)
+            crc = crc32_update(0, header + MAGIC, LEGACY_HEADER - MAGIC)
+            store32(header + LEGACY_CRC, crc32_update(crc, rest, <size_t>rest_bytes))
         else:
-            crc = crc32c_update(crc32c_update(0, header + ATTRIBUTES, RECORDS - ATTRIBUTES), rest, <size_t>rest_bytes)
-            store32(header + CRC, crc)
+            crc = crc32c_update(0, header + ATTRIBUTES, RECORDS - ATTRIBUTES)
+            store32(header + CRC, crc32c_update(crc, rest, <size_t>rest_bytes))
     return 0
 
 
@@ -628,7 +622,7 @@ def restamped_header(data, int64_t position=0, *, last_offset=None, leader_epoch
 # --- index entries ------------------------------------------------------------------------------
 
 # Kinds of IndexPlan.error, with what Kafka throws there.
-OFFSET_OUT_OF_RANGE = 1     # LogSegmentOffsetOverflowException (every batch of a recovery), IndexOffsetOverflowException
+OFFSET_OUT_OF_RANGE = 1     # LogSegmentOffsetOverflowException with check_range, else IndexOffsetOverflowException
 OFFSET_INDEX_FULL = 2       # IllegalArgumentException
 OFFSET_NOT_INCREASING = 3   # InvalidOffsetException
 TIME_INDEX_FULL = 4         # IllegalArgumentException
@@ -667,6 +661,7 @@ cdef uint8_t* room_for(Entries* entries, size_t length) noexcept nogil:
     return entries.bytes + entries.filled
 
 
+@cython.auto_pickle(False)
 cdef class IndexPlan:
     """The entries that LogSegment.append and .recover make for a run of batches, and the state between runs.
 

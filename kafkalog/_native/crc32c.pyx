@@ -11,7 +11,6 @@ from kafkalog._native.crc32c cimport (
     crc32c_combine,
     crc32c_implementation_name,
     crc32c_implementations,
-    crc32c_update,
     crc32c_update_by,
 )
 

@@ -9,7 +9,7 @@ The answer is a slot, -1 for none.  Unsorted entries (a damaged file) give some 
 """
 import numpy as np
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from kafkalog._native.layout cimport load32, load64
@@ -106,15 +106,18 @@ cdef object find_one(data, int64_t entries, int64_t base, int64_t target, Column
 
 cdef object find_many(data, int64_t entries, int64_t base, targets, Column column, bint upper):
     cdef Index index
-    cdef Py_buffer view
-    cdef const int64_t[::1] wanted = np.ascontiguousarray(targets, np.int64)
-    cdef object slots = np.empty(wanted.shape[0], np.int64)
-    cdef int64_t[::1] out = slots
+    cdef Py_buffer view, wanted, out
     cdef Py_ssize_t i
+    targets = np.ascontiguousarray(targets, np.int64)
+    slots = np.empty(targets.shape, np.int64)
     open_index(&index, &view, data, entries, base, column, upper)
+    PyObject_GetBuffer(targets, &wanted, PyBUF_SIMPLE)
+    PyObject_GetBuffer(slots, &out, PyBUF_WRITABLE)
     with nogil:
-        for i in range(wanted.shape[0]):
-            out[i] = find(&index, wanted[i])
+        for i in range(wanted.len // <Py_ssize_t>sizeof(int64_t)):
+            (<int64_t*>out.buf)[i] = find(&index, (<const int64_t*>wanted.buf)[i])
+    PyBuffer_Release(&out)
+    PyBuffer_Release(&wanted)
     PyBuffer_Release(&view)
     return slots
 

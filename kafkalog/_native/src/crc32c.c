@@ -32,12 +32,12 @@
 #endif
 #endif
 
-typedef uint32_t (*update_fn)(uint32_t, const uint8_t *, size_t);
-
 /* Turns of the big kernel at most: 64 * 136 bytes stay well inside the first-level cache. */
 #define TURNS_MAX 64
 /* Longest input of the plain three-stream loop, in 8-byte words of one stream. */
 #define STREAM_WORDS_MAX 24
+/* Below this many bytes one chain is faster than three streams and their join. */
+#define CHAIN_MAX 208
 
 static struct {
     uint32_t crc32c[8][256];
@@ -166,7 +166,7 @@ SSE42 static inline uint32_t chain(uint32_t crc, const uint8_t *p, size_t n)
 
 SSE42 static uint32_t crc32c_sse42(uint32_t crc, const uint8_t *p, size_t n)
 {
-    /* 1 KiB a stream: long enough for the 2 * 32 steps of the join to vanish, short enough to stay in L1. */
+    /* Long enough for the 2 * 32 steps of a join to vanish, short enough for three to stay in the first-level cache. */
     enum { STREAM = 4096 };
     crc = ~crc;
     if (n >= 3 * STREAM) {
@@ -263,15 +263,16 @@ PCLMUL static inline uint32_t turns(uint32_t crc, const uint8_t *p, size_t count
     return (uint32_t)(_mm_crc32_u64(0, a) ^ c);
 }
 
-PCLMUL static uint32_t unfinished_pclmul(uint32_t crc, const uint8_t *p, size_t n)
+/* Out of line, so that a short input does not pay for the registers that this saves. */
+PCLMUL __attribute__((noinline)) static uint32_t unfinished_pclmul(uint32_t crc, const uint8_t *p, size_t n)
 {
-    while (n >= 24 * STREAM_WORDS_MAX) {
+    while (n >= 8 * STREAM_WORDS_MAX * 3) {
         size_t count = n / 136 < TURNS_MAX ? n / 136 : TURNS_MAX;
         crc = turns(crc, p, count);
         p += 136 * count;
         n -= 136 * count;
     }
-    if (n >= 144) {
+    if (n >= CHAIN_MAX) {
         size_t words = n / 24;
         crc = streams(crc, p, words);
         p += 24 * words;
@@ -282,6 +283,8 @@ PCLMUL static uint32_t unfinished_pclmul(uint32_t crc, const uint8_t *p, size_t 
 
 PCLMUL static uint32_t crc32c_pclmul(uint32_t crc, const uint8_t *p, size_t n)
 {
+    if (n < CHAIN_MAX)
+        return ~chain(~crc, p, n);
     return ~unfinished_pclmul(~crc, p, n);
 }
 
@@ -422,12 +425,35 @@ static int has_armv8_crc(void)
 
 /* ---- the choice ---- */
 
+/* A switch over direct calls, not a pointer: where the kernel has switched off the prediction of indirect
+ * branches (a mitigation that sandboxes often turn on), a call by pointer costs more than a short checksum. */
+enum { UNCHOSEN, PORTABLE, SSE42_ONLY, PCLMUL_AND_SSE42, VPCLMUL_512, ARMV8 };
+
 #define IMPLEMENTATIONS_MAX 4
 static struct {
     const char *name;
-    update_fn update;
+    int kind;
 } available[IMPLEMENTATIONS_MAX];
 static int available_count;
+static int chosen = UNCHOSEN;
+
+static inline uint32_t update_by_kind(int kind, uint32_t crc, const uint8_t *data, size_t length)
+{
+#if defined(KL_X86)
+    if (kind == PCLMUL_AND_SSE42)
+        return crc32c_pclmul(crc, data, length);
+#if defined(KL_VPCLMUL)
+    if (kind == VPCLMUL_512)
+        return crc32c_vpclmul(crc, data, length);
+#endif
+    if (kind == SSE42_ONLY)
+        return crc32c_sse42(crc, data, length);
+#elif defined(KL_ARM)
+    if (kind == ARMV8)
+        return crc32c_armv8(crc, data, length);
+#endif
+    return crc32c_portable(crc, data, length);
+}
 
 #if defined(KL_X86)
 static void build_fold(uint64_t out[2], uint64_t bytes, uint32_t poly)
@@ -438,13 +464,7 @@ static void build_fold(uint64_t out[2], uint64_t bytes, uint32_t poly)
 }
 #endif
 
-static uint32_t choose_crc32c(uint32_t crc, const uint8_t *data, size_t length);
-static uint32_t choose_crc32(uint32_t crc, const uint8_t *data, size_t length);
-
-/* Two threads may choose at the same time: both write the same values, the pointers last. */
-static update_fn crc32c_chosen = choose_crc32c;
-static update_fn crc32_chosen = choose_crc32;
-
+/* Two threads may choose at the same time: both write the same values, `chosen` last. */
 #if defined(__GNUC__)
 #define PUBLISH(where, what) __atomic_store_n(&(where), what, __ATOMIC_RELEASE)
 #define READ(where) __atomic_load_n(&(where), __ATOMIC_ACQUIRE)
@@ -456,7 +476,6 @@ static update_fn crc32_chosen = choose_crc32;
 static void choose(void)
 {
     int count = 0;
-    update_fn crc32_best = crc32_portable;
     build_slices(K.crc32c, POLY_CRC32C);
     build_slices(K.crc32, POLY_CRC32);
 #if defined(KL_X86)
@@ -482,15 +501,14 @@ static void choose(void)
 #endif
             ) {
                 available[count].name = "vpclmul";
-                available[count++].update = crc32c_vpclmul;
+                available[count++].kind = VPCLMUL_512;
             }
 #endif
             available[count].name = "pclmul";
-            available[count++].update = crc32c_pclmul;
-            crc32_best = crc32_pclmul;
+            available[count++].kind = PCLMUL_AND_SSE42;
         }
         available[count].name = "sse42";
-        available[count++].update = crc32c_sse42;
+        available[count++].kind = SSE42_ONLY;
     }
 #elif defined(KL_ARM)
     for (int stream = 0; stream < 2; stream++) {
@@ -501,42 +519,44 @@ static void choose(void)
     }
     if (has_armv8_crc()) {
         available[count].name = "armv8";
-        available[count++].update = crc32c_armv8;
+        available[count++].kind = ARMV8;
     }
 #endif
     available[count].name = "portable";
-    available[count++].update = crc32c_portable;
+    available[count++].kind = PORTABLE;
     available_count = count;
-    PUBLISH(crc32_chosen, crc32_best);
-    PUBLISH(crc32c_chosen, available[0].update);
+    PUBLISH(chosen, available[0].kind);
 }
 
-static uint32_t choose_crc32c(uint32_t crc, const uint8_t *data, size_t length)
+static inline int kind_in_use(void)
 {
-    choose();
-    return READ(crc32c_chosen)(crc, data, length);
-}
-
-static uint32_t choose_crc32(uint32_t crc, const uint8_t *data, size_t length)
-{
-    choose();
-    return READ(crc32_chosen)(crc, data, length);
+    int kind = READ(chosen);
+    if (kind == UNCHOSEN) {
+        choose();
+        kind = READ(chosen);
+    }
+    return kind;
 }
 
 uint32_t crc32c_update(uint32_t crc, const uint8_t *data, size_t length)
 {
-    return READ(crc32c_chosen)(crc, data, length);
+    return update_by_kind(kind_in_use(), crc, data, length);
 }
 
 uint32_t crc32_update(uint32_t crc, const uint8_t *data, size_t length)
 {
-    return READ(crc32_chosen)(crc, data, length);
+    int kind = kind_in_use();
+#if defined(KL_X86)
+    if (kind == PCLMUL_AND_SSE42 || kind == VPCLMUL_512)
+        return crc32_pclmul(crc, data, length);
+#endif
+    (void)kind;
+    return crc32_portable(crc, data, length);
 }
 
 int crc32c_implementations(void)
 {
-    if (READ(crc32c_chosen) == choose_crc32c)
-        choose();
+    kind_in_use();
     return available_count;
 }
 
@@ -547,5 +567,5 @@ const char *crc32c_implementation_name(int which)
 
 uint32_t crc32c_update_by(int which, uint32_t crc, const uint8_t *data, size_t length)
 {
-    return which >= 0 && which < crc32c_implementations() ? available[which].update(crc, data, length) : 0;
+    return which >= 0 && which < crc32c_implementations() ? update_by_kind(available[which].kind, crc, data, length) : 0;
 }

@@ -8,6 +8,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Hidden: each extension module holds its own copy and calls it directly, without a table of pointers between. */
+#if defined(__GNUC__)
+#pragma GCC visibility push(hidden)
+#endif
+
 uint32_t crc32c_update(uint32_t crc, const uint8_t *data, size_t length);
 uint32_t crc32_update(uint32_t crc, const uint8_t *data, size_t length);
 
@@ -18,5 +23,9 @@ uint32_t crc32c_combine(uint32_t crc_a, uint32_t crc_b, uint64_t length_b);
 int crc32c_implementations(void);
 const char *crc32c_implementation_name(int which);
 uint32_t crc32c_update_by(int which, uint32_t crc, const uint8_t *data, size_t length);
+
+#if defined(__GNUC__)
+#pragma GCC visibility pop
+#endif
 
 #endif
