@@ -1,0 +1,89 @@
+"""Apache Kafka's log storage engine as a Python package: the same files, the same rules, the same errors.
+
+    import kafkalog
+
+    with kafkalog.open_log("/data/logs", "orders-0") as log:
+        log.append(b"value", key=b"key")
+        for record in log:
+            print(record.offset, record.value)
+
+Everything here is loaded when it is first used: `import kafkalog` pulls in neither numpy nor pyarrow, pyspark, click
+or rich.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from kafkalog.config import LogConfig
+    from kafkalog.errors import KafkalogError
+    from kafkalog.format.names import TopicPartition
+    from kafkalog.toolbox.verify import verify
+    from kafkalog.topics import (
+        ChunkReader,
+        Log,
+        MessageSetSend,
+        MultiMessageSetSend,
+        PartitionView,
+        Record,
+        Transaction,
+        Writer,
+        list_partitions,
+        open_log,
+        to_confluent,
+    )
+
+_HOME = {
+    "ChunkReader": "kafkalog.topics",
+    "KafkalogError": "kafkalog.errors",
+    "Log": "kafkalog.topics",
+    "LogConfig": "kafkalog.config",
+    "MessageSetSend": "kafkalog.topics",
+    "MultiMessageSetSend": "kafkalog.topics",
+    "PartitionView": "kafkalog.topics",
+    "Record": "kafkalog.topics",
+    "TopicPartition": "kafkalog.format.names",
+    "Transaction": "kafkalog.topics",
+    "Writer": "kafkalog.topics",
+    "list_partitions": "kafkalog.topics",
+    "open_log": "kafkalog.topics",
+    "to_confluent": "kafkalog.topics",
+    "verify": "kafkalog.toolbox.verify",
+}
+
+__all__ = [
+    "ChunkReader",
+    "KafkalogError",
+    "Log",
+    "LogConfig",
+    "MessageSetSend",
+    "MultiMessageSetSend",
+    "PartitionView",
+    "Record",
+    "TopicPartition",
+    "Transaction",
+    "Writer",
+    "__version__",
+    "list_partitions",
+    "open_log",
+    "to_confluent",
+    "verify",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module 'kafkalog' has no attribute {name!r}")
+    import importlib
+
+    value = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

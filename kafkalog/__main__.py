@@ -1,0 +1,5 @@
+"""`python -m kafkalog`."""
+
+from kafkalog.cli import main
+
+main()

@@ -1,0 +1,121 @@
+"""The command table and what all commands share: lazy imports, one-line errors, exit codes."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import click
+
+import kafkalog
+from kafkalog.errors import BadBytesError, DiskError, KafkalogError, LogDirLockedException
+
+CLEAN, FINDINGS, USAGE, IO = 0, 1, 2, 3
+
+# Name -> what `kafkalog --help` says.  The module kafkalog.cli.<name> has the command as `command`.
+COMMANDS = {
+    "append": "Append records from stdin to a partition.",
+    "cat": "Print the records of a partition.",
+    "describe": "Show partitions, segments, sizes, offsets, times and codecs of a log directory.",
+    "dump": "Print batches, records, indexes and checkpoints of files, line by line as kafka-dump-log.",
+    "verify": "Check every batch and every index entry of a log directory.",
+}
+
+
+class LazyGroup(click.Group):
+    """Commands by name, imported when they are asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(f"kafkalog.cli.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(sorted(COMMANDS.items()))
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            ctx.fail(f"no command {args[0]!r}, expected one of {', '.join(sorted(COMMANDS))}")
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.version_option(kafkalog.__version__, prog_name="kafkalog")
+def cli() -> None:
+    """Look into, check and mend Apache Kafka log directories, without a broker.
+
+    Exit codes: 0 clean, 1 findings, 2 usage, 3 locked or I/O.
+    """
+
+
+class Usage(Exception):
+    """The command line asks for something that is not there or makes no sense; exit 2."""
+
+
+def exit_code_of(error: BaseException) -> int:
+    """The exit code that an error stands for."""
+    if isinstance(error, (LogDirLockedException, DiskError)):
+        return IO
+    if isinstance(error, BadBytesError):
+        return FINDINGS
+    if isinstance(error, (KafkalogError, Usage)):
+        return USAGE
+    return IO
+
+
+def one_line(error: BaseException) -> str:
+    """What was found, what was expected, what to do: in one line."""
+    if isinstance(error, PermissionError) and not isinstance(error, KafkalogError):
+        return (
+            f"{error.filename}: no permission for user {_user()} (expected to be able to read it; run as the user "
+            "that owns the log directory, or ask for read access)"
+        )
+    if isinstance(error, OSError) and not isinstance(error, KafkalogError):
+        return f"{error.filename}: {error.strerror}" if error.filename else str(error)
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _user() -> str:
+    return str(os.getuid()) if hasattr(os, "getuid") else os.environ.get("USERNAME", "?")
+
+
+def run(argv: Sequence[str] | None = None) -> NoReturn:
+    """Run the command line and exit."""
+    sys.exit(invoke(argv))
+
+
+def invoke(argv: Sequence[str] | None = None) -> int:
+    """Run a command line; returns the exit code.  Errors become one line on stderr."""
+    try:
+        result = cli.main(args=None if argv is None else list(argv), prog_name="kafkalog", standalone_mode=False)
+        sys.stdout.flush()
+        return result if isinstance(result, int) else CLEAN
+    except click.exceptions.Exit as done:
+        return done.exit_code
+    except click.exceptions.NoArgsIsHelpError as help_wanted:
+        click.echo(help_wanted.format_message())
+        return USAGE
+    except click.ClickException as error:
+        where = f" (see {error.ctx.command_path} --help)" if isinstance(error, click.UsageError) and error.ctx else ""
+        return _fail(" ".join(error.format_message().split()) + where, USAGE)
+    except click.Abort:
+        return _fail("interrupted", 130)
+    except BrokenPipeError:
+        # Whoever read our output (head, less) has gone: no reason to complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return CLEAN
+    except (KafkalogError, OSError, Usage) as error:
+        return _fail(one_line(error), exit_code_of(error))
+
+
+def _fail(text: str, code: int) -> int:
+    click.echo(f"kafkalog: {text}", err=True)
+    return code

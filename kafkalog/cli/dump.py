@@ -1,0 +1,399 @@
+"""`kafkalog dump`: the insides of single files, as kafka-dump-log prints them, and the text files beside them."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from kafkalog._native import batches as native
+from kafkalog.cli import dump_lines as lines
+from kafkalog.cli.app import CLEAN, FINDINGS, Usage
+from kafkalog.cli.console import emit, emit_json, note
+from kafkalog.errors import BadBytesError, CorruptIndexException, CorruptRecordException, InvalidRecordException
+from kafkalog.files import OS_FILES
+from kafkalog.format import control, names
+from kafkalog.format.control import ControlRecordType
+from kafkalog.format.records import records as decode_records
+from kafkalog.format.snapshots import read_snapshot
+from kafkalog.segment.file_records import walk_headers
+
+if TYPE_CHECKING:
+    from kafkalog._native.batches import BatchHeader
+    from kafkalog.files import File
+    from kafkalog.format.records import Record
+
+INT_MAX = 0x7FFFFFFF
+OFFSET_ENTRY = struct.Struct(">ii")
+TIME_ENTRY = struct.Struct(">qi")
+TXN_ENTRY = struct.Struct(">hqqqq")
+TEXT_FILES = (
+    names.RECOVERY_POINT_CHECKPOINT_FILE,
+    names.LOG_START_OFFSET_CHECKPOINT_FILE,
+    names.HIGH_WATERMARK_CHECKPOINT_FILE,
+    names.CLEANER_OFFSET_CHECKPOINT_FILE,
+    names.LEADER_EPOCH_CHECKPOINT_FILE,
+    names.PARTITION_METADATA_FILE,
+    names.META_PROPERTIES_FILE,
+    names.CLEAN_SHUTDOWN_FILE,
+)
+
+
+@click.command("dump", short_help="Print what is in files, as kafka-dump-log does.")
+@click.argument("paths", nargs=-1, type=click.Path())
+@click.option("--files", "file_list", metavar="FILE,FILE...", help="Comma separated, as kafka-dump-log takes them.")
+@click.option("--print-data-log", is_flag=True, help="Print keys and payloads too; implies --deep-iteration.")
+@click.option("--deep-iteration", is_flag=True, help="Print the records of each batch.")
+@click.option("--skip-record-metadata", is_flag=True, help="With --print-data-log: only keys and payloads.")
+@click.option("--verify-index-only", is_flag=True, help="Check indexes against the log without printing entries.")
+@click.option("--index-sanity-check", is_flag=True, help="Only the cheap check of an index that a broker makes.")
+@click.option("--max-message-size", type=int, default=5242880, show_default=True, metavar="BYTES")
+@click.option("--max-bytes", type=int, default=INT_MAX, show_default=True, metavar="BYTES", help="Of each .log file.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a line; bytes that are not UTF-8 as base64.")
+def command(paths: tuple[str, ...], file_list: str | None, as_json: bool, **flags: Any) -> int:
+    """Print batches, records and entries of .log, .index, .timeindex, .txnindex and .snapshot files, and checkpoints.
+
+    Lines are those of kafka-dump-log; findings go to stderr.  Exit 1 when something in a file is wrong.
+    """
+    wanted = [*paths, *(file_list.split(",") if file_list else ())]
+    if not wanted:
+        raise Usage("no file given, expected --files a.log,b.index or paths")
+    dumper = Dumper(as_json=as_json, **flags)
+    for path in wanted:
+        dumper.dump(path)
+    dumper.report()
+    return FINDINGS if dumper.findings else CLEAN
+
+
+class Dumper:
+    """Prints file after file; keeps what was found wrong for the end."""
+
+    def __init__(
+        self,
+        *,
+        print_data_log: bool,
+        deep_iteration: bool,
+        skip_record_metadata: bool,
+        verify_index_only: bool,
+        index_sanity_check: bool,
+        max_message_size: int,
+        max_bytes: int,
+        as_json: bool,
+    ) -> None:
+        self.contents = print_data_log
+        self.deep = deep_iteration or print_data_log
+        self.metadata = not skip_record_metadata
+        self.verify_only = verify_index_only
+        self.sanity_only = index_sanity_check
+        self.max_message_size = max_message_size
+        self.max_bytes = max_bytes
+        self.as_json = as_json
+        self.findings = 0
+        self._index_mismatches: dict[str, dict[int, int]] = {}
+        self._time_mismatches: dict[str, list[tuple[int, int]]] = {}
+        self._time_disorder: dict[str, list[tuple[int, int]]] = {}
+        self._not_found: dict[str, list[tuple[int, int]]] = {}
+        self._gaps: dict[str, dict[int, int]] = {}
+
+    def _say(self, line: str, value: dict[str, Any]) -> None:
+        if self.as_json:
+            emit_json(value)
+        else:
+            emit(line)
+
+    def dump(self, path: str) -> None:
+        """One file; by its name's last suffix."""
+        self._say(f"Dumping {path}", {"kind": "file", "path": path})
+        name = os.path.basename(path)
+        stem, dot, _ = name.rpartition(".")
+        suffix = name[len(stem) :] if dot else ""
+        if not os.path.exists(path):
+            raise Usage(f"{path}: not found, expected a file of a partition or log directory")
+        if os.path.isdir(path):
+            raise Usage(f"{path}: found a folder, expected files (`kafkalog describe` shows folders)")
+        if name in TEXT_FILES:
+            self._dump_text(path)
+        elif suffix == names.LOG_FILE_SUFFIX or suffix == ".checkpoint":
+            self._dump_log(path, name)
+        elif suffix == names.INDEX_FILE_SUFFIX:
+            self._dump_index(path, _base_offset(name))
+        elif suffix == names.TIME_INDEX_FILE_SUFFIX:
+            self._dump_time_index(path, _base_offset(name))
+        elif suffix == names.TXN_INDEX_FILE_SUFFIX:
+            self._dump_txn_index(path)
+        elif suffix == names.PRODUCER_SNAPSHOT_FILE_SUFFIX:
+            self._dump_snapshot(path)
+        else:
+            note(f"Ignoring unknown file {path}")
+
+    # --- logs ----------------------------------------------------------------------------------------
+
+    def _dump_log(self, path: str, name: str) -> None:
+        if name.endswith(names.LOG_FILE_SUFFIX):
+            base = _base_offset(name)
+            self._say(f"Log starting offset: {base}", {"kind": "log", "startOffset": base})
+        elif name == "bootstrap.checkpoint":
+            self._say("KRaft bootstrap snapshot", {"kind": "bootstrap"})
+        else:
+            end, epoch = _kraft_snapshot_id(name)
+            self._say(
+                f"Snapshot end offset: {end}, epoch: {epoch}", {"kind": "snapshot", "endOffset": end, "epoch": epoch}
+            )
+        with OS_FILES.open(path, writable=False) as file:
+            size = min(file.size(), self.max_bytes)
+            valid_bytes = 0
+            last_offset = -1
+            try:
+                for header in walk_headers(file, 0, size):
+                    last_offset = self._dump_batch(file, path, header, last_offset)
+                    valid_bytes = header.position + header.size
+            except (CorruptRecordException, InvalidRecordException) as error:
+                self.findings += 1
+                error.path = error.path or path
+                note(f"{error}")
+            if size > valid_bytes and self.max_bytes == INT_MAX:
+                self.findings += 1
+                self._say(
+                    f"Found {size - valid_bytes} invalid bytes at the end of {name}",
+                    {"kind": "invalidBytes", "bytes": size - valid_bytes},
+                )
+
+    def _dump_batch(self, file: File, path: str, header: BatchHeader, last_offset: int) -> int:
+        data = file.pread(header.size, header.position)
+        if header.magic >= 2 or not header.is_compressed:
+            valid = header.size >= (61 if header.magic >= 2 else 14) and native.crc_matches(data)
+        else:
+            valid = native.crc_matches(data)
+        self.findings += not valid
+        self._say(lines.batch_line(header, valid), lines.batch_json(header, valid) if self.as_json else {})
+        if self.deep:
+            for record in decode_records(data, header, at=0):
+                if record.offset != last_offset + 1:
+                    self._gaps.setdefault(os.path.abspath(path), {})[last_offset] = record.offset
+                last_offset = record.offset
+                self._dump_record(header, record)
+        return last_offset
+
+    def _dump_record(self, header: BatchHeader, record: Record) -> None:
+        text, value = control_contents(record) if header.is_control else ("", None)
+        if self.as_json:
+            emit_json(lines.record_json(header, record, value, contents=self.contents))
+        else:
+            emit(lines.record_line(header, record, text, metadata=self.metadata, contents=self.contents))
+
+    # --- indexes -------------------------------------------------------------------------------------
+
+    def _dump_index(self, path: str, base: int) -> None:
+        entries = [(base + offset, position) for offset, position in _entries(path, OFFSET_ENTRY)]
+        log_path = _sibling(path, names.LOG_FILE_SUFFIX)
+        if not entries:
+            self._say(f"{path} is empty.", {"kind": "empty"})
+            return
+        if self.sanity_only:
+            self._check_sanity(path, OFFSET_ENTRY.size, entries[-1][0] < base, "index", "Index")
+            return
+        with OS_FILES.open(log_path, writable=False) as log:
+            for number, (offset, position) in enumerate(entries):
+                if offset == base and number > 0:
+                    return  # the slots of a preallocated index that were never used
+                found = _last_offset_at(log, position, self.max_message_size)
+                if found != offset:
+                    self._index_mismatches.setdefault(os.path.abspath(path), {})[offset] = found
+                if not self.verify_only:
+                    self._say(
+                        lines.offset_entry_line(offset, position),
+                        {"kind": "indexEntry", "offset": offset, "position": position},
+                    )
+
+    def _dump_time_index(self, path: str, base: int) -> None:
+        entries = [(timestamp, base + offset) for timestamp, offset in _entries(path, TIME_ENTRY)]
+        if self.sanity_only:
+            bad = bool(entries) and (entries[-1][0] < entries[0][0] or entries[-1][1] < base)
+            self._check_sanity(path, TIME_ENTRY.size, bad, "time index", "Time index")
+            return
+        where = os.path.abspath(path)
+        index_path = _sibling(path, names.INDEX_FILE_SUFFIX)
+        positions: list[tuple[int, int]] = []
+        if os.path.exists(index_path):
+            for offset, position in _entries(index_path, OFFSET_ENTRY):
+                if positions and offset <= positions[-1][0] - base:
+                    break
+                positions.append((base + offset, position))
+        previous = -1
+        with OS_FILES.open(_sibling(path, names.LOG_FILE_SUFFIX), writable=False) as log:
+            for number, (timestamp, offset) in enumerate(entries):
+                if offset == base and number > 0:
+                    return
+                start = max((position for known, position in positions if known <= offset), default=0)
+                header = next((h for h in _headers(log, start) if h.last_offset >= offset), None)
+                if header is None:
+                    self._not_found.setdefault(where, []).append((offset, -1))
+                elif header.last_offset != offset:
+                    self._not_found.setdefault(where, []).append((offset, header.last_offset))
+                else:
+                    batch = log.pread(header.size, header.position)
+                    largest = max((record.timestamp for record in decode_records(batch, header, at=0)), default=-1)
+                    if largest != timestamp:
+                        self._time_mismatches.setdefault(where, []).append((timestamp, largest))
+                    if previous >= timestamp:
+                        self._time_disorder.setdefault(where, []).append((timestamp, previous))
+                if not self.verify_only:
+                    self._say(
+                        lines.time_entry_line(timestamp, offset),
+                        {"kind": "timeIndexEntry", "timestamp": timestamp, "offset": offset},
+                    )
+                previous = timestamp
+
+    def _check_sanity(self, path: str, entry_bytes: int, bad: bool, what: str, title: str) -> None:
+        size = os.path.getsize(path)
+        if bad:
+            self.findings += 1
+            note(str(CorruptIndexException(f"Corrupt {what} found, its last entry does not fit", path=path)))
+        elif size % entry_bytes:
+            self.findings += 1
+            note(
+                f"{title} file {path} is corrupt, found {size} bytes which is neither positive nor a multiple of "
+                f"{entry_bytes}"
+            )
+        else:
+            self._say(f"{path} passed sanity check.", {"kind": "sane"})
+
+    def _dump_txn_index(self, path: str) -> None:
+        for version, producer_id, first, last, stable in _entries(path, TXN_ENTRY):
+            self._say(
+                lines.aborted_line(version, producer_id, first, last, stable),
+                {
+                    "kind": "abortedTransaction",
+                    "version": version,
+                    "producerId": producer_id,
+                    "firstOffset": first,
+                    "lastOffset": last,
+                    "lastStableOffset": stable,
+                },
+            )
+
+    # --- snapshots and texts -------------------------------------------------------------------------
+
+    def _dump_snapshot(self, path: str) -> None:
+        try:
+            entries = read_snapshot(path, OS_FILES)
+        except BadBytesError as error:
+            self.findings += 1
+            note(str(error))
+            return
+        for entry in entries:
+            self._say(lines.snapshot_line(entry), {"kind": "producer"} | lines.snapshot_json(entry))
+
+    def _dump_text(self, path: str) -> None:
+        text = OS_FILES.read_bytes(path).decode(errors="replace")
+        for line in text.splitlines():
+            self._say(line, {"kind": "line", "text": line})
+
+    # --- the end -------------------------------------------------------------------------------------
+
+    def report(self) -> None:
+        """What was found wrong, on stderr, in kafka-dump-log's words."""
+        for path, mismatches in self._index_mismatches.items():
+            note(f"Mismatches in :{path}")
+            for offset in sorted(mismatches, reverse=True):
+                note(f"  Index offset: {offset}, log offset: {mismatches[offset]}")
+        for path, pairs in self._time_mismatches.items():
+            note(f"Found timestamp mismatch in :{path}")
+            for indexed, found in pairs:
+                note(f"  Index timestamp: {indexed}, log timestamp: {found}")
+        for path, pairs in self._time_disorder.items():
+            note(f"Found out of order timestamp in :{path}")
+            for indexed, before in pairs:
+                note(f"  Index timestamp: {indexed}, Previously indexed timestamp: {before}")
+        for path, pairs in self._not_found.items():
+            note(f"The following indexed offsets are not found in :{path}")
+            for offset, found in pairs:
+                note(f"Indexed offset: {offset}, found log offset: {found}")
+        for path, gaps in self._gaps.items():
+            note(f"Non-consecutive offsets in {path}")
+            for before in sorted(gaps):
+                note(f"  {before} is followed by {gaps[before]}")
+        # Gaps are no finding: compaction leaves them, and every segment but the first begins with one here.
+        self.findings += sum(
+            len(found)
+            for table in (self._index_mismatches, self._time_mismatches, self._time_disorder, self._not_found)
+            for found in table.values()
+        )
+
+
+KRAFT_LABELS = {
+    ControlRecordType.LEADER_CHANGE: "LeaderChange:",
+    ControlRecordType.SNAPSHOT_HEADER: "SnapshotHeader",
+    ControlRecordType.SNAPSHOT_FOOTER: "SnapshotFooter",
+    ControlRecordType.KRAFT_VERSION: "KRaftVersion",
+    ControlRecordType.KRAFT_VOTERS: "KRaftVoters",
+}
+
+
+def control_contents(record: Record) -> tuple[str, dict[str, Any] | None]:
+    """What a control record says: in kafka-dump-log's words, and as a JSON value."""
+    kind = control.parse_control_key(record.key)
+    if kind in (ControlRecordType.ABORT, ControlRecordType.COMMIT):
+        marker = control.EndTransactionMarker.deserialize(record.key, record.value)
+        return (
+            f"endTxnMarker: {kind.name} coordinatorEpoch: {marker.coordinator_epoch}",
+            {"endTxnMarker": kind.name, "coordinatorEpoch": marker.coordinator_epoch},
+        )
+    if kind in KRAFT_LABELS and record.value is not None:
+        value = control.parse_kraft_value(kind, record.value)
+        return f"{KRAFT_LABELS[kind]} {json.dumps(value, separators=(',', ':'))}", {kind.name: value}
+    return (
+        f"controlType: {kind.name}({control.parse_type_id(record.key)})",
+        {"controlType": kind.name, "typeId": control.parse_type_id(record.key)},
+    )
+
+
+def _base_offset(name: str) -> int:
+    try:
+        return names.offset_from_filename(name)
+    except ValueError:
+        raise Usage(
+            f"{name}: the name has no base offset, expected such as 00000000000000000042{os.path.splitext(name)[1]}"
+        ) from None
+
+
+def _kraft_snapshot_id(name: str) -> tuple[int, int]:
+    offset, dash, epoch = name.removesuffix(".checkpoint").partition("-")
+    if not (dash and offset.isdigit() and epoch.isdigit()):
+        raise Usage(f"{name}: no KRaft snapshot, expected a name such as 00000000000000000042-0000000001.checkpoint")
+    return int(offset), int(epoch)
+
+
+def _sibling(path: str, suffix: str) -> str:
+    sibling = os.path.join(os.path.dirname(path), os.path.basename(path).split(".")[0] + suffix)
+    if suffix == names.LOG_FILE_SUFFIX and not os.path.exists(sibling):
+        raise Usage(f"{path}: the segment {sibling} is missing, expected it beside its index")
+    return sibling
+
+
+def _entries(path: str, layout: struct.Struct) -> Iterator[tuple[int, ...]]:
+    data = OS_FILES.read_bytes(path)
+    return layout.iter_unpack(data[: len(data) // layout.size * layout.size])
+
+
+def _headers(log: File, start: int) -> Iterator[BatchHeader]:
+    try:
+        yield from walk_headers(log, start, log.size())
+    except CorruptRecordException:
+        return
+
+
+def _last_offset_at(log: File, position: int, max_bytes: int) -> int:
+    """The last offset of the batch at a position; -1 where there is none."""
+    if not 0 <= position < log.size():
+        return -1
+    end = min(log.size(), position + max_bytes)
+    try:
+        header = next(walk_headers(log, position, end, window_bytes=128), None)
+    except CorruptRecordException:
+        return -1
+    return -1 if header is None else header.last_offset

@@ -1,0 +1,1 @@
+"""Checking and mending log directories: what the command line and Spark jobs call."""

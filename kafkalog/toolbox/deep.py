@@ -1,0 +1,170 @@
+"""The deep part of a verification: records, sequences, transactions, snapshots and epochs against the log.
+
+Fed with every valid batch of one partition in order.  Compaction and retention leave gaps, so only what no history
+explains is a finding: a count that is not the number of records, a sequence that goes back, an aborted transaction
+that its index does not name, an open transaction that a snapshot invents, an epoch that the checkpoint lacks.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from kafkalog._native import batches as native
+from kafkalog.errors import KafkalogError
+from kafkalog.files import Files
+from kafkalog.format import names
+from kafkalog.format.checkpoints import LeaderEpochCheckpointFile
+from kafkalog.format.control import ControlRecordType, parse_control_key
+from kafkalog.format.records import records as decode_records
+from kafkalog.format.snapshots import read_snapshot
+from kafkalog.topics.index_files import AbortedRange, aborted_ranges
+
+if TYPE_CHECKING:
+    from kafkalog._native.batches import BatchHeader
+    from kafkalog.format.records import Record
+
+    class Findings(Protocol):
+        def add(self, path: str, position: int, length: int, what: str) -> None: ...
+
+
+SEQUENCE_HALF = 1 << 30
+SEQUENCE_MASK = 0x7FFFFFFF
+
+
+class DeepCheck:
+    """Made for one partition; `observe` every table with its bytes, then `finish`."""
+
+    def __init__(self, directory: str, files: Files, findings: Findings) -> None:
+        self._directory = directory
+        self._files = files
+        self._findings = findings
+        self._sequences: dict[int, tuple[int, int]] = {}  # producer id -> (epoch, last sequence)
+        self._open: dict[int, int] = {}  # producer id -> first offset
+        self._epochs: dict[int, int] = {}  # leader epoch -> first offset seen
+        self._aborted: list[tuple[AbortedRange, str]] = []
+        self._start: int | None = None
+        self._snapshots = self._list_snapshots()
+
+    def _list_snapshots(self) -> list[tuple[int, str]]:
+        found = []
+        for name in self._files.list_dir(self._directory):
+            if name.endswith(names.PRODUCER_SNAPSHOT_FILE_SUFFIX) and name.split(".")[0].isdigit():
+                found.append((names.offset_from_filename(name), os.path.join(self._directory, name)))
+        return sorted(found)
+
+    def observe(self, path: str, table: np.ndarray, data: memoryview, position: int) -> None:
+        """Valid batches: `data` holds the file from `position` on."""
+        for header in native.headers_from_table(table):
+            if self._start is None:
+                self._start = header.base_offset
+            while self._snapshots and self._snapshots[0][0] <= header.base_offset:
+                self._check_snapshot(*self._snapshots.pop(0))
+            start = header.position - position
+            records = self._check_records(path, header, data[start : start + header.size])
+            if header.magic < 2:
+                continue
+            if header.leader_epoch >= 0:
+                self._epochs.setdefault(header.leader_epoch, header.base_offset)
+            if header.has_producer_id:
+                self._check_producer(path, header, records)
+
+    def _check_records(self, path: str, header: BatchHeader, batch: memoryview) -> list[Record]:
+        try:
+            records = list(decode_records(batch, header, at=0))
+        except KafkalogError as error:
+            self._batch(path, header, f"records that do not decode: {error.message}")
+            return []
+        if header.magic >= 2 and len(records) != header.count:
+            self._batch(path, header, f"{len(records)} records where the header says {header.count}")
+        previous = header.base_offset - 1 if header.magic >= 2 else -1
+        for record in records:
+            if record.offset <= previous or record.offset > header.last_offset:
+                self._batch(path, header, f"a record with offset {record.offset} after {previous}")
+                break
+            previous = record.offset
+        largest = max((record.timestamp for record in records), default=header.max_timestamp)
+        if header.magic >= 1 and largest > header.max_timestamp:
+            self._batch(path, header, f"a timestamp of {largest} where the header's largest is {header.max_timestamp}")
+        return records
+
+    def _check_producer(self, path: str, header: BatchHeader, records: list[Record]) -> None:
+        producer_id = header.producer_id
+        if header.is_control:
+            first = self._open.pop(producer_id, None)
+            kind = parse_control_key(records[0].key) if records else None
+            if kind is ControlRecordType.ABORT and first is not None:
+                self._aborted.append((AbortedRange(producer_id, first, header.last_offset), path))
+            return
+        if header.is_transactional:
+            self._open.setdefault(producer_id, header.base_offset)
+        elif producer_id in self._open:
+            self._batch(path, header, f"a batch outside the open transaction of producer {producer_id}")
+        if header.base_sequence < 0:
+            return
+        epoch, last = self._sequences.get(producer_id, (-1, -1))
+        if header.producer_epoch < epoch:
+            self._batch(path, header, f"producer {producer_id} goes back from epoch {epoch} to {header.producer_epoch}")
+        elif header.producer_epoch == epoch and (header.base_sequence - last - 1) & SEQUENCE_MASK > SEQUENCE_HALF:
+            self._batch(path, header, f"producer {producer_id}: sequence {header.base_sequence} after {last}")
+        self._sequences[producer_id] = (header.producer_epoch, header.last_sequence)
+
+    def _batch(self, path: str, header: BatchHeader, what: str) -> None:
+        self._findings.add(path, header.position, header.size, what)
+
+    def _check_snapshot(self, offset: int, path: str) -> None:
+        """A snapshot at `offset`, when everything below it has been seen."""
+        try:
+            entries = read_snapshot(path, self._files)
+        except KafkalogError:
+            return  # a finding of the shallow part already
+        for entry in entries:
+            first = entry.current_txn_first_offset
+            if first >= 0 and self._start is not None and first >= self._start:
+                seen = self._open.get(entry.producer_id)
+                if seen is None or seen > first:
+                    self._findings.add(
+                        path, 0, 0, f"an open transaction of producer {entry.producer_id} from offset {first} on, "
+                        "which the log does not have",
+                    )  # fmt: skip
+
+    def finish(self, log_end_offset: int) -> None:
+        """What only shows at the end."""
+        for offset, path in self._snapshots:
+            if offset > log_end_offset:
+                self._findings.add(path, 0, 0, f"covers offsets up to {offset}, but the log ends at {log_end_offset}")
+            else:
+                self._check_snapshot(offset, path)
+        indexed: dict[str, set[AbortedRange]] = {}
+        for txn, log_path in self._aborted:
+            index_path = log_path.removesuffix(names.LOG_FILE_SUFFIX) + names.TXN_INDEX_FILE_SUFFIX
+            if index_path not in indexed:
+                indexed[index_path] = set(aborted_ranges(self._files, index_path))
+            known = {(entry.producer_id, entry.last_offset) for entry in indexed[index_path]}
+            if (txn.producer_id, txn.last_offset) not in known:
+                self._findings.add(
+                    index_path, 0, 0, f"lacks the aborted transaction of producer {txn.producer_id} at offsets "
+                    f"{txn.first_offset} to {txn.last_offset}: its records show as committed",
+                )  # fmt: skip
+        self._check_epochs()
+
+    def _check_epochs(self) -> None:
+        path = os.path.join(self._directory, names.LEADER_EPOCH_CHECKPOINT_FILE)
+        if not self._files.exists(path):
+            return
+        try:
+            listed = LeaderEpochCheckpointFile(path, self._files, create=False).read()
+        except KafkalogError:
+            return
+        entries = {entry.epoch: entry.start_offset for entry in listed}
+        if not entries:
+            return  # an empty cache is filled again by a load
+        for epoch, offset in sorted(self._epochs.items()):
+            if epoch >= min(entries) and epoch not in entries:
+                self._findings.add(path, 0, 0, f"lacks leader epoch {epoch}, which the log has from offset {offset} on")
+            elif epoch in entries and entries[epoch] > offset and epoch != min(entries):
+                self._findings.add(
+                    path, 0, 0, f"leader epoch {epoch} from offset {entries[epoch]} on, but the log has it at {offset}"
+                )

@@ -1,0 +1,156 @@
+"""The indexes of one segment against its log, entry by entry, while the log streams by.
+
+`feed` takes tables of batches in order of position; nothing is kept of them but a running maximum.  An offset entry
+must name a batch by its position and last offset; a time entry must name a batch and the largest timestamp up to it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from kafkalog.files import Files
+from kafkalog.format import names
+from kafkalog.topics.index_files import OFFSET_ENTRY, TIME_ENTRY, TXN_ENTRY
+
+if TYPE_CHECKING:
+
+    class Findings(Protocol):
+        def add(self, path: str, position: int, length: int, what: str) -> None: ...
+
+
+MOST_FINDINGS = 100  # of one kind in one file
+
+
+class IndexCheck:
+    """Made for one segment; `feed` every table of its log, then `finish`."""
+
+    def __init__(
+        self, directory: str, base_offset: int, files: Files, findings: Findings, *, last_segment: bool
+    ) -> None:
+        self._base = base_offset
+        self._files = files
+        self._findings = findings
+        self._last_segment = last_segment
+        self._largest = -1
+        self._offset_path = names.offset_index_file(directory, base_offset)
+        self._time_path = names.time_index_file(directory, base_offset)
+        raw = self._load(self._offset_path, OFFSET_ENTRY)
+        self._positions = raw["position"].astype(np.int64)
+        self._offsets = raw["offset"].astype(np.int64) + base_offset
+        self._check_growth(self._offset_path, OFFSET_ENTRY, self._offsets, self._positions, strict_second=True)
+        self._position_order = np.argsort(self._positions, kind="stable")
+        self._offset_found = np.zeros(len(raw), bool)
+        raw = self._load(self._time_path, TIME_ENTRY)
+        self._times = raw["timestamp"].astype(np.int64)
+        self._time_offsets = raw["offset"].astype(np.int64) + base_offset
+        self._check_growth(self._time_path, TIME_ENTRY, self._times, self._time_offsets, strict_second=False)
+        self._time_order = np.argsort(self._time_offsets, kind="stable")
+        self._time_found = np.zeros(len(raw), bool)
+        self._check_transactions(names.transaction_index_file(directory, base_offset))
+
+    def _load(self, path: str, dtype: np.dtype) -> np.ndarray:
+        """All entries; the zero slots that preallocation leaves behind the last one are no entries."""
+        if not self._files.exists(path):
+            if not self._last_segment:
+                self._findings.add(path, 0, 0, "missing (`kafkalog reindex` makes it)")
+            return np.empty(0, dtype)
+        data = self._files.read_bytes(path)
+        whole = len(data) // dtype.itemsize * dtype.itemsize
+        entries = np.frombuffer(data[:whole], dtype)
+        used = np.flatnonzero(np.frombuffer(data[:whole], np.uint8).reshape(-1, dtype.itemsize).any(axis=1))
+        count = int(used[-1]) + 1 if len(used) else 0
+        if self._last_segment:
+            return entries[:count]
+        if whole != len(data):
+            self._findings.add(
+                path, whole, len(data) - whole, f"{len(data)} bytes are no multiple of an entry's {dtype.itemsize}"
+            )
+        if count < len(entries):
+            self._findings.add(
+                path,
+                count * dtype.itemsize,
+                whole - count * dtype.itemsize,
+                "zero slots behind the last entry, which Kafka takes for entries",
+            )
+        return entries[:count]
+
+    def _check_growth(
+        self, path: str, dtype: np.dtype, first: np.ndarray, second: np.ndarray, *, strict_second: bool
+    ) -> None:
+        steps = (np.diff(first) <= 0) | (np.diff(second) <= 0 if strict_second else np.diff(second) < 0)
+        for slot in np.flatnonzero(steps)[:MOST_FINDINGS]:
+            self._entry(path, dtype, int(slot) + 1, "is not above the entry before it")
+
+    def _entry(self, path: str, dtype: np.dtype, slot: int, what: str) -> None:
+        self._findings.add(path, slot * dtype.itemsize, dtype.itemsize, f"entry {slot} {what}")
+
+    def feed(self, table: np.ndarray) -> None:
+        """The next batches of the log."""
+        if not len(table):
+            return
+        self._feed_offsets(table)
+        self._feed_times(table)
+        self._largest = max(self._largest, int(table["max_timestamp"].max()))
+
+    def _feed_offsets(self, table: np.ndarray) -> None:
+        positions = table["position"]
+        order = self._position_order
+        sorted_positions = self._positions[order]
+        begin, end = np.searchsorted(sorted_positions, [positions[0], positions[-1]], side="left")
+        end = int(np.searchsorted(sorted_positions, positions[-1], side="right"))
+        slots = order[int(begin) : end]
+        rows = np.searchsorted(positions, self._positions[slots])
+        hit = (positions[rows] == self._positions[slots]) & (table["last_offset"][rows] == self._offsets[slots])
+        self._offset_found[slots[hit]] = True
+
+    def _feed_times(self, table: np.ndarray) -> None:
+        last = np.maximum.accumulate(table["last_offset"])
+        order = self._time_order
+        offsets = self._time_offsets[order]
+        begin = int(np.searchsorted(offsets, int(table["base_offset"][0]), side="left"))
+        end = int(np.searchsorted(offsets, int(last[-1]), side="right"))
+        slots = order[begin:end]
+        rows = np.minimum(np.searchsorted(last, self._time_offsets[slots]), len(table) - 1)
+        largest = np.maximum(np.maximum.accumulate(table["max_timestamp"]), self._largest)
+        inside = (table["base_offset"][rows] <= self._time_offsets[slots]) | (table["magic"][rows] < 2)
+        times = self._times[slots]
+        hit = inside & (table["max_timestamp"][rows] == times) & (largest[rows] == times)
+        self._time_found[slots[hit]] = True
+
+    def finish(self) -> None:
+        """Report the entries that no batch answered to."""
+        for slot in np.flatnonzero(~self._offset_found)[:MOST_FINDINGS]:
+            self._entry(
+                self._offset_path,
+                OFFSET_ENTRY,
+                int(slot),
+                f"(offset {int(self._offsets[slot])}, position {int(self._positions[slot])}) names no batch of the log",
+            )
+        for slot in np.flatnonzero(~self._time_found)[:MOST_FINDINGS]:
+            self._entry(
+                self._time_path,
+                TIME_ENTRY,
+                int(slot),
+                f"(timestamp {int(self._times[slot])}, offset {int(self._time_offsets[slot])}) is not the largest "
+                "timestamp up to a batch of the log",
+            )
+
+    def _check_transactions(self, path: str) -> None:
+        if not self._files.exists(path):
+            return
+        data = self._files.read_bytes(path)
+        whole = len(data) // TXN_ENTRY.itemsize * TXN_ENTRY.itemsize
+        if whole != len(data):
+            self._findings.add(path, whole, len(data) - whole, "a cut entry at the end")
+        entries = np.frombuffer(data[:whole], TXN_ENTRY)
+        previous = self._base - 1
+        for slot, entry in enumerate(entries):
+            first, last = int(entry["first_offset"]), int(entry["last_offset"])
+            if int(entry["version"]) != 0:
+                self._entry(path, TXN_ENTRY, slot, f"has the unknown version {int(entry['version'])}")
+            elif first > last or last <= previous:
+                self._entry(path, TXN_ENTRY, slot, f"(offsets {first} to {last}) does not follow {previous}")
+            else:
+                previous = last

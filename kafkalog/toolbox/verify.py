@@ -1,0 +1,288 @@
+"""Is this log directory whole?  Every batch with its CRC, every index entry, every small file; a map of what is not.
+
+Reads only, takes no lock, works beside a running broker (the active segment's end moves then).  Checks also what no
+CRC covers: base offsets against their neighbours, magic, order of leader epochs.  Goes on behind damage at the next
+batch that can be proved.  Memory is bounded by one slice of the file or one batch.  `deep` decodes every record and
+holds producers' sequences, transactions and epochs against the log too (`kafkalog.toolbox.deep`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from kafkalog._native import batches as native
+from kafkalog.errors import KafkalogError, UnknownTopicOrPartitionException
+from kafkalog.files import OS_FILES, File, Files
+from kafkalog.format import names
+from kafkalog.format.checkpoints import LeaderEpochCheckpointFile, OffsetCheckpointFile
+from kafkalog.format.names import TopicPartition
+from kafkalog.format.partition_metadata import read_partition_metadata
+from kafkalog.format.snapshots import read_snapshot
+from kafkalog.segment.file_records import LogScan
+from kafkalog.toolbox.index_check import IndexCheck
+from kafkalog.toolbox.resync import next_batch
+from kafkalog.topics.view import VERDICT_TEXT, list_partitions
+
+SLICE_BYTES = 4 << 20
+LOG_OVERHEAD = 12
+
+
+class Finding(NamedTuple):
+    """Something wrong: `length` bytes from `position` of `path`, or the whole file where `length` is 0."""
+
+    path: str
+    position: int
+    length: int
+    what: str
+
+    def __str__(self) -> str:
+        place = f"{self.path}: bytes {self.position} to {self.position + self.length}" if self.length else self.path
+        return f"{place}: {self.what}"
+
+
+@dataclass
+class Report:
+    """What a verification saw.  `ok` when nothing is wrong; `notes` are remarks that are no findings."""
+
+    findings: list[Finding] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    partitions: int = 0
+    segments: int = 0
+    batches: int = 0
+    records: int = 0  # as the batch headers say; legacy batches count as one
+    bytes: int = 0
+
+    @property
+    def ok(self) -> bool:
+        return not self.findings
+
+    def add(self, path: str, position: int, length: int, what: str) -> None:
+        self.findings.append(Finding(path, position, length, what))
+
+
+def verify(
+    log_dir: str | os.PathLike[str],
+    partitions: Iterable[TopicPartition | str] | None = None,
+    *,
+    deep: bool = False,
+    files: Files = OS_FILES,
+    progress: Callable[[int], None] | None = None,
+) -> Report:
+    """Check a log directory, or some of its partitions.
+
+    `progress` is called with the number of bytes just checked.  UnknownTopicOrPartitionException for a partition that
+    is not there; OSError where a file cannot be read.
+    """
+    root = os.fspath(log_dir)
+    there = list_partitions(root, files=files)
+    report = Report()
+    if partitions is None:
+        chosen = dict(there)
+        _check_directory_files(root, files, report)
+    else:
+        by_name = {str(tp): tp for tp in there}
+        chosen = {}
+        for wanted in partitions:
+            found = by_name.get(str(wanted))
+            if found is None:
+                raise UnknownTopicOrPartitionException(f"no partition {wanted} in {root}")
+            chosen[found] = there[found]
+    for path in chosen.values():
+        report.partitions += 1
+        verify_partition(path, files, report, deep=deep, progress=progress)
+    return report
+
+
+def _check_directory_files(root: str, files: Files, report: Report) -> None:
+    for name in (
+        names.RECOVERY_POINT_CHECKPOINT_FILE,
+        names.LOG_START_OFFSET_CHECKPOINT_FILE,
+        names.HIGH_WATERMARK_CHECKPOINT_FILE,
+        names.CLEANER_OFFSET_CHECKPOINT_FILE,
+    ):
+        path = os.path.join(root, name)
+        if files.exists(path):
+            _try(report, path, OffsetCheckpointFile(path, files, create=False).read)
+
+
+def _try(report: Report, path: str, read: Callable[[], object]) -> None:
+    """A finding when reading a small file fails for what is in it."""
+    try:
+        read()
+    except KafkalogError as error:
+        report.add(path, error.position or 0, 0, error.message)
+
+
+def verify_partition(
+    directory: str,
+    files: Files,
+    report: Report,
+    *,
+    deep: bool = False,
+    progress: Callable[[int], None] | None = None,
+) -> None:
+    """Check one partition's folder into `report`."""
+    bases = []
+    for name in files.list_dir(directory):
+        path = os.path.join(directory, name)
+        stem = name.split(".")[0]
+        if name.endswith(names.LOG_FILE_SUFFIX) and stem.isdigit():
+            bases.append(int(stem))
+        elif name.endswith(names.PRODUCER_SNAPSHOT_FILE_SUFFIX):
+            _try(report, path, partial(read_snapshot, path, files))
+        elif name == names.LEADER_EPOCH_CHECKPOINT_FILE:
+            _try(report, path, LeaderEpochCheckpointFile(path, files, create=False).read)
+        elif name == names.PARTITION_METADATA_FILE:
+            _try(report, path, partial(read_partition_metadata, path, files))
+        elif name.endswith((names.CLEANED_FILE_SUFFIX, names.SWAP_FILE_SUFFIX)):
+            report.notes.append(f"{path}: left by an interrupted compaction or split; the next open settles it")
+    bases.sort()
+    known = set(bases)
+    for name in files.list_dir(directory):
+        if names.is_index_file(name) and name.split(".")[0].isdigit() and int(name.split(".")[0]) not in known:
+            report.add(os.path.join(directory, name), 0, 0, "an index without its .log file")
+    checker = SegmentCheck(directory, files, report, progress)
+    deep_check = None
+    if deep:
+        from kafkalog.toolbox.deep import DeepCheck
+
+        deep_check = DeepCheck(directory, files, report)
+        checker.observe = deep_check.observe
+    for place, base in enumerate(bases):
+        following = bases[place + 1] if place + 1 < len(bases) else None
+        checker.check(base, following)
+    if deep_check is not None:
+        deep_check.finish(checker.next_offset)
+
+
+class SegmentCheck:
+    """Walks the segments of one partition in order; remembers where the last one ended."""
+
+    def __init__(
+        self, directory: str, files: Files, report: Report, progress: Callable[[int], None] | None = None
+    ) -> None:
+        self.directory = directory
+        self.files = files
+        self.report = report
+        self.next_offset = 0  # the lowest offset that the next batch may have
+        self.epoch = -1
+        self.observe: Callable[[str, np.ndarray, memoryview, int], None] | None = None
+        self._progress = progress or (lambda size_bytes: None)
+
+    def check(self, base: int, following: int | None) -> None:
+        """One segment's log and indexes; `following` is the next segment's base offset."""
+        path = names.log_file(self.directory, base)
+        self.report.segments += 1
+        if base < self.next_offset:
+            self.report.add(
+                path, 0, 0, f"begins at offset {base}, but the segment before it goes up to {self.next_offset - 1}"
+            )
+        self.next_offset = base
+        indexes = IndexCheck(self.directory, base, self.files, self.report, last_segment=following is None)
+        with self.files.open(path, writable=False) as file:
+            size = file.size()
+            self.report.bytes += size
+            position = 0
+            while position < size:
+                scan = LogScan(file, position, size, slice_bytes=SLICE_BYTES)
+                for piece in scan:
+                    self._check_table(path, piece.table, base, following)
+                    indexes.feed(piece.table)
+                    if self.observe is not None:
+                        self.observe(path, piece.table, piece.data, piece.position)
+                    self._progress(int(piece.table["size"].sum()))
+                position = scan.position
+                if position >= size:
+                    break
+                skipped = self._damage(file, path, position, size, scan.stopped, base, following)
+                self._progress(skipped - position)
+                position = skipped
+        indexes.finish()
+
+    def _check_table(self, path: str, table: np.ndarray, base: int, following: int | None) -> None:
+        self.report.batches += len(table)
+        counts = table["record_count"]
+        self.report.records += int(np.where(table["magic"] >= 2, counts, 1).sum())
+        first, last = table["base_offset"], table["last_offset"]
+        modern = table["magic"] >= 2
+        least = np.empty(len(table), np.int64)  # the lowest offset that each batch may begin with
+        least[0] = self.next_offset
+        np.maximum.accumulate(last[:-1] + 1, out=least[1:])
+        least[1:] = np.maximum(least[1:], self.next_offset)
+        starts = np.where(modern, first, last)  # a compressed legacy wrapper names only its last offset
+        bad = starts < least
+        if following is not None:
+            bad |= last >= following
+        bad |= (last - base > 0x7FFFFFFF) | (modern & (last < first))
+        for row in np.flatnonzero(bad)[:100]:
+            limit = "" if following is None else f" and below {following}"
+            self._row(
+                path,
+                table[row],
+                f"offsets {int(first[row])} to {int(last[row])} do not fit, expected {int(least[row])} or more{limit} "
+                "(base offsets are not covered by the CRC)",
+            )
+        self.next_offset = max(self.next_offset, int(last[~bad].max()) + 1) if (~bad).any() else self.next_offset
+        epochs = table["leader_epoch"].astype(np.int64)
+        running = np.maximum.accumulate(np.concatenate(([self.epoch], epochs)))
+        for row in np.flatnonzero(modern & (epochs >= 0) & (epochs < running[:-1]))[:100]:
+            self._row(
+                path,
+                table[row],
+                f"leader epoch {int(epochs[row])} after {int(running[row])} (epochs are not covered by the CRC)",
+            )
+        self.epoch = int(running[-1])
+        for row in np.flatnonzero((table["magic"] < 0) | (table["magic"] > 2))[:100]:
+            self._row(path, table[row], f"unknown magic {int(table['magic'][row])} (magic is not covered by the CRC)")
+        for row in np.flatnonzero(modern & (counts < 0))[:100]:
+            self._row(path, table[row], f"impossible record count {int(counts[row])}")
+
+    def _row(self, path: str, row: np.void, what: str) -> None:
+        self.report.add(path, int(row["position"]), int(row["size"]), what)
+
+    def _damage(
+        self, file: File, path: str, position: int, size: int, why: int, base: int, following: int | None
+    ) -> int:
+        """Report what begins at `position`; returns where to go on."""
+        head = file.pread(32, position)
+        if following is None and _all_zero(file, position, size):
+            self.report.notes.append(
+                f"{path}: {size - position} zero bytes behind the log's end at {position} (preallocated, or never "
+                "written before a power loss)"
+            )
+            return size
+        found = next_batch(file, position + 1, size, min_offset=self.next_offset, base_offset=base)
+        if found is not None:
+            end = found.position
+        else:
+            end = size
+        what = VERDICT_TEXT.get(why, "bytes that are no batch")
+        if why == native.BAD_CRC and len(head) >= 12:
+            stored = int.from_bytes(head[17:21], "big")
+            what = f"a bad CRC (stored {stored}) at offset {int.from_bytes(head[:8], 'big', signed=True)}"
+        elif why == native.OK:
+            what = "a tail too short for a batch"
+        if found is not None:
+            gone = found.base_offset - self.next_offset
+            what += f"; the next good batch begins at offset {found.base_offset}"
+            if gone > 0:
+                what += f" ({gone} offsets lost)"
+        elif following is None:
+            what += "; nothing good behind it (an unclean open cuts here)"
+        self.report.add(path, position, end - position, what)
+        return end
+
+
+def _all_zero(file: File, position: int, size: int) -> bool:
+    while position < size:
+        data = file.pread(min(1 << 20, size - position), position)
+        if not data or any(data):
+            return False
+        position += len(data)
+    return True

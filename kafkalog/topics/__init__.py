@@ -1,0 +1,24 @@
+"""The face for services: a partition's log as an object, its records, its readers and writers."""
+
+from __future__ import annotations
+
+from kafkalog.topics.log import Log, open_log
+from kafkalog.topics.reader import ChunkReader, MessageSetSend, MultiMessageSetSend, receive_message_set
+from kafkalog.topics.records import Record, to_confluent
+from kafkalog.topics.view import PartitionView, list_partitions
+from kafkalog.topics.writer import Transaction, Writer
+
+__all__ = [
+    "ChunkReader",
+    "Log",
+    "MessageSetSend",
+    "MultiMessageSetSend",
+    "PartitionView",
+    "Record",
+    "Transaction",
+    "Writer",
+    "list_partitions",
+    "open_log",
+    "receive_message_set",
+    "to_confluent",
+]

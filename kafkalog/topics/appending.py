@@ -1,0 +1,134 @@
+"""From a caller's records to v2 batches as a producer would send them.
+
+Each batch is as full as `max.message.bytes` allows, so that one call makes few appends; timestamps default to now.
+Knows the topic's settings; nothing of offsets (a leader gives them) or producers' state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from kafkalog.errors import IllegalArgumentException, UnsupportedCompressionTypeException
+from kafkalog.format import codecs
+from kafkalog.format.builder import MemoryRecordsBuilder
+from kafkalog.topics.records import Header
+
+if TYPE_CHECKING:
+    from kafkalog.config import LogConfig
+
+HEADER_BYTES = 61
+RECORD_OVERHEAD_BYTES = 21  # the most that lengths, deltas and attributes of one v2 record take (DefaultRecord)
+BATCH_BYTES_MAX = 1 << 20
+
+RecordInput: TypeAlias = Any  # bytes | None | (value, key[, headers[, timestamp]]) | an object with these attributes
+Row: TypeAlias = tuple[bytes | None, bytes | None, Sequence[Header], int | None]
+
+
+class ProducerFields(NamedTuple):
+    """What an idempotent batch says of its producer."""
+
+    producer_id: int = -1
+    producer_epoch: int = -1
+    base_sequence: int = -1
+    transactional: bool = False
+
+
+NO_PRODUCER = ProducerFields()
+
+
+class Appender:
+    """Builds batches for one topic; stateless after construction."""
+
+    def __init__(self, config: LogConfig, compression: str | None) -> None:
+        if compression is None:
+            codec = config.compression_codec
+            self.codec = codecs.NONE if codec is None else codec
+        else:
+            if compression not in codecs.NAMES:
+                raise UnsupportedCompressionTypeException(
+                    f"unknown codec {compression!r}", hint=f"expected one of {', '.join(codecs.NAMES)}"
+                )
+            self.codec = codecs.codec_id(compression)
+        self.level = config.compression_level if self.codec == config.compression_codec else None
+        self.batch_bytes = min(config.max_message_bytes, BATCH_BYTES_MAX)
+
+    def batches(
+        self, records: Iterable[RecordInput], now_ms: int, producer: ProducerFields = NO_PRODUCER
+    ) -> Iterator[bytes]:
+        """v2 batches of all `records`; their base sequences follow one another when there is a producer."""
+        rows: list[Row] = []
+        size = HEADER_BYTES
+        sequence = producer.base_sequence
+        for record in records:
+            row = as_row(record)
+            row_bytes = _size_bound(row)
+            if rows and size + row_bytes > self.batch_bytes:
+                yield self._build(rows, now_ms, producer._replace(base_sequence=sequence))
+                sequence = next_sequence(sequence, len(rows))
+                rows, size = [], HEADER_BYTES
+            rows.append(row)
+            size += row_bytes
+        if rows:
+            yield self._build(rows, now_ms, producer._replace(base_sequence=sequence))
+
+    def _build(self, rows: Sequence[Row], now_ms: int, producer: ProducerFields) -> bytes:
+        builder = MemoryRecordsBuilder(
+            codec=self.codec,
+            level=self.level,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            base_sequence=producer.base_sequence,
+            is_transactional=producer.transactional,
+        )
+        for value, key, headers, timestamp in rows:
+            builder.append(now_ms if timestamp is None else timestamp, key, value, headers)
+        return bytes(builder.build())
+
+
+def next_sequence(sequence: int, count: int) -> int:
+    """The sequence number `count` records on; wraps from 2^31-1 to 0, and -1 (none) stays."""
+    return sequence if sequence < 0 else (sequence + count) & 0x7FFFFFFF
+
+
+def as_row(record: RecordInput) -> Row:
+    """(value, key, headers, timestamp) of whatever a caller may give as a record."""
+    if record is None or isinstance(record, (bytes, bytearray, memoryview)):
+        return (_octets(record, "value"), None, (), None)
+    if hasattr(record, "value") and hasattr(record, "key"):
+        timestamp = getattr(record, "timestamp", None)
+        if timestamp is not None and timestamp < 0:
+            timestamp = None
+        return (
+            _octets(record.value, "value"),
+            _octets(record.key, "key"),
+            tuple(getattr(record, "headers", None) or ()),
+            timestamp,
+        )
+    if isinstance(record, tuple) and 1 <= len(record) <= 4:
+        padded: list[Any] = list(record)
+        padded += [None, (), None][len(record) - 1 :]
+        value, key, headers, timestamp = padded
+        return (_octets(value, "value"), _octets(key, "key"), tuple(headers or ()), timestamp)
+    raise IllegalArgumentException(
+        f"a record may not be a {type(record).__name__}",
+        hint="expected bytes, None, a tuple (value, key, headers, timestamp), or an object with these attributes",
+    )
+
+
+def _octets(data: Any, what: str) -> bytes | None:
+    if data is None or isinstance(data, bytes):
+        return data
+    if isinstance(data, (bytearray, memoryview)):
+        return bytes(data)
+    raise IllegalArgumentException(
+        f"{what} is a {type(data).__name__}", hint="expected bytes or None; text wants .encode()"
+    )
+
+
+def _size_bound(row: Row) -> int:
+    value, key, headers, _ = row
+    size = RECORD_OVERHEAD_BYTES + len(value or b"") + len(key or b"")
+    for name, content in headers:
+        size += 10 + 4 * len(name) + len(content or b"")
+    return size

@@ -1,0 +1,119 @@
+"""Index files of a directory that is not ours, read whole and believed only as far as they make sense.
+
+A running broker preallocates the active segment's indexes, so a file ends in zero slots; a crash or a foreign hand
+may leave worse.  `offset_entries` and `time_entries` return the prefix in which entries grow as they must.  What they
+say is a hint: whoever follows it checks the batch that he finds.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from kafkalog.files import Files
+
+OFFSET_ENTRY = np.dtype([("offset", ">i4"), ("position", ">i4")])  # 8 bytes: relative offset, position
+TIME_ENTRY = np.dtype([("timestamp", ">i8"), ("offset", ">i4")])  # 12 bytes: ms, relative offset
+TXN_ENTRY = np.dtype(
+    [("version", ">i2"), ("producer_id", ">i8"), ("first_offset", ">i8"), ("last_offset", ">i8"), ("lso", ">i8")]
+)  # 34 bytes
+
+PIECE_BYTES = 96 * 1024  # a whole number of entries of either index
+
+
+class OffsetEntries(NamedTuple):
+    """`offsets` (absolute, int64) and file `positions` (int64) of batches, both strictly growing."""
+
+    offsets: np.ndarray
+    positions: np.ndarray
+
+    def floor(self, offset: int) -> tuple[int, int] | None:
+        """The entry with the greatest offset <= `offset`, as (offset, position)."""
+        slot = int(np.searchsorted(self.offsets, offset, side="right")) - 1
+        return None if slot < 0 else (int(self.offsets[slot]), int(self.positions[slot]))
+
+
+class TimeEntries(NamedTuple):
+    """`timestamps` (ms, strictly growing) and absolute `offsets` (int64)."""
+
+    timestamps: np.ndarray
+    offsets: np.ndarray
+
+
+class AbortedRange(NamedTuple):
+    """An aborted transaction: whose, its first record's offset, its marker's offset."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+
+
+def _grown_prefix(*columns: np.ndarray) -> int:
+    """How many leading entries grow strictly in every column."""
+    good = len(columns[0])
+    for column in columns:
+        steps = np.flatnonzero(np.diff(column) <= 0)
+        if len(steps):
+            good = min(good, int(steps[0]) + 1)
+    return good
+
+
+def _load(files: Files, path: str, dtype: np.dtype) -> np.ndarray:
+    """All whole entries up to the first run of zero slots; an absent file has none."""
+    pieces = []
+    try:
+        file = files.open(path, writable=False)
+    except FileNotFoundError:
+        return np.empty(0, dtype)
+    try:
+        position = 0
+        while True:
+            piece = file.pread(PIECE_BYTES, position)
+            if not piece or not any(piece):
+                break
+            pieces.append(piece)
+            position += len(piece)
+    finally:
+        file.close()
+    data = b"".join(pieces)
+    return np.frombuffer(data, dtype, count=len(data) // dtype.itemsize)
+
+
+def offset_entries(files: Files, path: str, base_offset: int) -> OffsetEntries:
+    """The believable entries of an .index file."""
+    raw = _load(files, path, OFFSET_ENTRY)
+    offsets = raw["offset"].astype(np.int64)
+    positions = raw["position"].astype(np.int64)
+    zero = np.flatnonzero(positions <= 0)  # the first batch of a segment is never indexed: position 0 is a zero slot
+    if len(zero):
+        offsets, positions = offsets[: zero[0]], positions[: zero[0]]
+    count = _grown_prefix(offsets, positions)
+    if count and offsets[0] < 0:
+        count = 0
+    return OffsetEntries(offsets[:count] + base_offset, positions[:count])
+
+
+def time_entries(files: Files, path: str, base_offset: int) -> TimeEntries:
+    """The believable entries of a .timeindex file."""
+    raw = _load(files, path, TIME_ENTRY)
+    timestamps = raw["timestamp"].astype(np.int64)
+    offsets = raw["offset"].astype(np.int64)
+    count = _grown_prefix(timestamps)
+    falling = np.flatnonzero(np.diff(offsets[:count]) < 0)
+    if len(falling):
+        count = int(falling[0]) + 1
+    if count and (offsets[0] < 0 or timestamps[0] < 0):
+        count = 0
+    return TimeEntries(timestamps[:count], offsets[:count] + base_offset)
+
+
+def aborted_ranges(files: Files, path: str) -> list[AbortedRange]:
+    """Every aborted transaction of a .txnindex file."""
+    raw = _load(files, path, TXN_ENTRY)
+    return [
+        AbortedRange(int(entry["producer_id"]), int(entry["first_offset"]), int(entry["last_offset"]))
+        for entry in raw
+        if entry["version"] == 0 and entry["first_offset"] <= entry["last_offset"]
+    ]

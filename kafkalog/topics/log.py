@@ -1,0 +1,579 @@
+"""The face for services: `open_log` and the `Log` that it gives.
+
+A Log acts as a one-replica partition: every append is at once below the high watermark.  Two ways to be open:
+writable, which holds the directory's lock and stands on UnifiedLog, and read-only, which touches nothing and stands
+on a PartitionView.  Safe to use from several threads; each iterator belongs to one thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal
+
+from kafkalog.config import LogConfig, ProducerStateManagerConfig
+from kafkalog.errors import (
+    IllegalArgumentException,
+    IllegalStateException,
+    InvalidTopicException,
+    KafkaException,
+    KafkalogError,
+    LogReadOnlyException,
+    UnknownTopicOrPartitionException,
+)
+from kafkalog.files import OS_FILES, SYSTEM_CLOCK, Clock, Files, Scheduler
+from kafkalog.format import names
+from kafkalog.format.names import TopicPartition
+from kafkalog.log.types import FetchIsolation
+from kafkalog.log.unified_log import UnifiedLog
+from kafkalog.topics import directory as directories
+from kafkalog.topics.appending import NO_PRODUCER, Appender, ProducerFields, RecordInput
+from kafkalog.topics.index_files import AbortedRange
+from kafkalog.topics.reader import CHUNK_BYTES, ChunkReader, MessageSetSend, Source
+from kafkalog.topics.records import Header, Record
+from kafkalog.topics.view import Extent, PartitionView, check_isolation
+
+if TYPE_CHECKING:
+    import socket
+
+    import pyarrow as pa
+
+    from kafkalog.topics.writer import Transaction, Writer
+
+Durability = Literal["os", "fsync"]
+NEVER_MS = 0x7FFFFFFFFFFFFFFF
+MAX_TRANSACTION_TIMEOUT_MS = 15 * 60 * 1000
+EXPIRATION_CHECK_MS = 10 * 60 * 1000
+SCAN_CHUNK_BYTES = 4 << 20
+
+
+def open_log(
+    log_dir: str | os.PathLike[str],
+    topic_partition: str | TopicPartition,
+    *,
+    config: Mapping[str, str] | LogConfig | None = None,
+    read_only: bool = False,
+    durability: Durability = "os",
+    create: bool = True,
+    compression: str | None = None,
+    topic_id: str | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+    files: Files = OS_FILES,
+    scheduler: Scheduler | None = None,
+    producer_id_expiration_ms: int = NEVER_MS,
+) -> Log:
+    """Open one partition of a log directory, `log_dir/topic-0`; a context manager.
+
+    `config` has Kafka's topic keys as text (`{"segment.bytes": "1048576"}`).  `read_only=True` takes no lock and writes
+    nothing: it works beside a running broker and sees up to the last whole valid batch.  `durability`: "os" leaves
+    flushing to the operating system, as Kafka does (what was appended survives a crash of this process, not a power
+    loss, unless `flush()` was called); "fsync" flushes every append before it returns (survives power loss too).
+    `create=False` refuses a partition that does not exist.  `compression` (none gzip snappy lz4 zstd) is how this
+    writer packs its batches; by default what the topic's `compression.type` says, or none.  `topic_id` is a Kafka Uuid
+    as 22 characters.  Producer ids of `writer()` and `transaction()` are kept for `producer_id_expiration_ms`.
+
+    A writable open takes the directory's `.lock`, shared by all logs of that directory in this process, and removes
+    `.kafka_cleanshutdown`; a partition that was not closed cleanly is recovered as Kafka's broker does.
+
+    Errors: LogDirLockedException (a broker or another process has the directory), UnknownTopicOrPartitionException,
+    InvalidTopicException, ConfigException, KafkaStorageException; IllegalArgumentException when the log is open in this
+    process already or `log_dir` is no log directory.
+    """
+    root = os.fspath(log_dir)
+    partition = _partition_of(topic_partition)
+    if read_only:
+        if not files.is_dir(root):
+            raise UnknownTopicOrPartitionException(
+                "no such log directory", path=root, hint="expected the folder that holds topic-0, topic-1 ..."
+            )
+        directories.refuse_partition_folder(files.list_dir(root), root)
+        return Log(partition, root, view=PartitionView(root, partition, files=files))
+    if durability not in ("os", "fsync"):
+        raise IllegalArgumentException(f"durability {durability!r} is neither 'os' nor 'fsync'")
+    names.validate_topic_name(partition.topic)
+    settings = config if isinstance(config, LogConfig) else LogConfig.from_props(None, dict(config or {}))
+    appender = Appender(settings, compression)
+    path = os.path.join(root, str(partition))
+    if not create and not files.is_dir(path):
+        raise UnknownTopicOrPartitionException(
+            f"no partition {partition} in {root}", hint="create=True makes it; `kafkalog describe` lists what is there"
+        )
+    held = directories.acquire(root, files, clock, scheduler, create=create)
+    at = held.enter(partition)
+    try:
+        engine = UnifiedLog.create(
+            os.path.join(held.path, str(partition)),
+            settings,
+            at.log_start_offset,
+            at.recovery_point,
+            held.scheduler,
+            clock,
+            MAX_TRANSACTION_TIMEOUT_MS,
+            ProducerStateManagerConfig(producer_id_expiration_ms, False),
+            EXPIRATION_CHECK_MS,
+            held.failure_channel,
+            at.clean,
+            topic_id,
+            files=files,
+        )
+        engine.update_high_watermark(engine.log_end_offset)
+    except BaseException:
+        held.leave(partition, clean=False)
+        raise
+    return Log(
+        partition, root, engine=engine, held=held, appender=appender, clock=clock, sync_appends=durability == "fsync"
+    )
+
+
+def _partition_of(name: str | TopicPartition) -> TopicPartition:
+    if isinstance(name, TopicPartition):
+        return name
+    try:
+        partition = names.parse_topic_partition_name(name)
+    except KafkaException:
+        raise _no_partition_name(name) from None
+    if str(partition) != name or partition.partition < 0:
+        raise _no_partition_name(name)
+    return partition
+
+
+def _no_partition_name(name: str) -> InvalidTopicException:
+    return InvalidTopicException(f"{name!r} names no partition", hint="expected topic-0: topic, dash, number")
+
+
+class EngineSource:
+    """A reader's view of our own open log."""
+
+    def __init__(self, topic_partition: TopicPartition, engine: UnifiedLog) -> None:
+        self.topic_partition = topic_partition
+        self._engine = engine
+
+    @property
+    def log_start_offset(self) -> int:
+        return self._engine.log_start_offset
+
+    def visible_end(self, isolation: str = "read_uncommitted") -> int:
+        return self._engine.last_stable_offset if check_isolation(isolation) else self._engine.high_watermark
+
+    def extent(self, offset: int, isolation: str = "read_uncommitted") -> Extent | None:
+        committed = check_isolation(isolation)
+        kind = FetchIsolation.TXN_COMMITTED if committed else FetchIsolation.HIGH_WATERMARK
+        info = self._engine.read(offset, 0x7FFFFFFF, kind, False)
+        records: Any = info.records
+        if records.size == 0:
+            return None
+        file = records._file
+        base = info.fetch_offset_metadata.segment_base_offset
+        return Extent(file, file.path, base, records.position, records.position + records.size)
+
+    def aborted_in(self, first_offset: int, last_offset: int) -> Sequence[AbortedRange]:
+        return [
+            AbortedRange(txn.producer_id, txn.first_offset, txn.last_offset)
+            for txn in self._engine.collect_aborted_transactions(first_offset, last_offset + 1)
+        ]
+
+    def offset_for_time(self, timestamp_ms: int) -> int | None:
+        found = self._engine.fetch_offset_by_timestamp(timestamp_ms)
+        return None if found is None else found.offset
+
+
+class Log:
+    """One open partition.  Made by `open_log`.
+
+    `engine` is the UnifiedLog below (None when read-only), with everything that Kafka's class of that name has.
+    """
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        log_dir: str,
+        *,
+        engine: UnifiedLog | None = None,
+        held: directories.LogDirectory | None = None,
+        appender: Appender | None = None,
+        view: PartitionView | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        sync_appends: bool = False,
+    ) -> None:
+        self.topic_partition = topic_partition
+        self.log_dir = log_dir
+        self.engine = engine
+        self.clock = clock
+        self._held = held
+        self._appender = appender
+        self._view = view
+        self._sync_appends = sync_appends
+        self._closed = False
+        self.live_transactions: dict[str, Transaction] = {}  # by transactional id; kept by Transaction
+        self._source: Source | None = view if engine is None else EngineSource(topic_partition, engine)
+
+    # --- life --------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Log:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    @property
+    def read_only(self) -> bool:
+        return self.engine is None
+
+    @property
+    def topic(self) -> str:
+        return self.topic_partition.topic
+
+    @property
+    def partition(self) -> int:
+        return self.topic_partition.partition
+
+    def close(self) -> None:
+        """Close as a broker's clean shutdown does: trim, flush, snapshot, checkpoints; a second call does nothing.
+
+        Transactions that are still open are aborted.  With the last log of the directory the clean-shutdown marker is
+        written and the lock given back.  When flushing fails (KafkaStorageException) no checkpoint and no marker are
+        written: the next open recovers.
+        """
+        if self._closed:
+            return
+        if self._view is not None:
+            self._closed = True
+            self._view.close()
+            return
+        try:
+            for transaction in list(self.live_transactions.values()):
+                transaction.abort()
+        finally:
+            self._closed = True
+            self._close_engine()
+
+    def _close_engine(self) -> None:
+        engine, held = self._must_engine(), self._held
+        assert held is not None
+        clean = False
+        try:
+            engine.prepare_active_segment_for_close()
+            engine.flush(True)
+            engine.close()
+            held.checkpoint_recovery_point(self.topic_partition, engine.recovery_point)
+            held.checkpoint_log_start(self.topic_partition, self._log_start_to_checkpoint(engine))
+            clean = True
+        finally:
+            if not clean:
+                with contextlib.suppress(KafkalogError, OSError):
+                    engine.close_quietly()
+            held.leave(self.topic_partition, clean=clean)
+
+    @staticmethod
+    def _log_start_to_checkpoint(engine: UnifiedLog) -> int | None:
+        """Kafka writes a line only where the start lies inside the first segment."""
+        first_base = engine.log_segments()[0].base_offset
+        return engine.log_start_offset if engine.log_start_offset > first_base else None
+
+    def refresh(self) -> None:
+        """Read-only: look at the directory again for what a broker has written since.  Writable: nothing to do."""
+        if self._view is not None and not self._closed:
+            self._view.refresh()
+
+    def _must_engine(self) -> UnifiedLog:
+        if self.engine is None:
+            raise LogReadOnlyException(
+                f"{self.topic_partition} of {self.log_dir} is open read-only", hint="open it with read_only=False"
+            )
+        return self.engine
+
+    def _writable(self) -> UnifiedLog:
+        engine = self._must_engine()
+        if self._closed:
+            raise IllegalStateException(f"{self.topic_partition} of {self.log_dir} is closed")
+        return engine
+
+    def _readable(self) -> Source:
+        if self._closed:
+            raise IllegalStateException(f"{self.topic_partition} of {self.log_dir} is closed")
+        assert self._source is not None
+        return self._source
+
+    # --- where it stands ---------------------------------------------------------------------------
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset that may be read."""
+        return self._readable().log_start_offset
+
+    @property
+    def end_offset(self) -> int:
+        """The offset that the next record gets."""
+        return self._view.log_end_offset if self._view is not None else self._must_engine().log_end_offset
+
+    @property
+    def high_watermark(self) -> int:
+        """Up to where (exclusive) readers see; here always the log's end."""
+        return self._readable().visible_end()
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Up to where (exclusive) read_committed readers see: before the oldest open transaction."""
+        return self._readable().visible_end("read_committed")
+
+    def offset_for_time(self, timestamp_ms: int) -> int | None:
+        """The first offset with a timestamp >= `timestamp_ms`; None where there is none."""
+        self._readable()
+        self.refresh()
+        return self._readable().offset_for_time(timestamp_ms)
+
+    # --- reading -----------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Record]:
+        return self.records()
+
+    def records(
+        self, start: int | None = None, end: int | None = None, *, isolation: str = "read_uncommitted"
+    ) -> Iterator[Record]:
+        """Records of offsets [start, end), by default all that are there now, in order.
+
+        "read_committed" leaves out aborted records and stops before the oldest open transaction; control records are
+        never seen.  OffsetOutOfRangeException when `start` lies outside the log, CorruptRecordException with file and
+        position at damage.
+        """
+        check_isolation(isolation)
+        source = self._readable()
+        self.refresh()
+        limit = source.visible_end(isolation)
+        with self.reader(
+            start, end_offset=limit if end is None else min(end, limit), isolation=isolation, chunk_bytes=CHUNK_BYTES
+        ) as reader:
+            yield from reader.records()
+
+    def reader(self, offset: int | None = None, **options: Any) -> ChunkReader:
+        """A ChunkReader from `offset` on (default: the log's start); its options are documented there."""
+        source = self._readable()
+        self.refresh()
+        return ChunkReader(source, offset, **options)
+
+    def arrow_batches(
+        self,
+        start: int | None = None,
+        end: int | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        isolation: str = "read_uncommitted",
+        batch_rows: int = 65536,
+    ) -> Iterator[pa.RecordBatch]:
+        """Records of offsets [start, end) as pyarrow record batches of about `batch_rows` rows (see `read_arrow`)."""
+        from kafkalog.topics import arrow
+
+        check_isolation(isolation)
+        source = self._readable()
+        self.refresh()
+        limit = source.visible_end(isolation)
+        with ChunkReader(
+            source,
+            start,
+            end_offset=limit if end is None else min(end, limit),
+            isolation=isolation,
+            chunk_bytes=SCAN_CHUNK_BYTES,
+        ) as reader:
+            yield from arrow.record_batches(reader, columns, batch_rows)
+
+    def read_arrow(
+        self,
+        start: int | None = None,
+        end: int | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        isolation: str = "read_uncommitted",
+    ) -> pa.Table:
+        """Records of offsets [start, end) as a pyarrow Table (needs pyarrow: `pip install kafkalog[arrow]`).
+
+        Columns: offset int64, timestamp timestamp[ms, UTC] (null where there is none), timestamp_type int8 (-1, 0, 1),
+        key and value binary, headers list<struct<key: string, value: binary>> (null where there are none), topic,
+        partition int32, leader_epoch int32; by default offset, timestamp, timestamp_type, key, value, headers.
+        """
+        import pyarrow as pa
+
+        from kafkalog.topics import arrow
+
+        batches = list(self.arrow_batches(start, end, columns=columns, isolation=isolation))
+        return pa.Table.from_batches(batches, arrow.schema(columns))
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """All records to any Arrow consumer (polars, duckdb, pandas), streamed."""
+        import pyarrow as pa
+
+        from kafkalog.topics import arrow
+
+        reader = pa.RecordBatchReader.from_batches(arrow.schema(None), self.arrow_batches())
+        return reader.__arrow_c_stream__(requested_schema)
+
+    def send_to(
+        self, sock: socket.socket, offset: int, max_bytes: int = CHUNK_BYTES, *, isolation: str = "read_uncommitted"
+    ) -> int:
+        """Answer a fetch on a blocking socket with a MessageSetSend (os.sendfile); returns the bytes written."""
+        self.refresh()
+        return MessageSetSend(self._readable(), offset, max_bytes, isolation=isolation).send_to(sock)
+
+    # --- appending ---------------------------------------------------------------------------------
+
+    def append(
+        self,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Sequence[Header] = (),
+        timestamp: int | None = None,
+    ) -> int:
+        """Append one record; returns its offset.  `timestamp` is ms since 1970, by default now.
+
+        Kafka's errors: RecordTooLargeException, RecordValidationException, KafkaStorageException ...
+        """
+        return self.append_many(((value, key, headers, timestamp),))[0]
+
+    def append_many(self, records: Iterable[RecordInput]) -> range:
+        """Append records in as few batches as `max.message.bytes` allows; returns their offsets.
+
+        A record is a value (bytes or None), a tuple `(value, key[, headers[, timestamp]])`, or anything with these
+        attributes (a Record).  Each batch is appended whole or not at all; several batches are not one unit: use
+        `transaction` for that.
+        """
+        return self.append_as(NO_PRODUCER, records)
+
+    def append_as(self, producer: ProducerFields, records: Iterable[RecordInput], *, sync: bool = True) -> range:
+        """`append_many` in a producer's name; for `Writer` and `Transaction`."""
+        engine = self._writable()
+        assert self._appender is not None
+        first = last = -1
+        try:
+            for batch in self._appender.batches(records, self.clock.milliseconds(), producer):
+                info = engine.append_as_leader(batch, self.leader_epoch)
+                first = info.first_offset if first < 0 else first
+                last = info.last_offset
+        finally:
+            self.after_append(sync=sync)
+        return range(first, last + 1) if first >= 0 else range(engine.log_end_offset, engine.log_end_offset)
+
+    def append_columns(
+        self,
+        values: Sequence[bytes | None],
+        *,
+        keys: Sequence[bytes | None] | None = None,
+        timestamps: Sequence[int] | None = None,
+        headers: Sequence[Sequence[Header]] | None = None,
+    ) -> range:
+        """Append columns of equal length (lists, or Arrow arrays of binary and int64 ms); returns the offsets."""
+        return self.append_many(_rows(values, keys, headers, timestamps))
+
+    def append_batches(self, data: bytes | bytearray | memoryview) -> range:
+        """Append one batch in Kafka's format, as a producer would send it; returns the offsets."""
+        engine = self._writable()
+        info = engine.append_as_leader(data, self.leader_epoch)
+        self.after_append()
+        return range(info.first_offset, info.last_offset + 1)
+
+    @property
+    def leader_epoch(self) -> int:
+        """The leader epoch that appends carry: the log's latest, or 0."""
+        return self._must_engine().latest_epoch or 0
+
+    def after_append(self, *, sync: bool = True) -> None:
+        """Show what was appended to readers and, with durability "fsync", flush it."""
+        engine = self._must_engine()
+        engine.update_high_watermark(engine.log_end_offset)
+        if sync and self._sync_appends:
+            engine.flush(False)
+
+    def flush(self) -> None:
+        """fsync everything appended so far: it survives power loss afterwards."""
+        self._writable().flush(False)
+
+    def writer(self, name: str) -> Writer:
+        """An idempotent writer: a record that is appended twice under one sequence number is in the log once.
+
+        See `kafkalog.topics.writer` for how its state survives restarts.
+        """
+        from kafkalog.topics.writer import Writer
+
+        self._writable()
+        return Writer(self, name)
+
+    def transaction(self, transactional_id: str) -> Transaction:
+        """`with log.transaction("job-7") as txn: txn.append(...)`: read_committed readers see all of it or nothing.
+
+        Commits at the end of the block, aborts when it raises.  A transaction of the same `transactional_id` that a
+        crashed process left open is aborted first.  See `kafkalog.topics.writer`.
+        """
+        from kafkalog.topics.writer import Transaction
+
+        self._writable()
+        return Transaction(self, transactional_id)
+
+    # --- shrinking ---------------------------------------------------------------------------------
+
+    def delete_records(self, before_offset: int) -> int:
+        """Make everything below `before_offset` (-1: the high watermark) unreadable for ever; returns the new start.
+
+        Kafka's DeleteRecords: files go with the next retention pass, the start is checkpointed at once.
+        OffsetOutOfRangeException beyond the end, PolicyViolationException on a topic that is only compacted.
+        """
+        start = self._writable().delete_records(before_offset)
+        self._checkpoint()
+        return start
+
+    def delete_old_segments(self) -> int:
+        """Apply `retention.ms`, `retention.bytes` and the log start now; returns how many segments went."""
+        count = self._writable().delete_old_segments()
+        self._checkpoint()
+        return count
+
+    def truncate(self, offset: int) -> None:
+        """Drop everything from `offset` on."""
+        engine = self._writable()
+        engine.truncate_to(offset)
+        engine.update_high_watermark(engine.log_end_offset)
+        self._checkpoint()
+
+    def _checkpoint(self) -> None:
+        """What shrank must stay so after a crash: the recovery point and the start go to disk at once."""
+        engine = self._writable()
+        assert self._held is not None
+        self._held.checkpoint_recovery_point(self.topic_partition, engine.recovery_point)
+        self._held.checkpoint_log_start(self.topic_partition, self._log_start_to_checkpoint(engine))
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else "read-only" if self.read_only else "open"
+        return f"<Log {self.topic_partition} of {self.log_dir!r}, {state}>"
+
+
+def _rows(
+    values: Sequence[Any],
+    keys: Sequence[Any] | None,
+    headers: Sequence[Sequence[Header]] | None,
+    timestamps: Sequence[Any] | None,
+) -> Iterator[RecordInput]:
+    count = len(values)
+    for name, column in (("keys", keys), ("headers", headers), ("timestamps", timestamps)):
+        if column is not None and len(column) != count:
+            raise IllegalArgumentException(f"{name} has {len(column)} entries, values {count}")
+    value_list, key_list, time_list = (_listed(column) for column in (values, keys, timestamps))
+    assert value_list is not None
+    for row in range(count):
+        yield (
+            value_list[row],
+            None if key_list is None else key_list[row],
+            () if headers is None else headers[row],
+            None if time_list is None else time_list[row],
+        )
+
+
+def _listed(column: Sequence[Any] | None) -> Sequence[Any] | None:
+    """Arrow arrays give scalars one by one; their `to_pylist` (or numpy's `tolist`) gives plain values at once."""
+    convert: Callable[[], list[Any]] | None = getattr(column, "to_pylist", None) or getattr(column, "tolist", None)
+    return column if convert is None else convert()

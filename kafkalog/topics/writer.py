@@ -1,0 +1,215 @@
+"""Writers that a crash or a retry cannot make write twice: `Writer` (idempotent) and `Transaction`.
+
+What they need to remember stands in the log itself, where Kafka keeps it: each batch carries a producer id, an epoch
+and a sequence number, and the partition remembers them in its producer snapshots and by replay.  The producer id is
+made of the writer's name (2^62 + the first 62 bits of its SHA-256: above the ids that brokers give out), so the same
+name finds its state again in any later process and nothing else has to be stored.  The epoch is 0 and stays: the
+directory's lock already keeps a second writing process out.
+
+Exactly once from a source that can be read again: number its records, pass each one's number as `sequence`, and after
+a restart go on from `next_sequence`:
+
+    writer = log.writer("orders-import")
+    for number, line in source.lines_from(writer.next_sequence):
+        writer.append(line, sequence=number)
+
+Records of which the log already has the numbers are skipped, a gap raises OutOfOrderSequenceException.  Numbers count
+modulo 2^31, as Kafka's sequences do.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import threading
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from kafkalog.errors import (
+    IllegalArgumentException,
+    IllegalStateException,
+    InvalidTxnStateException,
+    OutOfOrderSequenceException,
+)
+from kafkalog.format.control import ControlRecordType, EndTransactionMarker, end_txn_marker_batch
+from kafkalog.log.types import AppendOrigin
+from kafkalog.topics.appending import ProducerFields, RecordInput, next_sequence
+from kafkalog.topics.records import Header
+
+if TYPE_CHECKING:
+    from kafkalog.topics.log import Log
+
+SEQUENCE_MASK = 0x7FFFFFFF
+COORDINATOR_EPOCH = 0
+TRANSACTION_VERSION = 0
+
+
+def producer_id_of(kind: str, name: str) -> int:
+    """The producer id of a named writer ("writer") or transactional id ("transaction")."""
+    if not name:
+        raise IllegalArgumentException(f"a {kind} needs a name")
+    digest = hashlib.sha256(f"kafkalog/{kind}/{name}".encode()).digest()
+    return (1 << 62) | (int.from_bytes(digest[:8], "big") >> 2)
+
+
+class _Producer:
+    """A producer id and what the log knows of it."""
+
+    def __init__(self, log: Log, kind: str, name: str) -> None:
+        self.log = log
+        self.name = name
+        self.producer_id = producer_id_of(kind, name)
+
+    def state(self) -> tuple[int, int, int | None]:
+        """(epoch, next sequence, first offset of an open transaction) as the log has it now."""
+        engine = self.log.engine
+        assert engine is not None
+        entry = engine.producer_state_manager.last_entry(self.producer_id)
+        if entry is None:
+            return 0, 0, None
+        epoch = max(entry.producer_epoch, 0)
+        sequence = next_sequence(entry.last_seq, 1) if entry.last_seq >= 0 else 0
+        return epoch, sequence, entry.current_txn_first_offset
+
+
+class Writer:
+    """An idempotent writer of a name; made by `Log.writer`.  Thread-safe; one name should have one user."""
+
+    def __init__(self, log: Log, name: str) -> None:
+        self._producer = _Producer(log, "writer", name)
+        self._guard = threading.Lock()
+        self.name = name
+        self.producer_id = self._producer.producer_id
+
+    @property
+    def next_sequence(self) -> int:
+        """How many records this name has appended so far, modulo 2^31: the number of the next one."""
+        return self._producer.state()[1]
+
+    def append(
+        self,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Sequence[Header] = (),
+        timestamp: int | None = None,
+        sequence: int | None = None,
+    ) -> int | None:
+        """Append one record; returns its offset, or None when the log had that `sequence` already."""
+        offsets = self.append_many(((value, key, headers, timestamp),), sequence=sequence)
+        return offsets[0] if offsets else None
+
+    def append_many(self, records: Iterable[RecordInput], *, sequence: int | None = None) -> range:
+        """Append records numbered from `sequence` on (default: next_sequence); returns the offsets of the new ones.
+
+        Those that the log has already are skipped.  OutOfOrderSequenceException when `sequence` leaves a gap.
+        """
+        with self._guard:
+            epoch, expected, _ = self._producer.state()
+            if sequence is not None:
+                ahead = (expected - sequence) & SEQUENCE_MASK
+                if ahead > SEQUENCE_MASK // 2:
+                    raise OutOfOrderSequenceException(
+                        f"writer {self.name!r}: sequence {sequence} leaves a gap, the next one is {expected}"
+                    )
+                records = itertools.islice(records, ahead, None)
+            fields = ProducerFields(self.producer_id, epoch, expected)
+            return self._producer.log.append_as(fields, records)
+
+
+class Transaction:
+    """One transaction after another under a transactional id; made by `Log.transaction`.  For one thread.
+
+    As a context manager it begins at the block's start, commits at its end and aborts when the block raises.
+    """
+
+    def __init__(self, log: Log, transactional_id: str) -> None:
+        self._producer = _Producer(log, "transaction", transactional_id)
+        self._log = log
+        self.transactional_id = transactional_id
+        self.producer_id = self._producer.producer_id
+        self._active = False
+
+    def __enter__(self) -> Transaction:
+        self.begin()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._active:
+            return  # committed or aborted by hand
+        if kind is None:
+            self.commit()
+        else:
+            self.abort()
+
+    @property
+    def active(self) -> bool:
+        """Whether it has begun and not ended."""
+        return self._active
+
+    def begin(self) -> None:
+        """Begin; what a crashed process left open under this id is aborted first."""
+        if self._active or self.transactional_id in self._log.live_transactions:
+            raise InvalidTxnStateException(f"a transaction of {self.transactional_id!r} is open already")
+        if self._producer.state()[2] is not None:
+            self._end(ControlRecordType.ABORT)
+        self._log.live_transactions[self.transactional_id] = self
+        self._active = True
+
+    def append(
+        self,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Sequence[Header] = (),
+        timestamp: int | None = None,
+    ) -> int:
+        """Append one record to the transaction; returns its offset."""
+        return self.append_many(((value, key, headers, timestamp),))[0]
+
+    def append_many(self, records: Iterable[RecordInput]) -> range:
+        """Append records to the transaction; returns their offsets."""
+        if not self._active:
+            raise IllegalStateException(f"no transaction of {self.transactional_id!r} is open")
+        epoch, sequence, _ = self._producer.state()
+        fields = ProducerFields(self.producer_id, epoch, sequence, transactional=True)
+        return self._log.append_as(fields, records, sync=False)
+
+    def commit(self) -> None:
+        """Make all of it visible to read_committed readers; with durability "fsync", durable too."""
+        self._finish(ControlRecordType.COMMIT)
+
+    def abort(self) -> None:
+        """End it; read_committed readers never see its records."""
+        self._finish(ControlRecordType.ABORT)
+
+    def _finish(self, kind: ControlRecordType) -> None:
+        if not self._active:
+            raise IllegalStateException(f"no transaction of {self.transactional_id!r} is open")
+        if self._producer.state()[2] is not None:  # a transaction without records needs no marker
+            self._end(kind)
+        self._active = False
+        self._log.live_transactions.pop(self.transactional_id, None)
+
+    def _end(self, kind: ControlRecordType) -> None:
+        engine = self._log.engine
+        assert engine is not None
+        epoch = self._producer.state()[0]
+        marker = end_txn_marker_batch(
+            0,
+            self._log.clock.milliseconds(),
+            self._log.leader_epoch,
+            self.producer_id,
+            epoch,
+            EndTransactionMarker(kind, COORDINATOR_EPOCH),
+        )
+        engine.append_as_leader(
+            marker,
+            self._log.leader_epoch,
+            AppendOrigin.COORDINATOR,
+            transaction_version=TRANSACTION_VERSION,
+        )
+        self._log.after_append()
