@@ -109,6 +109,30 @@ class JavaHashMap(dict[K, V]):
             self[key] = default
         return self[key]
 
+    def compute_if_absent(self, key: K, make: Callable[[], V]) -> V:
+        """computeIfAbsent: a new entry goes to the front of its bucket, and the table grows one entry later."""
+        if len(self) > self._capacity * 3 // 4:
+            self._grow()
+        if key in self:
+            return self[key]
+        value = make()
+        hashed = spread(self._hash_of(key))
+        index = hashed & (self._capacity - 1)
+        found = self._bins.get(index)
+        if found is None:
+            self._bins[index] = _Bin([(hashed, key)])
+        elif found.is_tree:
+            found.add(hashed, key)
+        else:
+            found.nodes.insert(0, (hashed, key))
+            if len(found.nodes) >= _TREEIFY_AT:
+                if self._capacity < _MIN_TREEIFY_CAPACITY:
+                    self._grow()
+                else:
+                    found.treeify()
+        super().__setitem__(key, value)
+        return value
+
     def update(self, *others: Any, **named: V) -> None:
         for key, value in dict(*others, **named).items() if not isinstance(others[0], Mapping) else others[0].items():
             self[key] = value

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from kafkalog.files import Buffer, LogDirFailureChannel, Scheduler
+from kafkalog.format.java_hash import JavaHashMap, long_hash
 from kafkalog.format.names import TopicPartition
 from kafkalog.log.local_log import io_guard
 from kafkalog.log.producers import CompletedTxn, ProducerAppendInfo, ProducerStateManager, SnapshotFile
@@ -81,7 +82,8 @@ def rebuild_producer_state(
 
 def load_producers_from_records(producer_state_manager: ProducerStateManager, records: Records) -> None:
     """Replays batches that are already in the log (origin REPLICATION: what is wrong is only logged)."""
-    loaded: dict[int, ProducerAppendInfo] = {}
+    # The producers come into the map in this order, and snapshots are written in the map's.
+    loaded: JavaHashMap[int, ProducerAppendInfo] = JavaHashMap(long_hash)
     completed: list[CompletedTxn] = []
     data: bytes | None = None
     for header in records.batches():
@@ -102,7 +104,7 @@ def update_producers(
     producer_state_manager: ProducerStateManager,
     header: BatchHeader,
     data: Buffer | None,
-    producers: dict[int, ProducerAppendInfo],
+    producers: JavaHashMap[int, ProducerAppendInfo],
     first_offset_metadata: LogOffsetMetadata | None,
     origin: AppendOrigin,
     transaction_version: int,
@@ -114,9 +116,9 @@ def update_producers(
     `data` holds the batch from byte `at` on (default: `header.position`); only control batches are looked into.
     """
     producer_id = header.producer_id
-    info = producers.get(producer_id)
-    if info is None:
-        info = producers[producer_id] = producer_state_manager.prepare_update(producer_id, origin)
+    info = producers.compute_if_absent(
+        producer_id, lambda: producer_state_manager.prepare_update(producer_id, origin)
+    )
     completed = info.append(header, first_offset_metadata, transaction_version, records=data, at=at)
     if header.is_transactional:
         entry = producer_state_manager.verification_state_entry(producer_id)
