@@ -22,7 +22,9 @@ def main(log_dir: Path) -> None:
 
     for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
         topic = f"smoke.{codec}-0"
-        with kafkalog.open_log(log_dir, topic, config={"compression.type": codec.replace("none", "uncompressed")}) as log:
+        with kafkalog.open_log(
+            log_dir, topic, config={"compression.type": codec.replace("none", "uncompressed")}
+        ) as log:
             for i in range(100):
                 log.append(b"value %d" % i * 20, key=b"key %d" % i, headers=[("h", b"1")])
         with kafkalog.open_log(log_dir, topic, read_only=True) as log:

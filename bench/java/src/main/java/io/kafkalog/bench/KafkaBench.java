@@ -134,7 +134,8 @@ public final class KafkaBench {
                 ProducerStateManager producers = new ProducerStateManager(partition, dir.toFile(), 900000,
                     new ProducerStateManagerConfig(86400000, false), Time.SYSTEM);
                 LeaderEpochFileCache epochs = new LeaderEpochFileCache(partition,
-                    new LeaderEpochCheckpointFile(dir.toFile(), new LogDirFailureChannel(1)), new NoScheduler());
+                    new LeaderEpochCheckpointFile(
+                        LeaderEpochCheckpointFile.newFile(dir.toFile()), new LogDirFailureChannel(1)), new NoScheduler());
                 if (segment.recover(producers, epochs) != 0) {
                     throw new IllegalStateException("a whole segment was cut");
                 }

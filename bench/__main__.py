@@ -1,0 +1,163 @@
+"""`python -m bench [NAME...]`: every loop on both sides, in one run on one machine; prints ratios.
+
+The Java side is warmed for some seconds per loop (`--warmup`), since short warm-ups understate it several times.
+`--keep` adds one JSON line to bench/history.jsonl.  Without Maven only kafkalog's own figures are shown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench import data, kafka, ours
+
+HISTORY = Path(__file__).parent / "history.jsonl"
+
+
+@dataclass(frozen=True)
+class Bench:
+    """One comparison.  `java` names the Java side's loop; `aim` is the ratio that the project wants."""
+
+    name: str
+    unit: str
+    make: Callable[[Path], ours.Round]
+    java: str | None
+    aim: float | None = None
+    peer: tuple[str, Callable[[Path], ours.Round]] | None = None
+    peer_aim: float | None = None
+
+
+BENCHES = [
+    Bench("scan with CRC, 16 KiB batches", "GB/s", lambda d: ours.scan(d, "k16"), "scan:k16", 2),
+    Bench("scan with CRC, one-record batches", "GB/s", lambda d: ours.scan(d, "one"), "scan:one", 8),
+    Bench("recover a segment, 16 KiB batches", "GB/s", lambda d: ours.recover(d, "k16"), "recover:k16", 2),
+    Bench("recover a segment, one-record batches", "GB/s", lambda d: ours.recover(d, "one"), "recover:one", 8),
+    Bench(
+        "decode, uncompressed", "M rec/s", lambda d: ours.decode(d, "k16"), "decode:k16", None,
+        ("aiokafka", lambda d: ours.aiokafka_decode(d, "k16")), 2,
+    ),
+    Bench(
+        "decode, uncompressed (kafka-python)", "M rec/s", lambda d: ours.decode(d, "k16"), None, None,
+        ("kafka-python", lambda d: ours.kafka_python_decode(d, "k16")),
+    ),
+    Bench("decode, lz4", "M rec/s", lambda d: ours.decode(d, "lz4"), "decode:lz4", 1),
+    Bench("decode, zstd", "M rec/s", lambda d: ours.decode(d, "zstd"), "decode:zstd", 1),
+    Bench("encode from columns", "M rec/s", ours.encode, "encode", 1.5),
+    Bench("leader append, one record", "k/s", lambda d: ours.append(d, "one"), "append:one"),
+    Bench("leader append, 16 KiB", "k/s", lambda d: ours.append(d, "k16"), "append:k16", 0.7),
+    Bench("leader append, 1 MiB", "k/s", lambda d: ours.append(d, "m1"), "append:m1", 1),
+    Bench("leader append, lz4 16 KiB, same codec", "k/s", lambda d: ours.append(d, "lz4"), "append:lz4", 0.7),
+    Bench("leader append, lz4 1 MiB, same codec", "k/s", lambda d: ours.append(d, "lz4m1"), "append:lz4m1", 1),
+    Bench("leader append, lz4 16 KiB, to zstd", "k/s", lambda d: ours.append(d, "lz4", "zstd"), "append:lz4:zstd"),
+    Bench("leader append, 16 KiB, to lz4", "k/s", lambda d: ours.append(d, "k16", "lz4"), "append:k16:lz4"),
+    Bench("leader append, idempotent 16 KiB", "k/s", lambda d: ours.append(d, "idempotent"), "append:idempotent", 0.7),
+    Bench("leader append, transactional 16 KiB", "k/s", lambda d: ours.append(d, "txn"), "append:txn", 0.7),
+    Bench("sequential reads of 1 MiB", "GB/s", lambda d: ours.read(d, "sequential"), "read:sequential"),
+    Bench("point reads", "k/s", lambda d: ours.read(d, "point"), "read:point", 0.5),
+    Bench("index lookups", "k/s", ours.lookup, "lookup"),
+]  # fmt: skip
+SCALE = {"GB/s": 1e9, "M rec/s": 1e6, "k/s": 1e3}
+
+
+def measure(round: ours.Round, warmup_seconds: float, measure_seconds: float) -> float:
+    """Units per second: the best of three windows, as on the Java side."""
+
+    def loop(seconds: float) -> float:
+        units = 0
+        start = time.perf_counter()
+        while True:
+            units += round()
+            taken = time.perf_counter() - start
+            if taken >= seconds:
+                return units / taken
+
+    loop(warmup_seconds)
+    return max(loop(measure_seconds / 3) for _ in range(3))
+
+
+def ratio(ours_per_second: float, theirs: float | None, aim: float | None) -> str:
+    if theirs is None:
+        return "-"
+    times = ours_per_second / theirs
+    verdict = "" if aim is None else (f" (aim {aim:g})" if times >= aim else f" (BELOW the aim of {aim:g})")
+    return f"{times:.2f}x{verdict}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("names", nargs="*", help="parts of names; all when none is given")
+    parser.add_argument("--warmup", type=float, default=3.0, help="seconds of each Java loop before it is timed")
+    parser.add_argument("--seconds", type=float, default=3.0, help="seconds of each timed loop")
+    parser.add_argument("--keep", action="store_true", help="add this run to bench/history.jsonl")
+    parser.add_argument("--startup", action="store_true", help="time `kafkalog --help` as well")
+    parser.add_argument("--alone", action="store_true", help="only kafkalog's own figures")
+    options = parser.parse_args()
+    chosen = [b for b in BENCHES if not options.names or any(part in b.name for part in options.names)]
+    missing = kafka.available()
+    results: dict[str, dict[str, float]] = {}
+    with tempfile.TemporaryDirectory(prefix="kafkalog-bench-") as place:
+        root = Path(place)
+        print("making the files ...", file=sys.stderr)
+        data.make(root)
+        theirs: dict[str, float] = {}
+        loops = [b.java for b in chosen if b.java]
+        if options.alone:
+            pass
+        elif missing:
+            print(f"LEFT OUT: Apache Kafka's side, because {missing}", file=sys.stderr)
+        elif loops:
+            print(
+                f"Apache Kafka: {len(loops)} loops, about {len(loops) * (options.warmup + options.seconds):.0f} s ...",
+                file=sys.stderr,
+            )
+            theirs = kafka.measure(root, loops, options.warmup, options.seconds)
+        print(f"| {'':44} | {'kafkalog':>16} | {'Apache Kafka 4.4.0':>20} | ratio | beside |")
+        print("|---|---|---|---|---|")
+        for bench in chosen:
+            mine = measure(bench.make(root), 0.3, options.seconds)
+            kafkas = theirs.get(bench.java or "")
+            scale = SCALE[bench.unit]
+            results[bench.name] = {"kafkalog": mine}
+            if kafkas is not None:
+                results[bench.name]["kafka"] = kafkas
+            beside = ""
+            if bench.peer is not None:
+                name, make = bench.peer
+                other = measure(make(root), 0.3, options.seconds)
+                results[bench.name][name] = other
+                beside = f"{name} {other / scale:.2f}: {ratio(mine, other, bench.peer_aim)}"
+            shown = "-" if kafkas is None else f"{kafkas / scale:.2f} {bench.unit}"
+            print(
+                f"| {bench.name:44} | {mine / scale:8.2f} {bench.unit:>7} | {shown:>20} | "
+                f"{ratio(mine, kafkas, bench.aim)} | {beside} |",
+                flush=True,
+            )
+    if options.startup or not options.names:
+        results["kafkalog --help"] = {"seconds": help_seconds()}
+        print(f"\n`kafkalog --help`: {results['kafkalog --help']['seconds'] * 1000:.0f} ms (aim 200 ms)")
+    if options.keep:
+        line = {"at": time.strftime("%Y-%m-%d"), "machine": platform.machine(), "python": platform.python_version()}
+        with HISTORY.open("a") as history:
+            history.write(json.dumps({**line, "results": results}) + "\n")
+
+
+def help_seconds() -> float:
+    """The quickest of ten starts: what a user waits for `kafkalog --help`."""
+    best = float("inf")
+    for _ in range(10):
+        start = time.perf_counter()
+        subprocess.run([sys.executable, "-m", "kafkalog", "--help"], check=True, stdout=subprocess.DEVNULL)
+        best = min(best, time.perf_counter() - start)
+    return best
+
+
+if __name__ == "__main__":
+    main()

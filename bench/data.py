@@ -1,0 +1,76 @@
+"""The files that both sides measure: segments of one kind of batch each, single batches to append, an offset index.
+
+Records are about 100 bytes: a 12-byte key and an 80-byte value of half-random text, as services write them.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+from pathlib import Path
+from typing import Any
+
+from kafkalog._native import batches
+from kafkalog.format import codecs
+from kafkalog.format.builder import build_batch
+
+NOW_MS = 1_700_000_000_000
+SEGMENT_BYTES = {"k16": 256 << 20, "one": 64 << 20, "lz4": 48 << 20, "zstd": 48 << 20}
+CODEC = {"k16": codecs.NONE, "one": codecs.NONE, "lz4": codecs.LZ4, "zstd": codecs.ZSTD}
+RECORDS_A_BATCH = {"k16": 156, "one": 1, "lz4": 156, "zstd": 156}
+WORDS = [b"order", b"created", b"user", b"berlin", b"paid", b"tokyo", b"EUR", b"status", b"shipped", b"0123456789"]
+
+
+def value(rng: random.Random) -> bytes:
+    """80 bytes that compress about as well as JSON does."""
+    text = b" ".join(rng.choice(WORDS) for _ in range(8)) + b" %016x" % rng.getrandbits(64)
+    return text[:80].ljust(80, b".")
+
+
+def records(rng: random.Random, count: int) -> list[tuple[int, bytes, bytes, tuple[()]]]:
+    return [(NOW_MS + i, b"key-%08d" % rng.randrange(100_000_000), value(rng), ()) for i in range(count)]
+
+
+def batch(rng: random.Random, count: int, codec: int = codecs.NONE, **producer: Any) -> bytes:
+    return build_batch(records(rng, count), codec=codec, **producer)
+
+
+def write_segment(directory: Path, kind: str) -> None:
+    """One segment of equal-shaped batches with growing offsets: 64 different batches in turn."""
+    rng = random.Random(kind)
+    count = RECORDS_A_BATCH[kind]
+    models = [bytearray(batch(rng, count, CODEC[kind])) for _ in range(64)]
+    partition = directory / f"{kind}-0"
+    partition.mkdir(parents=True)
+    offset = written = number = 0
+    with (partition / f"{0:020d}.log").open("wb") as file:
+        while written < SEGMENT_BYTES[kind]:
+            model = models[number % len(models)]
+            batches.restamp(model, 0, last_offset=offset + count - 1, leader_epoch=0)
+            file.write(model)
+            offset += count
+            written += len(model)
+            number += 1
+
+
+def make(directory: Path) -> None:
+    """Everything that bench/ reads, below `directory`."""
+    for kind in SEGMENT_BYTES:
+        write_segment(directory, kind)
+    rng = random.Random(5)
+    idempotent: dict[str, Any] = {"producer_id": 1000, "producer_epoch": 0, "base_sequence": 0}
+    for name, data in {
+        "one": batch(rng, 1),
+        "k16": batch(rng, 156),
+        "m1": batch(rng, 10_000),
+        "lz4": batch(rng, 156, codecs.LZ4),
+        "lz4m1": batch(rng, 10_000, codecs.LZ4),
+        "idempotent": batch(rng, 156, **idempotent),
+        "txn": batch(rng, 156, is_transactional=True, **idempotent),
+    }.items():
+        (directory / f"batch-{name}.bin").write_bytes(data)
+    entries = 1_000_000
+    steps = struct.Struct(">ii")
+    (directory / "lookup.index").write_bytes(
+        b"".join(steps.pack(i * 40, i * 4096 % (1 << 30)) for i in range(1, entries))
+    )

@@ -1,0 +1,212 @@
+"""kafkalog's side of the benchmarks, and that of the Python packages a user would pick instead.
+
+Each function prepares and returns one round of work: a call that does it and says how many units it did.  The names
+are those of the Java side (`KafkaBench.java`), so that a ratio compares the same work on the same file.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from kafkalog._native import batches, crc32c
+from kafkalog.config import LogConfig, ProducerStateManagerConfig
+from kafkalog.files import OS_FILES, LogDirFailureChannel, ManualScheduler, SystemClock
+from kafkalog.log.types import FetchIsolation
+from kafkalog.log.unified_log import UnifiedLog
+from kafkalog.segment.file_records import FileRecords
+from kafkalog.segment.log_segment import LogSegment
+from kafkalog.segment.offset_index import OffsetIndex
+
+Round = Callable[[], int]
+GIB = 1 << 30
+
+
+class NoScheduler(ManualScheduler):
+    """Background work is not what is measured: flushes of rolled segments would time the disk."""
+
+
+def config(**extra: str) -> LogConfig:
+    return LogConfig.from_props(None, {"segment.bytes": str(GIB), "max.message.bytes": "10485760", **extra})
+
+
+def segment_file(data: Path, kind: str) -> Path:
+    return data / f"{kind}-0" / f"{0:020d}.log"
+
+
+def scan(data: Path, kind: str) -> Round:
+    records = FileRecords.open(str(segment_file(data, kind)), OS_FILES, mutable=False)
+
+    def round() -> int:
+        count = 0
+        for part in records.scan(check_crc=True):
+            count += len(part.table)
+        assert count > 0
+        return records.size
+
+    return round
+
+
+def unified_log(place: Path, clean: bool, **extra: str) -> UnifiedLog:
+    clock = SystemClock()
+    return UnifiedLog.create(
+        place, config(**extra), 0, 0, NoScheduler(clock), clock, 900_000, ProducerStateManagerConfig(), 600_000,
+        LogDirFailureChannel(), clean,
+    )  # fmt: skip
+
+
+def recover(data: Path, kind: str) -> Round:
+    from kafkalog.format.names import TopicPartition
+    from kafkalog.log.epoch_checkpoint import PartitionEpochCheckpoint
+    from kafkalog.log.leader_epochs import LeaderEpochFileCache
+    from kafkalog.log.producers import ProducerStateManager
+
+    place = scratch(data, f"recover-{kind}-0")
+    shutil.copy(segment_file(data, kind), place)
+    clock = SystemClock()
+    partition = TopicPartition(f"recover-{kind}", 0)
+
+    def round() -> int:
+        segment = LogSegment.open(str(place), 0, config(), clock, OS_FILES, file_already_exists=True)
+        producers = ProducerStateManager(partition, str(place), 900_000, ProducerStateManagerConfig(), clock, OS_FILES)
+        checkpoint = PartitionEpochCheckpoint(str(place), LogDirFailureChannel(), files=OS_FILES)
+        epochs = LeaderEpochFileCache(partition, checkpoint, NoScheduler(clock))
+        assert segment.recover(producers, epochs) == 0
+        size = segment.size
+        segment.close()
+        return size
+
+    return round
+
+
+def decode(data: Path, kind: str) -> Round:
+    from kafkalog.topics.columns import read_columns
+
+    path = segment_file(data, kind)
+    return lambda: read_columns(path)
+
+
+def encode(data: Path) -> Round:
+    from kafkalog._native import columns
+
+    rng = np.random.default_rng(1)
+    count = 10_000
+    keys = np.frombuffer(b"".join(b"key-%08d" % n for n in rng.integers(0, 100_000_000, count)), dtype=np.uint8)
+    values = rng.integers(0, 256, count * 80, dtype=np.uint8)
+    timestamps = np.arange(1_700_000_000_000, 1_700_000_000_000 + count, dtype=np.int64)
+    key_offsets = np.arange(0, (count + 1) * 12, 12, dtype=np.int64)
+    value_offsets = np.arange(0, (count + 1) * 80, 80, dtype=np.int64)
+
+    def round() -> int:
+        columns.encode_batch(timestamps, key_offsets, keys, value_offsets, values)
+        return count
+
+    return round
+
+
+def append(data: Path, kind: str, compression: str = "producer") -> Round:
+    payload = (data / f"batch-{kind}.bin").read_bytes()
+    log = unified_log(scratch(data, f"append-{kind}-{compression}-0"), True, **{"compression.type": compression})
+    appended = sequence = 0
+    stamped = kind in ("idempotent", "txn")
+
+    def round() -> int:
+        nonlocal appended, sequence
+        records = payload
+        if stamped:
+            records, sequence = stamp_sequence(payload, sequence)
+        log.append_as_leader(records, 0)
+        appended += len(payload)
+        if appended > 2 * GIB:
+            log.truncate_fully_and_start_at(0)
+            appended = sequence = 0
+        return 1
+
+    return round
+
+
+def stamp_sequence(payload: bytes, sequence: int) -> tuple[bytes, int]:
+    data = bytearray(payload)
+    struct.pack_into(">i", data, 53, sequence)
+    struct.pack_into(">I", data, 17, crc32c.crc32c(memoryview(data)[21:]))
+    return bytes(data), sequence + struct.unpack_from(">i", data, 57)[0]
+
+
+def read(data: Path, how: str) -> Round:
+    place = scratch(data, f"read-{how}-0")
+    shutil.copy(segment_file(data, "k16"), place)
+    log = unified_log(place, False)
+    end = log.log_end_offset
+    log.update_high_watermark(end)
+    isolation = FetchIsolation.HIGH_WATERMARK
+    if how == "point":
+        rng = random.Random(7)
+
+        def point() -> int:
+            log.read(int(rng.random() * end), 1, isolation, True).records.to_bytes()
+            return 1
+
+        return point
+    buffer = bytearray(2 << 20)
+
+    def sequential() -> int:
+        offset = done = 0
+        while offset < end:
+            records = log.read(offset, 1 << 20, isolation, True).records
+            count = records.read_into(buffer)
+            done += count
+            table, _, _ = batches.scan(buffer, 0, count, framing=batches.FRAMING_BUFFER, check_crc=False)
+            offset = int(table["last_offset"][-1]) + 1
+        return done
+
+    return sequential
+
+
+def lookup(data: Path) -> Round:
+    index = OffsetIndex(str(data / "lookup.index"), 0, 10485760, OS_FILES)
+    rng = random.Random(3)
+    targets = [int(rng.random() * index.last_offset) for _ in range(4096)]
+
+    def round() -> int:
+        for target in targets:
+            index.lookup(target)
+        return len(targets)
+
+    return round
+
+
+def aiokafka_decode(data: Path, kind: str) -> Round:
+    from aiokafka.record.memory_records import MemoryRecords
+
+    return _peer_decode(segment_file(data, kind).read_bytes()[: 32 << 20], MemoryRecords)
+
+
+def kafka_python_decode(data: Path, kind: str) -> Round:
+    from kafka.record.memory_records import MemoryRecords
+
+    return _peer_decode(segment_file(data, kind).read_bytes()[: 4 << 20], MemoryRecords)
+
+
+def _peer_decode(blob: bytes, memory_records: type) -> Round:
+    def round() -> int:
+        count = 0
+        records = memory_records(blob)
+        while records.has_next():
+            for record in records.next_batch():
+                record.key, record.value, record.offset, record.timestamp  # noqa: B018  (as a consumer touches them)
+                count += 1
+        return count
+
+    return round
+
+
+def scratch(data: Path, name: str) -> Path:
+    place = data / "python" / name
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True)
+    return place
