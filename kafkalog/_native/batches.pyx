@@ -821,6 +821,8 @@ cdef class IndexPlan:
         cdef int error = E_NONE
         for i in range(len(headers)):
             header = headers[i]
+            if header is None:
+                raise TypeError("a list of BatchHeader is wanted")
             error = self.add(&header.row, base_position + header.row.position)
             if error != E_NONE:
                 return self.settle(error, i)

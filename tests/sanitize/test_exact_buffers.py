@@ -1,0 +1,116 @@
+"""Every native entry point of the batch layer on blocks of exactly their size: cut anywhere, damaged anywhere.
+
+The asserts are few on purpose (tests/unit has them); under AddressSanitizer each read is one.
+"""
+
+from __future__ import annotations
+
+import random
+import struct
+
+import pytest
+
+from kafkalog._native import batches, crc32c, search
+from tests.reference.batches import legacy_batch, scan, v2_batch
+from tests.reference.crc import crc32c as plain_crc32c
+from tests.sanitize.exact import exact
+
+BYTES = b"".join(
+    [
+        v2_batch(0, b"a" * 30, count=2, producer_id=1, producer_epoch=0, base_sequence=0),
+        legacy_batch(2, b"", magic=0),
+        legacy_batch(3, b"b" * 20),
+        v2_batch(4, b"c" * 250, attributes=0x30),
+        v2_batch(5, b""),
+    ]
+)
+FRAMINGS = pytest.mark.parametrize("framing", [batches.FRAMING_BUFFER, batches.FRAMING_FILE])
+
+
+@pytest.mark.parametrize("implementation", crc32c.implementations())
+def test_checksums_of_every_length(implementation: str) -> None:
+    noise = random.Random(2).randbytes(9000)
+    for length in (*range(700), 1023, 1024, 1025, 8704, 9000):
+        assert crc32c.crc32c(exact(noise[:length]), implementation=implementation) == crc32c.crc32c(noise[:length])
+    assert crc32c.crc32c(exact(noise), implementation=implementation) == plain_crc32c(noise)
+    for length in (*range(300), 9000):
+        crc32c.crc32(exact(noise[:length]))
+
+
+@FRAMINGS
+def test_walks_over_a_segment_cut_at_every_byte(framing: int) -> None:
+    for end in range(len(BYTES) + 1):
+        data = exact(BYTES[:end])
+        table, why, reached = batches.scan(data, framing=framing)
+        rows, *verdict = scan(BYTES[:end], framing=framing)
+        assert (len(table), [why, reached]) == (len(rows), verdict)
+        batches.headers(data, framing=framing)
+
+
+@FRAMINGS
+def test_walks_over_a_damaged_segment(framing: int) -> None:
+    for bit in range(8 * len(BYTES)):
+        damaged = bytearray(BYTES)
+        damaged[bit // 8] ^= 1 << bit % 8
+        data = exact(bytes(damaged))
+        batches.scan(data, framing=framing, stop_at_bad_crc=False)
+        batches.headers(data, framing=framing)
+
+
+@FRAMINGS
+@pytest.mark.parametrize("seed", range(20))
+def test_walks_over_noise(framing: int, seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(200):
+        noise = bytearray(rng.randbytes(rng.randrange(200)))
+        if len(noise) > 17:
+            # Half-plausible: a length near what is there, a magic of each kind.
+            struct.pack_into(">i", noise, 8, rng.choice([len(noise) - 12, len(noise) - 11, 14, 48, 49, 2**31 - 1]))
+            noise[16] = rng.choice([0, 1, 2, 3, 255])
+        batches.scan(exact(noise), framing=framing, stop_at_bad_crc=False, check_crc=rng.random() < 0.8)
+        batches.headers(exact(noise), framing=framing)
+
+
+def test_one_batch_cut_at_every_byte() -> None:
+    for batch in (v2_batch(0, b"abc"), legacy_batch(0, b"abc"), legacy_batch(0, b"", magic=0)):
+        for end in range(len(batch) + 1):
+            data = exact(batch[:end])
+            for call in (
+                lambda data: batches.header_at(data),
+                lambda data: batches.compute_crc(data),
+                lambda data: batches.compute_crc(data, 0, end),
+                lambda data: batches.crc_matches(data, end),
+                lambda data: batches.restamped_header(data, last_offset=5, timestamp_type=1),
+                lambda data: batches.restamp(data, last_offset=5, timestamp_type=1),
+            ):
+                try:
+                    call(data)
+                except ValueError:
+                    assert end < len(batch) or call is not None
+
+
+def test_index_plans() -> None:
+    table = batches.scan(exact(BYTES))[0]
+    for interval in (0, 60, 1000):
+        plan = batches.IndexPlan(0, interval)
+        for _ in range(50):  # more entries than the first block of memory holds
+            plan.add_table(table)
+        plan.add_headers(batches.headers_from_table(table))
+        plan.add_last_time_entry()
+        plan.take()
+
+
+def test_searches() -> None:
+    rng = random.Random(7)
+    for entries in (0, 1, 2, 1023, 1024, 1025, 1026, 2000):
+        offsets = exact(rng.randbytes(8 * entries))
+        times = exact(rng.randbytes(12 * entries))
+        targets = [rng.randrange(-(2**31), 2**31) for _ in range(200)] + [-(2**63), 2**63 - 1]
+        for target in targets:
+            search.find_offset(offsets, entries, 0, target)
+            search.find_offset_upper_bound(offsets, entries, 2**62, target)
+            search.find_position_upper_bound(offsets, entries, target)
+            search.find_timestamp(times, entries, target)
+            search.find_time_offset(times, entries, 0, target)
+        search.find_offsets(offsets, entries, 0, targets)
+        search.find_timestamps(times, entries, targets)
