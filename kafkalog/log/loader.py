@@ -335,7 +335,9 @@ class LogLoader:
         if end >= start:
             return end
         logger.warning("%s: log end %d is below log start %d; deleting all", self.topic_partition, end, start)
-        self._remove_and_delete(list(self.segments.values()))
+        # Kafka asks for the snapshots of segments that it has just forgotten, so none is renamed to .deleted here:
+        # the producer state unlinks them all.
+        self._remove_and_delete(list(self.segments.values()), with_snapshots=False)
         self.leader_epoch_cache.clear_and_flush()
         self.producer_state_manager.truncate_fully_and_start_at(start)
         return None
@@ -371,7 +373,7 @@ class LogLoader:
             init_file_size=self.config.init_file_size, preallocate=preallocate,
         )  # fmt: skip
 
-    def _remove_and_delete(self, segments: list[LogSegment]) -> None:
+    def _remove_and_delete(self, segments: list[LogSegment], *, with_snapshots: bool = True) -> None:
         if not segments:
             return
         logger.info("%s: deleting segments as part of log recovery: %s", self.topic_partition, segments)
@@ -380,7 +382,8 @@ class LogLoader:
         delete_segment_files(
             segments, True, self.dir, self.topic_partition, self.config, self.scheduler, self.log_dir_failure_channel
         )
-        self._delete_snapshots_of(segments)
+        if with_snapshots:
+            self._delete_snapshots_of(segments)
 
     def _delete_snapshots_of(self, segments: list[LogSegment]) -> None:
         delete_producer_snapshots(
