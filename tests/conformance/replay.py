@@ -11,6 +11,7 @@ has not got yet answers `error: NotImplementedError`, never a guess.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
 from collections.abc import Callable, Iterable
@@ -127,11 +128,13 @@ def main(argv: list[str]) -> int:
     if len(argv) != 2:
         print(__doc__, file=sys.stderr)
         return 2
+    tracebacks = os.environ.get("KAFKALOG_REPLAY_TRACEBACKS") == "1"
+    if not tracebacks:
+        logging.disable(logging.CRITICAL)  # scripts provoke warnings by the hundred
     if argv[0] == "--many":
         return 0 if run_many(Path(argv[1])) else 1
     work_dir = Path(argv[1])
     work_dir.mkdir(parents=True, exist_ok=True)
-    tracebacks = os.environ.get("KAFKALOG_REPLAY_TRACEBACKS") == "1"
     lines = Path(argv[0]).read_text().splitlines()
     return 0 if run_script(lines, work_dir, lambda line: print(line, flush=True), tracebacks=tracebacks) else 1
 
