@@ -1,0 +1,246 @@
+"""Differential fuzzing: random scripts on Apache Kafka and on kafkalog, compared line by line and byte by byte.
+
+    python -m tests.conformance.fuzz --count 2000 --seed 1            # the long run
+    python -m tests.conformance.fuzz --count 500 --damage             # crash, damage to files, reopen
+    python -m tests.conformance.fuzz --count 1 --seed 4711 --keep DIR # one script again; its runs stay in DIR
+
+A script that differs is shrunk (lines are dropped while the difference remains) and saved below `--save`; exit 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.conformance import kafka_jars
+from tests.conformance.compare import Difference, compare_runs, load_results
+from tests.conformance.fuzz_scripts import Line, ScriptWriter, uses_snappy_topic, with_built_batches
+
+REPLAY = Path(__file__).with_name("replay.py")
+SAVE_DIR = Path(__file__).with_name("scenarios")
+RUN_SECONDS_MAX = 900
+
+
+@dataclass
+class Outcome:
+    """One script on both engines."""
+
+    lines: list[Line]
+    difference: Difference | None
+    kafka_results: list[dict[str, Any]]
+
+
+class Engines:
+    """Runs scripts on both engines, many in one process each, in folders below `work`."""
+
+    def __init__(self, work: Path) -> None:
+        self.work = work
+        self.driver = kafka_jars.driver()
+        self.runs = 0
+
+    def run(self, scripts: Sequence[list[Line]]) -> list[Outcome]:
+        root = self.work / f"run{self.runs}"
+        self.runs += 1
+        kafka = self.run_kafka(scripts, root / "kafka")
+        ours = [with_built_batches(lines, results) for lines, results in zip(scripts, kafka, strict=True)]
+        self._run(ours, root / "kafkalog", [sys.executable, str(REPLAY)])
+        outcomes = []
+        for number, (lines, expected) in enumerate(zip(scripts, kafka, strict=True)):
+            out = root / "kafkalog" / f"{number}.out"
+            if out.exists():
+                difference = compare_runs(
+                    expected,
+                    load_results(out),
+                    root / "kafka" / f"{number}.work",
+                    root / "kafkalog" / f"{number}.work",
+                    uses_snappy=uses_snappy_topic(lines),
+                )
+            else:
+                said = (root / "kafkalog" / "stderr").read_text()[-2000:]
+                difference = Difference("the process", f"kafkalog died, or did not come to this script; it said:\n{said}")
+            outcomes.append(Outcome(lines, difference, expected))
+        return outcomes
+
+    def run_kafka(self, scripts: Sequence[list[Line]], root: Path) -> list[list[dict[str, Any]]]:
+        self._run(scripts, root, self.driver.command())
+        return [load_results(root / f"{number}.out") for number in range(len(scripts))]
+
+    def forget(self) -> None:
+        """Removes the folders of the latest run."""
+        shutil.rmtree(self.work / f"run{self.runs - 1}", ignore_errors=True)
+
+    @staticmethod
+    def _run(scripts: Sequence[list[Line]], root: Path, command: list[str]) -> None:
+        root.mkdir(parents=True)
+        rows = []
+        for number, lines in enumerate(scripts):
+            script = root / f"{number}.script"
+            write_script(script, lines)
+            rows.append(f"{script}\t{root / f'{number}.work'}\t{root / f'{number}.out'}\n")
+        listfile = root / "list"
+        listfile.write_text("".join(rows))
+        with (root / "stderr").open("w") as stderr:
+            subprocess.run(
+                [*command, "--many", str(listfile)], stderr=stderr, timeout=RUN_SECONDS_MAX, check=False
+            )
+
+
+def write_script(path: Path, lines: Sequence[Line]) -> None:
+    path.write_text("".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines))
+
+
+# --- scripts of a seed --------------------------------------------------------------------------------
+
+
+def scripts_of(engines: Engines, seeds: Sequence[int], *, damage: bool) -> list[list[Line]]:
+    """The scripts of these seeds.  Damage needs to know the files, so real Kafka runs a first part before it."""
+    writers = [ScriptWriter(seed, damage=damage) for seed in seeds]
+    scripts = [writer.write(closed=not damage) for writer in writers]
+    if not damage:
+        return scripts
+    results = engines.run_kafka(scripts, engines.work / f"first{engines.runs}")
+    shutil.rmtree(engines.work / f"first{engines.runs}", ignore_errors=True)
+    return [
+        writer.write_damage(found[-1]["files"]) if found and "files" in found[-1] else writer.lines
+        for writer, found in zip(writers, results, strict=True)
+    ]
+
+
+# --- shrinking ----------------------------------------------------------------------------------------
+
+
+def signature(difference: Difference) -> str:
+    """What makes two differences the same one: the operation or file kind and the field, not the numbers."""
+    first_line = difference.detail.splitlines()[0]
+    words = first_line if difference.place.startswith("file") else ""
+    return re.sub(r"\d+", "N", f"{difference.place} {words.split(' differs')[-1][:40]}")
+
+
+def shrink(engines: Engines, outcome: Outcome, *, rounds_max: int = 40) -> Outcome:
+    """Drops lines, then records, while the same difference remains."""
+    assert outcome.difference is not None
+    wanted = signature(outcome.difference)
+    best = outcome
+    # What comes after the line that differs has no part in it (a difference in files has no line).
+    at_line = re.match(r"line (\d+) ", outcome.difference.place)
+    if at_line is not None:
+        best = Outcome(outcome.lines[: int(at_line[1])], outcome.difference, outcome.kafka_results)
+    chunk = max(1, len(best.lines) // 2)
+    for _ in range(rounds_max):
+        candidates = [
+            best.lines[:start] + best.lines[start + chunk :] for start in range(0, len(best.lines), chunk)
+        ]
+        candidates = [lines for lines in candidates if lines]
+        tried = engines.run(candidates)
+        engines.forget()
+        # From the end: what comes after the difference goes first.
+        kept = [t for t in reversed(tried) if t.difference is not None and signature(t.difference) == wanted]
+        if kept:
+            best = min(kept, key=lambda found: len(found.lines))
+            chunk = min(chunk, max(1, len(best.lines) // 2))
+        elif chunk > 1:
+            chunk //= 2
+        else:
+            break
+    return best
+
+
+def save(outcome: Outcome, name: str, save_dir: Path) -> Path:
+    """As a scenario: script and what real Kafka answered."""
+    folder = save_dir / name
+    folder.mkdir(parents=True, exist_ok=True)
+    write_script(folder / "script.jsonl", with_built_batches(outcome.lines, outcome.kafka_results))
+    with (folder / "expected.jsonl").open("w") as file:
+        for result in outcome.kafka_results:
+            kept = {k: v for k, v in result.items() if k not in ("written", "input_hex", "tasks_run", "task_errors", "cause")}
+            file.write(json.dumps(kept, separators=(",", ":")) + "\n")
+    return folder
+
+
+# --- the run ------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def work_folder(keep: Path | None = None) -> Iterator[Path]:
+    """Memory-backed where there is such a place: scripts sync a lot."""
+    if keep is not None:
+        keep.mkdir(parents=True, exist_ok=True)
+        yield keep
+        return
+    base = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="kafkalog-fuzz-", dir=base) as folder:
+        yield Path(folder)
+
+
+def fuzz(
+    count: int, seed: int, *, damage: bool = False, batch: int = 100, keep: Path | None = None, stop_after: int = 10**9
+) -> Iterator[tuple[int, Outcome]]:
+    """Yields (seed, outcome) of every script that differs, before it is shrunk."""
+    found = 0
+    with work_folder(keep) as work:
+        engines = Engines(work)
+        for start in range(seed, seed + count, batch):
+            seeds = range(start, min(start + batch, seed + count))
+            for number, outcome in zip(seeds, engines.run(scripts_of(engines, seeds, damage=damage)), strict=True):
+                if outcome.difference is not None:
+                    yield number, outcome
+                    found += 1
+            if keep is None:
+                engines.forget()
+            if found >= stop_after:
+                return
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--count", type=int, default=200, help="scripts (default 200)")
+    parser.add_argument("--seed", type=int, default=1, help="seed of the first script (default 1); the next add one")
+    parser.add_argument("--damage", action="store_true", help="crash, damage files and reopen")
+    parser.add_argument("--batch", type=int, default=100, help="scripts a process (default 100)")
+    parser.add_argument("--keep", type=Path, help="run in this folder and leave everything there")
+    parser.add_argument("--save", type=Path, help="save shrunk scripts below this folder")
+    parser.add_argument("--max-shown", type=int, default=10, help="differences to show (default 10)")
+    parser.add_argument("--stop-after", type=int, default=10**9, help="end when so many differ")
+    parser.add_argument("--no-shrink", action="store_true", help="show the difference only")
+    args = parser.parse_args(argv)
+    began = time.monotonic()
+    different: dict[str, int] = {}
+    for seed, outcome in fuzz(
+        args.count, args.seed, damage=args.damage, batch=args.batch, keep=args.keep, stop_after=args.stop_after
+    ):
+        assert outcome.difference is not None
+        kind = signature(outcome.difference)
+        different[kind] = different.get(kind, 0) + 1
+        if different[kind] > 1 or len(different) > args.max_shown:
+            continue
+        print(f"--- seed {seed}: {outcome.difference}", flush=True)
+        if args.no_shrink:
+            continue
+        with work_folder() as work:
+            small = shrink(Engines(work), outcome)
+        print(f"--- seed {seed}, shrunk to {len(small.lines)} lines: {small.difference}")
+        for line in small.lines:
+            print(f"    {json.dumps(line)[:400]}")
+        if args.save is not None:
+            print(f"    saved in {save(small, f'fuzz_{seed}', args.save)}")
+    for kind, number in sorted(different.items(), key=lambda item: -item[1]):
+        print(f"{number:5}  {kind}")
+    total = sum(different.values())
+    print(f"{args.count} scripts from seed {args.seed}: {total} differ; {time.monotonic() - began:.0f} s")
+    return 1 if total else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,500 @@
+"""Random scripts over the whole partition operation set: the same seed gives the same script.
+
+A `ScriptWriter` keeps a rough idea of the log (its end, its producers, its open transactions), so that most operations
+make sense and the rest are the interesting kind of nonsense.  It never needs to be right: real Kafka says what is.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+START_MS = 1_700_000_000_000
+INT_MAX = 2147483647
+DIR = "logs"
+PARTITION = "foo-0"
+TOPIC_IDS = ("AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg")
+# lz4 levels 1 and 2 use a codec of their own in lz4-java: not byte-equal by any other library.
+LEVELS = {"gzip": (1, 6, 9), "lz4": (3, 9, 12), "zstd": (1, 3, 7)}
+
+Line = dict[str, Any]
+
+
+@dataclass
+class Producer:
+    """What the writer believes of a producer."""
+
+    epoch: int = 0
+    next_sequence: int = 0
+    in_transaction: bool = False
+    last_batch: Line | None = None
+
+
+class ScriptWriter:
+    """One script in the making."""
+
+    def __init__(self, seed: int, *, damage: bool = False) -> None:
+        self.rng = random.Random(seed)
+        self.damage = damage
+        self.lines: list[Line] = []
+        self.leo = 0
+        self.log_start = 0
+        self.now = START_MS
+        self.leader_epoch = 0
+        self.coordinator_epoch = 0
+        self.producers: dict[int, Producer] = {}
+        self.config = self._config()
+        self.verification = self.chance(0.15)
+        self.topic_id = self.rng.choice((None, TOPIC_IDS[0]))
+        self.manual_scheduler = self.chance(0.05)
+        self.options: Line = {}
+        if self.chance(0.2):
+            self.options["producer_id_expiration_ms"] = self.rng.choice((1000, 5000))
+            self.options["producer_id_expiration_check_interval_ms"] = self.rng.choice((1000, 2000, 600000))
+
+    def chance(self, probability: float) -> bool:
+        return self.rng.random() < probability
+
+    def add(self, op: str, **fields: Any) -> None:
+        self.lines.append({"op": op, **fields})
+
+    # --- the whole ----------------------------------------------------------------------------------
+
+    def write(self, *, closed: bool = True) -> list[Line]:
+        """20 to 60 operations; ends with a look at everything, and a close unless the files get damaged next."""
+        self.open(clean=True)
+        for _ in range(self.rng.randint(20, 60)):
+            self.step()
+        self.look()
+        if closed:
+            self.finish()
+        return self.lines
+
+    def look(self) -> None:
+        for op in ("segments", "producers", "epoch_cache", "dump"):
+            self.add(op)
+
+    def finish(self) -> None:
+        if self.chance(0.1):
+            self.add("close", broker_style=False)
+        elif self.chance(0.1):
+            self.add("crash")
+        elif self.chance(0.05):
+            self.add("delete_log")
+        else:
+            self.add("close")
+        self.add("advance_clock", by_ms=100_000)
+        self.add("dump", path=DIR)
+
+    def step(self) -> None:
+        weights: dict[Callable[[], None], float] = {
+            self.append_leader: 30, self.append_follower: 8, self.append_marker: 9, self.read: 9,
+            self.high_watermark: 9, self.roll: 3, self.truncate: 4, self.start_offset: 3, self.retention: 4,
+            self.by_time: 5, self.epochs: 5, self.new_config: 2, self.show: 6, self.advance_clock: 7,
+            self.reopen: 3, self.crash_and_reopen: 2.5, self.rare: 2.5,
+        }  # fmt: skip
+        self.rng.choices(list(weights), list(weights.values()))[0]()
+
+    # --- open and close -----------------------------------------------------------------------------
+
+    def _config(self) -> dict[str, str]:
+        rng = self.rng
+        config = {
+            "internal.segment.bytes": rng.choice(("300", "700", "700", "2000", "10000")),
+            "index.interval.bytes": rng.choice(("0", "1", "100", "100", "500", "4096")),
+            "segment.index.bytes": rng.choice(("16", "24", "48", "100", "240", "240", "4096")),
+            "segment.jitter.ms": "0",
+        }
+        maybe: list[tuple[float, str, tuple[str, ...]]] = [
+            (0.25, "segment.ms", ("1000", "5000", "60000")),
+            (0.3, "compression.type", ("uncompressed", "gzip", "lz4", "zstd", "producer", "lz4", "zstd")),
+            (0.02, "compression.type", ("snappy",)),
+            (0.2, "message.timestamp.type", ("LogAppendTime",)),
+            (0.15, "max.message.bytes", ("100", "200", "400")),
+            (0.1, "message.timestamp.before.max.ms", ("1000", "10000")),
+            (0.1, "message.timestamp.after.max.ms", ("0", "1000", "10000")),
+            (0.25, "cleanup.policy", ("compact", "compact,delete", "delete")),
+            (0.3, "retention.ms", ("1000", "5000", "-1")),
+            (0.25, "retention.bytes", ("0", "500", "1000", "2000")),
+            (0.2, "flush.messages", ("1", "3", "10")),
+            (0.15, "preallocate", ("true",)),
+            (0.3, "file.delete.delay.ms", ("0", "1000")),
+            (0.1, "compression.gzip.level", ("1", "9")),
+            (0.1, "compression.lz4.level", ("9", "5")),
+            (0.1, "compression.zstd.level", ("1", "9")),
+            (0.08, "max.decompressed.message.bytes", ("200", "100", "1000")),
+            (0.1, "delete.retention.ms", ("0", "1000")),
+        ]
+        for probability, key, values in maybe:
+            if rng.random() < probability:
+                config[key] = rng.choice(values)
+        return config
+
+    def open(self, *, clean: bool, **extra: Any) -> None:
+        fields: Line = {"dir": DIR, "topic_partition": PARTITION, "config": self.config, "now_ms": self.now}
+        fields |= {"clean_shutdown": clean, **self.options}
+        if self.verification:
+            fields["transaction_verification"] = True
+        if self.manual_scheduler:
+            fields["scheduler"] = "manual"
+        if self.topic_id is not None:
+            fields["topic_id"] = TOPIC_IDS[1] if self.chance(0.02) else self.topic_id
+            if self.chance(0.1):
+                fields["topic_id_at_create"] = False
+        self.add("open", **(fields | extra))
+
+    def _checkpoints(self) -> Line:
+        """What a manager would have read from its checkpoint files, or something else."""
+        kept: Line = {"recovery_point": self.rng.choice((0, 0, self.leo, self.rng.randint(0, self.leo + 1)))}
+        if self.log_start or self.chance(0.05):
+            kept["log_start_offset"] = self.log_start if self.chance(0.8) else self.rng.randint(0, self.leo + 2)
+        return kept
+
+    def reopen(self) -> None:
+        self.add("close", broker_style=self.chance(0.9))
+        if self.chance(0.3):
+            self.now += self.rng.choice((0, 1, 1000, 70_000))
+        if self.chance(0.15):
+            self.config = self._config()
+        self.open(clean=True, **self._checkpoints())
+
+    def crash_and_reopen(self) -> None:
+        self.add("crash")
+        if self.chance(0.2):
+            self.now += self.rng.choice((1, 1000, 70_000))
+        self.open(clean=False, **self._checkpoints())
+        self.show()
+
+    # --- batches ------------------------------------------------------------------------------------
+
+    def value(self) -> str | None:
+        if self.chance(0.08):
+            return None
+        size = self.rng.choice((0, 1, 5, 20, 20, 40, 40, 100))
+        # Half of it compresses.
+        return self.rng.randbytes(size // 2).hex() + "61" * (size - size // 2)
+
+    def timestamp(self) -> int:
+        return self.rng.choices(
+            (self.now, self.now + self.rng.randint(-3000, 3000), -1, self.now + 50_000, self.now - 50_000, 0),
+            (50, 40, 2, 3, 3, 1),
+        )[0]
+
+    def records(self, magic: int, count: int | None = None) -> list[Line]:
+        found = []
+        for _ in range(count if count is not None else self.rng.choice((1, 1, 2, 2, 3, 5))):
+            record: Line = {"ts": self.timestamp()}
+            record["key_hex"] = None if self.chance(0.1) else f"6b3{self.rng.randint(0, 5)}"
+            record["value_hex"] = self.value()
+            if magic == 2 and self.chance(0.15):
+                names = self.rng.choices(("h", "", "h\u00e9"), k=self.rng.randint(1, 2))
+                record["headers"] = [[name, self.rng.choice((None, "", "6869"))] for name in names]
+            found.append(record)
+        return found
+
+    def batch(self, magic: int | None = None) -> Line:
+        if magic is None:
+            magic = self.rng.choices((2, 1, 0), (88, 7, 5))[0]
+        codec = self.rng.choices(("none", "gzip", "snappy", "lz4", "zstd"), (50, 10, 7, 12, 12))[0]
+        if magic < 2 and codec == "zstd" and self.chance(0.9):
+            codec = "gzip"
+        batch: Line = {"codec": codec, "records": self.records(magic)}
+        if magic != 2:
+            batch["magic"] = magic
+        if codec in LEVELS and self.chance(0.15):
+            batch["level"] = self.rng.choice(LEVELS[codec])
+        if self.chance(0.04):
+            batch |= {"timestamp_type": "log_append", "log_append_time": self.now - 5}
+        return batch
+
+    def with_producer(self, batch: Line) -> Line:
+        """Gives the batch a producer: mostly in order, sometimes a duplicate, a gap, an old or a new epoch."""
+        producer_id = self.rng.choice((1, 2, 3, 17, 33, 8_589_934_592))
+        producer = self.producers.setdefault(producer_id, self._new_producer())
+        kind = self.rng.choices(("next", "again", "gap", "old epoch", "new epoch", "odd epoch"), (75, 8, 4, 4, 6, 3))[0]
+        if kind == "again" and producer.last_batch is not None:
+            return producer.last_batch
+        count = len(batch["records"])
+        epoch, sequence = producer.epoch, producer.next_sequence
+        if kind == "gap":
+            sequence = (sequence + self.rng.randint(1, 3)) % (INT_MAX + 1)
+        elif kind == "old epoch":
+            epoch = max(0, epoch - 1)
+        elif kind == "new epoch":
+            epoch, sequence = epoch + 1, 0
+        elif kind == "odd epoch":
+            epoch += 1
+        batch |= {"producer_id": producer_id, "producer_epoch": epoch, "base_sequence": sequence}
+        transactional = producer.in_transaction if self.chance(0.95) else not producer.in_transaction
+        if not producer.in_transaction and self.chance(0.4):
+            transactional = True
+        if transactional:
+            batch["transactional"] = True
+        if kind in ("next", "new epoch"):
+            producer.epoch = epoch
+            producer.next_sequence = (sequence + count) % (INT_MAX + 1)
+            producer.in_transaction = transactional
+            producer.last_batch = batch
+        return batch
+
+    def _new_producer(self) -> Producer:
+        return Producer(next_sequence=self.rng.choice((0, 0, 0, 5, INT_MAX - 2)))
+
+    # --- appends ------------------------------------------------------------------------------------
+
+    def append_leader(self) -> None:
+        batches = [self.batch()]
+        if self.chance(0.45):
+            batches[0].pop("magic", None)
+            if batches[0]["codec"] not in ("none", "gzip", "snappy", "lz4", "zstd"):
+                batches[0]["codec"] = "none"
+            batches = [self.with_producer(batches[0])]
+        elif self.chance(0.12):
+            batches += [self.batch() for _ in range(self.rng.randint(1, 2))]
+            if self.chance(0.7):  # only uncompressed batches may come several at a time
+                for batch in batches:
+                    batch["codec"] = "none"
+                    batch.pop("level", None)
+        if self.chance(0.02):
+            batches[0]["base_offset"] = self.rng.randint(1, 5)
+        fields: Line = {"batches": batches, "leader_epoch": self.leader_epoch}
+        if self.chance(0.08):
+            fields["origin"] = self.rng.choices(("coordinator", "replication"), (3, 1))[0]
+        if self.chance(0.1):
+            fields["transaction_version"] = self.rng.choice((0, 1, 2))
+        if self.verification and self.chance(0.7):
+            fields["verification"] = "guard"
+            fields["supports_epoch_bump"] = self.chance(0.6)
+        self.add("append_leader", **fields)
+        self.leo += sum(len(batch["records"]) for batch in batches)
+
+    def append_follower(self) -> None:
+        base = self.leo
+        if self.chance(0.15):
+            base += self.rng.choice((1, 3, 10, 1000, 3_000_000_000))
+        elif self.chance(0.1):
+            base = max(0, base - self.rng.randint(1, 3))
+        epoch = self.leader_epoch
+        if self.chance(0.25):
+            self.leader_epoch += 1
+            epoch = self.leader_epoch
+        batches = []
+        for _ in range(self.rng.choice((1, 1, 1, 2, 3))):
+            batch = self.batch()
+            if self.chance(0.3) and "magic" not in batch:
+                batch = dict(self.with_producer(batch))
+            for i, record in enumerate(batch["records"]):
+                record["offset"] = base + i
+            batch |= {"base_offset": base, "leader_epoch": epoch if self.chance(0.95) else epoch + 1}
+            if self.chance(0.03) and "magic" not in batch:
+                batch["last_offset"] = base + len(batch["records"]) + 2
+            base = batch.get("last_offset", base + len(batch["records"]) - 1) + 1
+            batches.append(batch)
+        leader_epoch = epoch if self.chance(0.9) else max(0, epoch - 1)
+        # Copies: a batch that a producer remembers must not change when it is sent again.
+        copies = [{**batch, "records": [dict(record) for record in batch["records"]]} for batch in batches]
+        self.add("append_follower", batches=copies, leader_epoch=leader_epoch)
+        self.leo = max(self.leo, base)
+        for batch in batches:
+            for record in batch["records"]:
+                del record["offset"]
+
+    def append_marker(self) -> None:
+        in_transaction = [pid for pid, producer in self.producers.items() if producer.in_transaction]
+        if in_transaction and self.chance(0.85):
+            producer_id = self.rng.choice(in_transaction)
+        else:
+            producer_id = self.rng.choice((1, 2, 3, 77))
+        producer = self.producers.setdefault(producer_id, self._new_producer())
+        version = self.rng.choices((0, 1, 2, -1), (50, 15, 30, 5))[0]
+        epoch = producer.epoch + (1 if version == 2 and self.chance(0.8) else 0)
+        if self.chance(0.06):
+            epoch = max(0, epoch + self.rng.choice((-1, 1)))
+        if self.chance(0.1):
+            self.coordinator_epoch += 1
+        fields: Line = {"producer_id": producer_id, "epoch": epoch, "type": self.rng.choice(("commit", "abort"))}
+        fields["coordinator_epoch"] = self.coordinator_epoch if self.chance(0.95) else max(0, self.coordinator_epoch - 1)
+        fields |= {"leader_epoch": self.leader_epoch, "transaction_version": version}
+        if self.chance(0.1):
+            fields["ts"] = self.timestamp()
+        self.add("append_end_txn_marker", **fields)
+        producer.in_transaction = False
+        if epoch > producer.epoch:
+            producer.epoch, producer.next_sequence = epoch, 0
+        self.leo += 1
+
+    # --- reads --------------------------------------------------------------------------------------
+
+    def some_offset(self, spread: int = 2) -> int:
+        return self.rng.randint(min(self.log_start, self.leo), self.leo + spread)
+
+    def read(self) -> None:
+        offset = self.some_offset(1) if self.chance(0.9) else self.rng.choice((-1, 0, self.leo + 5))
+        self.add(
+            "read",
+            offset=offset,
+            max_bytes=self.rng.choice((0, 1, 16, 17, 61, 100, 150, 500, 5000, 1 << 20)),
+            isolation=self.rng.choice(("log_end", "high_watermark", "txn_committed")),
+            min_one_message=self.chance(0.7),
+        )
+
+    def by_time(self) -> None:
+        special = self.rng.choice((-1, -2, -3, -4, -5, 0, self.now))
+        self.add("offset_for_timestamp", ts=self.timestamp() if self.chance(0.6) else special)
+
+    def show(self) -> None:
+        self.add(self.rng.choice(("segments", "producers", "producers", "epoch_cache", "dump", "dump")))
+
+    def epochs(self) -> None:
+        if self.chance(0.25):
+            epoch = self.leader_epoch + self.rng.choice((0, 1, 1, 2, -1))
+            self.leader_epoch = max(self.leader_epoch, epoch)
+            self.add("assign_epoch", epoch=epoch, offset=self.some_offset())
+        elif self.chance(0.4):
+            self.leader_epoch += 1
+        else:
+            self.add("end_offset_for_epoch", epoch=self.rng.randint(-1, self.leader_epoch + 1))
+
+    # --- changes ------------------------------------------------------------------------------------
+
+    def high_watermark(self) -> None:
+        if self.chance(0.3):
+            self.add("maybe_increment_high_watermark", hw=self.some_offset(0))
+        else:
+            self.add("update_high_watermark", hw=self.leo if self.chance(0.5) else self.some_offset())
+        if self.chance(0.01):
+            self.add("update_high_watermark", hw=-1)
+
+    def roll(self) -> None:
+        if self.chance(0.25):
+            expected = max(0, self.leo + self.rng.choice((-3, -1, 0, 1, 5)))
+            self.add("roll", expected_next_offset=expected)
+            self.leo = max(self.leo, expected)
+        else:
+            self.add("roll")
+
+    def truncate(self) -> None:
+        if self.chance(0.2):
+            offset = self.rng.choice((self.some_offset(10), self.leo + 100, 0))
+            self.leo = self.log_start = offset
+            fields: Line = {"offset": offset}
+            if self.chance(0.3):
+                fields["log_start_offset"] = self.log_start = max(0, offset - self.rng.randint(0, 5))
+            self.add("truncate_fully_and_start_at", **fields)
+        else:
+            offset = self.some_offset() if self.chance(0.95) else -1
+            self.add("truncate_to", offset=offset)
+            self.leo = max(0, min(self.leo, offset))
+        for producer in self.producers.values():
+            producer.in_transaction = False
+
+    def start_offset(self) -> None:
+        offset = self.some_offset(1)
+        if self.chance(0.7):
+            self.add("update_high_watermark", hw=self.leo)
+            self.log_start = max(self.log_start, min(offset, self.leo))
+        self.add("increment_log_start_offset", offset=offset)
+
+    def retention(self) -> None:
+        if self.chance(0.6):
+            self.add("update_high_watermark", hw=self.leo)
+        self.add("delete_old_segments")
+
+    def new_config(self) -> None:
+        self.config = self._config()
+        self.add("update_config", config=self.config)
+
+    def advance_clock(self) -> None:
+        by = self.rng.choice((1, 500, 1000, 5000, 5001, 60_000, 700_000))
+        self.now += by
+        self.add("advance_clock", by_ms=by)
+
+    def rare(self) -> None:
+        kind = self.rng.choice(("flush", "flush", "snapshot", "expire", "tick", "topic id", "rename", "empty"))
+        if kind == "flush":
+            self.add("flush", force_active=self.chance(0.5))
+        elif kind == "snapshot":
+            self.add("take_producer_snapshot")
+        elif kind == "expire":
+            self.add("remove_expired_producers")
+        elif kind == "tick":
+            self.add("tick")
+        elif kind == "topic id":
+            self.add("assign_topic_id", topic_id=self.rng.choice(TOPIC_IDS))
+        elif kind == "rename":
+            # There and back: the rest of the script knows the folder by its first name.
+            self.add("rename_dir", name="foo-0.0123456789abcdef0123456789abcdef-future")
+            self.add("rename_dir", name=PARTITION)
+        else:
+            self.add("append_leader", raw_hex="", leader_epoch=self.leader_epoch)
+
+    # --- damage -------------------------------------------------------------------------------------
+
+    def write_damage(self, files: dict[str, Any]) -> list[Line]:
+        """What follows a first part whose files are known: damage, an open, and life goes on.
+
+        `files` are names below the partition's folder with their sizes.
+        """
+        self.add("crash" if self.chance(0.6) else "close")
+        for _ in range(self.rng.randint(1, 4)):
+            self.damage_one(dict(files))
+        clean = self.chance(0.3)
+        self.open(clean=clean, **self._checkpoints())
+        self.look()
+        for _ in range(self.rng.randint(3, 12)):
+            self.step()
+        self.look()
+        self.finish()
+        return self.lines
+
+    def damage_one(self, files: dict[str, Any]) -> None:
+        # partition.metadata is a text of fixed form: damage there ends the run too early to be interesting.
+        names = sorted(name for name in files if name != "partition.metadata" and not name.endswith(".deleted"))
+        name = self.rng.choice(names)
+        size = files[name]["size"]
+        path = f"{DIR}/{PARTITION}/{name}"
+        kind = self.rng.choice(("delete", "truncate", "corrupt", "corrupt", "append", "swap", "cleaned", "deleted", "write"))
+        if kind == "delete":
+            self.add("fs_delete", file=path)
+        elif kind == "truncate":
+            self.add("fs_truncate", file=path, drop_bytes=self.rng.choice((1, 8, 12, 13, 60, size)))
+        elif kind == "corrupt" and size > 0:
+            # A corrupted time or offset index is trusted by Kafka after a clean shutdown: what follows is arbitrary.
+            if name.endswith((".log", ".snapshot", ".txnindex")):
+                width = self.rng.choice((1, 1, 2, 4))
+                mask = self.rng.randbytes(width).hex()
+                self.add("fs_corrupt", file=path, offset=self.rng.randrange(size), xor_hex=mask)
+        elif kind == "append" and name.endswith(".log"):
+            self.add("fs_append", file=path, hex=self.rng.randbytes(self.rng.choice((1, 12, 17, 61, 100))).hex())
+        elif kind == "swap":
+            stem = name.rsplit(".", 1)[0]
+            for suffix in ("log", "index", "timeindex", "txnindex"):
+                if f"{stem}.{suffix}" in files and self.chance(0.9):
+                    source = f"{DIR}/{PARTITION}/{stem}.{suffix}"
+                    self.add("fs_copy", **{"from": source, "to": source + ".swap"})
+        elif kind == "cleaned":
+            self.add("fs_copy", **{"from": path, "to": path + ".cleaned"})
+        elif kind == "deleted":
+            self.add("fs_copy", **{"from": path, "to": path + ".deleted"})
+        elif kind == "write":
+            stray = self.rng.choice(
+                ("00000000000000000003.index", "00000000000000000005.snapshot", "00000000000000000001.timeindex", "notes.txt")
+            )
+            self.add("fs_write", file=f"{DIR}/{PARTITION}/{stray}", hex="00" * self.rng.choice((0, 8, 10)))
+
+
+def uses_snappy_topic(lines: list[Line]) -> bool:
+    """Whether the broker itself may have compressed with snappy: then records count, not bytes."""
+    return any((line.get("config") or {}).get("compression.type") == "snappy" for line in lines)
+
+
+def with_built_batches(lines: list[Line], results: list[dict[str, Any]]) -> list[Line]:
+    """The script for the other engine: batches with snappy in them carry the bytes that Kafka built."""
+    changed = list(lines)
+    for result in results:
+        line = lines[result["line"] - 1]
+        if "input_hex" in result and any(batch.get("codec") == "snappy" for batch in line.get("batches", ())):
+            changed[result["line"] - 1] = {**line, "raw_hex": result["input_hex"]}
+    return changed
