@@ -14,11 +14,9 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NoReturn
 
-from kafkalog._native.batches import FRAMING_BUFFER, OK, TORN, crc_matches, header_at, restamped_header
+from kafkalog._native.batches import FRAMING_BUFFER, OK, TORN, crc_matches
 from kafkalog._native.batches import headers as scan_headers
-from kafkalog._native.validation import BUFFER as WALK_BUFFER
-from kafkalog._native.validation import OK as WALK_OK
-from kafkalog._native.validation import walk_records
+from kafkalog._native.validation import assign_plain
 from kafkalog.errors import (
     CorruptRecordException,
     InvalidProducerEpochException,
@@ -31,6 +29,7 @@ from kafkalog.errors import (
 )
 from kafkalog.files import Buffer
 from kafkalog.format.batch import CREATE_TIME, MemoryRecords
+from kafkalog.format.java_hash import JavaHashMap, long_hash
 from kafkalog.format.records import records as decode_records
 from kafkalog.log.local_log import check_online, raise_offline
 from kafkalog.log.producer_replay import update_producers
@@ -117,13 +116,6 @@ def append_plain(log: UnifiedLog, data: Buffer, leader_epoch: int) -> LogAppendI
     ):
         return None
     now = local.clock.milliseconds()
-    walk = walk_records(
-        data, 0, None, WALK_BUFFER, config.compact, True, now,
-        config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms,
-    )  # fmt: skip
-    if walk.verdict != WALK_OK or walk.refusals is not None:
-        return None
-    max_timestamp = walk.max_timestamp
     with log.lock:
         epoch = log.leader_epoch_cache.latest_entry
         end_offset = local.next_offset_metadata[0]
@@ -135,19 +127,20 @@ def append_plain(log: UnifiedLog, data: Buffer, leader_epoch: int) -> LogAppendI
             or local.log_dir_failure_channel.has_offline_log_dir(local.parent_dir)
         ):
             return None
+        assigned = assign_plain(
+            data, 0, end_offset, leader_epoch, True, config.compact, True, now,
+            config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms,
+        )  # fmt: skip
+        if assigned is None:
+            return None
+        head, new_header, max_timestamp, _ = assigned
         next_offset = end_offset + count
-        segment = local.segments.active_segment
         try:
-            if segment.should_roll(
+            if local.segments.active_segment.should_roll(
                 RollParams(config.max_segment_ms, config.segment_size, max_timestamp, next_offset - 1, size, now)
             ):
                 return None
-            head = restamped_header(
-                data, 0, last_offset=next_offset - 1, leader_epoch=leader_epoch, timestamp_type=0,
-                max_timestamp=max_timestamp,
-            )  # fmt: skip
-            body = memoryview(data)[HEADER_BYTES:size]
-            local.append(next_offset - 1, (head, body), [header_at(head)])
+            local.append(next_offset - 1, (head, memoryview(data)[HEADER_BYTES:size]), [new_header])
             log.producer_state_manager.update_map_end_offset(next_offset)
             if next_offset - local.recovery_point >= config.flush_messages:
                 log.flush(False)
@@ -317,7 +310,7 @@ def _append_locked(
 
     # Step 9: producers.
     psm = log.producer_state_manager
-    updated: dict[int, ProducerAppendInfo] = {}
+    updated: JavaHashMap[int, ProducerAppendInfo] = JavaHashMap(long_hash)
     completed: list[CompletedTxn] = []
     if has_producers:
         place = LogOffsetMetadata(info.first_or_last_offset_of_first_batch, segment.base_offset, segment.size)
@@ -419,7 +412,7 @@ def _check_producers(
     origin: AppendOrigin,
     guard: VerificationGuard,
     transaction_version: int,
-    updated: dict[int, ProducerAppendInfo],
+    updated: JavaHashMap[int, ProducerAppendInfo],
     completed: list[CompletedTxn],
 ) -> BatchMetadata | None:
     """analyzeAndValidateProducerState: fills `updated` and `completed`; answers the batch that this one repeats."""

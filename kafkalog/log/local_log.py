@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NoReturn
 from kafkalog.errors import (
     IllegalStateException,
     KafkaException,
+    KafkalogError,
     KafkaStorageException,
     OffsetOutOfRangeException,
 )
@@ -217,9 +218,33 @@ class LocalLog:
             self.recovery_point = end_offset
 
     def append(self, last_offset: int, buffers: Sequence[Buffer], headers: list[BatchHeader]) -> None:
-        """Appends batches that end at `last_offset` to the active segment and moves the end of the log."""
-        self.segments.active_segment.append(last_offset, buffers, headers)
-        self.update_log_end_offset(last_offset + 1)
+        """Appends batches that end at `last_offset` to the active segment and moves the end of the log.
+
+        When the disk fails half-way (ENOSPC), what was written is cut off again: a batch whose append was refused
+        must not be there after a restart.
+        """
+        segment = self.segments.active_segment
+        size = segment.log.size
+        try:
+            segment.append(last_offset, buffers, headers)
+        except OSError:
+            self._take_back(segment, size)
+            raise
+        end_offset = last_offset + 1
+        self.next_offset_metadata = LogOffsetMetadata(end_offset, segment.base_offset, segment.log.size)
+        if self.recovery_point > end_offset:
+            self.recovery_point = end_offset
+
+    def _take_back(self, segment: LogSegment, size: int) -> None:
+        """Cuts the segment to `size` bytes and its indexes to the end of the log, as far as the disk lets it."""
+        end_offset = self.log_end_offset
+        try:
+            if segment.log.size > size:
+                segment.log.truncate_to(size)
+            segment.offset_index.truncate_to(end_offset)
+            segment.time_index.truncate_to(end_offset)
+        except (OSError, KafkalogError):
+            logger.exception("%s: a failed append could not be taken back whole", self.topic_partition)
 
     def mark_flushed(self, offset: int) -> None:
         self.check_if_closed()
