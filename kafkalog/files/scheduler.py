@@ -1,7 +1,7 @@
 """Background work goes through one scheduler: by threads in a service, by hand in a test.
 
-`ManualScheduler` keeps the order of Kafka's MockScheduler (next execution time first, then insertion) and runs a
-periodic task as often as it fell due.  `ThreadScheduler` is Kafka's KafkaScheduler: a task that fails is logged and
+`ManualScheduler` runs what is due by next execution time, then by insertion (a periodic task keeps the place that it
+got first), and a periodic task as often as it fell due.  `ThreadScheduler` is Kafka's KafkaScheduler: a task that fails is logged and
 a periodic one goes on; a task scheduled before startup or after shutdown is ignored; shutdown drops what waits and
 lets what runs finish.
 """

@@ -19,7 +19,15 @@ from typing import Generic, NamedTuple, TypeVar
 from kafkalog.errors import CorruptCheckpointException
 from kafkalog.files import OS_FILES, Files, parent_dir
 from kafkalog.format.java_hash import JavaHashMap, hash_map_order, topic_partition_hash
-from kafkalog.format.java_text import NumberFormatException, parse_int, parse_long, read_lines, shown, split_spaces
+from kafkalog.format.java_text import (
+    IllegalArgumentException,
+    NumberFormatException,
+    parse_int,
+    parse_long,
+    read_lines,
+    shown,
+    split_spaces,
+)
 from kafkalog.format.names import CLEAN_SHUTDOWN_FILE, LEADER_EPOCH_CHECKPOINT_FILE, TopicPartition
 
 _log = logging.getLogger(__name__)
@@ -99,6 +107,10 @@ class CheckpointFile(Generic[T]):
         if len(lines) == 1:
             return []
         expected_count = self._number(lines[1], "the number of entries")
+        if expected_count < 0:
+            raise IllegalArgumentException(
+                f"Illegal Capacity: {expected_count}", path=self.path, hint=self._place(lines[1], "a number from 0")
+            )
         entries: list[T] = []
         for line in lines[2:]:
             try:

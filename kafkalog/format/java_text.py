@@ -115,6 +115,8 @@ def parse_uuid(text: str) -> str:
     for char in digits:
         if char not in _UUID_CHARS:
             raise IllegalArgumentException(f"Illegal base64 character {ord(char):x}")
+    if len(digits) == 1:
+        raise IllegalArgumentException("Input byte[] should at least have 2 bytes for base64 bytes")
     if len(digits) % 4 == 1:
         raise IllegalArgumentException("Last unit does not have enough valid bits")
     data = base64.urlsafe_b64decode(digits + "=" * (-len(digits) % 4))

@@ -1,0 +1,169 @@
+"""The real disk behind the seam: positions, short writes, maps, sendfile, atomic replacement."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from kafkalog.files import OS_FILES, ManualClock, OsFile, SystemClock, os_files, parent_dir
+from kafkalog.files.testing import RecordingFiles
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "file")
+
+
+def test_reads_and_writes_at_positions(path: str) -> None:
+    with OS_FILES.open(path, create=True) as file:
+        file.pwrite(b"abc", 0)
+        assert file.pwritev([b"de", bytearray(b"f"), memoryview(b"ghi")], 3) == 6
+        file.pwrite(b"Z", 12)
+        assert file.size() == 13
+        assert file.pread(100, 0) == b"abcdefghi\0\0\0Z"
+        assert file.pread(3, 3) == b"def"
+        assert file.pread(3, 13) == b""
+        buffer = bytearray(b"..........")
+        assert file.pread_into(buffer, 8) == 5
+        assert buffer == b"i\0\0\0Z....."
+        assert file.pread_into(memoryview(buffer)[2:4], 0) == 2
+        file.truncate(4)
+        file.sync()
+        assert file.size() == 4
+    assert file.closed
+    assert file.fileno() == -1
+    file.close()
+    with pytest.raises(OSError) as failure:
+        file.pwrite(b"x", 0)
+    assert failure.value.errno == errno.EBADF
+
+
+def test_opening(path: str) -> None:
+    with pytest.raises(FileNotFoundError):
+        OS_FILES.open(path)
+    OS_FILES.open(path, exclusive=True).close()
+    with pytest.raises(FileExistsError):
+        OS_FILES.open(path, exclusive=True)
+    with OS_FILES.open(path, create=True) as file:
+        file.pwrite(b"kept", 0)
+    OS_FILES.create(path)
+    with OS_FILES.open(path, writable=False) as file:
+        assert file.pread(10, 0) == b"kept"
+        with pytest.raises(OSError):
+            file.pwrite(b"x", 0)
+
+
+@pytest.mark.parametrize("limit", [1, 3, 7])
+def test_short_writes_are_finished(path: str, monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
+    real_pwrite = os.pwrite
+
+    def pwrite(fd: int, data: bytes, position: int) -> int:
+        return real_pwrite(fd, memoryview(data)[:limit], position)
+
+    def pwritev(fd: int, buffers: list[bytes], position: int) -> int:
+        return real_pwrite(fd, b"".join(buffers)[:limit], position)
+
+    monkeypatch.setattr(os, "pwrite", pwrite)
+    monkeypatch.setattr(os, "pwritev", pwritev)
+    with OS_FILES.open(path, create=True) as file:
+        file.pwrite(b"0123456789", 2)
+        assert file.pwritev([b"ab", b"", b"cdefg", b"h"], 12) == 8
+        assert file.pread(100, 0) == b"\0\x000123456789abcdefgh"
+
+
+def test_many_buffers(path: str) -> None:
+    buffers = [bytes([number % 251]) * 3 for number in range(os_files._IOV_MAX * 2 + 5)]
+    with OS_FILES.open(path, create=True) as file:
+        assert file.pwritev(buffers, 1) == 3 * len(buffers)
+        assert file.pread(10**6, 1) == b"".join(buffers)
+
+
+def test_maps_are_read_only_and_outlive_the_file(path: str) -> None:
+    with OS_FILES.open(path, create=True) as file:
+        assert file.map() is None
+        file.pwrite(b"abc", 0)
+        mapped = file.map()
+        file.pwrite(b"X", 1)
+    assert mapped is not None
+    assert mapped[:] == b"aXc"
+    with pytest.raises(TypeError):
+        mapped[0:1] = b"y"
+    mapped.close()
+
+
+def test_sendfile(path: str) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs, OS_FILES.open(path, create=True) as file:
+        file.pwrite(b"0123456789", 0)
+        assert file.send_to(ours, 3, 4) == 4
+        assert theirs.recv(100) == b"3456"
+        assert file.send_to(ours, 10, 4) == 0
+
+
+def test_directories(tmp_path: Path) -> None:
+    deep = str(tmp_path / "a" / "b")
+    OS_FILES.mkdirs(deep)
+    OS_FILES.mkdirs(deep)
+    OS_FILES.write_file(deep + "/z", b"123")
+    OS_FILES.write_file(deep + "/z", b"4")
+    OS_FILES.create(deep + "/y")
+    assert OS_FILES.list_dir(deep) == ["y", "z"]
+    OS_FILES.set_mtime_ms(deep + "/z", 1_700_000_000_123)
+    assert OS_FILES.stat(deep + "/z") == (1, 1_700_000_000_123, True, False)
+    assert OS_FILES.stat(deep).is_dir
+    OS_FILES.rename(deep + "/z", deep + "/y")
+    assert OS_FILES.read_bytes(deep + "/y") == b"4"
+    assert OS_FILES.unlink_if_exists(deep + "/y")
+    assert not OS_FILES.unlink_if_exists(deep + "/y")
+    OS_FILES.sync_dir(deep)
+    OS_FILES.rmdir(deep)
+    assert not OS_FILES.exists(deep)
+    assert parent_dir("x") == "."
+
+
+def test_remove_tree_does_not_follow_links(tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "precious").touch()
+    inside = tmp_path / "inside"
+    (inside / "deep").mkdir(parents=True)
+    (inside / "deep" / "file").touch()
+    (inside / "link").symlink_to(outside)
+    (inside / "dangling").symlink_to("nowhere")
+    OS_FILES.remove_tree(str(inside))
+    OS_FILES.remove_tree(str(inside))
+    assert not inside.exists()
+    assert (outside / "precious").exists()
+
+
+def test_atomic_write_is_kafkas(tmp_path: Path) -> None:
+    files = RecordingFiles(str(tmp_path))
+    files.write_atomic(str(tmp_path / "c"), b"one")
+    files.write_atomic(str(tmp_path / "c"), b"two")
+    steps = ["create c.tmp", "write c.tmp [0, 3)", "sync c.tmp", "rename c.tmp -> c", "sync_dir "]
+    assert [str(op) for op in files.ops] == steps * 2
+    assert os.listdir(tmp_path) == ["c"]
+
+
+def test_no_descriptor_leaks(path: str) -> None:
+    file = OS_FILES.open(path, create=True)
+    fd = file.fileno()
+    assert isinstance(file, OsFile)
+    del file
+    with pytest.raises(OSError):
+        os.fstat(fd)
+
+
+def test_clocks() -> None:
+    clock = ManualClock(1000)
+    assert clock.advance(5) == 1005
+    assert clock.nanoseconds() == 5_000_000
+    clock.advance_to(10)
+    assert (clock.milliseconds(), clock.nanoseconds()) == (10, 5_000_000)
+    system = SystemClock()
+    assert system.milliseconds() > 1_600_000_000_000
+    assert system.nanoseconds() <= system.nanoseconds()

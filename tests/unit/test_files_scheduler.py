@@ -1,0 +1,135 @@
+"""Schedulers and the failure channel."""
+
+from __future__ import annotations
+
+import logging
+import threading
+
+import pytest
+
+from kafkalog.errors import IllegalStateException
+from kafkalog.files import LogDirFailureChannel, ManualClock, ManualScheduler, ThreadScheduler
+
+LONG_MAX = (1 << 63) - 1
+
+
+def test_order_is_time_then_insertion() -> None:
+    clock = ManualClock(100)
+    scheduler = ManualScheduler(clock)
+    ran: list[str] = []
+    for name, delay in (("late", 20), ("b", 10), ("c", 10), ("now", 0), ("a", 5)):
+        scheduler.schedule_once(name, lambda name=name: ran.append(name), delay)
+    assert [task.name for task in scheduler.pending] == ["now", "a", "b", "c", "late"]
+    assert scheduler.tick() == 1
+    clock.advance(10)
+    assert scheduler.tick() == 3
+    clock.advance(10)
+    scheduler.tick()
+    assert ran == ["now", "a", "b", "c", "late"]
+    assert scheduler.tick() == 0
+
+
+def test_periodic_tasks_run_as_often_as_they_fell_due() -> None:
+    clock = ManualClock()
+    scheduler = ManualScheduler(clock)
+    ran: list[str] = []
+    task = scheduler.schedule("every 10", lambda: ran.append("p"), 5, 10)
+    scheduler.schedule_once("at 15", lambda: ran.append("o"), 15)
+    clock.advance(36)
+    scheduler.tick()
+    # At 15 both are due; the periodic one keeps the place that it got first.
+    assert ran == ["p", "p", "o", "p", "p"]
+    assert task.due_ms == 45
+    assert task.cancel()
+    assert not task.cancel()
+    clock.advance(100)
+    assert scheduler.tick() == 0
+    assert scheduler.pending == []
+
+
+def test_tasks_may_schedule_cancel_and_fail() -> None:
+    clock = ManualClock()
+    scheduler = ManualScheduler(clock)
+    ran: list[str] = []
+
+    def first() -> None:
+        ran.append("first")
+        scheduler.schedule_once("second", lambda: ran.append("second"))
+        doomed.cancel()
+        raise OSError("disk")
+
+    scheduler.schedule_once("first", first)
+    doomed = scheduler.schedule_once("doomed", lambda: ran.append("doomed"))
+    scheduler.schedule_once("never", lambda: ran.append("never"), LONG_MAX)
+    scheduler.tick()
+    assert ran == ["first", "second"]
+    assert [(name, str(error)) for name, error in scheduler.errors] == [("first", "disk")]
+    scheduler.clear()
+    assert scheduler.pending == []
+
+
+def test_a_periodic_task_goes_on_after_an_error_and_stops_itself() -> None:
+    clock = ManualClock()
+    scheduler = ManualScheduler(clock)
+    runs: list[int] = []
+
+    def work() -> None:
+        runs.append(clock.milliseconds())
+        if len(runs) == 3:
+            task.cancel()
+        raise ValueError
+
+    task = scheduler.schedule("p", work, 0, 1)
+    clock.advance(10)
+    scheduler.tick()
+    assert len(runs) == 3
+
+
+def test_threads_run_what_is_due(caplog: pytest.LogCaptureFixture) -> None:
+    scheduler = ThreadScheduler(threads=2)
+    ignored = scheduler.schedule_once("too early", lambda: None)
+    assert ignored.cancelled
+    scheduler.startup()
+    with pytest.raises(IllegalStateException, match="already been started"):
+        scheduler.startup()
+    once, often, release = threading.Event(), threading.Semaphore(0), threading.Event()
+    scheduler.schedule_once("never", lambda: None, LONG_MAX)
+    with caplog.at_level(logging.ERROR):
+        scheduler.schedule_once("fails", lambda: 1 // 0)
+        scheduler.schedule_once("once", once.set)
+        task = scheduler.schedule("often", often.release, 0, 1)
+        assert once.wait(10)
+        for _ in range(3):
+            assert often.acquire(timeout=10)
+    assert "Uncaught exception in scheduled task 'fails'" in caplog.text
+    task.cancel()
+    running = threading.Event()
+
+    def long() -> None:
+        running.set()
+        release.wait(10)
+
+    scheduler.schedule_once("long", long)
+    assert running.wait(10)
+    release.set()
+    assert [waiting.name for waiting in scheduler.pending] == ["never"]
+    scheduler.shutdown()
+    assert not scheduler.is_started
+    assert scheduler.pending == []
+    scheduler.startup()
+    scheduler.schedule_once("stops its own scheduler", scheduler.shutdown)
+    scheduler.shutdown()
+
+
+def test_each_directory_fails_once() -> None:
+    channel = LogDirFailureChannel(2)
+    cause = OSError("gone")
+    channel.maybe_add_offline_log_dir("/a", "first", cause)
+    channel.maybe_add_offline_log_dir("/a", "again", OSError("other"))
+    channel.maybe_add_offline_log_dir("/b", "second", None)
+    assert channel.has_offline_log_dir("/a")
+    assert not channel.has_offline_log_dir("/c")
+    assert channel.cause("/a") is cause
+    assert channel.offline_log_dirs == ["/a", "/b"]
+    assert [channel.take_next_offline_log_dir(0) for _ in range(3)] == ["/a", "/b", None]
+    assert channel.take_next_offline_log_dir(0.001) is None
