@@ -1,9 +1,9 @@
 """Background work goes through one scheduler: by threads in a service, by hand in a test.
 
 `ManualScheduler` runs what is due by next execution time, then by insertion (a periodic task keeps the place that it
-got first), and a periodic task as often as it fell due.  `ThreadScheduler` is Kafka's KafkaScheduler: a task that fails is logged and
-a periodic one goes on; a task scheduled before startup or after shutdown is ignored; shutdown drops what waits and
-lets what runs finish.
+got first), and a periodic task as often as it fell due.  `ThreadScheduler` is Kafka's KafkaScheduler: a task that fails
+is logged and a periodic one goes on; a task scheduled before startup or after shutdown is ignored; shutdown drops what
+waits and lets what runs finish.
 """
 
 from __future__ import annotations
