@@ -14,12 +14,12 @@ _libc.malloc.argtypes = [ctypes.c_size_t]
 _libc.free.argtypes = [ctypes.c_void_p]
 
 
-def exact(data: bytes) -> memoryview:
+def exact(data: bytes | bytearray) -> memoryview:
     """A writable view of a malloc'd copy; the block is freed with the last view of it."""
     address = _libc.malloc(len(data))
     if not address and data:
         raise MemoryError
     block = (ctypes.c_uint8 * len(data)).from_address(address)
-    ctypes.memmove(address, data, len(data))
+    ctypes.memmove(address, bytes(data), len(data))
     weakref.finalize(block, _libc.free, address)
     return memoryview(block).cast("B")
