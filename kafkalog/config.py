@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, TypeVar
 
-from kafkalog.errors import ConfigException, InvalidConfigurationException
+from kafkalog.errors import ConfigException, IllegalArgumentException, InvalidConfigurationException
 
 INT_MAX = (1 << 31) - 1
 LONG_MAX = (1 << 63) - 1
@@ -372,13 +372,19 @@ TOPIC_KEYS: dict[str, ConfigKey] = {
     )
 }  # fmt: skip
 
+_TOPIC_DEFAULTS: dict[str, Any] = {name: key.parse(key.default) for name, key in TOPIC_KEYS.items()}
+
 _C = TypeVar("_C", bound="LogConfig")
 _NO_OVERRIDES: Mapping[str, object] = {}
 
 
 def parse_topic_props(props: Mapping[str, object]) -> dict[str, Any]:
     """Every topic key's typed value; unknown names are passed over.  ConfigException for the first wrong one."""
-    return {name: key.parse(props.get(name, key.default)) for name, key in TOPIC_KEYS.items()}
+    values = dict(_TOPIC_DEFAULTS)
+    for name, key in TOPIC_KEYS.items():
+        if name in props:
+            values[name] = key.parse(props[name])
+    return values
 
 
 def unknown_key_hint(name: str, known: Iterable[str]) -> str | None:
@@ -687,7 +693,8 @@ def topic_defaults_of_broker(props: Mapping[str, object]) -> dict[str, object]:
     """The topic defaults that a broker's settings make (KafkaConfig.extractLogConfigMap): the first synonym that is set
     wins, hours and minutes become milliseconds, and any negative retention time is -1.
 
-    ConfigException where a value is wrong, named by the broker's key.
+    ConfigException where a value is wrong, named by the broker's key; IllegalArgumentException where Kafka's `require`
+    refuses it.
     """
     found: dict[str, object] = {}
     for key in TOPIC_KEYS.values():
@@ -700,15 +707,21 @@ def topic_defaults_of_broker(props: Mapping[str, object]) -> dict[str, object]:
             if parsed is None:
                 continue
             if key.name == "retention.ms":
-                if parsed == 0:
-                    raise ConfigException(
-                        "requirement failed: log.retention.ms must be unlimited (-1) or, equal or greater than 1"
-                    )
+                _require(parsed != 0, "log.retention.ms must be unlimited (-1) or, greater than or equal to 1")
                 parsed = -1 if parsed < 0 else parsed
                 factor = 1 if parsed < 0 else factor
-            found[key.name] = parsed * factor if factor != 1 else parsed
+            found[key.name] = value = parsed * factor if factor != 1 else parsed
+            if key.name == "segment.ms":
+                _require(value >= 1, "log.roll.ms must be greater than or equal to 1")
+            if key.name == "segment.jitter.ms":
+                _require(value >= 0, "log.roll.jitter.ms must be greater than or equal to 0")
             break
     return found
+
+
+def _require(condition: bool, why: str) -> None:
+    if not condition:
+        raise IllegalArgumentException(f"requirement failed: {why}")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -787,12 +800,33 @@ class BrokerLogConfig:
 
     @classmethod
     def from_props(cls, props: Mapping[str, object] | None = None) -> BrokerLogConfig:
-        """From `server.properties`; keys that do not concern the log are passed over.  ConfigException."""
+        """From `server.properties`; keys that do not concern the log are passed over.
+
+        ConfigException for a value of the wrong type or out of range, IllegalArgumentException where Kafka's `require`
+        refuses it.
+        """
         given = dict(props or {})
         values = {key.attribute: key.parse(given.get(name, key.default)) for name, key in BROKER_KEYS.items()}
         if values["cordoned_log_dirs"] is None:
             values["cordoned_log_dirs"] = ()
-        return cls(**values, originals=given, topic_defaults=topic_defaults_of_broker(given))
+        config = cls(**values, originals=given, topic_defaults=topic_defaults_of_broker(given))
+        threads = config.log_cleaner_threads
+        _require(
+            threads == 0 or config.log_cleaner_dedupe_buffer_size // threads > 1 << 20,
+            "log.cleaner.dedupe.buffer.size must be at least 1MB per cleaner thread.",
+        )
+        cordoned = config.cordoned_log_dirs
+        _require(
+            "*" not in cordoned or len(cordoned) == 1,
+            "When cordoned.log.dirs is set to *, it must not contain other values",
+        )
+        missing = [entry for entry in cordoned if entry != "*" and entry not in config.effective_log_dirs]
+        _require(
+            not missing,
+            "All entries in cordoned.log.dirs must be present in log.dirs or log.dir. "
+            f"Missing entries : {', '.join(missing)}",
+        )
+        return config
 
     @property
     def effective_log_dirs(self) -> tuple[str, ...]:

@@ -20,7 +20,7 @@ from kafkalog.config import (
     ProducerStateManagerConfig,
     topic_defaults_of_broker,
 )
-from kafkalog.errors import ConfigException, InvalidConfigurationException
+from kafkalog.errors import ConfigException, IllegalArgumentException, InvalidConfigurationException
 
 REPLICAS = (
     " must be the literal '*' or a list of replicas in the following format: [partitionId]:[brokerId],"
@@ -321,15 +321,22 @@ def test_broker_settings_become_topic_defaults(broker: dict[str, str], topic: di
     [
         ({"log.segment.bytes": "1"}, "Invalid value 1 for configuration log.segment.bytes: Value must be at least 1048576"),
         ({"log.roll.hours": "0"}, "Invalid value 0 for configuration log.roll.hours: Value must be at least 1"),
-        ({"log.retention.ms": "0"}, "requirement failed: log.retention.ms must be unlimited (-1) or, equal or greater"),
+        ({"log.retention.ms": "0"}, "failed: log.retention.ms must be unlimited (-1) or, greater than or equal to 1"),
+        ({"log.retention.hours": "0"}, "failed: log.retention.ms must be unlimited (-1) or, greater than or equal to 1"),
+        ({"log.roll.ms": "-5", "log.roll.hours": "3"}, "requirement failed: log.roll.ms must be greater than or equal to 1"),
+        ({"log.roll.jitter.ms": "-1"}, "requirement failed: log.roll.jitter.ms must be greater than or equal to 0"),
+        ({"log.cleaner.dedupe.buffer.size": "1000"}, "requirement failed: log.cleaner.dedupe.buffer.size must be at least 1MB per"),
+        ({"cordoned.log.dirs": "zz"}, "must be present in log.dirs or log.dir. Missing entries : zz"),
+        ({"cordoned.log.dirs": "*,/tmp/kafka-logs"}, "When cordoned.log.dirs is set to *, it must not contain other"),
         ({"log.dirs": ""}, "Configuration 'log.dirs' must not be empty. Valid values include: any non-empty value"),
         ({"log.dirs": "a,,b"}, "Configuration 'log.dirs' values must not be empty."),
         ({"num.recovery.threads.per.data.dir": "0"}, "Value must be at least 1"),
     ],
 )
 def test_broker_settings_refused(broker: dict[str, str], message: str) -> None:
-    with pytest.raises(ConfigException) as refused:
+    with pytest.raises((ConfigException, IllegalArgumentException)) as refused:
         BrokerLogConfig.from_props(broker)
+    assert isinstance(refused.value, IllegalArgumentException) == ("requirement failed" in refused.value.message)
     assert message in refused.value.message
 
 
