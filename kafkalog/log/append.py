@@ -93,7 +93,7 @@ def append_plain(log: UnifiedLog, data: Buffer, leader_epoch: int) -> LogAppendI
     """The common append in few steps: one good, plain batch without a producer, in the epoch that the log is in.
 
     None for anything else, and then nothing was done: `append` takes it from the start.  What it does is what
-    `append` would do; the steps left out (unstable offset, high watermark) change nothing for such a batch.
+    `append` would do; the step left out (high watermark) changes nothing for such a batch.
     """
     local = log.local_log
     config = local.config
@@ -141,7 +141,10 @@ def append_plain(log: UnifiedLog, data: Buffer, leader_epoch: int) -> LogAppendI
             ):
                 return None
             local.append(next_offset - 1, (head, memoryview(data)[HEADER_BYTES:size]), [new_header])
-            log.producer_state_manager.update_map_end_offset(next_offset)
+            psm = log.producer_state_manager
+            psm.update_map_end_offset(next_offset)
+            if log.first_unstable_offset_metadata is not None or psm.first_unstable_offset is not None:
+                log.maybe_increment_first_unstable_offset()  # a truncation leaves the old one until now
             if next_offset - local.recovery_point >= config.flush_messages:
                 log.flush(False)
         except OSError as error:
