@@ -58,14 +58,14 @@ class LogScan:
     """
 
     def __init__(
-        self, file: File, start: int, end: int, *, check_crc: bool = True, slice_bytes: int = SCAN_SLICE_BYTES
+        self, file: File, start: int, end: int, *, check_crc: bool = True, slice_bytes: int | None = None
     ) -> None:
         self.position = start
         self.end = end
         self.stopped: int = native.OK
         self._file = file
         self._check_crc = check_crc
-        self._slice_bytes = slice_bytes
+        self._slice_bytes = slice_bytes or SCAN_SLICE_BYTES
 
     def __iter__(self) -> Iterator[ScanSlice]:
         scan, check_crc, file, end = native.scan, self._check_crc, self._file, self.end
@@ -306,7 +306,7 @@ class FileRecords:
         return next(walk_headers(self._file, position, self.size, window_bytes=128), None)
 
     def scan(
-        self, start: int = 0, end: int | None = None, *, check_crc: bool = True, slice_bytes: int = SCAN_SLICE_BYTES
+        self, start: int = 0, end: int | None = None, *, check_crc: bool = True, slice_bytes: int | None = None
     ) -> LogScan:
         """Tables of the valid batches of [start, end)."""
         return LogScan(

@@ -84,9 +84,15 @@ class Replay:
         return None, None
 
     def _update_map_end(self, table: Table) -> None:
-        of_v2 = np.flatnonzero(table["magic"] >= 2)
-        if len(of_v2):
-            self.producers.update_map_end_offset(int(table["last_offset"][of_v2[-1]]) + 1)
+        if len(table) == 0:
+            return
+        last = -1
+        if table["magic"][last] < 2:
+            of_v2 = np.flatnonzero(table["magic"] >= 2)
+            if len(of_v2) == 0:
+                return
+            last = of_v2[-1]
+        self.producers.update_map_end_offset(int(table["last_offset"][last]) + 1)
 
     def _update_producer_state(self, header: BatchHeader, data: memoryview, at: int) -> None:
         producers = self.producers
