@@ -274,6 +274,24 @@ class PartitionView:
             place += 1
         return place, 0
 
+    def end_position_of(self, offset: int) -> tuple[int, int]:
+        """(segment's place in `segments`, file position) behind the last batch that begins at or before `offset`."""
+        place, position = self.position_of(offset)
+        if place == len(self.segments):
+            last = len(self.segments) - 1
+            return last, self.readable_bytes(self.segments[last]) if self.segments else 0
+        header = self._header_at(self.segments[place], position)
+        if header is None or (header.magic >= 2 and header.base_offset > offset):
+            return place, position
+        return place, position + header.size
+
+    def first_offset_at(self, segment: SegmentView, position: int, last_offset: int) -> int | None:
+        """The base offset of the batch at a position, when it is a v2 batch that ends at `last_offset`."""
+        header = self._header_at(segment, position)
+        if header is None or header.magic < 2 or header.last_offset != last_offset:
+            return None
+        return header.base_offset
+
     def _position_in(self, segment: SegmentView, offset: int) -> int | None:
         if offset <= segment.base_offset:
             return 0 if self.readable_bytes(segment) else None
@@ -443,4 +461,3 @@ class PartitionView:
         for record in decode_records(batch, header):
             return bool(record.key is not None and parse_control_key(record.key) == ControlRecordType.ABORT)
         return False
-

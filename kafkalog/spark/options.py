@@ -1,0 +1,303 @@
+"""The options of the source: names, defaults, JSON and errors of Spark's own Kafka source, plus `path` and splits.
+
+Names are case-insensitive.  What only makes sense with a broker is accepted and ignored, so that a job moves over by
+changing `format` and giving `path`.  Values are checked here, on the driver, before anything is opened.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import logging
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, NamedTuple
+
+from kafkalog.errors import IllegalArgumentException
+from kafkalog.format.names import TopicPartition
+
+log = logging.getLogger("kafkalog.spark")
+
+LATEST = -1
+EARLIEST = -2
+MAX_BYTES_PER_PARTITION = 128 << 20
+STRATEGIES = ("assign", "subscribe", "subscribepattern")
+
+KNOWN = (
+    "path",
+    "assign",
+    "subscribe",
+    "subscribePattern",
+    "startingOffsets",
+    "endingOffsets",
+    "startingOffsetsByTimestamp",
+    "endingOffsetsByTimestamp",
+    "startingTimestamp",
+    "endingTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "failOnDataLoss",
+    "includeHeaders",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "maxBytesPerPartition",
+    "kafka.isolation.level",
+)
+# Of Spark's Kafka source, without a meaning where there is no broker or no stream.
+IGNORED = (
+    "groupIdPrefix",
+    "kafkaConsumer.pollTimeoutMs",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "maxBytesPerTrigger",
+)
+
+
+class Bound(NamedTuple):
+    """Where to start or stop: exactly one way is given.
+
+    `word` is EARLIEST or LATEST for all partitions, `timestamp_ms` a time for all; `offsets` and `timestamps_ms` have a
+    value for each partition, or under a topic's name (partition None) one for the whole topic.
+    """
+
+    word: int | None = None
+    timestamp_ms: int | None = None
+    offsets: dict[tuple[str, int | None], int] | None = None
+    timestamps_ms: dict[tuple[str, int | None], int] | None = None
+
+
+@dataclass(frozen=True)
+class SourceOptions:
+    """Checked options.  One of `assign`, `subscribe`, `pattern` is given."""
+
+    paths: tuple[str, ...]
+    assign: tuple[TopicPartition, ...] | None
+    subscribe: tuple[str, ...] | None
+    pattern: str | None
+    start: Bound
+    end: Bound
+    latest_when_no_offset_matches: bool = False
+    fail_on_data_loss: bool = True
+    include_headers: bool = False
+    isolation: str = "read_uncommitted"
+    min_partitions: int | None = None
+    max_records_per_partition: int | None = None
+    max_bytes_per_partition: int = MAX_BYTES_PER_PARTITION
+
+
+def parse_options(options: Mapping[str, str]) -> SourceOptions:
+    """SourceOptions for a batch read; IllegalArgumentException in the words of Spark's Kafka source."""
+    given = {name.lower(): value for name, value in options.items()}
+    _note_unknown(options)
+    path = given.get("path", "").strip()
+    if not path:
+        raise IllegalArgumentException(
+            "option path is missing", hint="expected the log directory, as .load(dir) or .option('path', dir)"
+        )
+    assign, subscribe, pattern = _strategy(given)
+    start = _bound(given, "starting", EARLIEST)
+    end = _bound(given, "ending", LATEST)
+    _check_batch_bounds(start, end)
+    strategy = given.get("startingoffsetsbytimestampstrategy", "error").strip().lower()
+    if strategy not in ("error", "latest"):
+        raise IllegalArgumentException(
+            f"Illegal startingOffsetsByTimestampStrategy value: {strategy!r}", hint="expected error or latest"
+        )
+    isolation = given.get("kafka.isolation.level", "read_uncommitted").strip().lower()
+    if isolation not in ("read_uncommitted", "read_committed"):
+        raise IllegalArgumentException(
+            f"option kafka.isolation.level is {isolation!r}", hint="expected read_uncommitted or read_committed"
+        )
+    return SourceOptions(
+        paths=tuple(part.strip().removeprefix("file://") for part in path.split(",") if part.strip()),
+        assign=assign,
+        subscribe=subscribe,
+        pattern=pattern,
+        start=start,
+        end=end,
+        latest_when_no_offset_matches=strategy == "latest",
+        fail_on_data_loss=_boolean(given, "failOnDataLoss", True),
+        include_headers=_boolean(given, "includeHeaders", False),
+        isolation=isolation,
+        min_partitions=_positive(given, "minPartitions"),
+        max_records_per_partition=_positive(given, "maxRecordsPerPartition"),
+        max_bytes_per_partition=_positive(given, "maxBytesPerPartition") or MAX_BYTES_PER_PARTITION,
+    )
+
+
+def _note_unknown(options: Mapping[str, str]) -> None:
+    known = {name.lower() for name in KNOWN}
+    ignored = {name.lower() for name in IGNORED}
+    for name in options:
+        lowered = name.lower()
+        if lowered in known:
+            continue
+        if lowered in ignored or lowered.startswith("kafka."):
+            log.info("option %s has no meaning without a broker and is ignored", name)
+            continue
+        near = difflib.get_close_matches(lowered, sorted(known), n=1)
+        spelled = next((known_name for known_name in KNOWN if near and known_name.lower() == near[0]), None)
+        log.warning("unknown option %s is ignored%s", name, f" (did you mean {spelled}?)" if spelled else "")
+
+
+def _strategy(
+    given: Mapping[str, str],
+) -> tuple[tuple[TopicPartition, ...] | None, tuple[str, ...] | None, str | None]:
+    found = [name for name in STRATEGIES if name in given]
+    if not found:
+        raise IllegalArgumentException(
+            "One of the following options must be specified for the kafkalog source: "
+            "subscribe, subscribePattern, assign."
+        )
+    if len(found) > 1:
+        raise IllegalArgumentException(
+            "Only one of the following options can be specified for the kafkalog source: "
+            "subscribe, subscribePattern, assign."
+        )
+    value = given[found[0]].strip()
+    if found[0] == "assign":
+        return _assigned(value), None, None
+    if found[0] == "subscribe":
+        topics = tuple(topic.strip() for topic in value.split(",") if topic.strip())
+        if not topics:
+            raise IllegalArgumentException(
+                f"No topics to subscribe to as specified value for option 'subscribe' is '{value}'"
+            )
+        return None, topics, None
+    if not value:
+        raise IllegalArgumentException("Pattern to subscribe is empty as specified value for option 'subscribePattern'")
+    try:
+        re.compile(value)
+    except re.error as error:
+        raise IllegalArgumentException(f"option subscribePattern {value!r} is no regular expression: {error}") from None
+    return None, None, value
+
+
+def _assigned(text: str) -> tuple[TopicPartition, ...]:
+    expected = f'Expected e.g. {{"topicA":[0,1],"topicB":[0,1]}}, got {text}'
+    parsed = _json(text, expected)
+    listed = []
+    for topic, partitions in parsed.items():
+        if not isinstance(partitions, list) or not all(_is_int(number) and number >= 0 for number in partitions):
+            raise IllegalArgumentException(expected)
+        listed += [TopicPartition(topic, number) for number in partitions]
+    if not listed:
+        raise IllegalArgumentException(expected)
+    return tuple(listed)
+
+
+def _json(text: str, expected: str) -> dict[str, Any]:
+    try:
+        parsed = json.loads(text)
+    except ValueError:
+        raise IllegalArgumentException(expected) from None
+    if not isinstance(parsed, dict):
+        raise IllegalArgumentException(expected)
+    return parsed
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _bound(given: Mapping[str, str], side: str, default: int) -> Bound:
+    """`startingTimestamp` before `startingOffsetsByTimestamp` before `startingOffsets`, and so for `ending`."""
+    text = given.get(f"{side}timestamp")
+    if text is not None:
+        return Bound(timestamp_ms=_time_ms(text.strip(), f"{side}Timestamp"))
+    text = given.get(f"{side}offsetsbytimestamp")
+    if text is not None:
+        name = f"{side}OffsetsByTimestamp"
+        expected = f'option {name}: Expected e.g. {{"topicA": {{"0": 123456789, "1": 123456789}}}}, got {text}'
+        return Bound(timestamps_ms=_per_partition(text, expected, lambda value: _time_ms(value, name)))
+    text = given.get(f"{side}offsets")
+    if text is None:
+        return Bound(word=default)
+    word = text.strip().lower()
+    if word in ("earliest", "latest"):
+        return Bound(word=EARLIEST if word == "earliest" else LATEST)
+    expected = f'option {side}Offsets: Expected e.g. {{"topicA":{{"0":23,"1":-1}},"topicB":{{"0":-2}}}}, got {text}'
+
+    def offset(value: object) -> int:
+        if value in ("earliest", "latest"):
+            return EARLIEST if value == "earliest" else LATEST
+        if not _is_int(value) or int(str(value)) < EARLIEST:
+            raise IllegalArgumentException(expected)
+        return int(str(value))
+
+    return Bound(offsets=_per_partition(text, expected, offset))
+
+
+def _per_partition(text: str, expected: str, convert: Any) -> dict[tuple[str, int | None], int]:
+    found: dict[tuple[str, int | None], int] = {}
+    for topic, value in _json(text, expected).items():
+        if not isinstance(value, dict):
+            found[(topic, None)] = convert(value)
+            continue
+        for number, entry in value.items():
+            if not (number.isascii() and number.isdigit()):
+                raise IllegalArgumentException(expected)
+            found[(topic, int(number))] = convert(entry)
+    return found
+
+
+def _time_ms(value: object, name: str) -> int:
+    """Milliseconds since 1970, as a number or its text, or an ISO time (UTC unless it says otherwise)."""
+    if _is_int(value) and int(str(value)) >= 0:
+        return int(str(value))
+    if isinstance(value, str):
+        if re.fullmatch(r"\d+", value):
+            return int(value)
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError:
+            pass
+        else:
+            return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+    raise IllegalArgumentException(
+        f"Expected a timestamp for option {name}, got {value!r}",
+        hint="milliseconds since 1970, or such as 2026-11-21T09:00:00Z",
+    )
+
+
+def _check_batch_bounds(start: Bound, end: Bound) -> None:
+    if start.word == LATEST:
+        raise IllegalArgumentException("starting offset can't be latest for batch queries on Kafka")
+    if end.word == EARLIEST:
+        raise IllegalArgumentException("ending offset can't be earliest for batch queries on Kafka")
+    for (topic, number), offset in (start.offsets or {}).items():
+        if offset == LATEST:
+            raise IllegalArgumentException(
+                f"startingOffsets for {_shown(topic, number)} can't be latest for batch queries on Kafka"
+            )
+    for (topic, number), offset in (end.offsets or {}).items():
+        if offset == EARLIEST:
+            raise IllegalArgumentException(
+                f"ending offset for {_shown(topic, number)} can't be earliest for batch queries on Kafka"
+            )
+
+
+def _shown(topic: str, number: int | None) -> str:
+    return topic if number is None else f"{topic}-{number}"
+
+
+def _boolean(given: Mapping[str, str], name: str, default: bool) -> bool:
+    text = given.get(name.lower())
+    if text is None:
+        return default
+    if text.strip().lower() not in ("true", "false"):
+        raise IllegalArgumentException(f"option {name} is {text!r}", hint="expected true or false")
+    return text.strip().lower() == "true"
+
+
+def _positive(given: Mapping[str, str], name: str) -> int | None:
+    text = given.get(name.lower())
+    if text is None:
+        return None
+    if not re.fullmatch(r"\d+", text.strip()) or int(text) <= 0:
+        raise IllegalArgumentException(f"option {name} is {text!r}", hint="expected a whole number above 0")
+    return int(text)

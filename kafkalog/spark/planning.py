@@ -1,0 +1,276 @@
+"""On the driver: from options to ranges of bytes, each for one task.
+
+Partitions are found by their folders' names, offsets by indexes and batch headers; no record is decoded except to
+answer a time.  Ranges are cut at index entries, by bytes, so that one huge partition uses the whole cluster; what is
+left over is cut by offset.  A task gets files, positions and offsets, and needs nothing else of the directory.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from kafkalog.errors import (
+    IllegalArgumentException,
+    IllegalStateException,
+    UnknownTopicOrPartitionException,
+)
+from kafkalog.files import OS_FILES
+from kafkalog.format.names import TopicPartition
+from kafkalog.spark.options import EARLIEST, LATEST, Bound, SourceOptions
+from kafkalog.topics.directory import refuse_partition_folder
+from kafkalog.topics.index_files import AbortedRange
+from kafkalog.topics.view import PartitionView, list_partitions
+
+log = logging.getLogger("kafkalog.spark")
+
+DATA_LOSS_HINT = "set the source option failOnDataLoss to false to go on without what is gone"
+
+
+class Piece(NamedTuple):
+    """Bytes [start, end) of a .log file; `start` is a batch's first byte."""
+
+    path: str
+    segment_base: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class OffsetRange:
+    """One task's work: offsets [start_offset, end_offset) of a partition, and the bytes that hold them."""
+
+    topic: str
+    partition: int
+    log_dir: str
+    start_offset: int
+    end_offset: int
+    pieces: tuple[Piece, ...] = ()
+    aborted: tuple[AbortedRange, ...] = field(default=())
+
+    @property
+    def size(self) -> int:
+        """Bytes to read."""
+        return sum(piece.end - piece.start for piece in self.pieces)
+
+
+def find_partitions(options: SourceOptions) -> dict[TopicPartition, str]:
+    """The partitions that the options choose, and the log directory of each; sorted."""
+    found: dict[TopicPartition, str] = {}
+    for log_dir in options.paths:
+        if not OS_FILES.is_dir(log_dir):
+            raise UnknownTopicOrPartitionException(
+                "no such log directory", path=log_dir, hint="expected the folder that holds topic-0, topic-1 ..."
+            )
+        refuse_partition_folder(OS_FILES.list_dir(log_dir), log_dir)
+        for partition in list_partitions(log_dir):
+            if partition in found:
+                raise IllegalArgumentException(f"{partition} is in {found[partition]} and in {log_dir}")
+            found[partition] = log_dir
+    where = ", ".join(options.paths)
+    if options.assign is not None:
+        missing = [str(partition) for partition in options.assign if partition not in found]
+        if missing:
+            raise UnknownTopicOrPartitionException(f"no partition {', '.join(missing)} in {where}")
+        chosen = set(options.assign)
+    elif options.subscribe is not None:
+        topics = {partition.topic for partition in found}
+        absent = [topic for topic in options.subscribe if topic not in topics]
+        if absent:
+            raise UnknownTopicOrPartitionException(
+                f"no topic {', '.join(absent)} in {where}", hint=f"it has {', '.join(sorted(topics)[:10]) or 'none'}"
+            )
+        chosen = {partition for partition in found if partition.topic in options.subscribe}
+    else:
+        assert options.pattern is not None
+        pattern = re.compile(options.pattern)
+        chosen = {partition for partition in found if pattern.fullmatch(partition.topic)}
+    return {partition: log_dir for partition, log_dir in sorted(found.items()) if partition in chosen}
+
+
+def plan(options: SourceOptions) -> list[OffsetRange]:
+    """The ranges of a batch read, by topic, partition and offset."""
+    partitions = find_partitions(options)
+    _check_complete("startingOffsets", options.start, partitions)
+    _check_complete("endingOffsets", options.end, partitions)
+    planned: list[OffsetRange] = []
+    for partition, log_dir in partitions.items():
+        with PartitionView(log_dir, partition) as view:
+            start, end = _resolve(view, options)
+            if start < end:
+                planned += _split(view, start, end, options)
+    if options.min_partitions is not None:
+        planned = _split_further(planned, options)
+    return planned
+
+
+def _check_complete(name: str, bound: Bound, partitions: dict[TopicPartition, str]) -> None:
+    given = bound.offsets if bound.offsets is not None else bound.timestamps_ms
+    if given is None:
+        return
+    name = name if bound.offsets is not None else f"{name}ByTimestamp"
+    missing = [str(tp) for tp in partitions if tp not in given and (tp.topic, None) not in given]
+    extra = [
+        topic if number is None else f"{topic}-{number}"
+        for topic, number in given
+        if not any(tp.topic == topic and number in (None, tp.partition) for tp in partitions)
+    ]
+    if missing or extra:
+        raise IllegalArgumentException(
+            f"If {name} contains specific values, you must specify all TopicPartitions: "
+            f"missing {', '.join(missing) or 'none'}, not assigned {', '.join(extra) or 'none'}",
+            hint="use -1 for latest, -2 for earliest",
+        )
+
+
+def _resolve(view: PartitionView, options: SourceOptions) -> tuple[int, int]:
+    """The offsets [start, end) to read of one partition, checked against what there is."""
+    latest = view.visible_end(options.isolation)
+    start = _offset(view, options.start, latest, starting=True, options=options)
+    end = _offset(view, options.end, latest, starting=False, options=options)
+    if start < view.log_start_offset or start > view.log_end_offset:
+        _lost(
+            options,
+            f"{view.topic_partition}: starting offset {start} is not there, the log has "
+            f"[{view.log_start_offset}, {view.log_end_offset})",
+        )
+        start = min(max(start, view.log_start_offset), view.log_end_offset)
+    if end > view.log_end_offset:
+        _lost(options, f"{view.topic_partition}: ending offset {end} is beyond the log's end {view.log_end_offset}")
+    end = min(end, latest)
+    return start, end
+
+
+def _lost(options: SourceOptions, text: str) -> None:
+    if options.fail_on_data_loss:
+        raise IllegalStateException(f"Some data may have been lost. {text}", hint=DATA_LOSS_HINT)
+    log.warning("Some data may have been lost. %s", text)
+
+
+def _offset(view: PartitionView, bound: Bound, latest: int, *, starting: bool, options: SourceOptions) -> int:
+    partition = view.topic_partition
+    timestamp: int | None
+    if bound.word is not None:
+        offset = bound.word
+    elif bound.offsets is not None:
+        offset = _of(bound.offsets, partition)
+    else:
+        timestamp = bound.timestamp_ms if bound.timestamps_ms is None else _of(bound.timestamps_ms, partition)
+        assert timestamp is not None
+        found = view.offset_for_time(timestamp)
+        if found is not None:
+            return found
+        if starting and not options.latest_when_no_offset_matches:
+            raise IllegalArgumentException(
+                f"No offset matched from request of topic-partition {partition} and timestamp {timestamp}.",
+                hint="set startingOffsetsByTimestampStrategy to latest to read nothing of it",
+            )
+        return latest
+    if offset == EARLIEST:
+        return view.log_start_offset
+    return latest if offset == LATEST else offset
+
+
+def _of(values: dict[tuple[str, int | None], int], partition: TopicPartition) -> int:
+    value = values.get(partition)
+    return values[(partition.topic, None)] if value is None else value
+
+
+# --- cutting ----------------------------------------------------------------------------------------------
+
+
+def _split(view: PartitionView, start: int, end: int, options: SourceOptions) -> Iterator[OffsetRange]:
+    target = options.max_bytes_per_partition
+    if options.min_partitions is not None:
+        total = sum(view.readable_bytes(segment) for segment in view.segments)
+        target = max(1, min(target, total // options.min_partitions))
+    begin = start
+    for cut in [*_cuts(view, start, end, target), end]:
+        step = options.max_records_per_partition or (cut - begin)
+        for first in range(begin, cut, max(step, 1)):
+            made = span(view, first, min(first + step, cut), options.isolation)
+            if made.pieces:
+                yield made
+        begin = cut
+
+
+def _cuts(view: PartitionView, start: int, end: int, target_bytes: int) -> Iterator[int]:
+    """Offsets at which about `target_bytes` are full, each the first of a batch that an index names."""
+    place, position = view.position_of(start)
+    filled = -position
+    for segment in view.segments[place:]:
+        if segment.base_offset >= end:
+            return
+        entries = segment.offset_entries
+        at = 0
+        if filled >= target_bytes and segment.base_offset > start:
+            yield segment.base_offset
+            filled = 0
+        while True:
+            at = int(np.searchsorted(entries.positions, max(target_bytes - filled, position + 1), side="left"))
+            if at >= len(entries.positions):
+                break
+            offset = view.first_offset_at(segment, int(entries.positions[at]), int(entries.offsets[at]))
+            position = int(entries.positions[at])
+            if offset is not None and start < offset:
+                if offset >= end:
+                    return
+                yield offset
+                filled = -position
+            elif offset is None:
+                break  # the index does not agree with the log: leave this segment whole
+        filled += view.readable_bytes(segment)
+        position = 0
+
+
+def span(view: PartitionView, start: int, end: int, isolation: str) -> OffsetRange:
+    """The range [start, end) with the bytes that hold it."""
+    pieces = []
+    place, position = view.position_of(start)
+    last_place, last_end = view.end_position_of(end - 1)
+    for number in range(place, min(last_place + 1, len(view.segments))):
+        segment = view.segments[number]
+        stop = last_end if number == last_place else view.readable_bytes(segment)
+        if position < stop:
+            pieces.append(Piece(segment.path, segment.base_offset, position, stop))
+        position = 0
+    aborted = tuple(view.aborted_in(start, end - 1)) if isolation == "read_committed" else ()
+    partition = view.topic_partition
+    return OffsetRange(
+        partition.topic, partition.partition, view.log_dir, start, end, tuple(pieces), aborted
+    )
+
+
+def _split_further(planned: list[OffsetRange], options: SourceOptions) -> list[OffsetRange]:
+    """Halve the largest ranges by offset until there are as many as `minPartitions` asks for."""
+    assert options.min_partitions is not None
+    heap = [(-made.size, number, made) for number, made in enumerate(planned)]
+    heapq.heapify(heap)
+    done: list[OffsetRange] = []
+    number = len(heap)
+    while heap and len(heap) + len(done) < options.min_partitions:
+        _, _, largest = heapq.heappop(heap)
+        middle = (largest.start_offset + largest.end_offset) // 2
+        if middle <= largest.start_offset:
+            done.append(largest)
+            continue
+        with PartitionView(largest.log_dir, TopicPartition(largest.topic, largest.partition)) as view:
+            halves = [
+                span(view, largest.start_offset, middle, options.isolation),
+                span(view, middle, largest.end_offset, options.isolation),
+            ]
+        for half in halves:
+            number += 1
+            if half.pieces:
+                heapq.heappush(heap, (-half.size, number, half))
+    ranges = done + [made for _, _, made in heap]
+    return sorted(ranges, key=lambda made: (made.topic, made.partition, made.start_offset))
+
+
+

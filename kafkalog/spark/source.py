@@ -1,0 +1,161 @@
+"""The data source that Spark sees: columns, options and life of its Kafka source, records from a log directory.
+
+The driver plans (`planning`), executors read their bytes and yield Arrow record batches.  Imported only by Spark (see
+`pyspark_kafkalog`) or by whoever registers it: it needs pyspark and pyarrow.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from kafkalog.errors import IllegalArgumentException, IllegalStateException
+from kafkalog.files import OS_FILES
+from kafkalog.format.names import TopicPartition
+from kafkalog.spark.options import SourceOptions, parse_options
+from kafkalog.spark.planning import DATA_LOSS_HINT, OffsetRange, plan
+from kafkalog.topics.index_files import AbortedRange
+from kafkalog.topics.reader import ChunkReader
+from kafkalog.topics.view import Extent
+
+log = logging.getLogger("kafkalog.spark")
+
+COLUMN_TYPES = {
+    "key": "binary",
+    "value": "binary",
+    "topic": "string",
+    "partition": "int",
+    "offset": "bigint",
+    "timestamp": "timestamp",
+    "timestampType": "int",
+    "headers": "array<struct<key:string,value:binary>>",
+}
+BATCH_ROWS = 64_000
+CHUNK_BYTES = 4 << 20
+
+
+class KafkalogDataSource(DataSource):  # type: ignore[misc]
+    """`spark.read.format("kafkalog").option("path", dir).option("subscribe", "topic")`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "kafkalog"
+
+    def schema(self) -> str:
+        """The columns of Spark's Kafka source; `headers` with includeHeaders."""
+        with_headers = parse_options(self.options).include_headers
+        return ", ".join(f"{name} {kind}" for name, kind in COLUMN_TYPES.items() if with_headers or name != "headers")
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        return KafkalogReader(parse_options(self.options), _columns(schema))
+
+
+def _columns(schema: StructType) -> tuple[str, ...]:
+    """The columns of a user's schema, which prunes what is decoded; IllegalArgumentException for any other."""
+    columns = []
+    for column in schema.fields:
+        kind = COLUMN_TYPES.get(column.name)
+        if kind is None:
+            raise IllegalArgumentException(
+                f"there is no column {column.name!r}", hint=f"there are {', '.join(COLUMN_TYPES)}"
+            )
+        if column.dataType.simpleString() != kind:
+            raise IllegalArgumentException(
+                f"column {column.name} is {kind}, the schema says {column.dataType.simpleString()}",
+                hint="read it as it is and cast it",
+            )
+        columns.append(column.name)
+    return tuple(columns)
+
+
+class RangePartition(InputPartition):  # type: ignore[misc]
+    """One task."""
+
+    def __init__(self, work: OffsetRange) -> None:
+        super().__init__(None)
+        self.work = work
+
+    def __repr__(self) -> str:
+        work = self.work
+        return f"{work.topic}-{work.partition}[{work.start_offset}, {work.end_offset})"
+
+
+class KafkalogReader(DataSourceReader):  # type: ignore[misc]
+    """Pickled to the executors, which call only `read`."""
+
+    def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
+        self.options = options
+        self.columns = columns
+
+    def partitions(self) -> Sequence[RangePartition]:
+        return [RangePartition(work) for work in plan(self.options)]
+
+    def read(self, partition: InputPartition | None) -> Iterator[Any]:
+        """Arrow record batches of one range; nothing for the partition that Spark makes of an empty plan."""
+        work = getattr(partition, "work", None)
+        return iter(()) if work is None else read_range(work, self.options, self.columns)
+
+
+def read_range(work: OffsetRange, options: SourceOptions, columns: Sequence[str]) -> Iterator[Any]:
+    """The record batches of a range, about 64,000 rows each."""
+    from kafkalog.topics import arrow
+
+    source = RangeSource(work, options.fail_on_data_loss)
+    with ChunkReader(
+        source,
+        work.start_offset,
+        end_offset=work.end_offset,
+        chunk_bytes=CHUNK_BYTES,
+        isolation=options.isolation,
+    ) as reader:
+        yield from arrow.record_batches(reader, columns, BATCH_ROWS, arrow.SPARK_COLUMNS)
+
+
+class RangeSource:
+    """What ChunkReader needs of a partition, over the pieces of one range: each is handed out once, in order."""
+
+    def __init__(self, work: OffsetRange, fail_on_data_loss: bool) -> None:
+        self.topic_partition = TopicPartition(work.topic, work.partition)
+        self._pieces = iter(work.pieces)
+        self._work = work
+        self._fail_on_data_loss = fail_on_data_loss
+
+    @property
+    def log_start_offset(self) -> int:
+        return self._work.start_offset
+
+    def visible_end(self, isolation: str = "read_uncommitted") -> int:
+        return self._work.end_offset
+
+    def extent(self, offset: int, isolation: str = "read_uncommitted") -> Extent | None:
+        for piece in self._pieces:
+            try:
+                file = OS_FILES.open(piece.path, writable=False)
+            except FileNotFoundError:
+                text = f"Some data may have been lost. {piece.path} was deleted since the query was planned"
+                if self._fail_on_data_loss:
+                    raise IllegalStateException(text, hint=DATA_LOSS_HINT) from None
+                log.warning("%s", text)
+                continue
+            return Extent(file, piece.path, piece.segment_base, piece.start, piece.end, owns_file=True)
+        return None
+
+    def aborted_in(self, first_offset: int, last_offset: int) -> Sequence[AbortedRange]:
+        return [
+            txn for txn in self._work.aborted if txn.first_offset <= last_offset and txn.last_offset >= first_offset
+        ]
+
+    def offset_for_time(self, timestamp_ms: int) -> int | None:
+        return None
+
+
+def register(spark: Any) -> None:
+    """Register the source with a session by hand; a Spark that finds `pyspark_kafkalog` does it by itself."""
+    spark.dataSource.register(KafkalogDataSource)
+
+
+

@@ -1,0 +1,146 @@
+"""The data source in a real local Spark: found by itself, with the columns, options and answers of the Kafka source."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+import kafkalog
+
+pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
+
+CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
+START_MS = 1_700_000_000_000
+
+
+@pytest.fixture(scope="module")
+def log_dir(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """topic `t`: partition 0 with all codecs and several segments, partition 1 with an aborted transaction."""
+    root = str(tmp_path_factory.mktemp("logs"))
+    config = {"internal.segment.bytes": "20000", "index.interval.bytes": "1000"}
+    for codec in CODECS:
+        with kafkalog.open_log(root, "t-0", config=config, compression=codec) as log:
+            for _ in range(20):
+                log.append_many([record(n) for n in range(log.end_offset, log.end_offset + 20)])
+    with kafkalog.open_log(root, "t-1") as log:
+        log.append(b"plain", timestamp=START_MS)
+        with log.transaction("a") as txn:
+            txn.append(b"committed", timestamp=START_MS + 1)
+        txn.begin()
+        txn.append(b"aborted", timestamp=START_MS + 2)
+        txn.abort()
+    with kafkalog.open_log(root, "u-0") as log:
+        log.append(None, key=b"only a key", timestamp=START_MS)
+    return root
+
+
+def record(n: int) -> tuple[bytes, bytes, list[tuple[str, bytes]], int]:
+    return b"value-%d-" % n + b"x" * 60, b"key-%d" % (n % 7), [("n", b"%d" % n)] if n % 2 else [], START_MS + n
+
+
+def read(spark: Any, log_dir: str, **options: Any) -> Any:
+    reader = spark.read.format("kafkalog").option("path", log_dir)
+    for name, value in {"subscribe": "t", **options}.items():
+        reader = reader.option(name.replace("__", "."), value)
+    return reader
+
+
+def test_rows_are_the_records(spark: Any, log_dir: str) -> None:
+    rows = read(spark, log_dir, includeHeaders="true").load().orderBy("partition", "offset").collect()
+    expected = []
+    for number in (0, 1):
+        with kafkalog.open_log(log_dir, f"t-{number}", read_only=True) as log:
+            expected += list(log)
+    assert len(rows) == len(expected) == 5 * 400 + 3
+    for row, record in zip(rows, expected, strict=True):
+        assert (row.topic, row.partition, row.offset) == (record.topic, record.partition, record.offset)
+        assert (row.key and bytes(row.key), bytes(row.value)) == (record.key, record.value)
+        assert row.timestampType == record.timestamp_type
+        assert row.timestamp.replace(tzinfo=UTC) == datetime.fromtimestamp(record.timestamp / 1000, UTC)
+        headers = None if row.headers is None else [(header.key, bytes(header.value)) for header in row.headers]
+        assert (headers or ()) == (list(record.headers) or ())
+
+
+def test_schema_is_that_of_the_kafka_source(spark: Any, log_dir: str) -> None:
+    assert read(spark, log_dir).load().dtypes == [
+        ("key", "binary"),
+        ("value", "binary"),
+        ("topic", "string"),
+        ("partition", "int"),
+        ("offset", "bigint"),
+        ("timestamp", "timestamp"),
+        ("timestampType", "int"),
+    ]
+    assert read(spark, log_dir, includeHeaders="TRUE").load().dtypes[-1] == (
+        "headers",
+        "array<struct<key:string,value:binary>>",
+    )
+
+
+def test_a_schema_of_the_user_prunes(spark: Any, log_dir: str) -> None:
+    rows = read(spark, log_dir).schema("offset long, value binary").load()
+    assert rows.columns == ["offset", "value"]
+    assert rows.count() == 2003
+
+
+def test_offsets_and_splits(spark: Any, log_dir: str) -> None:
+    frame = read(
+        spark,
+        log_dir,
+        startingOffsets='{"t":{"0":15,"1":-2}}',
+        endingOffsets='{"t":{"0":1215,"1":2}}',
+        maxBytesPerPartition="5000",
+    ).load()
+    assert frame.rdd.getNumPartitions() > 4
+    assert frame.where("partition = 0").agg({"offset": "min"}).first()[0] == 15
+    assert frame.where("partition = 0").agg({"offset": "max"}).first()[0] == 1214
+    assert frame.where("partition = 0").select("offset").distinct().count() == 1200
+    assert frame.where("partition = 1").count() == 2
+
+
+def test_read_committed(spark: Any, log_dir: str) -> None:
+    rows = read(spark, log_dir, kafka__isolation__level="read_committed").load().where("partition = 1").collect()
+    assert [bytes(row.value) for row in rows] == [b"plain", b"committed"]
+
+
+def test_times(spark: Any, log_dir: str) -> None:
+    reader = spark.read.format("kafkalog").option("assign", '{"t":[0]}')
+    reader = reader.option("startingTimestamp", str(START_MS + 100)).option("endingTimestamp", str(START_MS + 110))
+    assert [row.offset for row in reader.load(log_dir).orderBy("offset").collect()] == list(range(100, 110))
+
+
+def test_a_pattern_and_an_empty_answer(spark: Any, log_dir: str) -> None:
+    reader = spark.read.format("kafkalog").option("subscribePattern", "[uv]")
+    (row,) = reader.load(log_dir).collect()
+    assert (bytes(row.key), row.value) == (b"only a key", None)
+    assert spark.read.format("kafkalog").option("subscribePattern", "none.*").load(log_dir).count() == 0
+
+
+def test_min_partitions(spark: Any, log_dir: str) -> None:
+    frame = read(spark, log_dir, minPartitions="9").load()
+    assert frame.rdd.getNumPartitions() >= 9
+    assert frame.count() == 2003
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"subscribe": "nope"}, "no topic nope"),
+        ({"startingOffsets": "latest"}, "can't be latest"),
+        ({"startingOffsets": '{"t":{"0":1}}'}, "must specify all TopicPartitions"),
+        ({"startingOffsets": '{"t":{"0":99999,"1":0}}'}, "Some data may have been lost"),
+        ({"endingOffsets": '{"t":{"0":99999,"1":0}}'}, "Some data may have been lost"),
+        ({"startingTimestamp": "99999999999999"}, "No offset matched"),
+    ],
+)
+def test_errors(spark: Any, log_dir: str, options: dict[str, str], text: str) -> None:
+    with pytest.raises(Exception, match=text):
+        read(spark, log_dir, **options).load().count()
+
+
+def test_data_loss_can_be_accepted(spark: Any, log_dir: str) -> None:
+    lost = json.dumps({"t": {"0": 99999, "1": -1}})
+    assert read(spark, log_dir, endingOffsets=lost, failOnDataLoss="false").load().count() == 2003
