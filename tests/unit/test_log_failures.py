@@ -1,0 +1,122 @@
+"""A failing disk: the operation raises KafkaStorageException, the directory stays offline, a restart agrees."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kafkalog.errors import KafkalogError, KafkaStorageException
+from kafkalog.files import OS_FILES
+from kafkalog.files.testing import Fault, FaultyFiles
+from kafkalog.log.unified_log import UnifiedLog
+from tests.unit.log_kit import NOW_MS, Kit, batch, name
+
+
+def is_log(path: str) -> bool:
+    return path.endswith(".log")
+
+
+def is_index(path: str) -> bool:
+    return path.endswith(".index")
+
+
+def logged(log: UnifiedLog) -> list[int]:
+    return [header.last_offset for segment in log.log_segments() for header in segment.log.batches()]
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
+@pytest.mark.parametrize("paths", [is_log, is_index])
+def test_a_failed_append_is_cut_off_again(tmp_path: Path, error: int, paths: Callable[[str], bool]) -> None:
+    files = FaultyFiles(OS_FILES)
+    kit = Kit(tmp_path, files)
+    log = kit.open({"index.interval.bytes": "0", "internal.segment.bytes": "100000"})
+    for _ in range(3):
+        log.append_as_leader(batch(), 0)
+    size = kit.path(name(0, ".log")).stat().st_size
+    # EIO concerns any write; a preallocated index never runs out of space.
+    expect_failure = not (paths is is_index and error == errno.ENOSPC)
+    files.fault = Fault(files.count, error, sticky=False, kinds={"write"}, paths=paths)
+    if expect_failure:
+        with pytest.raises(KafkaStorageException) as caught:
+            log.append_as_leader(batch(), 0)
+        assert isinstance(caught.value.__cause__, OSError)
+        assert caught.value.__cause__.errno == error
+        assert log.log_end_offset == 6
+        assert kit.path(name(0, ".log")).stat().st_size == size
+        assert kit.channel.has_offline_log_dir(str(tmp_path))
+        for call in (lambda: log.append_as_leader(batch(), 0), lambda: log.read(0, 10), lambda: log.flush(True)):
+            with pytest.raises(KafkaStorageException, match="offline"):
+                call()
+        kit.crash(log)
+        files.fault = None
+        kit.channel = Kit(tmp_path).channel
+        assert kit.open(clean=False).log_end_offset == 6
+    else:
+        assert log.append_as_leader(batch(), 0).last_offset == 7
+
+
+def workload(kit: Kit) -> list[int]:
+    """Appends, rolls, truncation, retention, close; answers the last offsets that were acknowledged."""
+    acknowledged: list[int] = []
+    log = kit.open({"retention.ms": "100000"})
+    try:
+        for number in range(10):
+            acknowledged.append(log.append_as_leader(batch(ts=NOW_MS + number), number // 4).last_offset)
+            kit.scheduler.tick()
+        log.update_high_watermark(12)
+        log.truncate_to(16)
+        acknowledged = [offset for offset in acknowledged if offset < 16]
+        log.maybe_increment_log_start_offset(9)
+        log.delete_old_segments()
+        acknowledged = [offset for offset in acknowledged if offset >= 8]
+        log.prepare_active_segment_for_close()
+        log.flush(True)
+        log.close()
+    except BaseException as error:
+        error.acknowledged = acknowledged  # type: ignore[attr-defined]
+        raise
+    finally:
+        log.local_log.segments.close_quietly()
+    return acknowledged
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
+def test_every_change_may_fail(tmp_path: Path, error: int) -> None:
+    counting = FaultyFiles(OS_FILES)
+    workload(Kit(tmp_path / "whole", counting))
+    failures = 0
+    for at in range(0, counting.count, 3):
+        root = tmp_path / str(at)
+        kit = Kit(root, FaultyFiles(OS_FILES, Fault(at, error)))
+        acknowledged: list[int] = []
+        try:
+            acknowledged = workload(kit)
+        except KafkaStorageException as raised:
+            failures += 1
+            assert kit.channel.has_offline_log_dir(str(root)), at
+            acknowledged = getattr(raised, "acknowledged", [])
+        except KafkalogError as raised:  # pragma: no cover - says which step leaked another error
+            raise AssertionError(f"change {at}") from raised
+        kit = Kit(root)
+        reopened = kit.open(clean=False)
+        found = logged(reopened)
+        assert set(acknowledged) & set(range(reopened.log_start_offset, reopened.log_end_offset)) <= set(found), at
+        assert found == sorted(found)
+        reopened.append_as_leader(batch(), 9)
+        kit.crash(reopened)
+    assert failures > 10
+
+
+def test_one_directory_fails_alone(tmp_path: Path) -> None:
+    files = FaultyFiles(OS_FILES)
+    bad, good = Kit(tmp_path / "bad", files), Kit(tmp_path / "good", files)
+    good.channel = bad.channel
+    bad_log, good_log = bad.open(), good.open()
+    files.fault = Fault(files.count, kinds={"write"}, paths=lambda path: "/bad/" in path)
+    with pytest.raises(KafkaStorageException):
+        bad_log.append_as_leader(batch(), 0)
+    assert good_log.append_as_leader(batch(), 0).last_offset == 1
+    assert bad.channel.offline_log_dirs == [str(tmp_path / "bad")]

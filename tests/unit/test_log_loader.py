@@ -1,0 +1,226 @@
+"""LogLoader: what each kind of leftover and damage becomes, clean and unclean."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from kafkalog.errors import KafkaStorageException, NumberFormatException
+from kafkalog.files import OS_FILES
+from kafkalog.log.read_only import ReadOnlyLog
+from kafkalog.log.unified_log import UnifiedLog
+from kafkalog.segment.log_segment import LogSegment
+from tests.unit.log_kit import Kit, bases, batch, name
+
+
+@pytest.fixture
+def kit(tmp_path: Path) -> Kit:
+    return Kit(tmp_path)
+
+
+def crashed(kit: Kit, batches: int = 10) -> None:
+    kit.crash(kit.filled(batches))
+
+
+def closed(kit: Kit, batches: int = 10) -> None:
+    log = kit.filled(batches)
+    log.prepare_active_segment_for_close()
+    log.flush(True)
+    log.close()
+    kit.scheduler.clear()
+
+
+def offsets(log: UnifiedLog) -> list[int]:
+    return [record.offset for segment in log.log_segments() for record in segment.log.slice(0, segment.size).records()]
+
+
+def test_an_unclean_open_keeps_what_is_whole(kit: Kit) -> None:
+    crashed(kit)
+    log = kit.open(clean=False)
+    assert offsets(log) == list(range(20))
+    assert (log.log_end_offset, log.recovery_point, log.high_watermark) == (20, 0, 0)
+    # The active segment's indexes have their full size again, the older ones are trimmed.
+    assert kit.path(name(16, ".index")).stat().st_size == 240
+    assert kit.path(name(0, ".index")).stat().st_size < 240
+    assert kit.open(clean=False, recovery_point=5).recovery_point == 5
+
+
+@pytest.mark.parametrize("drop_bytes", [1, 60, 100])
+def test_a_torn_tail_goes(kit: Kit, drop_bytes: int) -> None:
+    crashed(kit)
+    last = kit.path(name(16, ".log"))
+    os.truncate(last, last.stat().st_size - drop_bytes)
+    log = kit.open(clean=False)
+    assert log.log_end_offset == 18
+    log.append_as_leader(batch(), 0)
+    assert offsets(log) == list(range(20))
+
+
+def test_damage_in_the_middle_takes_later_segments_along(kit: Kit) -> None:
+    crashed(kit)
+    path = kit.path(name(8, ".log"))
+    data = bytearray(path.read_bytes())
+    data[200] ^= 1
+    path.write_bytes(data)
+    log = kit.open(clean=False)
+    assert (bases(log), log.log_end_offset) == ([0, 8], 10)
+    assert name(16, ".log.deleted") in kit.names
+    # Snapshots above vanish at once; one is left at the new end.
+    assert [entry for entry in kit.names if ".snapshot" in entry] == [name(8, ".snapshot"), name(10, ".snapshot")]
+    kit.clock.now_ms += 60_000
+    kit.scheduler.tick()
+    assert name(16, ".log.deleted") not in kit.names
+
+
+def test_a_clean_open_trusts_what_lies_there(kit: Kit) -> None:
+    closed(kit)
+    path = kit.path(name(0, ".log"))
+    data = bytearray(path.read_bytes())
+    data[200] ^= 1
+    path.write_bytes(data)
+    log = kit.open(clean=True, recovery_point=20)
+    assert (log.log_end_offset, log.recovery_point) == (20, 20)
+
+
+def test_recovery_is_idempotent(kit: Kit) -> None:
+    crashed(kit)
+    kit.crash(kit.open(clean=False))
+    first = {entry: kit.path(entry).read_bytes() for entry in kit.names}
+    kit.crash(kit.open(clean=False))
+    assert {entry: kit.path(entry).read_bytes() for entry in kit.names} == first
+
+
+def test_a_missing_offset_index_is_rebuilt_a_time_index_is_not(kit: Kit) -> None:
+    closed(kit)
+    kept = kit.path(name(0, ".index")).read_bytes()
+    kit.path(name(0, ".index")).unlink()
+    kit.path(name(8, ".timeindex")).unlink()
+    kit.open()
+    assert kit.path(name(0, ".index")).read_bytes() == kept
+    assert kit.path(name(8, ".timeindex")).read_bytes() == b""
+
+
+def test_orphaned_indexes_go(kit: Kit) -> None:
+    closed(kit)
+    for suffix in (".index", ".timeindex", ".txnindex"):
+        kit.path(name(5, suffix)).write_bytes(b"")
+    kit.open()
+    assert not [entry for entry in kit.names if entry.startswith(name(5, ""))]
+
+
+def test_a_log_start_beyond_the_end_empties_the_log(kit: Kit) -> None:
+    closed(kit)
+    log = kit.open(log_start=50)
+    assert (bases(log), log.log_start_offset, log.log_end_offset, log.high_watermark) == ([50], 50, 50, 50)
+    assert name(0, ".log.deleted") in kit.names
+    assert kit.path("leader-epoch-checkpoint").read_text() == "0\n0\n"
+    assert kit.path(name(50, ".snapshot")).stat().st_size == 10
+
+
+def test_missing_snapshots_after_a_clean_close_become_empty_ones(kit: Kit) -> None:
+    closed(kit)
+    for entry in kit.names:
+        if entry.endswith(".snapshot"):
+            kit.path(entry).unlink()
+    kit.open()
+    assert [entry for entry in kit.names if entry.endswith(".snapshot")] == [
+        name(8, ".snapshot"), name(16, ".snapshot"), name(20, ".snapshot"),
+    ]  # fmt: skip
+
+
+def test_a_finished_swap_supersedes_what_it_covers(kit: Kit) -> None:
+    closed(kit)
+    merged = kit.path(name(0, ".log")).read_bytes() + kit.path(name(8, ".log")).read_bytes()
+    kit.path(name(0, ".log.swap")).write_bytes(merged)
+    log = kit.open()
+    assert bases(log) == [0, 16]
+    assert offsets(log) == list(range(20))
+    assert name(8, ".snapshot") not in kit.names  # numbered files in the range go, whatever they are
+    assert not [entry for entry in kit.names if entry.endswith(".swap")]
+
+
+def test_an_unfinished_replacement_is_undone(kit: Kit) -> None:
+    closed(kit)
+    shutil.copy(kit.path(name(0, ".log")), kit.path(name(0, ".log.cleaned")))
+    shutil.copy(kit.path(name(8, ".log")), kit.path(name(8, ".log.swap")))
+    kit.path(name(3, ".log.deleted")).write_bytes(b"x")
+    log = kit.open()
+    assert bases(log) == [0, 8, 16]
+    assert offsets(log) == list(range(20))
+    assert not [entry for entry in kit.names if entry.endswith((".swap", ".cleaned", ".deleted"))]
+
+
+def test_a_swap_file_without_an_offset_is_refused(kit: Kit) -> None:
+    closed(kit)
+    kit.path("what.swap").write_bytes(b"")
+    with pytest.raises(NumberFormatException):
+        kit.open()
+
+
+def test_an_overflowing_segment_is_split(kit: Kit) -> None:
+    """Two batches farther apart than 31 bits, as old brokers could write them."""
+    kit.crash(kit.open())
+    far = 1 << 31
+    pair = batch(offset=0, epoch=0) + batch(offset=far + 5, epoch=0)
+    kit.path(name(0, ".log")).write_bytes(pair)
+    log = kit.open(clean=False)
+    assert bases(log) == [0, far + 5]
+    assert offsets(log) == [0, 1, far + 5, far + 6]
+    assert log.log_end_offset == far + 7
+    assert not [entry for entry in kit.names if entry.endswith((".swap", ".cleaned"))]
+
+
+def test_a_deleted_partition_is_not_recovered(kit: Kit, tmp_path: Path) -> None:
+    crashed(kit)
+    doomed = "t-0.0123456789abcdef0123456789abcdef-delete"
+    (tmp_path / "t-0").rename(tmp_path / doomed)
+    kit.dir = str(tmp_path / doomed)
+    log = kit.open(clean=False)
+    assert (log.log_end_offset, log.number_of_segments) == (0, 3)
+
+
+def test_a_bad_epoch_checkpoint_takes_the_directory_offline(kit: Kit) -> None:
+    closed(kit)
+    kit.path("leader-epoch-checkpoint").write_text("0\n1\nx\n")
+    with pytest.raises(KafkaStorageException):
+        kit.open()
+    assert kit.channel.has_offline_log_dir(str(kit.root))
+
+
+def test_read_only_touches_nothing(kit: Kit) -> None:
+    crashed(kit)
+    last = kit.path(name(16, ".log"))
+    os.truncate(last, last.stat().st_size - 1)
+    kit.path(name(8, ".index")).unlink()
+    before = {entry: (kit.path(entry).stat().st_mtime_ns, kit.path(entry).read_bytes()) for entry in kit.names}
+    config = Kit(kit.root / "other").open().config
+    with ReadOnlyLog(kit.dir, config) as log:
+        assert (log.log_start_offset, log.log_end_offset) == (0, 18)
+        assert log.read(9, 1000).records.batches()[0].base_offset == 8
+        assert log.read(18, 1000).records.size == 0
+        found = log.fetch_offset_by_timestamp(0)
+        assert found is not None
+        assert found.offset == 0
+        with last.open("ab") as file:
+            file.truncate(last.stat().st_size // 2)
+        log.refresh()
+        assert log.log_end_offset in (16, 18)
+    after = {entry: (kit.path(entry).stat().st_mtime_ns, kit.path(entry).read_bytes()) for entry in kit.names}
+    assert {k: v for k, v in after.items() if k != last.name} == {k: v for k, v in before.items() if k != last.name}
+
+
+def test_recovery_syncs_what_it_serves(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+    crashed(kit)
+    synced: list[str] = []
+    flush = type(LogSegment.open(kit.dir, 0, kit.open().config, kit.clock, OS_FILES).log).flush
+
+    def recording(self: object) -> None:
+        synced.append(os.path.basename(getattr(self, "path", "")))
+        flush(self)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("kafkalog.segment.file_records.FileRecords.flush", recording)
+    kit.open(clean=False, recovery_point=9)
+    assert synced == [name(8, ".log"), name(16, ".log")]
