@@ -6,6 +6,7 @@ Gives Python objects, one a record; for columns see `kafkalog.format.arrow`.  Th
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from kafkalog._native import records as native
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
     from kafkalog._native.batches import BatchHeader
 
-__all__ = ["MAX_RECORD_BYTES", "Record", "offset_of_max_timestamp", "payload", "record_error", "records"]
+__all__ = ["MAX_RECORD_BYTES", "Record", "offset_of_max_timestamp", "payload", "record_error", "records", "stream"]
 
 # Longest body that a record of a compressed batch may have (the default of max.decompressed.message.bytes).
 MAX_RECORD_BYTES = 2147483639
@@ -43,9 +44,30 @@ def records(
     a payload that does not decompress; IllegalArgumentException (likewise) for an unknown codec or a length that
     is no varint in an uncompressed batch.
     """
+    found, error = _read(data, header, at, max_record_bytes, max_bytes)
+    if error is not None:
+        raise error
+    return found
+
+
+def stream(
+    data: Buffer, header: BatchHeader, *, at: int | None = None, max_record_bytes: int = MAX_RECORD_BYTES
+) -> Iterator[Record]:
+    """As `records`, but an error comes only to who asks for the record that has it (RecordBatch.streamingIterator)."""
+    found, error = _read(data, header, at, max_record_bytes, MAX_DECOMPRESSED_BYTES)
+    yield from found
+    if error is not None:
+        raise error
+
+
+def _read(
+    data: Buffer, header: BatchHeader, at: int | None, max_record_bytes: int, max_bytes: int
+) -> tuple[list[Record], KafkalogError | None]:
+    """The records before the first that breaks the format, and what is wrong with that one."""
     start = header.position if at is None else at
     if header.magic < 2:
-        return legacy.records(data, start, header.size, max_record_bytes=max_record_bytes, max_bytes=max_bytes)
+        found = legacy.records(data, start, header.size, max_record_bytes=max_record_bytes, max_bytes=max_bytes)
+        return found, None
     view = memoryview(data).cast("B")[start : start + header.size]
     if len(view) < RECORD_BATCH_OVERHEAD:
         raise InvalidRecordException(f"A batch of {len(view)} bytes has no whole header")
@@ -53,13 +75,16 @@ def records(
     base_offset, attributes, base_timestamp, max_timestamp = fields[0], fields[5], fields[7], fields[8]
     base_sequence, count = fields[11], fields[12]
     if count == 0:
-        return []
+        return [], None
     codec = attributes & 7
     codecs.check_codec(codec)
     body: Buffer = view[RECORD_BATCH_OVERHEAD:]
-    failure = None
     if codec != codecs.NONE:
         body, failure = codecs.decompress_partial(codec, body, max_bytes=max_bytes)
+        if failure is not None and not body:
+            raise failure
+    else:
+        failure = None
     found, verdict, _, detail, second = native.read_records(
         body,
         count,
@@ -71,10 +96,10 @@ def records(
         max_record_bytes,
     )
     if failure is not None and verdict in (native.OK, native.EARLY_END, native.SHORT_PAYLOAD):
-        raise failure  # the stream broke before a record did
+        return found, failure  # the stream broke before a record did
     if verdict != native.OK:
-        raise record_error(verdict, detail, second, streaming=codec != codecs.NONE)
-    return found
+        return found, record_error(verdict, detail, second, streaming=codec != codecs.NONE)
+    return found, None
 
 
 def payload(
@@ -97,7 +122,7 @@ def offset_of_max_timestamp(
     """RecordBatch.offsetOfMaxTimestamp: the first record whose timestamp is the batch's; None for magic 0."""
     if header.magic == 0:
         return None
-    for record in records(data, header, at=at, max_record_bytes=max_record_bytes):
+    for record in stream(data, header, at=at, max_record_bytes=max_record_bytes):
         if record.timestamp == header.max_timestamp:
             return record.offset
     return None

@@ -18,7 +18,7 @@ from kafkalog._native import batches as native
 from kafkalog.errors import CorruptRecordException, IllegalArgumentException, KafkaException
 from kafkalog.files import Buffer, File, Files, HasFileno
 from kafkalog.format import legacy
-from kafkalog.format.records import MAX_RECORD_BYTES, records
+from kafkalog.format.records import MAX_RECORD_BYTES, records, stream
 from kafkalog.segment.types import INT_MAX, LogOffsetPosition, TimestampAndOffset
 
 if TYPE_CHECKING:
@@ -345,7 +345,7 @@ class FileRecords:
             if header.max_timestamp < target_timestamp:
                 continue
             data = self.read(header.position, header.size)
-            for record in records(data, header, at=0, max_record_bytes=max_record_body_size):
+            for record in stream(data, header, at=0, max_record_bytes=max_record_body_size):
                 if record.timestamp >= target_timestamp and record.offset >= starting_offset:
                     epoch = header.leader_epoch
                     return TimestampAndOffset(record.timestamp, record.offset, None if epoch == -1 else epoch)
