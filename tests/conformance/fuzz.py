@@ -26,7 +26,7 @@ from typing import Any
 
 from tests.conformance import kafka_jars
 from tests.conformance.compare import Difference, compare_runs, load_results
-from tests.conformance.fuzz_scripts import Line, ScriptWriter, uses_snappy_topic, with_built_batches
+from tests.conformance.fuzz_scripts import Line, ScriptWriter, broker_may_compress_with_snappy, with_built_batches
 
 REPLAY = Path(__file__).with_name("replay.py")
 SAVE_DIR = Path(__file__).with_name("scenarios")
@@ -65,7 +65,7 @@ class Engines:
                     load_results(out),
                     root / "kafka" / f"{number}.work",
                     root / "kafkalog" / f"{number}.work",
-                    uses_snappy=uses_snappy_topic(lines),
+                    uses_snappy=broker_may_compress_with_snappy(lines),
                 )
             else:
                 said = (root / "kafkalog" / "stderr").read_text()[-2000:]

@@ -485,9 +485,13 @@ class ScriptWriter:
             self.add("fs_write", file=f"{DIR}/{PARTITION}/{stray}", hex="00" * self.rng.choice((0, 8, 10)))
 
 
-def uses_snappy_topic(lines: list[Line]) -> bool:
-    """Whether the broker itself may have compressed with snappy: then records count, not bytes."""
-    return any((line.get("config") or {}).get("compression.type") == "snappy" for line in lines)
+def broker_may_compress_with_snappy(lines: list[Line]) -> bool:
+    """Then records count, not bytes: the topic says snappy, or snappy batches of an old format are converted."""
+    return any(
+        (line.get("config") or {}).get("compression.type") == "snappy"
+        or any(b.get("codec") == "snappy" and b.get("magic", 2) < 2 for b in line.get("batches", ()))
+        for line in lines
+    )
 
 
 def with_built_batches(lines: list[Line], results: list[dict[str, Any]]) -> list[Line]:
