@@ -1,0 +1,199 @@
+"""The native walk over a batch's records: structure, offsets, times and keys, and never a byte past the end."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kafkalog._native import validation as native
+from kafkalog._native.batches import header_at, restamped_header
+from kafkalog.format.batch import HEADER
+from kafkalog.format.builder import MemoryRecordsBuilder
+
+NOW = 1_000_000
+LONG_MAX = 2**63 - 1
+
+
+def varint(value: int) -> bytes:
+    raw = ((value << 1) ^ (value >> 63)) & (2**64 - 1)
+    out = bytearray()
+    while raw >= 0x80:
+        out.append(raw & 0x7F | 0x80)
+        raw >>= 7
+    return bytes([*out, raw])
+
+
+def record(body: bytes, size: int | None = None) -> bytes:
+    return varint(len(body) if size is None else size) + body
+
+
+def plain(payload: bytes, count: int, *, attributes: int = 0, max_timestamp: int = NOW) -> bytes:
+    fields = (0, 49 + len(payload), -1, 2, 0, attributes, count - 1, NOW, max_timestamp, -1, -1, -1, count)
+    return HEADER.pack(*fields) + payload
+
+
+def built(count: int) -> bytes:
+    builder = MemoryRecordsBuilder()
+    for index in range(count):
+        builder.append(NOW + index, b"k", b"v" * index, [("h", None)])
+    return builder.build()
+
+
+def walk(
+    batch: bytes,
+    reader: int = native.BUFFER,
+    payload: bytes | None = None,
+    *,
+    need_key: bool = False,
+    create_time: bool = True,
+    before: int = LONG_MAX,
+    after: int = LONG_MAX,
+    max_record_bytes: int = 2147483639,
+) -> native.RecordWalk:
+    return native.walk_records(batch, 0, payload, reader, need_key, create_time, NOW, before, after, max_record_bytes)
+
+
+BODY = b"\0" + varint(0) + varint(0) + varint(1) + b"k" + varint(1) + b"v" + varint(0)
+
+
+@pytest.mark.parametrize("reader", [native.BUFFER, native.STREAM, native.SKIP])
+def test_a_whole_batch(reader: int) -> None:
+    batch = built(3)
+    found = walk(batch, reader, None if reader == native.BUFFER else batch[61:])
+    assert found.verdict == native.OK
+    assert (found.record_count, found.max_timestamp, found.first_timestamp) == (3, NOW + 2, NOW)
+    assert found.sequential
+    assert found.canonical
+    assert found.record_bytes == len(batch) - 61
+    assert found.refusals is None
+
+
+@pytest.mark.parametrize(
+    ("payload", "reader", "verdict", "numbers"),
+    [
+        (b"", native.BUFFER, native.PREMATURE_END, (0, 0)),
+        (b"\xff\xff\xff\xff\xff", native.BUFFER, native.LONG_VARINT, (0, 0xFFFFFFFF)),
+        (b"\xff\xff\xff\xff\xff", native.STREAM, native.PREMATURE_END, (0, 0)),
+        (record(BODY, 99), native.BUFFER, native.SHORT_BUFFER, (99, len(BODY))),
+        (record(BODY, 99), native.STREAM, native.SHORT_STREAM, (99, 0)),
+        (record(BODY, 99), native.SKIP, native.OK, (0, 0)),  # this reader does not compare the length
+        (record(BODY, -3), native.BUFFER, native.SIZE_MISMATCH, (-3, len(BODY))),
+        (record(BODY, -3), native.STREAM, native.NEGATIVE_SIZE, (0, -3)),
+        (record(BODY, -3), native.SKIP, native.NEGATIVE_SIZE, (0, -3)),
+        (record(BODY, 7), native.BUFFER, native.SIZE_MISMATCH, (7, 8)),
+        (record(BODY[:-1]), native.BUFFER, native.BAD_STRUCTURE, (0, 0)),
+        (record(BODY[:-1] + varint(-1)), native.BUFFER, native.NEGATIVE_HEADER_COUNT, (0, -1)),
+        (record(BODY[:-1] + varint(5)), native.BUFFER, native.EXCESS_HEADER_COUNT, (0, 5)),
+        (record(BODY[:-1] + varint(5)), native.SKIP, native.BAD_STRUCTURE, (0, 0)),
+        (record(BODY[:-1] + varint(1) + varint(-2)), native.SKIP, native.NEGATIVE_HEADER_KEY, (0, -2)),
+        (record(b"\0\0\0" + varint(40) + b"k"), native.SKIP, native.SHORT_SKIP, (0, 39)),
+        (record(b"\0\0\0" + varint(40) + b"k"), native.STREAM, native.BAD_STRUCTURE, (0, 0)),
+        (record(BODY) + b"\0", native.BUFFER, native.BYTES_LEFT, (0, 1)),
+    ],
+)
+def test_structure(payload: bytes, reader: int, verdict: int, numbers: tuple[int, int]) -> None:
+    found = walk(plain(payload, 1), reader, None if reader == native.BUFFER else payload)
+    assert (found.verdict, (found.expected, found.found)) == (verdict, numbers)
+
+
+def test_the_size_limit_binds_streams_only() -> None:
+    payload = record(BODY)
+    assert walk(plain(payload, 1), native.STREAM, payload, max_record_bytes=5).verdict == native.SIZE_OVER_LIMIT
+    assert walk(plain(payload, 1), native.BUFFER, max_record_bytes=5).verdict == native.OK
+
+
+def test_counts() -> None:
+    assert walk(plain(b"anything", 0)).verdict == native.OK  # an empty batch's bytes are not looked at
+    assert walk(plain(b"", -2)).found == -2
+
+
+def test_refusals_in_order() -> None:
+    bodies = [
+        b"\0" + varint(delta) + varint(index) + key + varint(-1) + varint(0)
+        for index, (delta, key) in enumerate([(0, varint(-1)), (50, b"\2k"), (-50, b"\2k"), (0, b"\2k")])
+    ]
+    batch = plain(b"".join(map(record, bodies)), 4)
+    found = walk(batch, need_key=True, before=49, after=49)
+    assert found.refusals == [
+        (0, native.NO_KEY, NOW, 0, -1, -1),
+        (1, native.TIMESTAMP_OUT_OF_RANGE, NOW + 50, 1, 1, -1),
+        (2, native.TIMESTAMP_OUT_OF_RANGE, NOW - 50, 2, 1, -1),
+    ]
+    assert found.missing_keys == 1
+    assert walk(batch, before=50, after=50).refusals is None
+
+
+def test_claimed_append_time() -> None:
+    batch = plain(record(BODY), 1, attributes=8, max_timestamp=7)
+    assert walk(batch).max_timestamp == 7
+    refusals = walk(batch, create_time=False).refusals
+    assert refusals is not None
+    assert refusals[0][1] == native.CLAIMS_APPEND_TIME
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"\1" + BODY[1:],  # attributes of a record are unused, and would be lost
+        b"\0" + varint(1) + BODY[2:],  # the first record's time is the base
+        b"\0" + b"\x80\0" + BODY[2:],  # a longer varint than needed
+        BODY[:3] + varint(-2) + BODY[5:],  # a null written in another way
+        BODY[:-1] + varint(1) + varint(2) + "é".encode() + varint(-1),  # decoded and encoded by a builder
+    ],
+)
+def test_not_canonical(body: bytes) -> None:
+    found = walk(plain(record(body), 1))
+    assert found.verdict == native.OK
+    assert not found.canonical
+
+
+def test_offsets_that_do_not_count_up() -> None:
+    other = b"\0" + varint(0) + varint(5) + BODY[3:]
+    found = walk(plain(record(BODY) + record(other), 2))
+    assert not found.sequential
+    assert not found.canonical
+
+
+@given(st.data())
+def test_damage_gives_a_verdict(data: st.DataObject) -> None:
+    batch = bytearray(built(3))
+    for _ in range(data.draw(st.integers(1, 4))):
+        batch[data.draw(st.integers(61, len(batch) - 1))] = data.draw(st.integers(0, 255))
+    cut = bytes(batch[61 : data.draw(st.integers(61, len(batch)))])
+    for reader in (native.BUFFER, native.STREAM, native.SKIP):
+        assert 0 <= walk(bytes(batch), reader, cut).verdict <= native.BYTES_LEFT
+
+
+@pytest.mark.parametrize("position", [-1, 1, 2**40])
+def test_a_batch_outside_the_buffer(position: int) -> None:
+    found = native.walk_records(built(1), position, None, native.BUFFER, False, True, 0, 0, 0)
+    assert found.verdict == native.BAD_BOUNDS
+    assert native.assign_plain(built(1), position, 0, 0, True, False, True, 0, 0, 0) is None
+
+
+@pytest.mark.parametrize("create_time", [True, False])
+@pytest.mark.parametrize("claimed", [NOW + 2, 5])
+def test_assign_plain_stamps_as_the_setters_do(create_time: bool, claimed: int) -> None:
+    batch = bytearray(b"before" + built(3))
+    struct.pack_into(">q", batch, 6 + 35, claimed)
+    assigned = native.assign_plain(batch, 6, 100, 9, True, False, create_time, NOW + 9, LONG_MAX, LONG_MAX)
+    assert assigned is not None
+    head, header, max_timestamp, count = assigned
+    expected = NOW + 2 if create_time else NOW + 9
+    assert (max_timestamp, count) == (expected, 3)
+    assert head == restamped_header(
+        batch, 6, last_offset=102, leader_epoch=9, timestamp_type=0 if create_time else 1, max_timestamp=expected
+    )
+    assert header == header_at(head)
+
+
+def test_assign_plain_leaves_faults_to_others() -> None:
+    batch = built(1)
+    limits = (NOW, LONG_MAX, LONG_MAX)
+    assert native.assign_plain(batch, 0, 0, 0, True, True, True, *limits) is not None
+    for at, value in ((16, b"\1"), (22, b"\1"), (22, b"\x20"), (26, b"\1"), (60, b"\0"), (43, bytes(8))):
+        broken = batch[:at] + value + batch[at + len(value) :]
+        assert native.assign_plain(broken, 0, 0, 0, True, False, True, *limits) is None, at
