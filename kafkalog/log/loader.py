@@ -99,6 +99,7 @@ class LogLoader:
         # The manager of the last recovered segment, where the next one can start from it (see recover_segment).
         self._reusable: ProducerStateManager | None = None
         self._recovered: list[LogSegment] = []
+        self._listed: list[str] | None = None  # the folder's files, while nothing has changed them
 
     def load(self) -> LoadedLogOffsets:
         self._settle_replacements()
@@ -136,17 +137,16 @@ class LogLoader:
 
     def _settle_replacements(self) -> None:
         """Passes 1 to 4: every file meets its row of `load_cases.CASES`, in Kafka's order of effects."""
-        deleted: list[str] = []
         cleaned: list[str] = []
         swap: list[str] = []
         min_cleaned = LONG_MAX
-        for name in self._regular_files():
+        present = self._regular_files()
+        for name in present:
             path = os.path.join(self.dir, name)
             if not os.access(path, os.R_OK):
                 raise PermissionError(f"Could not read file {path}")
             suffix = load_cases.suffix_of(name)
             if suffix == names.DELETED_FILE_SUFFIX:
-                deleted.append(name)
                 self._apply(name, min_cleaned, None)
             elif suffix == names.CLEANED_FILE_SUFFIX:
                 min_cleaned = min(min_cleaned, names.offset_from_filename(name))
@@ -154,6 +154,7 @@ class LogLoader:
             elif suffix == names.SWAP_FILE_SUFFIX:
                 swap.append(name)
         if not (swap or cleaned):
+            self._listed = [name for name in present if load_cases.suffix_of(name) != names.DELETED_FILE_SUFFIX]
             return  # nothing was replaced: no range, nothing superseded
 
         valid: list[str] = []
@@ -220,7 +221,8 @@ class LogLoader:
         self._load_segment_files()
 
     def _load_segment_files(self) -> None:
-        present = self._regular_files()
+        present = self._regular_files() if self._listed is None else self._listed
+        self._listed = None
         present_set = set(present)
         for name in present:
             path = os.path.join(self.dir, name)
@@ -231,7 +233,8 @@ class LogLoader:
                     self.files.unlink_if_exists(path)
             elif names.is_log_file(name):
                 base_offset = names.offset_from_filename(name)
-                time_index_missing = not self.files.exists(names.time_index_file(self.dir, base_offset))
+                prefix = names.filename_prefix_from_offset(base_offset)
+                time_index_missing = prefix + names.TIME_INDEX_FILE_SUFFIX not in present_set
                 segment = LogSegment.open(
                     self.dir, base_offset, self.config, self.clock, self.files, file_already_exists=True
                 )
@@ -358,11 +361,10 @@ class LogLoader:
 
     def _regular_files(self) -> list[str]:
         """Names in the folder that are files, sorted."""
-        found = []
-        for name in self.files.list_dir(self.dir):
-            if os.path.isfile(os.path.join(self.dir, name)):
-                found.append(name)
-        return found
+        listed = self.files.list_dir(self.dir)
+        with os.scandir(self.dir) as entries:  # says what is a file without asking for each
+            regular = {entry.name for entry in entries if entry.is_file()}
+        return [name for name in listed if name in regular]
 
     def _active_segment(self) -> LogSegment:
         return self.segments.active_segment

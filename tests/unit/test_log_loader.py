@@ -10,7 +10,6 @@ import pytest
 
 from kafkalog.errors import KafkaStorageException, NumberFormatException
 from kafkalog.files import OS_FILES
-from kafkalog.log.read_only import ReadOnlyLog
 from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.segment.log_segment import LogSegment
 from tests.unit.log_kit import Kit, bases, batch, name
@@ -197,7 +196,7 @@ def test_read_only_touches_nothing(kit: Kit) -> None:
     kit.path(name(8, ".index")).unlink()
     before = {entry: (kit.path(entry).stat().st_mtime_ns, kit.path(entry).read_bytes()) for entry in kit.names}
     config = Kit(kit.root / "other").open().config
-    with ReadOnlyLog(kit.dir, config) as log:
+    with UnifiedLog.open_read_only(kit.dir, config) as log:
         assert (log.log_start_offset, log.log_end_offset) == (0, 18)
         assert log.read(9, 1000).records.batches()[0].base_offset == 8
         assert log.read(18, 1000).records.size == 0
