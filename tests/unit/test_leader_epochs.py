@@ -7,7 +7,7 @@ import pathlib
 import shutil
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkalog.errors import IllegalArgumentException
@@ -173,6 +173,7 @@ operations = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(operations)
 def test_entries_always_grow_and_answers_agree_with_a_walk(steps: list[tuple[str, int, int]]) -> None:
     scheduler = ManualScheduler(ManualClock())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkalog._native import validation as native
@@ -157,6 +157,7 @@ def test_offsets_that_do_not_count_up() -> None:
     assert not found.canonical
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_damage_gives_a_verdict(data: st.DataObject) -> None:
     batch = bytearray(built(3))

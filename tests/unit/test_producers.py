@@ -6,7 +6,7 @@ import pathlib
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkalog._native.batches import BatchHeader, header_at
@@ -113,12 +113,14 @@ def partition(tmp_path: pathlib.Path) -> Partition:
 # --- sequences -----------------------------------------------------------------------------------
 
 
+@settings(deadline=None)
 @given(st.integers(0, INT_MAX), st.integers(0, INT_MAX))
 def test_sequences_wrap(sequence: int, by: int) -> None:
     assert increment_sequence(sequence, by) == (sequence + by) % 2**31
     assert decrement_sequence(increment_sequence(sequence, by), by) == sequence
 
 
+@settings(deadline=None)
 @given(st.integers(0, INT_MAX))
 def test_exactly_one_sequence_follows(sequence: int) -> None:
     assert in_sequence(sequence, increment_sequence(sequence, 1))
@@ -126,6 +128,7 @@ def test_exactly_one_sequence_follows(sequence: int) -> None:
     assert not in_sequence(sequence, increment_sequence(sequence, 2))
 
 
+@settings(deadline=None)
 @given(st.integers(0, INT_MAX), st.lists(st.integers(1, 40), min_size=1, max_size=9))
 def test_a_producer_that_counts_on_is_never_refused(start: int, counts: list[int]) -> None:
     manager = ProducerStateManager(PARTITION, "/nowhere", 1, ProducerStateManagerConfig(), ManualClock())
@@ -364,6 +367,7 @@ def test_entries_stand_in_the_order_of_javas_map(partition: Partition) -> None:
     assert [entry.producer_id for entry in read_snapshot(path)] == [16, 33, 1, 17, 2**33, 2, 1000]
 
 
+@settings(deadline=None)
 @given(pids=st.lists(st.integers(0, 2**40), unique=True, max_size=30))
 def test_snapshot_order_is_by_bucket(tmp_path_factory: pytest.TempPathFactory, pids: list[int]) -> None:
     partition = Partition(tmp_path_factory.mktemp("snapshot"))
