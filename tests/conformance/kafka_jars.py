@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 DRIVER = Path(__file__).parent / "driver"
+TOOLS = Path(__file__).parent / "tools"
 MAIN = "io.kafkalog.conformance.Main"
 # Thousands of small scripts in one JVM: start quickly, stay small.
 JAVA_FLAGS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx768m", "-Xshare:auto")
@@ -65,6 +66,26 @@ def driver(*, profile: str | None = None) -> Driver:
         fcntl.flock(lock, fcntl.LOCK_EX)
         classpath = _built(target) or _build(target, profile)
     return Driver(java, classpath)
+
+
+def tools() -> Driver:
+    """Kafka's command-line tools (`main="org.apache.kafka.tools.DumpLogSegments"`), in a class path of their own."""
+    java = find_tool("java")
+    maven = find_tool("mvn")
+    target = Path(os.environ.get("KAFKALOG_DRIVER_TARGET", DRIVER / "target")).absolute() / "tools"
+    target.mkdir(parents=True, exist_ok=True)
+    paths, pom = target / "classpath", TOOLS / "pom.xml"
+    with (target / ".build.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        fresh = paths.exists() and paths.stat().st_mtime > pom.stat().st_mtime
+        if not fresh or not all(Path(part).exists() for part in paths.read_text().split(os.pathsep)):
+            found = target / "dependencies"
+            command = [maven, "-q", "-B", "-f", str(pom), "dependency:build-classpath", f"-Dmdep.outputFile={found}"]
+            done = _maven(command)
+            if done.returncode != 0:
+                raise KafkaMissingError(f"Maven could not fetch Kafka's tools:\n{done.stdout[-3000:]}")
+            paths.write_text(found.read_text().strip())
+    return Driver(java, paths.read_text())
 
 
 def _sources_digest() -> str:
