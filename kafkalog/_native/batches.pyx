@@ -661,6 +661,7 @@ cdef uint8_t* room_for(Entries* entries, size_t length) noexcept nogil:
     return entries.bytes + entries.filled
 
 
+@cython.final
 @cython.auto_pickle(False)
 cdef class IndexPlan:
     """The entries that LogSegment.append and .recover make for a run of batches, and the state between runs.
