@@ -34,7 +34,7 @@ MIN_RECORD_OVERHEAD = 14
 
 SEARCH_WINDOW_BYTES = 8192  # about two index intervals: the wanted header and the one behind it
 WALK_WINDOW_BYTES = 65536
-SCAN_SLICE_BYTES = 1 << 19  # read and checked while it is in the cache
+SCAN_SLICE_BYTES = 1 << 20  # a cache's worth: read, then checked while it is near
 RECORDS_CHUNK_BYTES = 1 << 20
 
 
