@@ -50,7 +50,7 @@ lint: $(VENV)/.built  ## ruff, mypy --strict, stubtest, cython-lint
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
-	$(PY) -m mypy.stubtest $(patsubst kafkalog/_native/%.pyx,kafkalog._native.%,$(wildcard kafkalog/_native/*.pyx))
+	$(PY) -m mypy.stubtest --mypy-config-file pyproject.toml $(patsubst kafkalog/_native/%.pyx,kafkalog._native.%,$(wildcard kafkalog/_native/*.pyx))
 	$(VENV)/bin/cython-lint kafkalog/_native
 
 conformance: $(VENV)/.built  ## every script on Apache Kafka 4.4.0 and on kafkalog, compared
