@@ -316,6 +316,7 @@ cdef void walk(Cursor cursor, const Batch* batch, const Rules* rules, Findings* 
         out.record_bytes += size_of_uvarint64(zigzag32(parts.body_size)) + parts.body_size
 
 
+@cython.auto_pickle(False)
 @cython.final
 cdef class RecordWalk:
     """What a walk found.
