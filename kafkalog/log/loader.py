@@ -137,6 +137,7 @@ class LogLoader:
 
     def _settle_replacements(self) -> None:
         """Passes 1 to 4: every file meets its row of `load_cases.CASES`, in Kafka's order of effects."""
+        deleted: list[str] = []
         cleaned: list[str] = []
         swap: list[str] = []
         min_cleaned = LONG_MAX
@@ -147,12 +148,15 @@ class LogLoader:
                 raise PermissionError(f"Could not read file {path}")
             suffix = load_cases.suffix_of(name)
             if suffix == names.DELETED_FILE_SUFFIX:
-                self._apply(name, min_cleaned, None)
+                deleted.append(name)
             elif suffix == names.CLEANED_FILE_SUFFIX:
                 min_cleaned = min(min_cleaned, names.offset_from_filename(name))
                 cleaned.append(name)
             elif suffix == names.SWAP_FILE_SUFFIX:
                 swap.append(name)
+        # A .cleaned that is refused is met before anything is deleted (with Kafka it depends on the folder's order).
+        for name in deleted:
+            self._apply(name, min_cleaned, None)
         if not (swap or cleaned):
             self._listed = [name for name in present if load_cases.suffix_of(name) != names.DELETED_FILE_SUFFIX]
             return  # nothing was replaced: no range, nothing superseded
