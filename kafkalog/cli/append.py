@@ -46,7 +46,8 @@ def command(
     """
     if compression is not None and compression not in codecs.NAMES:
         raise Usage(f"unknown codec {compression!r}, expected one of {', '.join(codecs.NAMES)}")
-    config = LogConfig.from_props(None, dict(_setting(text) for text in settings))
+    config = dict(_setting(text) for text in settings)
+    LogConfig.validate(config)
     lines = sys.stdin.buffer
     first = last = -1
     with open_log(

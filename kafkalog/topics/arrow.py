@@ -1,4 +1,4 @@
-"""Batches to pyarrow record batches: the columns that a reader asks for, about so many rows at a time.
+"""Batches to pyarrow record batches: the columns that a reader asks for, so many rows at a time.
 
 Two sets of names over the same decoded columns: Python's (`timestamp_type`, milliseconds) and those of Spark's Kafka
 source (`timestampType`, microseconds, because Spark takes no others).  pyarrow is imported by whoever imports this.
@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from kafkalog.errors import BadBytesError, IllegalArgumentException, InvalidRecordException
-from kafkalog.format.records import records as decode_records
-from kafkalog.topics.reader import ChunkReader, placed
-from kafkalog.topics.records import TIMESTAMP_TYPES
+from kafkalog.errors import IllegalArgumentException
+from kafkalog.format.arrow import ColumnBuilder, add_batches
 
 if TYPE_CHECKING:
-    from kafkalog._native.batches import BatchHeader
+    from kafkalog.topics.reader import Chunk, ChunkReader
 
+LONG_MAX = (1 << 63) - 1
+TRANSACTIONAL = 0x10
 HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 # Column name -> (where it comes from, Arrow type)
@@ -63,96 +63,117 @@ def record_batches(
     batch_rows: int,
     known: Mapping[str, tuple[str, Any]] = PYTHON_COLUMNS,
 ) -> Iterator[pa.RecordBatch]:
-    """What the reader finds from its offset to its end, in record batches of `batch_rows` rows or a few more."""
+    """What the reader finds from its offset to its end, in record batches of up to `batch_rows` rows."""
     wanted = schema(columns, known)
-    sources = {known[name][0] for name in wanted.names}
-    start, end = reader.offset, reader.end_offset
-    collector = Collector(sources)
-    for chunk, header in reader.data_batches():
-        try:
-            collector.add(chunk.data, header)
-        except (BadBytesError, InvalidRecordException) as error:
-            raise placed(error, chunk, header)
-        if collector.rows >= batch_rows:
-            batch = _batch(collector.take(), reader, wanted, known, start, end)
-            if batch.num_rows:
-                yield batch
-    if collector.rows:
-        batch = _batch(collector.take(), reader, wanted, known, start, end)
-        if batch.num_rows:
-            yield batch
+    decoder = _Decoder(reader, {known[name][0] for name in wanted.names})
+    for chunk in reader:
+        row = 0
+        while row < len(chunk.table):
+            row = decoder.add(chunk, row)
+            if decoder.rows >= batch_rows or row < len(chunk.table):
+                yield from _sliced(decoder.finish(), wanted, known, batch_rows)
+        if reader.end_offset is not None and reader.offset >= reader.end_offset:
+            break
+    if decoder.rows:
+        yield from _sliced(decoder.finish(), wanted, known, batch_rows)
 
 
-def _batch(
-    decoded: Mapping[str, Any],
-    reader: ChunkReader,
-    wanted: pa.Schema,
-    known: Mapping[str, tuple[str, Any]],
-    start: int,
-    end: int | None,
-) -> pa.RecordBatch:
-    offsets = decoded["offset"].to_numpy()
-    rows = len(offsets)
-    topic, partition = reader.source.topic_partition
-    arrays = []
-    for field in wanted:
-        source = known[field.name][0]
-        if source == "topic":
-            array = _constant(topic, rows, field.type)
-        elif source == "partition":
-            array = _constant(partition, rows, field.type)
-        elif source == "timestamp":
-            array = decoded["timestamp"].cast(pa.timestamp("ms", "UTC")).cast(field.type, safe=False)
-        else:
-            array = decoded[source]
-            if array.type != field.type:
-                array = array.cast(field.type)
-        arrays.append(array)
+def _sliced(
+    decoded: Mapping[str, Any], wanted: pa.Schema, known: Mapping[str, tuple[str, Any]], batch_rows: int
+) -> Iterator[pa.RecordBatch]:
+    rows = len(decoded["offset"])
+    arrays = [_as_type(decoded[known[field.name][0]], known[field.name][0], field.type) for field in wanted]
     batch = pa.RecordBatch.from_arrays(arrays, schema=wanted)
-    first = int(np.searchsorted(offsets, start, side="left"))
-    last = rows if end is None else int(np.searchsorted(offsets, end, side="left"))
-    return batch if first == 0 and last == rows else batch.slice(first, last - first)
+    # Even slices: Spark is at its best with batches of one size, and none is ever tiny.
+    count = max(1, (rows + batch_rows - 1) // batch_rows)
+    for number in range(count):
+        begin, end = rows * number // count, rows * (number + 1) // count
+        if begin < end:
+            yield batch.slice(begin, end - begin)
 
 
-def _constant(value: Any, rows: int, kind: Any) -> Any:
-    return pa.repeat(pa.scalar(value, kind), rows)
+def _as_type(array: Any, source: str, kind: pa.DataType) -> Any:
+    if source == "timestamp":
+        array = array.cast(pa.timestamp("ms", "UTC"))
+    elif source == "headers":
+        # The same buffers under names and nullability that Spark and others expect.
+        entries = array.values
+        pairs = pa.StructArray.from_arrays([entries.field(0), entries.field(1)], fields=list(kind.value_type))
+        return pa.Array.from_buffers(
+            kind, len(array), array.buffers()[:2], null_count=array.null_count, children=[pairs]
+        )
+    return array if array.type == kind else array.cast(kind)
 
 
-class Collector:
-    """Decoded records of several batches as Arrow arrays by source name."""
+class _Decoder:
+    """Chunks to columns by source name; collects several chunks until `finish`."""
 
-    def __init__(self, sources: set[str]) -> None:
-        self._sources = sources | {"offset"}
-        self.rows = 0
-        self._columns: dict[str, list[Any]] = {name: [] for name in self._sources}
+    def __init__(self, reader: ChunkReader, sources: set[str]) -> None:
+        self._reader = reader
+        self._sources = sources
+        self._epochs: list[np.ndarray] = []
+        self._builder: ColumnBuilder | None = None
 
-    def add(self, data: memoryview, header: BatchHeader) -> None:
-        """Decode one batch; `header.position` is its place in `data`."""
-        columns = self._columns
-        listed = list(decode_records(data, header))
-        self.rows += len(listed)
-        columns["offset"] += [record.offset for record in listed]
-        if "key" in columns:
-            columns["key"] += [record.key for record in listed]
-        if "value" in columns:
-            columns["value"] += [record.value for record in listed]
-        if "timestamp" in columns:
-            columns["timestamp"] += [record.timestamp if record.timestamp >= 0 else None for record in listed]
-        if "timestamp_type" in columns:
-            columns["timestamp_type"] += [TIMESTAMP_TYPES[record.timestamp_type] for record in listed]
-        if "leader_epoch" in columns:
-            columns["leader_epoch"] += [header.leader_epoch] * len(listed)
-        if "headers" in columns:
-            columns["headers"] += [
-                [{"key": name, "value": value} for name, value in record.headers] if record.headers else None
-                for record in listed
-            ]
+    @property
+    def rows(self) -> int:
+        return 0 if self._builder is None else self._builder.rows
 
-    def take(self) -> dict[str, Any]:
-        """The arrays so far; begins anew."""
-        types = {"offset": pa.int64(), "timestamp": pa.int64(), "timestamp_type": pa.int8(), "leader_epoch": pa.int32()}
-        types |= {"key": pa.binary(), "value": pa.binary(), "headers": HEADERS_TYPE}
-        taken = {name: pa.array(values, types[name]) for name, values in self._columns.items() if name in types}
-        self._columns = {name: [] for name in self._sources}
-        self.rows = 0
-        return taken
+    def add(self, chunk: Chunk, start_row: int) -> int:
+        """Decode a chunk's batches from a row on; the row reached, which is less than all when a column is full."""
+        reader, table = self._reader, chunk.table
+        if self._builder is None:
+            self._builder = ColumnBuilder(
+                keys="key" in self._sources,
+                values="value" in self._sources,
+                headers="headers" in self._sources,
+                timestamp_types="timestamp_type" in self._sources,
+                null_empty_headers=True,
+                offset_min=reader.first_offset,
+                offset_max=LONG_MAX if reader.end_offset is None else reader.end_offset - 1,
+            )
+        if "leader_epoch" in self._sources and start_row == 0:
+            self._epochs.append(table[["base_offset", "leader_epoch"]])
+        return add_batches(
+            self._builder,
+            chunk.data,
+            table,
+            start_row,
+            base_position=chunk.file_position,
+            skip=memoryview(aborted_rows(reader, table)) if reader.committed else None,
+            skip_control=True,
+            path=chunk.path,
+        )
+
+    def finish(self) -> dict[str, Any]:
+        """The columns so far; begins anew."""
+        assert self._builder is not None
+        batch = pa.record_batch(self._builder.finish())
+        self._builder = None
+        decoded = {name: batch.column(name) for name in batch.schema.names}
+        rows = batch.num_rows
+        topic, partition = self._reader.source.topic_partition
+        if "topic" in self._sources:
+            decoded["topic"] = pa.repeat(pa.scalar(topic, pa.string()), rows)
+        if "partition" in self._sources:
+            decoded["partition"] = pa.repeat(pa.scalar(partition, pa.int32()), rows)
+        if "leader_epoch" in self._sources:
+            seen = np.concatenate(self._epochs)
+            place = np.searchsorted(seen["base_offset"], decoded["offset"].to_numpy(), side="right") - 1
+            decoded["leader_epoch"] = pa.array(seen["leader_epoch"][np.maximum(place, 0)], pa.int32())
+            self._epochs = self._epochs[-1:]
+        return decoded
+
+
+def aborted_rows(reader: ChunkReader, table: np.ndarray) -> np.ndarray:
+    """One byte a batch: 1 where it belongs to an aborted transaction."""
+    skip = np.zeros(len(table), np.uint8)
+    if len(table):
+        transactional = (table["attributes"] & TRANSACTIONAL) != 0
+        for txn in reader.source.aborted_in(int(table["base_offset"][0]), int(table["last_offset"][-1])):
+            skip |= (
+                transactional
+                & (table["producer_id"] == txn.producer_id)
+                & (table["base_offset"] >= txn.first_offset)
+                & (table["base_offset"] <= txn.last_offset)
+            )
+    return skip

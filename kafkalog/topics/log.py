@@ -93,7 +93,7 @@ def open_log(
     if durability not in ("os", "fsync"):
         raise IllegalArgumentException(f"durability {durability!r} is neither 'os' nor 'fsync'")
     names.validate_topic_name(partition.topic)
-    settings = config if isinstance(config, LogConfig) else LogConfig.from_props(None, dict(config or {}))
+    settings = config if isinstance(config, LogConfig) else _checked(config)
     appender = Appender(settings, compression)
     path = os.path.join(root, str(partition))
     if not create and not files.is_dir(path):
@@ -125,6 +125,12 @@ def open_log(
     return Log(
         partition, root, engine=engine, held=held, appender=appender, clock=clock, sync_appends=durability == "fsync"
     )
+
+
+def _checked(overrides: Mapping[str, str] | None) -> LogConfig:
+    """Settings of which every name is known and every value in range."""
+    LogConfig.validate(overrides or {})
+    return LogConfig.from_props(None, dict(overrides or {}))
 
 
 def _partition_of(name: str | TopicPartition) -> TopicPartition:
@@ -394,7 +400,7 @@ class Log:
     ) -> pa.Table:
         """Records of offsets [start, end) as a pyarrow Table (needs pyarrow: `pip install kafkalog[arrow]`).
 
-        Columns: offset int64, timestamp timestamp[ms, UTC] (null where there is none), timestamp_type int8 (-1, 0, 1),
+        Columns: offset int64, timestamp timestamp[ms, UTC] (-1 ms where there is none), timestamp_type int8 (-1, 0, 1),
         key and value binary, headers list<struct<key: string, value: binary>> (null where there are none), topic,
         partition int32, leader_epoch int32; by default offset, timestamp, timestamp_type, key, value, headers.
         """

@@ -11,7 +11,7 @@ from __future__ import annotations
 import socket
 import struct
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kafkalog._native import batches
 from kafkalog.errors import (
@@ -31,6 +31,8 @@ from kafkalog.format.records import records as decode_records
 from kafkalog.topics.records import Record, from_format
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from kafkalog._native.batches import BatchHeader
     from kafkalog.topics.index_files import AbortedRange
     from kafkalog.topics.view import Extent
@@ -39,6 +41,7 @@ CHUNK_BYTES = 1 << 20
 MAX_CHUNK_BYTES = 128 << 20
 LOG_OVERHEAD = 12
 MIN_BATCH_BYTES = 14
+SMALLEST_BATCH_BYTES = LOG_OVERHEAD + MIN_BATCH_BYTES
 
 # org.apache.kafka.common.protocol.Errors: the codes that a fetch answer can carry.
 UNKNOWN_SERVER_ERROR = -1
@@ -63,13 +66,26 @@ class Source(Protocol):
     def offset_for_time(self, timestamp_ms: int) -> int | None: ...
 
 
-class Chunk(NamedTuple):
-    """Whole batches: `data` holds each of `headers` at its `position`; `file_position` is where data starts."""
+class Chunk:
+    """Whole batches: `data` is what the file has from `file_position` on.
 
-    data: memoryview
-    headers: list[BatchHeader]
-    path: str
-    file_position: int
+    `table` is the native scan's, positions in the file; `headers` are the same as objects, positions in `data`.
+    """
+
+    __slots__ = ("_headers", "data", "file_position", "path", "table")
+
+    def __init__(self, data: memoryview, table: np.ndarray, path: str, file_position: int) -> None:
+        self.data = data
+        self.table = table
+        self.path = path
+        self.file_position = file_position
+        self._headers: list[BatchHeader] | None = None
+
+    @property
+    def headers(self) -> list[BatchHeader]:
+        if self._headers is None:
+            self._headers, _, _ = batches.headers(self.data)
+        return self._headers
 
 
 class ChunkReader:
@@ -103,6 +119,7 @@ class ChunkReader:
             )
         self.source = source
         self.offset = source.log_start_offset if offset is None else offset
+        self.first_offset = self.offset  # records below it are not handed out; moves with seeks and resets
         self.isolation = isolation
         self.committed = isolation == "read_committed"
         self.end_offset = end_offset
@@ -127,7 +144,7 @@ class ChunkReader:
 
     def seek(self, offset: int) -> None:
         """Go on from another offset; what was kept of a cut batch is dropped."""
-        self.offset = offset
+        self.offset = self.first_offset = offset
         self.close()
 
     def close(self) -> None:
@@ -159,21 +176,30 @@ class ChunkReader:
             if len(data) == held:
                 self.close()  # the file became shorter under us
                 return None
-            headers, why, reached = batches.headers(data, framing=batches.FRAMING_BUFFER)
-            if not headers:
+            table, why, reached = batches.scan(
+                data,
+                base_position=self._position,
+                framing=batches.FRAMING_BUFFER,
+                check_crc=self._check_crcs,
+                max_batches=len(data) // SMALLEST_BATCH_BYTES + 1,
+            )
+            if why == batches.BAD_CRC:  # its row is the last one; what is before it is good
+                table = table[table["verdict"] == batches.OK]
+                reached = int(table["position"][-1] + table["size"][-1]) - self._position if len(table) else 0
+            if not len(table):
                 self._partial = data
                 if why not in (batches.OK, batches.TORN):
-                    self._raise_corrupt(extent, why)
+                    self._raise_corrupt(extent, data, why)
                 if len(data) >= want:
                     want = self._grown(want, data, extent)
                 continue
-            chunk = Chunk(memoryview(data)[:reached], headers, extent.path, self._position)
-            self._check(chunk)
+            chunk = Chunk(memoryview(data)[:reached], table, extent.path, self._position)
             self._partial = data[reached:]
             self._position += reached
             begin = self.offset
-            self.offset = max(begin, headers[-1].next_offset)
-            if headers[-1].last_offset < begin:
+            last_offset = int(table["last_offset"][-1])
+            self.offset = max(begin, last_offset + 1)
+            if last_offset < begin:
                 want = self.chunk_bytes
                 continue  # everything in it lies before what was asked for
             return chunk
@@ -185,7 +211,7 @@ class ChunkReader:
         except OffsetOutOfRangeException:
             if self._out_of_range == "error":
                 raise
-            self.offset = self._reset_offset()
+            self.offset = self.first_offset = self._reset_offset()
             extent = self.source.extent(self.offset, self.isolation)
         if extent is not None:
             if extent.position >= extent.end:
@@ -217,23 +243,13 @@ class ChunkReader:
             )
         return min(want * 2, self.max_chunk_bytes)
 
-    def _check(self, chunk: Chunk) -> None:
-        if not self._check_crcs:
-            return
-        for header in chunk.headers:
-            if not batches.crc_matches(chunk.data, header.position, header.size):
-                raise CorruptRecordException(
-                    f"the batch at offset {header.base_offset} has a bad CRC (stored {header.crc}, computed "
-                    f"{batches.compute_crc(chunk.data, header.position, header.size)})",
-                    path=chunk.path,
-                    position=chunk.file_position + header.position,
-                    hint="`kafkalog verify` lists the damage",
-                )
-
-    def _raise_corrupt(self, extent: Extent, why: int) -> None:
-        kind = {batches.BAD_SIZE: "impossible batch size", batches.BAD_MAGIC: "unknown magic"}.get(why, "damaged batch")
+    def _raise_corrupt(self, extent: Extent, data: bytes, why: int) -> None:
+        what = {batches.BAD_SIZE: "an impossible batch size", batches.BAD_MAGIC: "an unknown magic"}.get(why, "damage")
+        if why == batches.BAD_CRC:
+            header = batches.header_at(data)
+            what = f"a bad CRC (stored {header.crc}, computed {batches.compute_crc(data, 0, header.size)})"
         raise CorruptRecordException(
-            f"{kind} where offset {self.offset} should be",
+            f"{what} where offset {self.offset} should be",
             path=extent.path,
             position=self._position,
             hint="`kafkalog verify` lists the damage",
@@ -243,17 +259,13 @@ class ChunkReader:
 
     def data_batches(self) -> Iterator[tuple[Chunk, BatchHeader]]:
         """Batches with records for the caller: no control batches and, for read_committed, no aborted ones."""
-        while True:
-            begin = self.offset
-            chunk = self.read_chunk()
-            if chunk is None:
-                return
+        while (chunk := self.read_chunk()) is not None:
             aborted: dict[int, list[AbortedRange]] = {}
             if self.committed:
                 for txn in self.source.aborted_in(chunk.headers[0].base_offset, chunk.headers[-1].last_offset):
                     aborted.setdefault(txn.producer_id, []).append(txn)
             for header in chunk.headers:
-                if header.is_control or header.last_offset < begin:
+                if header.is_control or header.last_offset < self.first_offset:
                     continue
                 if self.end_offset is not None and header.magic >= 2 and header.base_offset >= self.end_offset:
                     return
@@ -264,10 +276,9 @@ class ChunkReader:
     def records(self) -> Iterator[Record]:
         """Records from `offset` on, in offset order."""
         topic, partition = self.source.topic_partition
-        start = self.offset
         end = self.end_offset
         for chunk, header in self.data_batches():
-            epoch = header.leader_epoch
+            epoch, start = header.leader_epoch, self.first_offset
             whole = header.magic >= 2 and header.base_offset >= start and (end is None or header.last_offset < end)
             try:
                 for record in decode_records(chunk.data, header):
@@ -372,7 +383,7 @@ def fetch_bytes(extent: Extent, max_bytes: int) -> int:
     if len(head) < LOG_OVERHEAD:
         return 0
     first = LOG_OVERHEAD + int.from_bytes(head[8:12], "big", signed=True)
-    if first < LOG_OVERHEAD + MIN_BATCH_BYTES:
+    if first < SMALLEST_BATCH_BYTES:
         raise CorruptRecordException("impossible batch size", path=extent.path, position=extent.position)
     return min(max(first, max_bytes), extent.end - extent.position)
 

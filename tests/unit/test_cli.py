@@ -1,0 +1,238 @@
+"""The command line: data on stdout, one line of error on stderr, exit codes 0 clean, 1 findings, 2 usage, 3 I/O."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kafkalog
+from kafkalog.cli.app import invoke
+
+START_MS = 1_700_000_000_000
+LOG = "00000000000000000000.log"
+
+
+@pytest.fixture
+def log_dir(tmp_path: Path) -> str:
+    root = str(tmp_path / "logs")
+    with kafkalog.open_log(root, "t-0", config={"internal.segment.bytes": "660", "index.interval.bytes": "100"}) as log:
+        for n in range(12):
+            log.append(b"value %d" % n + b"." * 80, key=b"k%d" % n, headers=[("h", b"\xff")], timestamp=START_MS + n)
+    with kafkalog.open_log(root, "u-1", compression="zstd") as log:
+        with log.transaction("x") as txn:
+            txn.append(b"\xff\x00")
+        txn.begin()
+        txn.append(b"aborted")
+        txn.abort()
+    return root
+
+
+class Result:
+    def __init__(self, code: int, out: str, err: str) -> None:
+        self.code, self.out, self.err = code, out, err
+        self.lines = out.splitlines()
+
+
+@pytest.fixture
+def run(capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch) -> Any:
+    def call(*argv: str, stdin: bytes = b"") -> Result:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        code = invoke(argv)
+        out, err = capsysbinary.readouterr()
+        return Result(code, out.decode(), err.decode())
+
+    return call
+
+
+def test_help_lists_the_commands(run: Any) -> None:
+    for argv in (["--help"], ["verify", "--help"], ["dump", "-h"], ["cat", "-h"], ["append", "-h"], ["describe", "-h"]):
+        result = run(*argv)
+        assert (result.code, result.err) == (0, "")
+        assert "Usage: kafkalog" in result.out
+
+
+def test_help_imports_neither_numpy_nor_rich() -> None:
+    code = (
+        "import sys; from kafkalog.cli.app import invoke; invoke(['--help']); "
+        "bad = {'numpy', 'rich', 'pyarrow', 'pyspark'} & set(sys.modules); assert not bad, bad"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_cat(run: Any, log_dir: str) -> None:
+    assert run("cat", log_dir, "t-0", "--from", "10", "-f", "%o %k %T %t-%p\\n").lines == [
+        f"10 k10 {START_MS + 10} t-0",
+        f"11 k11 {START_MS + 11} t-0",
+    ]
+    by_time = run("cat", log_dir, "t", "--from", f"@{START_MS + 3}", "--to", "2023-11-14T22:13:20.005Z", "-f", "%o ")
+    assert by_time.out == "3 4 "
+    (record,) = (json.loads(line) for line in run("cat", log_dir, "u-1", "--json", "--committed").lines)
+    assert (record["offset"], record["payload_base64"], record["key"]) == (0, "/wA=", None)
+    assert [json.loads(line)["offset"] for line in run("cat", log_dir, "u-1", "--json").lines] == [0, 2]
+    assert len(run("cat", log_dir, "t-0", "-n", "3").lines) == 3
+    header = json.loads(run("cat", log_dir, "t-0", "-n", "1", "--json").out)["headers"]
+    assert header == [{"key": "h", "value_base64": "/w=="}]
+
+
+def test_append_takes_what_cat_prints(run: Any, log_dir: str, tmp_path: Path) -> None:
+    first = run("cat", log_dir, "t-0", "--json").out
+    copy = str(tmp_path / "copy")
+    result = run("append", copy, "t-0", "--create", "--json", "--compression", "lz4", stdin=first.encode())
+    assert (result.code, json.loads(result.out)["records"]) == (0, 12)
+    assert run("cat", copy, "t-0", "--json").out == first
+    assert run("append", copy, "t-0", "-K", ":", stdin=b"a:b\nc").lines == ["t-0: 2 records at offsets 12 to 13"]
+    assert run("cat", copy, "t-0", "--from", "12", "-f", "%k=%s;").out == "a=b;=c;"
+
+
+def test_describe(run: Any, log_dir: str) -> None:
+    result = run("describe", log_dir)
+    assert result.lines[1].split()[:4] == ["t-0", "0", "12", "3"]
+    t, u = (json.loads(line) for line in run("describe", log_dir, "--json").lines)
+    assert [segment["records"] for segment in t["segments"]] == [4, 4, 4]
+    assert (u["logEndOffset"], u["segments"][0]["codecs"]) == (4, {"none": 2, "zstd": 2})
+
+
+def test_verify_is_clean_and_finds_each_kind_of_damage(run: Any, log_dir: str) -> None:
+    for deep in ([], ["--deep"]):
+        result = run("verify", log_dir, *deep)
+        assert (result.code, result.err) == (0, "")
+        assert result.lines == [result.out.strip()]
+        assert result.out.startswith("clean: 2 partitions, 4 segments, 16 batches, 16 records")
+    path = Path(log_dir, "t-0", LOG)
+    whole = path.read_bytes()
+    size = len(whole) // 4
+
+    def damaged(at: int, value: int) -> tuple[int, list[dict[str, Any]]]:
+        data = bytearray(whole)
+        data[at] ^= value
+        path.write_bytes(data)
+        result = run("verify", log_dir, "t-0", "--json")
+        path.write_bytes(whole)
+        *findings, summary = (json.loads(line) for line in result.lines)
+        assert summary["findings"] == len(findings)
+        return result.code, findings
+
+    for at in (size + 70, size + 17, size + 9, size + 11, size + 16, size + 7, size + 22):
+        code, findings = damaged(at, 1)
+        log_findings = [finding for finding in findings if finding["path"] == str(path)]
+        assert code == 1, at
+        assert log_findings, at
+        assert log_findings[0]["position"] == size, (at, log_findings)
+        assert log_findings[0]["length"] == size, (at, log_findings)
+    path.write_bytes(whole[:-5])
+    assert "ends beyond the file" in run("verify", log_dir, "t-0").out
+    path.write_bytes(whole)
+    index = Path(log_dir, "t-0", "00000000000000000000.index")
+    entries = bytearray(index.read_bytes())
+    entries[7] ^= 1
+    index.write_bytes(entries)
+    result = run("verify", log_dir)
+    assert result.code == 1
+    assert "names no batch of the log" in result.out
+    index.unlink()
+    assert "missing" in run("verify", log_dir).out
+    Path(log_dir, "recovery-point-offset-checkpoint").write_text("0\nx\n")
+    assert "recovery-point-offset-checkpoint" in run("verify", log_dir).out
+
+
+def test_dump_prints_kafkas_lines(run: Any, log_dir: str) -> None:
+    path = f"{log_dir}/t-0/{LOG}"
+    lines = run("dump", "--files", path, "--print-data-log").lines
+    assert lines[:2] == [f"Dumping {path}", "Log starting offset: 0"]
+    assert lines[2].startswith(
+        "baseOffset: 0 lastOffset: 0 count: 1 baseSequence: -1 lastSequence: -1 producerId: -1 producerEpoch: -1 "
+        "partitionLeaderEpoch: 0 isTransactional: false isControl: false deleteHorizonMs: OptionalLong.empty "
+        f"position: 0 CreateTime: {START_MS} size: 163 magic: 2 compresscodec: none crc: "
+    )
+    assert lines[2].endswith(" isvalid: true")
+    assert lines[3] == (
+        f"| offset: 0 CreateTime: {START_MS} keySize: 2 valueSize: 87 sequence: -1 headerKeys: [h] key: k0 "
+        f"payload: value 0{'.' * 80}"
+    )
+    index = run("dump", f"{log_dir}/t-0/00000000000000000000.index").lines
+    assert index[1] == "offset: 1 position: 163"
+    times = run("dump", f"{log_dir}/t-0/00000000000000000000.timeindex")
+    assert (times.code, times.lines[1]) == (0, f"timestamp: {START_MS + 1} offset: 1")
+    txn = run("dump", "--deep-iteration", f"{log_dir}/u-1/{LOG}", f"{log_dir}/u-1/{LOG[:-4]}.txnindex").lines
+    assert any(line.endswith("headerKeys: [] endTxnMarker: ABORT coordinatorEpoch: 0") for line in txn)
+    assert txn[-1].startswith("version: 0 producerId: ")
+    snapshot = run("dump", f"{log_dir}/u-1/00000000000000000004.snapshot")
+    assert "currentTxnFirstOffset: OptionalLong.empty" in snapshot.out
+    assert run("dump", f"{log_dir}/recovery-point-offset-checkpoint").lines[1:3] == ["0", "2"]
+    for line in run("dump", "--json", "--print-data-log", path).lines:
+        json.loads(line)
+
+
+def test_dump_tells_damage(run: Any, log_dir: str) -> None:
+    path = Path(log_dir, "t-0", LOG)
+    data = bytearray(path.read_bytes())
+    data[100] ^= 1
+    path.write_bytes(data[:-5])
+    result = run("dump", str(path))
+    assert result.code == 1
+    assert result.lines[2].endswith("isvalid: false")
+    assert result.lines[-1] == f"Found 158 invalid bytes at the end of {LOG}"
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "text"),
+    [
+        (["verify", "{dir}/nowhere"], 2, "not found, expected a Kafka log directory"),
+        (["verify", "{dir}/t-0"], 2, "expected the folder above it"),
+        (["verify", "{dir}/t-0/" + LOG], 2, "found a file"),
+        (["verify", "{empty}"], 2, "found no partitions"),
+        (["cat", "{dir}", "tt-0"], 2, "did you mean t-0?"),
+        (["cat", "{dir}", "t-0", "--from", "99"], 2, "offset 99 of t-0 is out of range"),
+        (["cat", "{dir}", "t-0", "--from", "yesterday"], 2, "neither an offset nor a time"),
+        (["cat", "{dir}", "t-0", "-f", "%q"], 2, "unknown %q"),
+        (["cat", "{dir}", "t-0", "-n", "-1"], 2, "-1"),
+        (["append", "{dir}", "t-0", "--compression", "brotli"], 2, "unknown codec 'brotli'"),
+        (["append", "{dir}", "t-9"], 2, "no partition t-9"),
+        (["append", "{dir}", "t-0", "-X", "segment.bytes=x"], 2, "segment.bytes"),
+        (["append", "{dir}", "t-0", "-X", "segment.byte=5"], 2, "segment.bytes"),
+        (["dump", "{dir}/nothing.log"], 2, "not found"),
+        (["dump", "{dir}/t-0"], 2, "found a folder"),
+        (["dump"], 2, "no file given"),
+        (["frobnicate"], 2, "no command 'frobnicate'"),
+        (["verify", "{dir}", "--what"], 2, "--what"),
+    ],
+)
+def test_errors_are_one_line(run: Any, log_dir: str, tmp_path: Path, argv: list[str], code: int, text: str) -> None:
+    (tmp_path / "empty").mkdir(exist_ok=True)
+    result = run(*(arg.replace("{dir}", log_dir).replace("{empty}", str(tmp_path / "empty")) for arg in argv))
+    assert result.code == code, result.err
+    (line,) = result.err.splitlines()
+    assert line.startswith("kafkalog: ")
+    assert text in line
+
+
+def test_a_held_directory(run: Any, log_dir: str) -> None:
+    code = f"import kafkalog, sys; log = kafkalog.open_log({log_dir!r}, 't-0'); print('held', flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        result = run("append", log_dir, "t-0", stdin=b"x")
+        assert run("cat", log_dir, "t-0", "-n", "1").code == 0
+        holder.communicate("\n")
+    assert result.code == 3
+    (line,) = result.err.splitlines()
+    assert "Failed to acquire lock" in line
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid") or os.getuid() == 0, reason="root may read everything")
+def test_a_missing_permission(run: Any, log_dir: str) -> None:
+    path = Path(log_dir, "t-0", LOG)
+    path.chmod(0)
+    result = run("verify", log_dir)
+    path.chmod(0o644)
+    assert result.code == 3
+    assert "no permission" in result.err

@@ -1,0 +1,264 @@
+"""The face: open_log, appends, reads, writers, transactions, the directory's lock, marker and checkpoints."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import kafkalog
+from kafkalog.errors import (
+    IllegalArgumentException,
+    IllegalStateException,
+    InvalidTopicException,
+    InvalidTxnStateException,
+    LogDirLockedException,
+    LogReadOnlyException,
+    OffsetOutOfRangeException,
+    OutOfOrderSequenceException,
+    UnknownTopicOrPartitionException,
+    UnsupportedCompressionTypeException,
+)
+from kafkalog.files import ManualClock
+from kafkalog.topics.writer import producer_id_of
+
+NOW_MS = 1_700_000_000_000
+
+
+def values(log: kafkalog.Log, **options: str) -> list[bytes | None]:
+    return [record.value for record in log.records(**options)]  # type: ignore[arg-type]
+
+
+def test_append_and_read_back(tmp_path: Path) -> None:
+    with kafkalog.open_log(tmp_path, "topic-3", clock=ManualClock(NOW_MS)) as log:
+        assert log.append(b"v", key=b"k", headers=[("h", b"x"), ("h", None)], timestamp=NOW_MS - 5) == 0
+        assert log.append_many([b"a", None, (b"b", b"key"), (b"c", None, [("z", b"")], NOW_MS - 1)]) == range(1, 5)
+        assert log.append_columns([b"d", b"e"], keys=[None, b"k"], timestamps=[NOW_MS, NOW_MS]) == range(5, 7)
+        assert (log.log_start_offset, log.end_offset, log.high_watermark) == (0, 7, 7)
+        first, *rest = log
+        assert first == ("topic", 3, 0, 0, NOW_MS - 5, 0, b"k", b"v", (("h", b"x"), ("h", None)))
+        assert (first.serialized_key_size, first.serialized_value_size, first.serialized_header_size) == (1, 1, 3)
+        assert first.checksum is None
+        assert [record.offset for record in rest] == [1, 2, 3, 4, 5, 6]
+        assert rest[1].value is None
+        assert (rest[1].serialized_value_size, rest[1].serialized_header_size) == (-1, -1)
+        assert rest[0].timestamp == NOW_MS
+        assert [record.offset for record in log.records(2, 4)] == [2, 3]
+        assert log.offset_for_time(NOW_MS) == 1
+        assert log.offset_for_time(NOW_MS + 1) is None
+        log.append_many(log.records(0, 2))
+        assert values(log)[-2:] == [b"v", b"a"]
+
+
+def test_confluent_style() -> None:
+    record = kafkalog.Record("t", 1, -1, 5, 77, 1, None, b"v", [("h", b"x")])
+    message = kafkalog.to_confluent(record)
+    assert (message.topic(), message.partition(), message.offset()) == ("t", 1, 5)
+    assert (message.key(), message.value(), message.timestamp()) == (None, b"v", (2, 77))
+    assert (message.headers(), message.error(), message.leader_epoch(), len(message)) == ([("h", b"x")], None, None, 1)
+    assert kafkalog.to_confluent(record._replace(timestamp=-1, timestamp_type=-1)).timestamp() == (0, 0)
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+def test_codecs(tmp_path: Path, codec: str) -> None:
+    with kafkalog.open_log(tmp_path, "t-0", compression=codec) as log:
+        log.append_many([b"same" * 50] * 20)
+        assert values(log) == [b"same" * 50] * 20
+        assert (log.engine is not None and log.engine.size < 1000) == (codec != "none")
+
+
+def test_large_appends_become_several_batches(tmp_path: Path) -> None:
+    with kafkalog.open_log(tmp_path, "t-0", config={"max.message.bytes": "1000"}) as log:
+        assert log.append_many(b"x" * 300 for _ in range(10)) == range(10)
+        assert values(log) == [b"x" * 300] * 10
+
+
+def test_a_clean_close_leaves_what_a_broker_leaves(tmp_path: Path) -> None:
+    root = str(tmp_path / "logs")
+    with kafkalog.open_log(root, "a-0") as log:
+        log.append(b"1")
+        assert not os.path.exists(f"{root}/.kafka_cleanshutdown")
+        with kafkalog.open_log(root, "b-0") as other:
+            other.append_many([b"1", b"2"])
+        assert not os.path.exists(f"{root}/.kafka_cleanshutdown")  # a-0 is still open
+    assert Path(root, ".kafka_cleanshutdown").read_text() == '{"version":0,"brokerEpoch":-1}'
+    lines = Path(root, "recovery-point-offset-checkpoint").read_text().splitlines()
+    assert lines[:2] == ["0", "2"]
+    assert sorted(lines[2:]) == ["a 0 1", "b 0 2"]
+    assert not os.path.exists(f"{root}/.lock")
+    with kafkalog.open_log(root, "a-0") as log:
+        assert values(log) == [b"1"]
+
+
+def test_the_marker_speaks_for_the_whole_directory(tmp_path: Path) -> None:
+    for name in ("a-0", "b-0"):
+        with kafkalog.open_log(tmp_path, name) as log:
+            log.append(b"1")
+    marker = tmp_path / ".kafka_cleanshutdown"
+    marker.unlink()  # as after a broker's crash: nothing is known of b-0
+    kafkalog.open_log(tmp_path, "a-0").close()
+    assert not marker.exists()
+    with kafkalog.open_log(tmp_path, "a-0"), kafkalog.open_log(tmp_path, "b-0"):
+        pass
+    assert marker.exists()
+
+
+def test_delete_records_survives_a_crash(tmp_path: Path) -> None:
+    with kafkalog.open_log(tmp_path, "t-0") as log:
+        for number in range(5):
+            log.append(b"%d" % number)
+        assert log.delete_records(3) == 3
+        assert Path(tmp_path, "log-start-offset-checkpoint").read_text() == "0\n1\nt 0 3\n"
+        assert values(log) == [b"3", b"4"]
+        with pytest.raises(OffsetOutOfRangeException):
+            next(log.records(2))
+        log.truncate(4)
+        assert values(log) == [b"3"]
+    with kafkalog.open_log(tmp_path, "t-0", read_only=True) as log:
+        assert (log.log_start_offset, values(log)) == (3, [b"3"])
+
+
+def test_one_process_at_a_time(tmp_path: Path) -> None:
+    with kafkalog.open_log(tmp_path, "t-0") as log:
+        with pytest.raises(IllegalArgumentException, match="open already"):
+            kafkalog.open_log(tmp_path, "t-0")
+        code = f"import kafkalog; kafkalog.open_log({str(tmp_path)!r}, 't-1')"
+        other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+        assert "LogDirLockedException" in other.stderr
+        log.append(b"still mine")
+    assert issubclass(LogDirLockedException, kafkalog.KafkalogError)
+
+
+def test_read_only_sees_what_a_writer_appends(tmp_path: Path) -> None:
+    with kafkalog.open_log(tmp_path, "t-0") as log, kafkalog.open_log(tmp_path, "t-0", read_only=True) as view:
+        before = sorted(os.listdir(tmp_path))
+        assert values(view) == []
+        log.append_many([b"1", b"2"])
+        assert values(view) == [b"1", b"2"]
+        assert view.end_offset == 2
+        with pytest.raises(LogReadOnlyException):
+            view.append(b"3")
+        assert sorted(os.listdir(tmp_path)) == before
+
+
+def test_read_only_ends_before_a_torn_batch(tmp_path: Path) -> None:
+    with kafkalog.open_log(tmp_path, "t-0") as log:
+        log.append(b"1")
+        log.append(b"2")
+    path = tmp_path / "t-0" / "00000000000000000000.log"
+    data = path.read_bytes()
+    for cut in range(len(data) // 2 + 1, len(data)):
+        path.write_bytes(data[:cut])
+        with kafkalog.open_log(tmp_path, "t-0", read_only=True) as view:
+            assert (values(view), view.end_offset) == ([b"1"], 1)
+    path.write_bytes(data + bytes(5000))  # preallocated
+    with kafkalog.open_log(tmp_path, "t-0", read_only=True) as view:
+        assert values(view) == [b"1", b"2"]
+
+
+def test_what_open_log_refuses(tmp_path: Path) -> None:
+    with pytest.raises(UnknownTopicOrPartitionException):
+        kafkalog.open_log(tmp_path / "none", "t-0", create=False)
+    with pytest.raises(UnknownTopicOrPartitionException):
+        kafkalog.open_log(tmp_path / "none", "t-0", read_only=True)
+    with pytest.raises(UnknownTopicOrPartitionException):
+        kafkalog.open_log(tmp_path, "t-0", create=False)
+    for name in ("t", "t-", "-1", "t-x", "a b-0", "x" * 250 + "-0"):
+        with pytest.raises(InvalidTopicException):
+            kafkalog.open_log(tmp_path, name)
+    with pytest.raises(UnsupportedCompressionTypeException):
+        kafkalog.open_log(tmp_path, "t-0", compression="brotli")
+    with pytest.raises(IllegalArgumentException):
+        kafkalog.open_log(tmp_path, "t-0", durability="maybe")  # type: ignore[arg-type]
+    log = kafkalog.open_log(tmp_path, "t-0")
+    with pytest.raises(IllegalArgumentException, match="expected bytes"):
+        log.append("text")  # type: ignore[arg-type]
+    log.close()
+    log.close()
+    with pytest.raises(IllegalStateException):
+        log.append(b"1")
+    with pytest.raises(IllegalStateException):
+        next(iter(log))
+    with pytest.raises(IllegalArgumentException, match="partition's own files"):
+        kafkalog.open_log(tmp_path / "t-0", "t-0")
+
+
+def test_a_writer_appends_once(tmp_path: Path) -> None:
+    with kafkalog.open_log(tmp_path, "t-0") as log:
+        writer = log.writer("import")
+        assert writer.append_many([b"0", b"1", b"2"], sequence=0) == range(3)
+        assert writer.append_many([b"0", b"1", b"2", b"3"], sequence=0) == range(3, 4)
+        assert writer.append(b"3", sequence=3) is None
+        with pytest.raises(OutOfOrderSequenceException):
+            writer.append(b"5", sequence=5)
+    with kafkalog.open_log(tmp_path, "t-0") as log:  # the state is in the log
+        writer = log.writer("import")
+        assert writer.next_sequence == 4
+        assert writer.append(b"3", sequence=3) is None
+        assert writer.append(b"4", sequence=4) == 4
+        assert log.writer("another").next_sequence == 0
+        assert values(log) == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_transactions(tmp_path: Path) -> None:
+    with kafkalog.open_log(tmp_path, "t-0") as log:
+        with log.transaction("job") as txn:
+            txn.append_many([b"a", b"b"])
+            assert values(log, isolation="read_committed") == []
+            with pytest.raises(InvalidTxnStateException):
+                log.transaction("job").begin()
+        assert values(log, isolation="read_committed") == [b"a", b"b"]
+
+        def fail() -> None:
+            with log.transaction("job") as txn:
+                txn.append(b"never")
+                raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            fail()
+        with log.transaction("job"):
+            pass
+        with log.transaction("job") as txn:
+            txn.append(b"c")
+        assert values(log, isolation="read_committed") == [b"a", b"b", b"c"]
+        assert values(log) == [b"a", b"b", b"never", b"c"]
+        with pytest.raises(IllegalStateException):
+            txn.append(b"late")
+        log.transaction("left open").begin()
+    with kafkalog.open_log(tmp_path, "t-0", read_only=True) as view:
+        assert values(view, isolation="read_committed") == [b"a", b"b", b"c"]
+        assert view.last_stable_offset == view.end_offset
+
+
+def test_a_transaction_that_a_crash_left_open_is_aborted(tmp_path: Path) -> None:
+    code = (
+        f"import kafkalog, os; log = kafkalog.open_log({str(tmp_path)!r}, 't-0'); log.append(b'1')\n"
+        "txn = log.transaction('job'); txn.begin(); txn.append(b'lost'); os._exit(9)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=False)
+    with kafkalog.open_log(tmp_path, "t-0", read_only=True) as view:
+        assert (view.last_stable_offset, view.end_offset) == (1, 2)
+        assert values(view, isolation="read_committed") == [b"1"]
+    with kafkalog.open_log(tmp_path, "t-0") as log:
+        assert log.last_stable_offset == 1
+        with log.transaction("job") as txn:
+            txn.append(b"2")
+        assert values(log, isolation="read_committed") == [b"1", b"2"]
+        assert log.last_stable_offset == log.end_offset
+
+
+def test_producer_ids_are_stable_and_above_those_of_brokers() -> None:
+    assert producer_id_of("writer", "import") == producer_id_of("writer", "import")
+    assert producer_id_of("writer", "import") != producer_id_of("transaction", "import")
+    assert producer_id_of("writer", "import") >> 62 == 1
+
+
+def test_import_pulls_in_nothing_large() -> None:
+    code = (
+        "import sys, kafkalog; kafkalog.open_log; "
+        "bad = {'pyarrow', 'pyspark', 'rich', 'click', 'pandas'} & set(sys.modules); assert not bad, bad"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
