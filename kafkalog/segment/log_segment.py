@@ -7,7 +7,8 @@ last offset and the start of a batch, made when more than index.interval.bytes l
 
 Not thread-safe for writing: UnifiedLog holds its lock around every call that changes something.  Reads need no lock.
 `append` and `recover` are the hot paths: the one is one write and a handful of Python steps, the other one native
-scan in slices, in which Python sees only the batches that change producer state or leader epochs.
+scan in slices, in which Python sees only the batches that change producer state or leader epochs.  The file is long
+because Kafka's class is: every method here is one of its methods.
 """
 
 from __future__ import annotations
