@@ -200,9 +200,9 @@ def _first_byte(left: bytes, right: bytes) -> str:
 
 _HEADER = struct.Struct(">qiibIhiqqqhii")
 _FIELDS = (
-    "base_offset length leader_epoch magic crc attributes last_offset_delta base_timestamp max_timestamp "
-    "producer_id producer_epoch base_sequence record_count"
-).split()
+    "base_offset", "length", "leader_epoch", "magic", "crc", "attributes", "last_offset_delta", "base_timestamp",
+    "max_timestamp", "producer_id", "producer_epoch", "base_sequence", "record_count",
+)  # fmt: skip
 
 
 def _batches(data: bytes) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.conformance import kafka_jars
-from tests.conformance.compare import Difference, compare_runs, load_results
+from tests.conformance.compare import NOT_COMPARED, Difference, compare_runs, load_results
 from tests.conformance.fuzz_scripts import Line, ScriptWriter, broker_may_compress_with_snappy, with_built_batches
 
 REPLAY = Path(__file__).with_name("replay.py")
@@ -69,7 +69,7 @@ class Engines:
                 )
             else:
                 said = (root / "kafkalog" / "stderr").read_text()[-2000:]
-                difference = Difference("the process", f"kafkalog died, or did not come to this script; it said:\n{said}")
+                difference = Difference("the process", f"kafkalog died, or never came to this script:\n{said}")
             outcomes.append(Outcome(lines, difference, expected))
         return outcomes
 
@@ -92,9 +92,7 @@ class Engines:
         listfile = root / "list"
         listfile.write_text("".join(rows))
         with (root / "stderr").open("w") as stderr:
-            subprocess.run(
-                [*command, "--many", str(listfile)], stderr=stderr, timeout=RUN_SECONDS_MAX, check=False
-            )
+            subprocess.run([*command, "--many", str(listfile)], stderr=stderr, timeout=RUN_SECONDS_MAX, check=False)
 
 
 def write_script(path: Path, lines: Sequence[Line]) -> None:
@@ -139,9 +137,7 @@ def shrink(engines: Engines, outcome: Outcome, *, rounds_max: int = 40) -> Outco
         best = Outcome(outcome.lines[: int(at_line[1])], outcome.difference, outcome.kafka_results)
     chunk = max(1, len(best.lines) // 2)
     for _ in range(rounds_max):
-        candidates = [
-            best.lines[:start] + best.lines[start + chunk :] for start in range(0, len(best.lines), chunk)
-        ]
+        candidates = [best.lines[:start] + best.lines[start + chunk :] for start in range(0, len(best.lines), chunk)]
         candidates = [lines for lines in candidates if lines]
         tried = engines.run(candidates)
         engines.forget()
@@ -164,7 +160,7 @@ def save(outcome: Outcome, name: str, save_dir: Path) -> Path:
     write_script(folder / "script.jsonl", with_built_batches(outcome.lines, outcome.kafka_results))
     with (folder / "expected.jsonl").open("w") as file:
         for result in outcome.kafka_results:
-            kept = {k: v for k, v in result.items() if k not in ("written", "input_hex", "tasks_run", "task_errors", "cause")}
+            kept = {k: v for k, v in result.items() if k == "message" or k not in NOT_COMPARED}
             file.write(json.dumps(kept, separators=(",", ":")) + "\n")
     return folder
 

@@ -6,6 +6,7 @@ make sense and the rest are the interesting kind of nonsense.  It never needs to
 
 from __future__ import annotations
 
+import copy
 import random
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -284,7 +285,9 @@ class ScriptWriter:
         for _ in range(self.rng.choice((1, 1, 1, 2, 3))):
             batch = self.batch()
             if self.chance(0.3) and "magic" not in batch:
-                batch = dict(self.with_producer(batch))
+                batch = self.with_producer(batch)
+            # A copy: a batch that a producer remembers must not change when it is sent again.
+            batch = copy.deepcopy(batch)
             for i, record in enumerate(batch["records"]):
                 record["offset"] = base + i
             batch |= {"base_offset": base, "leader_epoch": epoch if self.chance(0.95) else epoch + 1}
@@ -293,13 +296,8 @@ class ScriptWriter:
             base = batch.get("last_offset", base + len(batch["records"]) - 1) + 1
             batches.append(batch)
         leader_epoch = epoch if self.chance(0.9) else max(0, epoch - 1)
-        # Copies: a batch that a producer remembers must not change when it is sent again.
-        copies = [{**batch, "records": [dict(record) for record in batch["records"]]} for batch in batches]
-        self.add("append_follower", batches=copies, leader_epoch=leader_epoch)
+        self.add("append_follower", batches=batches, leader_epoch=leader_epoch)
         self.leo = max(self.leo, base)
-        for batch in batches:
-            for record in batch["records"]:
-                del record["offset"]
 
     def append_marker(self) -> None:
         in_transaction = [pid for pid, producer in self.producers.items() if producer.in_transaction]
@@ -315,7 +313,8 @@ class ScriptWriter:
         if self.chance(0.1):
             self.coordinator_epoch += 1
         fields: Line = {"producer_id": producer_id, "epoch": epoch, "type": self.rng.choice(("commit", "abort"))}
-        fields["coordinator_epoch"] = self.coordinator_epoch if self.chance(0.95) else max(0, self.coordinator_epoch - 1)
+        stale = 1 if self.coordinator_epoch > 0 and self.chance(0.05) else 0
+        fields["coordinator_epoch"] = self.coordinator_epoch - stale
         fields |= {"leader_epoch": self.leader_epoch, "transaction_version": version}
         if self.chance(0.1):
             fields["ts"] = self.timestamp()
@@ -455,7 +454,8 @@ class ScriptWriter:
         name = self.rng.choice(names)
         size = files[name]["size"]
         path = f"{DIR}/{PARTITION}/{name}"
-        kind = self.rng.choice(("delete", "truncate", "corrupt", "corrupt", "append", "swap", "cleaned", "deleted", "write"))
+        kinds = ("delete", "truncate", "corrupt", "corrupt", "append", "swap", "cleaned", "deleted", "write")
+        kind = self.rng.choice(kinds)
         if kind == "delete":
             self.add("fs_delete", file=path)
         elif kind == "truncate":
@@ -479,9 +479,9 @@ class ScriptWriter:
         elif kind == "deleted":
             self.add("fs_copy", **{"from": path, "to": path + ".deleted"})
         elif kind == "write":
-            stray = self.rng.choice(
-                ("00000000000000000003.index", "00000000000000000005.snapshot", "00000000000000000001.timeindex", "notes.txt")
-            )
+            number = self.rng.randint(0, 9)
+            suffix = self.rng.choice(("index", "snapshot", "timeindex", "txnindex"))
+            stray = f"{number:020}.{suffix}" if self.chance(0.8) else "notes.txt"
             self.add("fs_write", file=f"{DIR}/{PARTITION}/{stray}", hex="00" * self.rng.choice((0, 8, 10)))
 
 

@@ -109,6 +109,12 @@ def run_script(lines: Iterable[str], work_dir: Path, out: Callable[[str], None],
         session.drop_handles()
 
 
+def load_script(path: Path) -> list[dict[str, Any]]:
+    """The operations of a script, without its comments."""
+    lines = (line.strip() for line in path.read_text().splitlines())
+    return [json.loads(line) for line in lines if line and not line.startswith("#")]
+
+
 def run_many(listfile: Path) -> bool:
     good = True
     for line in listfile.read_text().splitlines():

@@ -13,7 +13,5 @@ def _not_built(session: Session, op: Op, result: Result) -> None:
     raise NotImplementedError(f"{op.name} is not built yet")
 
 
-OPERATIONS = {
-    name: _not_built
-    for name in ("clean", "lm_open", "lm_get", "lm_checkpoint", "lm_delete", "lm_truncate", "lm_shutdown", "lm_crash")
-}
+NAMES = ("clean", "lm_open", "lm_get", "lm_checkpoint", "lm_delete", "lm_truncate", "lm_shutdown", "lm_crash")
+OPERATIONS = dict.fromkeys(NAMES, _not_built)

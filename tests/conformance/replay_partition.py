@@ -151,8 +151,9 @@ def _append_leader(session: Session, op: Op, result: Result) -> None:
         # As a broker does before it appends transactional records: for the producer of the first batch.
         first, _, _ = native.headers(data, max_batches=1)
         if first:
+            supports_epoch_bump = op.get("supports_epoch_bump", True)
             guard = log.maybe_start_transaction_verification(
-                first[0].producer_id, first[0].base_sequence, first[0].producer_epoch, op.get("supports_epoch_bump", True)
+                first[0].producer_id, first[0].base_sequence, first[0].producer_epoch, supports_epoch_bump
             )
     origin = AppendOrigin(op.get("origin", "client"))
     mark = _mark(log)

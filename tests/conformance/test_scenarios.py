@@ -1,0 +1,36 @@
+"""Scenarios recorded from Apache Kafka 4.4.0, replayed on kafkalog: equal results, equal files.  Needs no JVM."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.conformance import replay
+from tests.conformance.compare import Snappy, compare_results, compare_trees, load_results
+from tests.conformance.fuzz_scripts import broker_may_compress_with_snappy
+from tests.conformance.record import SCENARIOS, prepare
+
+NAMES = sorted(path.name for path in SCENARIOS.iterdir() if (path / "expected.jsonl").exists())
+
+
+def test_there_are_scenarios() -> None:
+    assert len(NAMES) >= 39
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_scenario(name: str, tmp_path: Path) -> None:
+    scenario, work_dir, out = SCENARIOS / name, tmp_path / "work", tmp_path / "out"
+    prepare(scenario, work_dir)
+    listfile = tmp_path / "list"
+    listfile.write_text(f"{scenario / 'script.jsonl'}\t{work_dir}\t{out}\n")
+    assert replay.run_many(listfile)
+    expected, actual = load_results(scenario / "expected.jsonl"), load_results(out)
+    if any(result.get("error") == "NotImplementedError" for result in actual):
+        missing = {str(result["op"]) for result in actual if result.get("error") == "NotImplementedError"}
+        pytest.xfail(f"not built yet: {', '.join(sorted(missing))}")
+    script = replay.load_script(scenario / "script.jsonl")
+    snappy = Snappy.LENIENT if broker_may_compress_with_snappy(script) else Snappy.STRICT
+    assert compare_results(expected, actual, snappy) is None
+    if (scenario / "final").exists():
+        assert compare_trees(scenario / "final", work_dir, snappy) is None
