@@ -91,7 +91,8 @@ cdef inline int next_record(Cursor* cursor, bint streaming, int64_t max_body, Re
     cdef const uint8_t* start
     cdef const uint8_t* key
     cdef const uint8_t* value
-    cdef int32_t key_size, value_size, i
+    cdef int32_t key_size = 0
+    cdef int32_t value_size, _i
     if verdict != RECORD_OK:
         return verdict
     start = cursor.at
@@ -115,7 +116,7 @@ cdef inline int next_record(Cursor* cursor, bint streaming, int64_t max_body, Re
             return BAD_HEADER_COUNT
         if out.header_count > body.end - body.at:
             return HEADER_COUNT_TOO_BIG
-        for i in range(out.header_count):
+        for _i in range(out.header_count):
             verdict = next_header(&body, &key, &key_size, &value, &value_size)
             if verdict != RECORD_OK:
                 out.detail = key_size

@@ -4,7 +4,6 @@ Raises nothing of the domain: a verdict, a position and the numbers of the error
 `kafkalog.format.records`, which knows Kafka's words for them.
 """
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.object cimport PyObject
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
@@ -147,7 +146,7 @@ def read_records(
     cdef int64_t append_time = log_append_time if replace else 0
     cdef list found = []
     cdef Record record
-    cdef int64_t i
+    cdef int64_t _i
     cdef object timestamp_type = "LogAppendTime" if replace else "CreateTime"
     cdef tuple no_headers = ()
     if count < 0:
@@ -156,7 +155,7 @@ def read_records(
     cursor.end = start + length
     view.detail = 0
     view.second_detail = 0
-    for i in range(count):
+    for _i in range(count):
         here = cursor.at
         verdict = rec.next_record(&cursor, streaming, max_body, &view)
         if verdict != rec.RECORD_OK:
@@ -180,7 +179,9 @@ def read_records(
     return found, OK, cursor.at - start, 0, 0
 
 
-cdef int64_t body_size(int64_t timestamp_delta, int32_t offset_delta, object key, object value, object headers) except -1:
+cdef int64_t body_size(
+    int64_t timestamp_delta, int32_t offset_delta, object key, object value, object headers
+) except -1:
     cdef int64_t size = 1
     cdef bytes part
     size += size_of_uvarint64(zigzag64(timestamp_delta)) + size_of_uvarint64(zigzag32(offset_delta))

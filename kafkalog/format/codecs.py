@@ -5,9 +5,9 @@ and back.  Compressing gives Kafka's bytes for gzip, lz4 (but for levels 1 and 2
 snappy's blocks come from another implementation of the same format.  Decompressing is bounded by `max_bytes`
 and grows with what comes out, never with what a header claims.
 
-Kafka answers an undecodable payload with a plain KafkaException and an unknown codec id with an
-IllegalArgumentException.  Both names are kept here by subclasses that are bad bytes too, so that whoever
-handles CorruptRecordException is not surprised.
+Kafka answers an undecodable payload with a plain KafkaException and some other damage with bare Java exceptions.
+Their names are kept here by subclasses that are bad bytes too, so that whoever handles CorruptRecordException is
+not surprised.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 import threading
 import zlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import cramjam
 import lz4.block
@@ -47,6 +47,17 @@ class KafkaException(errors.KafkaException, CorruptRecordException):
 
 class IllegalArgumentException(errors.IllegalArgumentException, CorruptRecordException):
     """Bytes that Kafka answers with a bare IllegalArgumentException, and bad bytes."""
+
+
+class IndexOutOfBoundsException(CorruptRecordException, IndexError):
+    """Bytes that Kafka answers with a bare IndexOutOfBoundsException."""
+
+    def __str__(self) -> str:
+        return errors.KafkalogError.__str__(self)
+
+
+class SnappyError(CorruptRecordException):
+    """A snappy block's length that is impossible: snappy-java throws an Error of that name."""
 
 
 def codec_id(name: str) -> int:
@@ -85,8 +96,11 @@ _GZIP_HEADER = bytes.fromhex("1f8b08000000000000ff")  # no time, no extra flags,
 _SNAPPY_MAGIC = b"\x82SNAPPY\x00"
 _SNAPPY_HEADER = _SNAPPY_MAGIC + b"\x00\x00\x00\x01\x00\x00\x00\x01"
 _SNAPPY_BLOCK_BYTES = 32768
+_SNAPPY_CHUNK_BYTES_MAX = 512 << 20
 _LZ4_MAGIC = b"\x04\x22\x4d\x18"
 _LZ4_HEADER_CHECK, _LZ4_BROKEN_HEADER_CHECK = 0x82, 0x1A  # of FLG 60, BD 40; magic 0 hashes the frame's magic too
+
+_ZSTD_EMPTY = bytes.fromhex("28b52ffd2000010000")  # closed without a flush in front: single segment, size 0
 
 _local = threading.local()  # zstd contexts: costly to make, not safe to share
 
@@ -155,6 +169,8 @@ def _lz4(data: Buffer, level: int, magic: int) -> bytes:
 
 
 def _zstd(data: Buffer, level: int) -> bytes:
+    if not memoryview(data).nbytes:
+        return _ZSTD_EMPTY
     compressors: dict[int, zstandard.ZstdCompressor] | None = getattr(_local, "compressors", None)
     if compressors is None:
         compressors = _local.compressors = {}
@@ -163,7 +179,8 @@ def _zstd(data: Buffer, level: int) -> bytes:
         compressor = compressors[level] = zstandard.ZstdCompressor(level=level)
     stream = compressor.compressobj()
     # Java's BufferedOutputStream flushes before it closes: the frame ends with an empty block of its own.
-    return b"".join((stream.compress(memoryview(data)), stream.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK), stream.flush()))
+    parts = stream.compress(memoryview(data)), stream.flush(zstandard.COMPRESSOBJ_FLUSH_BLOCK), stream.flush()
+    return b"".join(parts)
 
 
 # --- decompress -----------------------------------------------------------------------------------
@@ -183,7 +200,7 @@ def decompress(codec: int, data: Buffer, *, magic: int = 2, max_bytes: int = MAX
 
 def decompress_partial(
     codec: int, data: Buffer, *, magic: int = 2, max_bytes: int = MAX_DECOMPRESSED_BYTES
-) -> tuple[bytes, KafkaException | None]:
+) -> tuple[bytes, CorruptRecordException | None]:
     """As `decompress`, but what decoded before the damage comes with the error: Kafka reads records from a
     stream, so a bad record in front of the damage is what it finds first."""
     check_codec(codec)
@@ -194,7 +211,8 @@ def decompress_partial(
     try:
         _DECODERS[codec](view, magic, out)
     except _FAILURES as error:
-        failure = KafkaException(f"Failed to decompress record stream: {error}")
+        kind = SnappyError if isinstance(error, _BadChunkSize) else KafkaException
+        failure = kind(f"Failed to decompress record stream: {error}")
         failure.__cause__ = error
         return out.joined(), failure
     return out.joined(), None
@@ -204,9 +222,14 @@ class _Undecodable(Exception):
     pass
 
 
-_FAILURES: Any = (
+class _BadChunkSize(_Undecodable):
+    pass
+
+
+_IsalError = cast("type[Exception]", igzip_lib.IsalError)  # its stubs take it for an instance
+_FAILURES: tuple[type[Exception], ...] = (
     _Undecodable,
-    igzip_lib.IsalError,
+    _IsalError,
     zstandard.ZstdError,
     cramjam.DecompressionError,
     lz4.block.LZ4BlockError,
@@ -234,18 +257,40 @@ class _Output:
 
 def _gunzip(view: memoryview, magic: int, out: _Output) -> None:
     while True:
+        done, room = len(out.parts), out.room_bytes
         stream: Any = igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP)
         data: Buffer = view
-        while not stream.eof:
-            # One byte more than allowed: enough to see that it is too much.
-            part = stream.decompress(data, min(out.room_bytes + 1, _STEP_BYTES))
-            out.add(part)
-            data = b""
-            if not part and not stream.eof and stream.needs_input:
-                raise _Undecodable("Unexpected end of ZLIB input stream")
+        try:
+            while not stream.eof:
+                # One byte more than allowed: enough to see that it is too much.
+                part = stream.decompress(data, min(out.room_bytes + 1, _STEP_BYTES))
+                out.add(part)
+                data = b""
+                if not part and not stream.eof and stream.needs_input:
+                    raise _Undecodable("Unexpected end of ZLIB input stream")
+        except _IsalError:
+            # What comes before the damage is lost in isal: once more, in small steps.
+            del out.parts[done:]
+            out.room_bytes = room
+            _gunzip_prefix(view, out)
+            raise
         view = memoryview(stream.unused_data)
         # java.util.zip.GZIPInputStream reads on when another member follows and ignores anything else.
         if len(view) <= 18 or not _is_gzip_header(view):
+            return
+
+
+def _gunzip_prefix(view: memoryview, out: _Output) -> None:
+    """What inflates before the first error, of a member without optional header fields (Kafka writes none)."""
+    if not _is_gzip_header(view) or view[3]:
+        return
+    inflate = zlib.decompressobj(-15)
+    for at in range(10, len(view), 64):
+        try:
+            out.add(inflate.decompress(view[at : at + 64], out.room_bytes + 1))
+        except zlib.error:
+            return
+        if inflate.eof:
             return
 
 
@@ -259,8 +304,6 @@ def _unsnappy(view: memoryview, magic: int, out: _Output) -> None:
     if len(view) < 16 or view[:8] != _SNAPPY_MAGIC:
         out.add(_raw_snappy(view, out.room_bytes))
         return
-    if int.from_bytes(view[8:12], "big", signed=True) < 1:
-        raise _Undecodable("Compressed with an incompatible codec version")
     at = 16
     while at + 4 <= len(view):  # snappy-java takes a tail shorter than a block's length for the end
         size = int.from_bytes(view[at : at + 4], "big", signed=True)
@@ -270,7 +313,9 @@ def _unsnappy(view: memoryview, magic: int, out: _Output) -> None:
             at += 16
             continue
         at += 4
-        if size < 0 or size > len(view) - at:
+        if not 0 <= size <= _SNAPPY_CHUNK_BYTES_MAX:
+            raise _BadChunkSize(f"chunkSize is too big or negative : {size}")
+        if size > len(view) - at:
             raise _Undecodable("failed to read chunk")
         out.add(_raw_snappy(view[at : at + size], out.room_bytes))
         at += size

@@ -74,14 +74,17 @@ class Entry(NamedTuple):
         if self.wrapper_timestamp_type == LOG_APPEND_TIME and self.wrapper_timestamp is not None:
             return self.wrapper_timestamp
         if len(self.message) < 14:
-            raise InvalidRecordException("A message ends inside its timestamp")
+            raise codecs.IndexOutOfBoundsException("A message ends inside its timestamp")
         timestamp: int = _TIMESTAMP.unpack_from(self.message, 6)[0]
         return timestamp
 
     def key_and_value(self) -> tuple[memoryview | None, memoryview | None]:
-        key, at = _sized(self.message, 6 if self.magic == 0 else 14)
-        value, _ = _sized(self.message, at)
-        return key, value
+        at = 6 if self.magic == 0 else 14
+        return _sized(self.message, at), self.value()
+
+    def value(self) -> memoryview | None:
+        at = 6 if self.magic == 0 else 14
+        return _sized(self.message, at + 4 + max(0, _size(self.message, at)))
 
     def ensure_valid(self) -> None:
         """LegacyRecord.ensureValid: CorruptRecordException when the message's CRC-32 is another."""
@@ -105,16 +108,21 @@ class Entry(NamedTuple):
         )
 
 
-def _sized(message: memoryview, at: int) -> tuple[memoryview | None, int]:
+def _size(message: memoryview, at: int) -> int:
     if len(message) - at < 4:
-        raise InvalidRecordException("A message ends inside a size")
-    size = _SIZE.unpack_from(message, at)[0]
-    at += 4
+        raise codecs.IndexOutOfBoundsException("A message ends in front of or inside a size")
+    size: int = _SIZE.unpack_from(message, at)[0]
+    return size
+
+
+def _sized(message: memoryview, at: int) -> memoryview | None:
+    size = _size(message, at)
     if size < 0:
-        return None, at
+        return None
+    at += 4
     if size > len(message) - at:
-        raise InvalidRecordException(f"A message of {len(message)} bytes cannot hold {size} at {at}")
-    return message[at : at + size], at + size
+        raise codecs.IllegalArgumentException(f"A message of {len(message)} bytes cannot hold {size} at {at}")
+    return message[at : at + size]
 
 
 def entries(
@@ -143,7 +151,7 @@ def entries(
         raise InvalidRecordException(
             f"Invalid wrapper compressionType found in legacy deep record iterator {outer.magic}"
         )
-    _, value = outer.key_and_value()
+    value = outer.value()
     if value is None:
         raise InvalidRecordException(
             f"Found invalid compressed record set with null value (magic = {outer.magic})"

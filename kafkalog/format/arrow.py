@@ -1,0 +1,230 @@
+"""Batches <-> columns in Arrow's layout, without an Arrow library: what Spark, pandas and polars take as it is.
+
+`read_columns` decodes a run of batches, whatever their magic and codec, into `RecordColumns`; `write_batches`
+makes batches out of columns.  Both go batch by batch only where a codec or an old format makes them: uncompressed
+magic-2 batches are one native call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from kafkalog._native import batches as native_batches
+from kafkalog._native import columns as native
+from kafkalog._native.columns import ColumnBuilder, ColumnEncoder, RecordColumns
+from kafkalog.errors import CorruptRecordException, IllegalArgumentException, KafkalogError
+from kafkalog.format import codecs, legacy
+from kafkalog.format.batch import (
+    CODEC_MASK,
+    CREATE_TIME,
+    INT32_MAX,
+    LOG_APPEND_TIME,
+    RECORD_BATCH_OVERHEAD,
+    TIMESTAMP_TYPE_FLAG,
+    compute_attributes,
+    write_header,
+)
+from kafkalog.format.records import MAX_RECORD_BYTES, record_error
+
+if TYPE_CHECKING:
+    import os
+
+    import numpy as np
+    from numpy.typing import NDArray
+    from typing_extensions import Buffer
+
+__all__ = ["ColumnBuilder", "ColumnEncoder", "RecordColumns", "add_batches", "read_columns", "write_batches"]
+
+INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
+
+
+def add_batches(
+    builder: ColumnBuilder,
+    data: Buffer,
+    table: NDArray[np.void],
+    start_row: int = 0,
+    *,
+    base_position: int = 0,
+    skip: Buffer | None = None,
+    skip_control: bool = False,
+    max_record_bytes: int = MAX_RECORD_BYTES,
+    max_bytes: int = codecs.MAX_DECOMPRESSED_BYTES,
+    path: str | os.PathLike[str] | None = None,
+) -> int:
+    """Adds the records of the batches in a scan's `table` to `builder`, from `start_row` on; the row reached.
+
+    That is the table's length, or less when the builder is full (2 GiB a column): call `builder.finish` and go on.
+    `data` is the buffer that was scanned, with the same `base_position`.  `skip` has one byte a row, 1 for batches to
+    leave out (aborted transactions), `skip_control` leaves out markers.  Errors are those of `records.records`,
+    with `path` and the batch's position.
+    """
+    view = memoryview(data).cast("B")
+    row = start_row
+    while row < len(table):
+        row, verdict, _, detail, second = builder.append_table(
+            view, table, row, base_position=base_position, skip=skip, skip_control=skip_control
+        )
+        if verdict == native.OK:
+            break
+        try:
+            if verdict == native.NEEDS_PAYLOAD:
+                verdict = _add_one(builder, view, table[row], base_position, max_record_bytes, max_bytes)
+                row += verdict == native.OK
+            elif verdict == native.BAD_TABLE:
+                raise CorruptRecordException("A batch lies outside of its buffer")
+            elif verdict != native.FULL:
+                raise record_error(verdict, detail, second, streaming=False)
+        except KafkalogError as error:
+            error.path = error.path or (None if path is None else str(path))
+            error.position = int(table[row]["position"])
+            raise
+        if verdict == native.FULL:
+            if builder.rows == 0:
+                raise IllegalArgumentException("A batch holds more than 2 GiB in one column")
+            break
+    return row
+
+
+def _add_one(
+    builder: ColumnBuilder, view: memoryview, row: Any, base_position: int, max_record_bytes: int, max_bytes: int
+) -> int:
+    at = int(row["position"]) - base_position
+    size = int(row["size"])
+    if row["magic"] < 2:
+        found = legacy.records(view, at, size, max_record_bytes=max_record_bytes, max_bytes=max_bytes)
+        return builder.append_records(found)
+    attributes, count = int(row["attributes"]), int(row["record_count"])
+    if count == 0:
+        return native.OK
+    codec = attributes & CODEC_MASK
+    payload, failure = codecs.decompress_partial(
+        codec, view[at + RECORD_BATCH_OVERHEAD : at + size], max_bytes=max_bytes
+    )
+    if failure is not None and not payload:
+        raise failure
+    verdict, _, detail, second = builder.append_payload(
+        payload,
+        count,
+        int(row["base_offset"]),
+        int(row["base_timestamp"]),
+        int(row["max_timestamp"]) if attributes & TIMESTAMP_TYPE_FLAG else None,
+        max_body=max_record_bytes,
+    )
+    if failure is not None:
+        raise failure
+    if verdict not in (native.OK, native.FULL):
+        raise record_error(verdict, detail, second, streaming=True)
+    return verdict
+
+
+def read_columns(
+    data: Buffer,
+    table: NDArray[np.void] | None = None,
+    *,
+    base_position: int = 0,
+    keys: bool = True,
+    values: bool = True,
+    headers: bool = True,
+    timestamp_types: bool = False,
+    null_empty_headers: bool = False,
+    offset_min: int = INT64_MIN,
+    offset_max: int = INT64_MAX,
+    skip: Buffer | None = None,
+    skip_control: bool = False,
+    max_record_bytes: int = MAX_RECORD_BYTES,
+    path: str | os.PathLike[str] | None = None,
+) -> Iterator[RecordColumns]:
+    """The records of `data` as columns: one RecordColumns, more where a column passes 2 GiB.
+
+    `table` is what `_native.batches.scan` found in it (None: scanned here, without checksums, up to its end or
+    the first damage).  Columns and offset range as in ColumnBuilder, the rest and the errors as in `add_batches`.
+    """
+    if table is None:
+        table, _, _ = native_batches.scan(data, base_position=base_position, check_crc=False, max_batches=INT32_MAX)
+    builder = ColumnBuilder(
+        keys=keys,
+        values=values,
+        headers=headers,
+        timestamp_types=timestamp_types,
+        null_empty_headers=null_empty_headers,
+        offset_min=offset_min,
+        offset_max=offset_max,
+    )
+    row, first = 0, True
+    while first or row < len(table):
+        first = False
+        row = add_batches(
+            builder,
+            data,
+            table,
+            row,
+            base_position=base_position,
+            skip=skip,
+            skip_control=skip_control,
+            max_record_bytes=max_record_bytes,
+            path=path,
+        )
+        yield builder.finish()
+
+
+_WRITE_ERRORS = {
+    native.BAD_TIMESTAMP: "Invalid negative timestamp in row {row}",
+    native.BAD_OFFSET: "Illegal offset in row {row} (Offsets must increase monotonically, by less than 2^31 a batch).",
+    native.BAD_COLUMN: "Row {row} points outside of its column, or has a null header key",
+    native.TOO_LONG: "Row {row} is longer than a record can be",
+}
+
+
+def write_batches(
+    columns: ColumnEncoder | Any,
+    *,
+    base_offset: int = 0,
+    batch_bytes_max: int = 1 << 20,
+    codec: int = codecs.NONE,
+    level: int | None = None,
+    timestamp_type: str = CREATE_TIME,
+    log_append_time: int = -1,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    is_transactional: bool = False,
+    partition_leader_epoch: int = -1,
+) -> Iterator[bytes]:
+    """Magic-2 batches of the columns' rows, each of at most `batch_bytes_max` before compression (or of one row).
+
+    `columns` is a ColumnEncoder or anything with `__arrow_c_array__` (see ColumnEncoder.from_arrow).  Offsets run on
+    from `base_offset`, unless the columns have their own.  Bytes are those of MemoryRecordsBuilder for the same
+    records.  IllegalArgumentException names the first row that cannot be written.
+    """
+    encoder = columns if isinstance(columns, ColumnEncoder) else ColumnEncoder.from_arrow(columns)
+    attributes = compute_attributes(codec, timestamp_type, is_transactional)
+    row, offset, sequence = 0, base_offset, base_sequence
+    while row < encoder.rows:
+        payload, next_row, base_timestamp, max_timestamp, verdict = encoder.encode(
+            row, -1, batch_bytes_max - RECORD_BATCH_OVERHEAD
+        )
+        if verdict != native.OK:
+            raise IllegalArgumentException(_WRITE_ERRORS[verdict].format(row=next_row))
+        count = next_row - row
+        first, last = encoder.offset_at(row), encoder.offset_at(next_row - 1)
+        if first is None or last is None:
+            first, last = offset, offset + count - 1
+        body = payload if codec == codecs.NONE else codecs.compress(codec, payload, level)
+        head = write_header(
+            body,
+            base_offset=first,
+            last_offset_delta=last - first,
+            attributes=attributes,
+            base_timestamp=base_timestamp,
+            max_timestamp=log_append_time if timestamp_type == LOG_APPEND_TIME else max_timestamp,
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            base_sequence=sequence,
+            partition_leader_epoch=partition_leader_epoch,
+            count=count,
+        )
+        yield head + body
+        row, offset = next_row, offset + count
+        if sequence >= 0:
+            sequence = (sequence + count) & INT32_MAX
