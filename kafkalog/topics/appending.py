@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+import numpy as np
+
 from kafkalog.errors import IllegalArgumentException, UnsupportedCompressionTypeException
 from kafkalog.format import codecs
+from kafkalog.format.arrow import ColumnEncoder, write_batches
 from kafkalog.format.builder import MemoryRecordsBuilder
 from kafkalog.topics.records import Header
 
@@ -84,6 +87,71 @@ class Appender:
         for value, key, headers, timestamp in rows:
             builder.append(now_ms if timestamp is None else timestamp, key, value, headers)
         return bytes(builder.build())
+
+
+    def column_batches(self, encoder: ColumnEncoder) -> Iterator[bytes]:
+        """v2 batches of encoded columns, as full as `max.message.bytes` allows."""
+        return write_batches(encoder, batch_bytes_max=self.batch_bytes, codec=self.codec, level=self.level)
+
+
+def encode_columns(
+    values: Sequence[Any],
+    keys: Sequence[Any] | None,
+    headers: Sequence[Sequence[Header]] | None,
+    timestamps: Sequence[Any] | None,
+    now_ms: int,
+) -> ColumnEncoder:
+    """Columns of equal length, lists or Arrow arrays, for `Appender.column_batches`.
+
+    IllegalArgumentException for columns of different lengths, or of a type that records do not have.
+    """
+    count = len(values)
+    for name, column in (("keys", keys), ("headers", headers), ("timestamps", timestamps)):
+        if column is not None and len(column) != count:
+            raise IllegalArgumentException(f"{name} has {len(column)} entries, values {count}")
+    times: Any = np.full(count, now_ms, np.int64) if timestamps is None else timestamps
+    try:
+        if hasattr(values, "__arrow_c_array__"):
+            return _arrow_encoder(values, keys, headers, times)
+        return ColumnEncoder(
+            np.asarray(times, np.int64),
+            None if keys is None else _packed(keys, "keys"),
+            _packed(values, "values"),
+            None if headers is None else _packed_headers(headers),
+        )
+    except (TypeError, OverflowError, ValueError) as error:
+        raise IllegalArgumentException(f"columns that do not fit: {error}") from error
+
+
+def _arrow_encoder(values: Any, keys: Any, headers: Any, timestamps: Any) -> ColumnEncoder:
+    import pyarrow as pa
+
+    columns = {"value": values, "key": keys, "timestamp": pa.array(timestamps), "headers": headers}
+    given = {
+        name: column if hasattr(column, "__arrow_c_array__") else pa.array(column)
+        for name, column in columns.items()
+        if column is not None
+    }
+    return ColumnEncoder.from_arrow(pa.RecordBatch.from_pydict(given))
+
+
+def _packed(column: Sequence[Any], what: str) -> tuple[np.ndarray, bytes, np.ndarray | None]:
+    """(offsets, data, validity bits) of a list of bytes and Nones, in Arrow's layout."""
+    octets = [_octets(entry, what) for entry in column]
+    ends = np.zeros(len(octets) + 1, np.int64)
+    np.cumsum([0 if entry is None else len(entry) for entry in octets], out=ends[1:])
+    bits = None
+    if None in octets:
+        bits = np.packbits([entry is not None for entry in octets], bitorder="little")
+    return ends, b"".join([entry or b"" for entry in octets]), bits
+
+
+def _packed_headers(column: Sequence[Sequence[Header]]) -> tuple[np.ndarray, Any, Any]:
+    ends = np.zeros(len(column) + 1, np.int64)
+    np.cumsum([len(headers or ()) for headers in column], out=ends[1:])
+    pairs = [pair for headers in column for pair in headers or ()]
+    names = _packed([name.encode() for name, _ in pairs], "a header's key")
+    return ends, names, _packed([value for _, value in pairs], "a header's value")
 
 
 def next_sequence(sequence: int, count: int) -> int:

@@ -139,7 +139,7 @@ class _Decoder:
             table,
             start_row,
             base_position=chunk.file_position,
-            skip=memoryview(aborted_rows(reader, table)) if reader.committed else None,
+            skip=aborted_rows(reader, table).tobytes() if reader.committed else None,
             skip_control=True,
             path=chunk.path,
         )

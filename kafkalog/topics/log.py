@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -29,7 +29,7 @@ from kafkalog.format.names import TopicPartition
 from kafkalog.log.types import FetchIsolation
 from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.topics import directory as directories
-from kafkalog.topics.appending import NO_PRODUCER, Appender, ProducerFields, RecordInput
+from kafkalog.topics.appending import NO_PRODUCER, Appender, ProducerFields, RecordInput, encode_columns
 from kafkalog.topics.index_files import AbortedRange
 from kafkalog.topics.reader import CHUNK_BYTES, ChunkReader, MessageSetSend, Source
 from kafkalog.topics.records import Header, Record
@@ -454,11 +454,15 @@ class Log:
 
     def append_as(self, producer: ProducerFields, records: Iterable[RecordInput], *, sync: bool = True) -> range:
         """`append_many` in a producer's name; for `Writer` and `Transaction`."""
-        engine = self._writable()
+        self._writable()
         assert self._appender is not None
+        return self._append_each(self._appender.batches(records, self.clock.milliseconds(), producer), sync=sync)
+
+    def _append_each(self, batches: Iterable[bytes], *, sync: bool) -> range:
+        engine = self._writable()
         first = last = -1
         try:
-            for batch in self._appender.batches(records, self.clock.milliseconds(), producer):
+            for batch in batches:
                 info = engine.append_as_leader(batch, self.leader_epoch)
                 first = info.first_offset if first < 0 else first
                 last = info.last_offset
@@ -468,14 +472,23 @@ class Log:
 
     def append_columns(
         self,
-        values: Sequence[bytes | None],
+        values: Sequence[Any],
         *,
-        keys: Sequence[bytes | None] | None = None,
-        timestamps: Sequence[int] | None = None,
-        headers: Sequence[Sequence[Header]] | None = None,
+        keys: Sequence[Any] | None = None,
+        timestamps: Sequence[Any] | None = None,
+        headers: Sequence[Any] | None = None,
     ) -> range:
-        """Append columns of equal length (lists, or Arrow arrays of binary and int64 ms); returns the offsets."""
-        return self.append_many(_rows(values, keys, headers, timestamps))
+        """Append columns of equal length; returns the offsets.  Several times as fast as `append_many`.
+
+        Lists, or Arrow arrays: values and keys binary or text, timestamps int64 or timestamp[ms], headers a list of
+        structs of key and value.  Timestamps are now where they are not given.
+        """
+        self._writable()
+        assert self._appender is not None
+        now_ms = self.clock.milliseconds()
+        return self._append_each(
+            self._appender.column_batches(encode_columns(values, keys, headers, timestamps, now_ms)), sync=True
+        )
 
     def append_batches(self, data: bytes | bytearray | memoryview) -> range:
         """Append one batch in Kafka's format, as a producer would send it; returns the offsets."""
@@ -556,30 +569,3 @@ class Log:
     def __repr__(self) -> str:
         state = "closed" if self._closed else "read-only" if self.read_only else "open"
         return f"<Log {self.topic_partition} of {self.log_dir!r}, {state}>"
-
-
-def _rows(
-    values: Sequence[Any],
-    keys: Sequence[Any] | None,
-    headers: Sequence[Sequence[Header]] | None,
-    timestamps: Sequence[Any] | None,
-) -> Iterator[RecordInput]:
-    count = len(values)
-    for name, column in (("keys", keys), ("headers", headers), ("timestamps", timestamps)):
-        if column is not None and len(column) != count:
-            raise IllegalArgumentException(f"{name} has {len(column)} entries, values {count}")
-    value_list, key_list, time_list = (_listed(column) for column in (values, keys, timestamps))
-    assert value_list is not None
-    for row in range(count):
-        yield (
-            value_list[row],
-            None if key_list is None else key_list[row],
-            () if headers is None else headers[row],
-            None if time_list is None else time_list[row],
-        )
-
-
-def _listed(column: Sequence[Any] | None) -> Sequence[Any] | None:
-    """Arrow arrays give scalars one by one; their `to_pylist` (or numpy's `tolist`) gives plain values at once."""
-    convert: Callable[[], list[Any]] | None = getattr(column, "to_pylist", None) or getattr(column, "tolist", None)
-    return column if convert is None else convert()

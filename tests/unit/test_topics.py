@@ -62,6 +62,35 @@ def test_confluent_style() -> None:
     assert kafkalog.to_confluent(record._replace(timestamp=-1, timestamp_type=-1)).timestamp() == (0, 0)
 
 
+def test_columns_in_and_out(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    with kafkalog.open_log(tmp_path, "t-0", clock=ManualClock(NOW_MS)) as log:
+        headers = [[("a", b"1"), ("b", None)], [], [("c", b"")]]
+        assert log.append_columns([b"x", None, b"z"], keys=[None, b"k", b""], headers=headers) == range(3)
+        log.append_columns(pa.array([b"y", None]), keys=["text", "key"], timestamps=[1, 2])
+        table = log.read_arrow(columns=["offset", "key", "value", "headers", "timestamp", "topic", "leader_epoch"])
+        assert table.column("value").to_pylist() == [b"x", None, b"z", b"y", None]
+        assert table.column("key").to_pylist() == [None, b"k", b"", b"text", b"key"]
+        assert table.column("timestamp").cast(pa.int64()).to_pylist() == [NOW_MS] * 3 + [1, 2]
+        assert table.column("headers").to_pylist()[:3] == [
+            [{"key": "a", "value": b"1"}, {"key": "b", "value": None}],
+            None,
+            [{"key": "c", "value": b""}],
+        ]
+        assert table.column("topic").to_pylist() == ["t"] * 5
+        assert table.column("leader_epoch").to_pylist() == [0] * 5
+        assert log.read_arrow(1, 4, columns=["offset"]).to_pydict() == {"offset": [1, 2, 3]}
+        assert [batch.num_rows for batch in log.arrow_batches(batch_rows=2)] == [1, 2, 2]
+        assert pa.RecordBatchReader.from_stream(log).read_all().num_rows == 5
+        with pytest.raises(IllegalArgumentException, match="unknown column"):
+            log.read_arrow(columns=["nope"])
+        with pytest.raises(IllegalArgumentException, match="keys has 1"):
+            log.append_columns([b"1", b"2"], keys=[b"1"])
+        with pytest.raises(IllegalArgumentException):
+            log.append_columns(["text"])
+        assert log.append_columns([]) == range(5, 5)
+
+
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_codecs(tmp_path: Path, codec: str) -> None:
     with kafkalog.open_log(tmp_path, "t-0", compression=codec) as log:
