@@ -21,6 +21,9 @@ COMMANDS = {
     "cat": "Print the records of a partition.",
     "describe": "Show partitions, segments, sizes, offsets, times and codecs of a log directory.",
     "dump": "Print batches, records, indexes and checkpoints of files, line by line as kafka-dump-log.",
+    "recover": "Tell or do what an open after a crash does: cut what is torn, rebuild the rest.",
+    "reindex": "Check the indexes of partitions against their logs and rebuild the wrong ones.",
+    "salvage": "Copy what can be read of damaged partitions to a new directory.",
     "verify": "Check every batch and every index entry of a log directory.",
 }
 

@@ -26,11 +26,12 @@ from kafkalog.format.partition_metadata import read_partition_metadata
 from kafkalog.format.snapshots import read_snapshot
 from kafkalog.segment.file_records import LogScan
 from kafkalog.toolbox.index_check import IndexCheck
+from kafkalog.toolbox.order import misfits
 from kafkalog.toolbox.resync import next_batch
 from kafkalog.topics.view import VERDICT_TEXT, list_partitions
 
 SLICE_BYTES = 4 << 20
-LOG_OVERHEAD = 12
+OFFSET_SPAN = 0x7FFFFFFF
 
 
 class Finding(NamedTuple):
@@ -209,26 +210,21 @@ class SegmentCheck:
         self.report.batches += len(table)
         counts = table["record_count"]
         self.report.records += int(np.where(table["magic"] >= 2, counts, 1).sum())
-        first, last = table["base_offset"], table["last_offset"]
         modern = table["magic"] >= 2
-        least = np.empty(len(table), np.int64)  # the lowest offset that each batch may begin with
-        least[0] = self.next_offset
-        np.maximum.accumulate(last[:-1] + 1, out=least[1:])
-        least[1:] = np.maximum(least[1:], self.next_offset)
-        starts = np.where(modern, first, last)  # a compressed legacy wrapper names only its last offset
-        bad = starts < least
-        if following is not None:
-            bad |= last >= following
-        bad |= (last - base > 0x7FFFFFFF) | (modern & (last < first))
-        for row in np.flatnonzero(bad)[:100]:
-            limit = "" if following is None else f" and below {following}"
-            self._row(
-                path,
-                table[row],
-                f"offsets {int(first[row])} to {int(last[row])} do not fit, expected {int(least[row])} or more{limit} "
-                "(base offsets are not covered by the CRC)",
-            )
-        self.next_offset = max(self.next_offset, int(last[~bad].max()) + 1) if (~bad).any() else self.next_offset
+        limit = base + OFFSET_SPAN if following is None else following - 1
+        good = np.ones(len(table), bool)
+        for row in misfits(table, self.next_offset, limit):
+            good[row] = False
+            entry = table[row]
+            if 0 <= int(entry["magic"]) <= 2:
+                self._row(
+                    path,
+                    entry,
+                    f"offsets {int(entry['base_offset'])} to {int(entry['last_offset'])} do not fit here, expected "
+                    f"{self.next_offset} to {limit} (base offsets are not covered by the CRC)",
+                )
+        if good.any():
+            self.next_offset = max(self.next_offset, int(table["last_offset"][good].max()) + 1)
         epochs = table["leader_epoch"].astype(np.int64)
         running = np.maximum.accumulate(np.concatenate(([self.epoch], epochs)))
         for row in np.flatnonzero(modern & (epochs >= 0) & (epochs < running[:-1]))[:100]:
@@ -238,6 +234,8 @@ class SegmentCheck:
                 f"leader epoch {int(epochs[row])} after {int(running[row])} (epochs are not covered by the CRC)",
             )
         self.epoch = int(running[-1])
+        for row in np.flatnonzero(modern & (epochs < -1))[:100]:
+            self._row(path, table[row], f"impossible leader epoch {int(epochs[row])}")
         for row in np.flatnonzero((table["magic"] < 0) | (table["magic"] > 2))[:100]:
             self._row(path, table[row], f"unknown magic {int(table['magic'][row])} (magic is not covered by the CRC)")
         for row in np.flatnonzero(modern & (counts < 0))[:100]:

@@ -1,0 +1,56 @@
+"""`kafkalog salvage`: copy what can be read of damaged partitions."""
+
+from __future__ import annotations
+
+import click
+
+from kafkalog.cli.app import CLEAN, FINDINGS
+from kafkalog.cli.console import Progress, emit, emit_json, select_partitions, size_words
+from kafkalog.files import OS_FILES
+from kafkalog.format import names
+from kafkalog.toolbox.salvage import salvage
+
+
+@click.command("salvage", short_help="Copy what can be read of damaged partitions.")
+@click.argument("source", type=click.Path())
+@click.argument("target", type=click.Path())
+@click.argument("partitions", nargs=-1)
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a lost range, and a summary.")
+def command(source: str, target: str, partitions: tuple[str, ...], as_json: bool) -> int:
+    """Copy the PARTITIONS (default: all) of SOURCE to the new folder TARGET, past any damage, offsets kept.
+
+    SOURCE is only read.  Each lost range is reported; exit 1 when there is one.  Opening TARGET rebuilds its indexes.
+    """
+    chosen = select_partitions(source, partitions)
+    total = sum(
+        OS_FILES.stat(f"{path}/{name}").size
+        for path in chosen.values()
+        for name in OS_FILES.list_dir(path)
+        if name.endswith(names.LOG_FILE_SUFFIX)
+    )
+    bar = Progress(total, "salvaged")
+    report = salvage(source, target, chosen, progress=bar.advance)
+    bar.finish()
+    for lost in report.lost:
+        if as_json:
+            emit_json({"kind": "lost", **lost._asdict()})
+            continue
+        gone = f", offsets {lost.first_offset} to {lost.last_offset}" if lost.last_offset >= lost.first_offset else ""
+        emit(f"lost: {lost.path}: bytes {lost.position} to {lost.position + lost.length}{gone}: {lost.what}")
+    if as_json:
+        emit_json(
+            {
+                "kind": "summary",
+                "lost": len(report.lost),
+                "partitions": report.partitions,
+                "batches": report.batches,
+                "records": report.records,
+                "bytes": report.bytes,
+            }
+        )
+    else:
+        emit(
+            f"salvaged: {report.partitions} partitions, {report.batches} batches, {report.records} records, "
+            f"{size_words(report.bytes)} to {target}; {len(report.lost)} ranges lost"
+        )
+    return FINDINGS if report.lost else CLEAN

@@ -1,0 +1,187 @@
+"""Copy what can be read of damaged partitions into a new log directory; the source is only read.
+
+Behind damage it goes on at the next batch that can be proved by its CRC.  Offsets are kept, so what was lost is a gap,
+as compaction leaves them.  What no CRC covers is judged by the neighbours: a batch whose offsets do not fit between
+them, or with an unknown magic, is left out.  Only logs, the topic id and the log start are written: whoever opens the
+new directory, Kafka too, finds no clean-shutdown marker and rebuilds indexes, epochs and producer state.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from kafkalog._native import batches as native
+from kafkalog.errors import IllegalArgumentException, KafkalogError
+from kafkalog.files import OS_FILES, File, Files
+from kafkalog.format import names
+from kafkalog.format.checkpoints import OffsetCheckpointFile
+from kafkalog.format.names import TopicPartition
+from kafkalog.segment.file_records import LogScan, ScanSlice
+from kafkalog.toolbox.order import misfits
+from kafkalog.toolbox.resync import next_batch
+from kafkalog.topics.view import VERDICT_TEXT
+
+SLICE_BYTES = 4 << 20
+
+
+class Lost(NamedTuple):
+    """Bytes of the source that were not copied; `first_offset` to `last_offset` are missing (last < first: none)."""
+
+    path: str
+    position: int
+    length: int
+    first_offset: int
+    last_offset: int
+    what: str
+
+
+@dataclass
+class SalvageReport:
+    """What was copied and what was not."""
+
+    lost: list[Lost] = field(default_factory=list)
+    partitions: int = 0
+    batches: int = 0
+    records: int = 0
+    bytes: int = 0
+
+
+def salvage(
+    source_dir: str | os.PathLike[str],
+    target_dir: str | os.PathLike[str],
+    partitions: Mapping[TopicPartition, str],
+    *,
+    files: Files = OS_FILES,
+    progress: Callable[[int], None] | None = None,
+) -> SalvageReport:
+    """Copy `partitions` (folders by name, of `source_dir`) to `target_dir`, which must be new or empty."""
+    source, target = os.fspath(source_dir), os.fspath(target_dir)
+    if files.exists(target) and (not files.is_dir(target) or files.list_dir(target)):
+        raise IllegalArgumentException("found something there, expected a new or empty folder", path=target)
+    files.mkdirs(target)
+    report = SalvageReport()
+    for partition, path in partitions.items():
+        report.partitions += 1
+        _Salvage(path, os.path.join(target, str(partition)), files, report, progress).run()
+    _copy_log_starts(source, target, partitions, files)
+    files.sync_dir(target)
+    return report
+
+
+def _copy_log_starts(source: str, target: str, partitions: Mapping[TopicPartition, str], files: Files) -> None:
+    path = os.path.join(source, names.LOG_START_OFFSET_CHECKPOINT_FILE)
+    if not files.exists(path):
+        return
+    try:
+        starts = OffsetCheckpointFile(path, files, create=False).read()
+    except KafkalogError:
+        return
+    kept = {partition: offset for partition, offset in starts.items() if partition in partitions}
+    if kept:
+        OffsetCheckpointFile(os.path.join(target, names.LOG_START_OFFSET_CHECKPOINT_FILE), files).write(kept)
+
+
+class _Salvage:
+    """One partition."""
+
+    def __init__(
+        self, source: str, target: str, files: Files, report: SalvageReport, progress: Callable[[int], None] | None
+    ) -> None:
+        self._source = source
+        self._target = target
+        self._files = files
+        self._report = report
+        self._progress = progress or (lambda size_bytes: None)
+        self._next_offset = 0
+
+    def run(self) -> None:
+        files = self._files
+        files.mkdirs(self._target)
+        bases = sorted(
+            int(name[: -len(names.LOG_FILE_SUFFIX)])
+            for name in files.list_dir(self._source)
+            if name.endswith(names.LOG_FILE_SUFFIX) and name[: -len(names.LOG_FILE_SUFFIX)].isdigit()
+        )
+        for place, base in enumerate(bases):
+            following = bases[place + 1] if place + 1 < len(bases) else None
+            self._segment(base, following)
+        metadata = os.path.join(self._source, names.PARTITION_METADATA_FILE)
+        if files.exists(metadata):
+            files.write_atomic(
+                os.path.join(self._target, names.PARTITION_METADATA_FILE), files.read_bytes(metadata)
+            )
+        files.sync_dir(self._target)
+
+    def _segment(self, base: int, following: int | None) -> None:
+        files, path = self._files, names.log_file(self._source, base)
+        self._next_offset = max(self._next_offset, base)
+        with files.open(path, writable=False) as file, files.open(
+            names.log_file(self._target, base), create=True, exclusive=True
+        ) as out:
+            size, position, written = file.size(), 0, 0
+            while position < size:
+                scan = LogScan(file, position, size, slice_bytes=SLICE_BYTES)
+                for piece in scan:
+                    written += self._copy(path, piece, out, written, base, following)
+                    self._progress(int(piece.table["size"].sum()))
+                position = scan.position
+                if position < size:
+                    position = self._skip(file, path, position, size, scan.stopped, base, following)
+            if written:
+                out.sync()
+        if not written and following is not None:
+            files.unlink(names.log_file(self._target, base))
+
+    def _copy(
+        self, path: str, piece: ScanSlice, out: File, written: int, base: int, following: int | None
+    ) -> int:
+        """Write the good batches of a slice in as few writes as there are runs; the bytes written."""
+        table = piece.table
+        limit = base + 0x7FFFFFFF if following is None else following - 1
+        good = np.ones(len(table), bool)
+        for row in misfits(table, self._next_offset, limit):
+            good[row] = False
+            entry = table[row]
+            what = (
+                f"a batch that says it has offsets {int(entry['base_offset'])} to {int(entry['last_offset'])} and "
+                f"magic {int(entry['magic'])}, between offsets {self._next_offset} and {limit}"
+            )
+            self._report.lost.append(Lost(path, int(entry["position"]), int(entry["size"]), 0, -1, what))
+        kept = table[good]
+        if not len(kept):
+            return 0
+        self._next_offset = int(kept["last_offset"][-1]) + 1
+        self._report.batches += len(kept)
+        self._report.records += int(np.where(kept["magic"] >= 2, kept["record_count"], 1).sum())
+        done = 0
+        breaks = np.flatnonzero(kept["position"][1:] != kept["position"][:-1] + kept["size"][:-1]) + 1
+        for run in np.split(kept, breaks):
+            start = int(run["position"][0]) - piece.position
+            length = int(run["size"].sum())
+            out.pwrite(piece.data[start : start + length], written + done)
+            done += length
+        self._report.bytes += done
+        return done
+
+    def _skip(
+        self, file: File, path: str, position: int, size: int, why: int, base: int, following: int | None
+    ) -> int:
+        found = next_batch(file, position + 1, size, min_offset=self._next_offset, base_offset=base)
+        end = size if found is None else found.position
+        if found is not None:
+            last = found.base_offset - 1
+        elif following is not None:
+            last = following - 1
+        else:
+            last = self._next_offset - 1
+            if why == native.OK or not any(file.pread(min(4096, size - position), position)):
+                return end  # a few bytes or zeros behind the end of the log: nothing was there
+        what = VERDICT_TEXT.get(why, "bytes that are no batch")
+        self._report.lost.append(Lost(path, position, end - position, self._next_offset, last, what))
+        self._progress(end - position)
+        return end

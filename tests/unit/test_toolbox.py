@@ -1,0 +1,163 @@
+"""Verify, salvage, reindex and recover: every flipped bit of a small log, and what comes out on the other side."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+import kafkalog
+from kafkalog.cli.app import invoke
+from kafkalog.errors import IllegalArgumentException
+from kafkalog.format.names import TopicPartition
+from kafkalog.toolbox.salvage import salvage
+from kafkalog.toolbox.verify import verify
+
+START_MS = 1_700_000_000_000
+LOG = "00000000000000000000.log"
+TP = TopicPartition("t", 0)
+BATCHES = 4
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One segment of four one-record batches of equal size, closed cleanly, and an empty second segment's roll."""
+    root = tmp_path_factory.mktemp("whole")
+    with kafkalog.open_log(root, "t-0", config={"index.interval.bytes": "0"}) as log:
+        for n in range(BATCHES):
+            log.append(b"value %d" % n, timestamp=START_MS + n)
+    return root
+
+
+def records(root: Path) -> list[tuple[int, bytes | None]]:
+    with kafkalog.open_log(root, "t-0", read_only=True) as log:
+        return [(record.offset, record.value) for record in log]
+
+
+def test_each_flipped_bit_of_a_header_is_found_and_the_rest_salvaged(whole: Path, tmp_path: Path) -> None:
+    data = (whole / "t-0" / LOG).read_bytes()
+    size = len(data) // BATCHES
+    good = {n: b"value %d" % n for n in range(BATCHES)}
+    damaged = tmp_path / "damaged"
+    shutil.copytree(whole, damaged)
+    for byte in range(size, size + 61):
+        for bit in (0, 7) if byte < size + 57 else range(8):
+            flipped = bytearray(data)
+            flipped[byte] ^= 1 << bit
+            (damaged / "t-0" / LOG).write_bytes(flipped)
+            epoch = 12 <= byte - size < 16  # raises the epoch of one batch: seen at the next, whose epoch falls back
+            report = verify(damaged)
+            where = [finding for finding in report.findings if finding.path.endswith(".log")]
+            assert where, (byte, bit)
+            if not epoch:
+                assert where[0].position in (size, 0), (byte, bit, where)
+            target = tmp_path / "salvaged"
+            saved = salvage(damaged, target, {TP: str(damaged / "t-0")})
+            with kafkalog.open_log(target, "t-0") as log:
+                kept = {record.offset: record.value for record in log}
+            expected = good if epoch else {n: value for n, value in good.items() if n != 1}
+            assert kept == expected, (byte, bit, saved.lost)
+            assert (len(saved.lost) == 0) == epoch, (byte, bit)
+            shutil.rmtree(target)
+
+
+def test_a_log_cut_at_every_byte(whole: Path, tmp_path: Path) -> None:
+    data = (whole / "t-0" / LOG).read_bytes()
+    size = len(data) // BATCHES
+    damaged = tmp_path / "damaged"
+    shutil.copytree(whole, damaged)
+    for end in range(size * 2, len(data)):
+        (damaged / "t-0" / LOG).write_bytes(data[:end])
+        assert len(records(damaged)) == end // size
+        report = verify(damaged)
+        assert report.batches == end // size
+        if any(data[end // size * size : end]):  # a few zero bytes may as well be preallocated
+            assert any(finding.position == end // size * size for finding in report.findings), end
+
+
+def test_garbage_in_the_middle_and_a_second_segment(tmp_path: Path) -> None:
+    root = tmp_path / "logs"
+    with kafkalog.open_log(root, "t-0", config={"internal.segment.bytes": "1000"}, compression="lz4") as log:
+        for n in range(40):
+            log.append_many([b"%d-%d" % (n, m) * 9 for m in range(3)], )
+        log.delete_records(4)
+    path = root / "t-0" / LOG
+    before = path.read_bytes()
+    data = bytearray(before)
+    data[300:400] = b"\x00\x01\x02\x03" * 25
+    path.write_bytes(data)
+    report = verify(root, deep=True)
+    (finding,) = (finding for finding in report.findings if finding.path == str(path))
+    assert finding.position <= 300
+    assert finding.position + finding.length >= 400
+    target = tmp_path / "target"
+    result = salvage(root, target, {TP: str(root / "t-0")})
+    (lost,) = result.lost
+    assert path.read_bytes() == bytes(data)
+    with kafkalog.open_log(target, "t-0") as log:
+        offsets = [record.offset for record in log]
+        assert log.log_start_offset == 4
+    gone = set(range(lost.first_offset, lost.last_offset + 1))
+    assert gone
+    assert offsets == [n for n in range(4, 120) if n not in gone]
+    assert verify(target, deep=True).ok
+    with pytest.raises(IllegalArgumentException, match="new or empty folder"):
+        salvage(root, target, {})
+
+
+def test_deep_finds_what_checksums_do_not(tmp_path: Path) -> None:
+    root = tmp_path / "logs"
+    with kafkalog.open_log(root, "t-0") as log:
+        txn = log.transaction("x")
+        txn.begin()
+        txn.append(b"1")
+        txn.abort()
+    assert verify(root, deep=True).ok
+    index = root / "t-0" / "00000000000000000000.txnindex"
+    index.write_bytes(b"")
+    assert verify(root).ok
+    (finding,) = verify(root, deep=True).findings
+    assert "lacks the aborted transaction" in finding.what
+    (root / "t-0" / "leader-epoch-checkpoint").write_text("0\n1\n0 5\n")
+    (root / "t-0" / "00000000000000000099.snapshot").write_bytes(
+        (root / "t-0" / "00000000000000000002.snapshot").read_bytes()
+    )
+    whats = " ".join(finding.what for finding in verify(root, deep=True).findings)
+    assert "covers offsets up to 99" in whats
+
+
+def test_reindex(whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = tmp_path / "logs"
+    shutil.copytree(whole, root)
+    index = root / "t-0" / "00000000000000000000.index"
+    times = root / "t-0" / "00000000000000000000.timeindex"
+    right = (index.read_bytes(), times.read_bytes())
+    assert invoke(["reindex", str(root)]) == 0
+    index.write_bytes(b"\x00\x00\x00\x01\x00\x00\x00\x05" * 3)
+    times.unlink()
+    assert invoke(["reindex", str(root), "--index-interval-bytes", "0"]) == 1
+    assert not times.exists()
+    assert invoke(["reindex", str(root), "--index-interval-bytes", "0", "--yes"]) == 0
+    assert (index.read_bytes(), times.read_bytes()) == right
+    assert verify(root).ok
+    assert "1 segments rebuilt" in capsys.readouterr().out
+
+
+def test_recover(whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root = tmp_path / "logs"
+    shutil.copytree(whole, root)
+    path = root / "t-0" / LOG
+    data = path.read_bytes()
+    path.write_bytes(data[:-3])
+    assert invoke(["recover", str(root), "--from-start", "--json"]) == 1
+    told = json.loads(capsys.readouterr().out)
+    size = len(data) // BATCHES
+    assert (told["done"], told["cutAt"], told["cutBytes"]) == (False, size * 3, size - 3)
+    assert path.read_bytes() == data[:-3]
+    assert invoke(["recover", str(root), "--from-start", "--yes", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["endOffset"] == 3
+    assert path.read_bytes() == data[: size * 3]
+    assert verify(root, deep=True).ok
+    assert invoke(["recover", str(root), "--yes"]) == 0
