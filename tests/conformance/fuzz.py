@@ -102,9 +102,11 @@ def write_script(path: Path, lines: Sequence[Line]) -> None:
 # --- scripts of a seed --------------------------------------------------------------------------------
 
 
-def scripts_of(engines: Engines, seeds: Sequence[int], *, damage: bool) -> list[list[Line]]:
+def scripts_of(
+    engines: Engines, seeds: Sequence[int], *, damage: bool = False, compact: bool = False
+) -> list[list[Line]]:
     """The scripts of these seeds.  Damage needs to know the files, so real Kafka runs a first part before it."""
-    writers = [ScriptWriter(seed, damage=damage) for seed in seeds]
+    writers = [ScriptWriter(seed, compact=compact) for seed in seeds]
     scripts = [writer.write(closed=not damage) for writer in writers]
     if not damage:
         return scripts
@@ -181,7 +183,14 @@ def work_folder(keep: Path | None = None) -> Iterator[Path]:
 
 
 def fuzz(
-    count: int, seed: int, *, damage: bool = False, batch: int = 100, keep: Path | None = None, stop_after: int = 10**9
+    count: int,
+    seed: int,
+    *,
+    damage: bool = False,
+    compact: bool = False,
+    batch: int = 100,
+    keep: Path | None = None,
+    stop_after: int = 10**9,
 ) -> Iterator[tuple[int, Outcome]]:
     """Yields (seed, outcome) of every script that differs, before it is shrunk."""
     found = 0
@@ -189,7 +198,8 @@ def fuzz(
         engines = Engines(work)
         for start in range(seed, seed + count, batch):
             seeds = range(start, min(start + batch, seed + count))
-            for number, outcome in zip(seeds, engines.run(scripts_of(engines, seeds, damage=damage)), strict=True):
+            scripts = scripts_of(engines, seeds, damage=damage, compact=compact)
+            for number, outcome in zip(seeds, engines.run(scripts), strict=True):
                 if outcome.difference is not None:
                     yield number, outcome
                     found += 1
@@ -204,6 +214,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--count", type=int, default=200, help="scripts (default 200)")
     parser.add_argument("--seed", type=int, default=1, help="seed of the first script (default 1); the next add one")
     parser.add_argument("--damage", action="store_true", help="crash, damage files and reopen")
+    parser.add_argument("--compact", action="store_true", help="cleaner passes over compacted topics too")
     parser.add_argument("--batch", type=int, default=100, help="scripts a process (default 100)")
     parser.add_argument("--keep", type=Path, help="run in this folder and leave everything there")
     parser.add_argument("--save", type=Path, help="save shrunk scripts below this folder")
@@ -214,7 +225,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     began = time.monotonic()
     different: dict[str, int] = {}
     for seed, outcome in fuzz(
-        args.count, args.seed, damage=args.damage, batch=args.batch, keep=args.keep, stop_after=args.stop_after
+        args.count,
+        args.seed,
+        damage=args.damage,
+        compact=args.compact,
+        batch=args.batch,
+        keep=args.keep,
+        stop_after=args.stop_after,
     ):
         assert outcome.difference is not None
         kind = signature(outcome.difference)
