@@ -38,6 +38,7 @@ class ProducerFields(NamedTuple):
 
 
 NO_PRODUCER = ProducerFields()
+NO_OFFSET = bytes(8)
 
 
 class Appender:
@@ -89,9 +90,12 @@ class Appender:
         return bytes(builder.build())
 
 
-    def column_batches(self, encoder: ColumnEncoder) -> Iterator[bytes]:
+    def column_batches(self, encoder: ColumnEncoder) -> Iterator[bytearray]:
         """v2 batches of encoded columns, as full as `max.message.bytes` allows."""
-        return write_batches(encoder, batch_bytes_max=self.batch_bytes, codec=self.codec, level=self.level)
+        for batch in write_batches(encoder, batch_bytes_max=self.batch_bytes, codec=self.codec, level=self.level):
+            data = bytearray(batch)
+            data[:8] = NO_OFFSET  # a producer's batch begins at offset 0; the CRC does not cover it
+            yield data
 
 
 def encode_columns(

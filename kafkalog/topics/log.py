@@ -119,6 +119,9 @@ def open_log(
             files=files,
         )
         engine.update_high_watermark(engine.log_end_offset)
+        if engine.recovery_point < at.recovery_point:
+            # The checkpoint says that more was flushed than there is; what comes to these offsets now is not.
+            held.checkpoint_recovery_point(partition, engine.recovery_point)
     except BaseException:
         held.leave(partition, clean=False)
         raise
@@ -458,7 +461,7 @@ class Log:
         assert self._appender is not None
         return self._append_each(self._appender.batches(records, self.clock.milliseconds(), producer), sync=sync)
 
-    def _append_each(self, batches: Iterable[bytes], *, sync: bool) -> range:
+    def _append_each(self, batches: Iterable[bytes | bytearray], *, sync: bool) -> range:
         engine = self._writable()
         first = last = -1
         try:
@@ -563,8 +566,9 @@ class Log:
         """What shrank must stay so after a crash: the recovery point and the start go to disk at once."""
         engine = self._writable()
         assert self._held is not None
-        self._held.checkpoint_recovery_point(self.topic_partition, engine.recovery_point)
+        # In this order: raising the log start lifts the recovery point over what was never flushed.
         self._held.checkpoint_log_start(self.topic_partition, self._log_start_to_checkpoint(engine))
+        self._held.checkpoint_recovery_point(self.topic_partition, engine.recovery_point)
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "read-only" if self.read_only else "open"

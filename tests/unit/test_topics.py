@@ -89,6 +89,9 @@ def test_columns_in_and_out(tmp_path: Path) -> None:
         with pytest.raises(IllegalArgumentException):
             log.append_columns(["text"])
         assert log.append_columns([]) == range(5, 5)
+    with kafkalog.open_log(tmp_path, "t-1", config={"max.message.bytes": "500"}) as log:
+        assert log.append_columns([b"x" * 99] * 20) == range(20)
+        assert values(log) == [b"x" * 99] * 20
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
