@@ -329,6 +329,7 @@ def _append_locked(
 
     # Step 11: write.
     last_offset = info.last_offset
+    before, size_before = local.next_offset_metadata, segment.log.size
     local.append(last_offset, buffers, headers)
     log.update_high_watermark_with_log_end_offset()
     if has_producers:
@@ -336,7 +337,11 @@ def _append_locked(
             psm.update(append_info)
         for txn in completed:
             last_stable = psm.last_stable_offset(txn)
-            segment.update_txn_index(txn, last_stable)
+            try:
+                segment.update_txn_index(txn, last_stable)
+            except OSError:
+                local.take_back(segment, size_before, before)
+                raise
             psm.complete_txn(txn)
     psm.update_map_end_offset(last_offset + 1)
     log.maybe_increment_first_unstable_offset()

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from kafkalog.errors import (
     CorruptIndexException,
+    CorruptRecordException,
     IllegalStateException,
     InvalidOffsetException,
     LogSegmentOffsetOverflowException,
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("kafkalog.log")
 
 LONG_MAX = 0x7FFFFFFFFFFFFFFF
+INT_MAX = 0x7FFFFFFF
 T = TypeVar("T")
 
 
@@ -247,11 +249,34 @@ class LogLoader:
                 except NoSuchFileException:
                     if self.had_clean_shutdown or base_offset < self.recovery_point_checkpoint:
                         logger.error("%s: no offset index for %s; recovering the segment", self.topic_partition, path)
-                    self.recover_segment(segment)
+                    self._rebuild_indexes(segment)
                 except CorruptIndexException as error:
                     logger.warning("%s: %s; recovering the segment", self.topic_partition, error)
-                    self.recover_segment(segment)
+                    self._rebuild_indexes(segment)
                 self.segments.add(segment)
+
+    def _rebuild_indexes(self, segment: LogSegment) -> None:
+        """Recovers a segment because of its indexes, whether it was flushed or not."""
+        if not self.had_clean_shutdown and segment.base_offset >= self.recovery_point_checkpoint:
+            try:
+                self.recover_segment(segment)
+            except CorruptRecordException as error:
+                # Of an earlier segment, whose producers are replayed although it is not recovered yet.  Kafka does
+                # not open such a log; recover_log comes by here once more, in order.
+                logger.warning("%s: %s; recovering %s later", self.topic_partition, error, segment)
+            return
+        # Nobody looks at this segment again if we are interrupted: until all is done its index stays missing, and
+        # is built under a name that the next load deletes.
+        path = segment.offset_index_file
+        self.files.unlink_if_exists(path)
+        segment.rename_offset_index(path + names.CLEANED_FILE_SUFFIX)
+        try:
+            self.recover_segment(segment)
+        except LogSegmentOffsetOverflowException:
+            segment.rename_offset_index(path)
+            raise
+        segment.flush()
+        segment.rename_offset_index(path)
 
     def _retry_on_offset_overflow(self, run: Callable[[], T]) -> T:
         while True:
@@ -291,7 +316,13 @@ class LogLoader:
                 psm, self.segments, self.log_start_offset_checkpoint, segment.base_offset, self.clock, False
             )
         self._reusable = None
-        bytes_truncated = segment.recover(psm, self.leader_epoch_cache)
+        try:
+            bytes_truncated = segment.recover(psm, self.leader_epoch_cache)
+        except LogSegmentOffsetOverflowException:
+            cut = self._cut_torn_offset(segment)
+            if cut == 0:
+                raise
+            return cut + self.recover_segment(segment)
         psm.take_snapshot(False)
         self._recovered.append(segment)
         # A manager without producers is what the next segment's own would load from the snapshot just taken;
@@ -299,6 +330,26 @@ class LogLoader:
         if psm.is_empty and psm.first_undecided_offset is None:
             self._reusable = psm
         return bytes_truncated
+
+    def _cut_torn_offset(self, segment: LogSegment) -> int:
+        """Cuts at a batch that lies out of the segment's range although its end does not; answers the bytes, 0 for a
+        true overflow.
+
+        The base offset is not in the checksum: where a sector ends within it, power loss can tear it from its batch.
+        Kafka takes this for an overflow, refuses to split, and does not open the log.
+        """
+        for header in segment.log.batches():
+            last_offset = header.last_offset
+            if not 0 <= last_offset - segment.base_offset <= INT_MAX:
+                break
+        else:
+            return 0
+        try:
+            if segment.has_overflow():
+                return 0
+        except CorruptRecordException:
+            pass  # and there is more damage behind
+        return segment.log.truncate_to(header.position)
 
     def recover_log(self) -> RecoveryOffsets:
         if not self.had_clean_shutdown:
@@ -324,6 +375,7 @@ class LogLoader:
                 logger.warning("%s: %s; emptying segment %s", self.topic_partition, error, segment)
                 self._reusable = None
                 truncated_bytes = segment.truncate_to(segment.base_offset)
+                self._recovered.append(segment)
             if truncated_bytes > 0:
                 logger.warning("%s: cut %d bytes from segment %s", self.topic_partition, truncated_bytes, segment)
                 # Kafka's log line asks the segment for its end, which maps the offset index.
@@ -356,7 +408,7 @@ class LogLoader:
             if self.segments.get(segment.base_offset) is segment:
                 segment.log.flush()
                 synced += 1
-        if synced:
+        if synced or not self.had_clean_shutdown:
             self.files.sync_dir(self.dir)
         self._recovered.clear()
         self._reusable = None

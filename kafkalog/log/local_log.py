@@ -120,6 +120,9 @@ class LocalLog:
         self.files = files
         self.last_flush_time = clock.milliseconds()
         self.is_closed = False
+        # Whether names in the folder changed since it was last synced: the next flush syncs it.  Kafka goes by base
+        # offsets alone, and so misses renames, and what lies below a recovery point that the log start lifted.
+        self.names_unsynced = True
 
     @property
     def name(self) -> str:
@@ -228,21 +231,24 @@ class LocalLog:
         try:
             segment.append(last_offset, buffers, headers)
         except OSError:
-            self._take_back(segment, size)
+            self.take_back(segment, size, self.next_offset_metadata)
             raise
         end_offset = last_offset + 1
         self.next_offset_metadata = LogOffsetMetadata(end_offset, segment.base_offset, segment.log.size)
         if self.recovery_point > end_offset:
             self.recovery_point = end_offset
 
-    def _take_back(self, segment: LogSegment, size: int) -> None:
-        """Cuts the segment to `size` bytes and its indexes to the end of the log, as far as the disk lets it."""
-        end_offset = self.log_end_offset
+    def take_back(self, segment: LogSegment, size: int, end: LogOffsetMetadata) -> None:
+        """Undoes a failed append: cuts the segment to `size` bytes, it and its indexes to `end`, as far as the disk
+        lets it."""
+        self.next_offset_metadata = end
+        end_offset = end[0]
         try:
             if segment.log.size > size:
                 segment.log.truncate_to(size)
             segment.offset_index.truncate_to(end_offset)
             segment.time_index.truncate_to(end_offset)
+            segment.txn_index.truncate_to(end_offset)
         except (OSError, KafkalogError):
             logger.exception("%s: a failed append could not be taken back whole", self.topic_partition)
 
@@ -253,14 +259,19 @@ class LocalLog:
             self.last_flush_time = self.clock.milliseconds()
 
     def flush(self, offset: int) -> None:
-        """Flushes the segments that hold [recovery point, offset); syncs the folder if one of them is new."""
+        """Flushes the segments that hold [recovery point, offset); syncs the folder if names in it changed."""
         recovery_point = self.recovery_point
+        new = False
         if recovery_point <= offset:
-            to_flush = list(self.segments.values(recovery_point, offset))
-            for segment in to_flush:
+            for segment in self.segments.values(recovery_point, offset):
                 segment.flush()
-            if any(segment.base_offset >= recovery_point for segment in to_flush) and self.files.exists(self.dir):
-                self.files.sync_dir(self.dir)
+                new = new or segment.base_offset >= recovery_point
+        if (new or self.names_unsynced) and self.files.exists(self.dir):
+            self._sync_names()
+
+    def _sync_names(self) -> None:
+        self.names_unsynced = False  # before: a change that comes meanwhile waits for the next sync
+        self.files.sync_dir(self.dir)
 
     # --- segments --------------------------------------------------------------------------------------
 
@@ -322,6 +333,10 @@ class LocalLog:
                 if self.files.unlink_if_exists(stray):
                     logger.warning("Newly rolled segment file %s already existed; deleted it first", stray)
             active.on_become_inactive_segment()
+            if self.recovery_point >= new_offset:
+                # All records are flushed, so nothing else syncs what was cut and added just now; and once the new
+                # segment's name is on disk, recovery starts there and does not look at this one.
+                active.flush()
             new_segment = self._open_new(new_offset)
             self.segments.add(new_segment)
             self.update_log_end_offset(self.log_end_offset)
@@ -333,21 +348,32 @@ class LocalLog:
             self.check_if_closed()
             to_delete = list(self.segments.values())
             if to_delete:
-                self.remove_and_delete_segments(to_delete[:-1], True, "log truncation")
-                self.create_and_delete_segment(new_offset, to_delete[-1], True, "log truncation")
+                # Last first: whatever a crash leaves is a beginning of the log.
+                self.remove_and_delete_segments(to_delete[:0:-1], True, "log truncation")
+                self.create_and_delete_segment(new_offset, to_delete[0], True, "log truncation")
+                self._sync_names()
             self.update_log_end_offset(new_offset)
             return to_delete
 
     def truncate_to(self, target_offset: int) -> list[LogSegment]:
-        """Drops what lies at or above `target_offset`; answers the segments that went as a whole."""
+        """Drops what lies at or above `target_offset`; answers the segments that went as a whole.
+
+        Durable, unlike Kafka's, before other records take these offsets: power loss would mix the two otherwise.
+        """
         deletable = [segment for segment in self.segments.values() if segment.base_offset > target_offset]
-        self.remove_and_delete_segments(deletable, True, "log truncation")
-        self.segments.active_segment.truncate_to(target_offset)
+        if deletable:
+            # Last first, and before the cut: whatever a crash leaves is a beginning of the log.
+            self.remove_and_delete_segments(deletable[::-1], True, "log truncation")
+            self._sync_names()
+        active = self.segments.active_segment
+        if active.truncate_to(target_offset):
+            active.log.flush()
         self.update_log_end_offset(target_offset)
         return deletable
 
     def _open_new(self, base_offset: int) -> LogSegment:
         config = self.config
+        self.names_unsynced = True
         return LogSegment.open(
             self.dir,
             base_offset,
@@ -359,6 +385,7 @@ class LocalLog:
         )
 
     def _delete_files(self, segments: Sequence[LogSegment], async_delete: bool) -> None:
+        self.names_unsynced = True
         delete_segment_files(
             segments,
             async_delete,

@@ -118,7 +118,11 @@ class UnifiedLog(PartitionOffsets):
         path = os.path.abspath(os.fspath(dir))
         parent = os.path.dirname(path)
         with io_guard(log_dir_failure_channel, parent, f"Error while loading log dir {path}"):
-            files.mkdirs(path)
+            if not files.is_dir(path):
+                files.mkdirs(path)
+                files.sync_dir(parent)
+            elif not last_shutdown_clean:
+                files.sync_dir(parent)  # the crash may have come between the two lines above
             topic_partition = names.parse_topic_partition_name(path)
             segments = LogSegments(topic_partition)
             try:
@@ -451,6 +455,7 @@ class UnifiedLog(PartitionOffsets):
             psm = self.producer_state_manager
             psm.update_map_end_offset(new_segment.base_offset)
             snapshot = psm.take_snapshot(False)
+            self.local_log.names_unsynced = True
             self.update_high_watermark_with_log_end_offset()
             base_offset = new_segment.base_offset
 
@@ -471,11 +476,18 @@ class UnifiedLog(PartitionOffsets):
 
     def _flush(self, offset: int, including_offset: bool) -> None:
         flush_offset = offset + 1 if including_offset else offset
-        with self.local_log.guard("flushing log"):
-            if flush_offset > self.local_log.recovery_point:
-                self.local_log.flush(flush_offset)
+        local = self.local_log
+        with local.guard("flushing log"):
+            if flush_offset > local.recovery_point:
+                active = local.segments.active_segment
+                local.flush(flush_offset)
                 with self.lock:
-                    self.local_log.mark_flushed(offset)
+                    if active is not local.segments.active_segment:
+                        # It was rolled meanwhile, and trimmed behind our back: the flush after that roll takes it.
+                        offset = min(offset, active.base_offset)
+                    local.mark_flushed(offset)
+            elif local.names_unsynced:
+                local.flush(flush_offset)
 
     def _flush_producer_state_snapshot(self, snapshot: str) -> None:
         files = self.local_log.files
@@ -512,6 +524,7 @@ class UnifiedLog(PartitionOffsets):
                 self.leader_epoch_cache.truncate_from_end_async_flush(target_offset)
                 self.log_start_offset = min(target_offset, self.log_start_offset)
                 self._rebuild_producer_state(target_offset)
+                self.local_log.names_unsynced = True
                 if self.high_watermark >= self.log_end_offset:
                     self.update_high_watermark(self.log_end_offset_metadata)
                 return True
@@ -524,6 +537,7 @@ class UnifiedLog(PartitionOffsets):
             self.producer_state_manager.truncate_fully_and_start_at(new_offset)
             self.log_start_offset = new_offset if log_start_offset is None else log_start_offset
             self._rebuild_producer_state(new_offset)
+            self.local_log.names_unsynced = True
             self.update_high_watermark(self.log_end_offset_metadata)
 
     def delete_old_segments(self) -> int:
@@ -561,13 +575,15 @@ class UnifiedLog(PartitionOffsets):
             self.local_log.segments.active_segment.on_become_inactive_segment()
 
     def close(self) -> None:
-        """Writes what is due (topic id, producer snapshot) and closes the files; flushes nothing."""
+        """Writes what is due (topic id, producer snapshot) and closes the files; flushes no segment."""
         with self.lock:
             self.maybe_flush_metadata_file()
             self.local_log.check_if_closed()
             self.producer_expire_check.cancel()
             with self.local_log.guard("taking producer state snapshot"):
                 self.producer_state_manager.take_snapshot()
+                # A clean open believes that there were no producers when there is no snapshot.
+                self.local_log.files.sync_dir(self.dir)
             self.local_log.close()
 
     def close_quietly(self) -> None:
