@@ -519,37 +519,43 @@ cdef int stamp(uint8_t* header, const uint8_t* rest, int64_t rest_bytes, last_of
                max_timestamp) except -1:
     """Re-stamps the header; `rest` is what follows it in the batch, for the checksum."""
     cdef bint legacy = <int8_t>header[MAGIC] < 2
-    cdef int64_t offset, timestamp
+    cdef int64_t offset = 0
+    cdef int64_t timestamp
+    cdef int32_t epoch = 0
     cdef int attributes, type_flag
     cdef uint32_t crc
+    cdef bint same = True
+    # What is refused is refused before anything is written.
     if last_offset is not None:
         offset = last_offset
         if not legacy:
             offset = <int64_t>(<uint64_t>offset - <uint64_t><int64_t><int32_t>load32(header + LAST_OFFSET_DELTA))
-        store64(header + BASE_OFFSET, <uint64_t>offset)
     if leader_epoch is not None:
         if legacy:
             raise ValueError("magic 0 and 1 have no leader epoch")
-        store32(header + LEADER_EPOCH, <uint32_t><int32_t>leader_epoch)
-    if timestamp_type is None and max_timestamp is None:
-        return 0
-    if header[MAGIC] == 0:
-        raise ValueError("magic 0 has no timestamp")
+        epoch = leader_epoch
     attributes = header[LEGACY_ATTRIBUTES if legacy else ATTRIBUTES + 1]
     timestamp = <int64_t>load64(header + (LEGACY_TIMESTAMP if legacy else MAX_TIMESTAMP))
     type_flag = attributes & TIMESTAMP_TYPE_FLAG
-    if timestamp_type is not None:
-        if timestamp_type not in (0, 1):
-            raise ValueError(f"timestamp type {timestamp_type!r} is neither 0 (CreateTime) nor 1 (LogAppendTime)")
-        type_flag = TIMESTAMP_TYPE_FLAG if timestamp_type == 1 else 0
-    if max_timestamp is None:
-        max_timestamp = timestamp
-    if type_flag == attributes & TIMESTAMP_TYPE_FLAG and max_timestamp == timestamp:
+    if timestamp_type is not None or max_timestamp is not None:
+        if header[MAGIC] == 0:
+            raise ValueError("magic 0 has no timestamp")
+        if timestamp_type is not None:
+            if timestamp_type not in (0, 1):
+                raise ValueError(f"timestamp type {timestamp_type!r} is neither 0 (CreateTime) nor 1 (LogAppendTime)")
+            type_flag = TIMESTAMP_TYPE_FLAG if timestamp_type == 1 else 0
+        same = type_flag == attributes & TIMESTAMP_TYPE_FLAG and (max_timestamp is None or max_timestamp == timestamp)
+        if max_timestamp is not None:
+            timestamp = max_timestamp
+        # As setMaxTimestamp: the attributes are rebuilt from what is known, so foreign bits are lost.
+        if not same and attributes & CODEC_MASK > 4:
+            raise ValueError(f"Unknown compression type id: {attributes & CODEC_MASK}")
+    if last_offset is not None:
+        store64(header + BASE_OFFSET, <uint64_t>offset)
+    if leader_epoch is not None:
+        store32(header + LEADER_EPOCH, <uint32_t>epoch)
+    if same:
         return 0
-    timestamp = max_timestamp
-    # As setMaxTimestamp: the attributes are rebuilt from what is known, so foreign bits are lost.
-    if attributes & CODEC_MASK > 4:
-        raise ValueError(f"Unknown compression type id: {attributes & CODEC_MASK}")
     if legacy:
         header[LEGACY_ATTRIBUTES] = <uint8_t>(attributes & CODEC_MASK | type_flag)
         store64(header + LEGACY_TIMESTAMP, <uint64_t>timestamp)

@@ -1,0 +1,396 @@
+"""A fuzz target over `kafkalog._native`: any bytes in, no crash and no contradiction out.
+
+    tests/fuzz/native.sh --minutes 30                 # built with ASan and UBSan, plain mutation loop
+    python -m tests.fuzz.native_target --minutes 1    # the ordinary build, Python only
+    python -m tests.fuzz.native_target FILE...        # inputs again (hex text, one input a line)
+    python -m tests.fuzz.native_target --atheris -max_total_time=60   # libFuzzer drives (pip install atheris)
+
+The first byte of an input picks an entry point, the next ones its arguments, the rest is the buffer.  Every buffer
+lies in a malloc'd block of exactly its size, so that AddressSanitizer sees the first byte read behind it.  The asserts
+are about what two entry points must agree on; what the answers have to be is the business of tests/unit.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import random
+import struct
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from kafkalog._native import batches, columns, crc32c, records, search, validation
+from kafkalog.format.records import record_error
+from tests.fuzz import native_seeds
+from tests.sanitize.exact import exact
+
+LONG_MAX = 2**63 - 1
+MASK64 = 2**64 - 1
+STOPPED = {batches.OK, batches.TORN, batches.BAD_SIZE, batches.BAD_MAGIC, batches.BAD_CRC, batches.MORE}
+
+
+class Input:
+    """Takes numbers from the front of the input; zeros when it is used up."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.at = 0
+
+    def byte(self) -> int:
+        self.at += 1
+        return self.data[self.at - 1] if self.at <= len(self.data) else 0
+
+    def number(self) -> int:
+        """Small, or one of the edges, or eight bytes as they are."""
+        kind = self.byte()
+        if kind < 128:
+            return kind - 3
+        if kind < 160:
+            edge = (31, 32, 63, 62)[kind & 3]
+            return max(-(2**63), min(LONG_MAX, 2**edge - 1 + (kind >> 2 & 3) - 1)) * (-1 if kind & 16 else 1)
+        raw = self.data[self.at : self.at + 8].ljust(8, b"\0")
+        self.at += 8
+        return int(struct.unpack(">q", raw)[0])
+
+    def int32(self) -> int:
+        return (self.number() + 2**31) % 2**32 - 2**31
+
+    def rest(self) -> memoryview:
+        return exact(self.data[self.at :])
+
+
+def fuzz_one(data: bytes) -> None:
+    """One input.  An AssertionError or any other exception is a find."""
+    source = Input(data)
+    TARGETS[source.byte() % len(TARGETS)](source)
+
+
+# --- entry points ---------------------------------------------------------------------------------------
+
+
+def scan(source: Input) -> None:
+    flags, limit, begin, cut = source.byte(), source.byte(), source.byte(), source.byte()
+    framing = flags & 1
+    data = source.rest()
+    position = min(begin if flags & 8 else 0, len(data))
+    end = max(position, len(data) - cut) if flags & 16 else -1
+    table, why, reached = batches.scan(
+        data,
+        position,
+        end,
+        base_position=source.at if flags & 32 else 0,
+        framing=framing,
+        check_crc=bool(flags & 2),
+        stop_at_bad_crc=bool(flags & 4),
+        max_batches=limit + 1 if flags & 64 else 65536,
+    )
+    stop = len(data) if end < 0 else end
+    assert why in STOPPED
+    assert position <= reached <= stop
+    shift = source.at if flags & 32 else 0
+    at = position
+    for row in table:
+        assert row["position"] - shift == at
+        assert 14 <= row["size"] <= stop - at
+        at += int(row["size"])
+    assert at == reached or why == batches.BAD_CRC, (at, reached, why)
+    if not flags & 2:
+        found, verdict, end_of = batches.headers(
+            data, position, end, base_position=shift, framing=framing, max_batches=limit if flags & 64 else -1
+        )
+        same = batches.headers_from_table(table)
+        if not flags & 64:
+            assert [header.position for header in found] == [header.position for header in same]
+            assert (verdict, end_of) == (why, reached) or why == batches.MORE
+        for header in found:
+            _look(header)
+    plan = batches.IndexPlan(0, limit, check_range=bool(flags & 1), max_offset_entries=5, max_time_entries=5)
+    plan.add_table(table)
+    plan.add_last_time_entry()
+    offsets, times = plan.take()
+    assert len(offsets) % 8 == 0 and len(times) % 12 == 0
+
+
+def _look(header: batches.BatchHeader) -> None:
+    for name in (
+        "magic attributes leader_epoch crc base_offset last_offset next_offset base_timestamp max_timestamp producer_id "
+        "producer_epoch base_sequence last_sequence count codec is_compressed is_transactional is_control log_append "
+        "has_producer_id delete_horizon_ms timestamp_type"
+    ).split():
+        getattr(header, name)
+    assert header == header.at(header.position) and hash(header) == hash(header.at(header.position))
+    repr(header)
+
+
+def one_batch(source: Input) -> None:
+    flags, position = source.byte(), source.number()
+    stamp: dict[str, int | None] = {
+        "last_offset": source.number() if flags & 1 else None,
+        "leader_epoch": source.int32() if flags & 2 else None,
+        "timestamp_type": flags >> 4 & 1 if flags & 4 else None,
+        "max_timestamp": source.number() if flags & 8 else None,
+    }
+    data = source.rest()
+    with contextlib.suppress(ValueError):
+        _look(batches.header_at(data, position))
+    with contextlib.suppress(ValueError):
+        batches.crc_matches(data, position, source.at - flags)
+    with contextlib.suppress(ValueError):
+        header = batches.header_at(data, position)
+        right = batches.compute_crc(data, position, header.size) == header.crc
+        assert right == batches.crc_matches(data, position, header.size)
+    try:
+        head = batches.restamped_header(data, position, **stamp)
+    except ValueError:
+        before = bytes(data)
+        with contextlib.suppress(ValueError):
+            batches.restamp(data, position, **stamp)
+            raise AssertionError("restamp took what restamped_header refused")
+        assert bytes(data) == before
+        return
+    batches.restamp(data, position, **stamp)
+    assert bytes(data[position : position + len(head)]) == head
+
+
+def decode(source: Input) -> None:
+    flags = source.byte()
+    count = source.number()
+    base_offset, base_timestamp = source.number(), source.number()
+    log_append = source.number() if flags & 1 else None
+    streaming = bool(flags & 2)
+    max_body = source.byte() if flags & 4 else 2147483639
+    sequence = source.int32() if flags & 8 else -1
+    data = source.rest()
+    found, verdict, at, detail, second = records.read_records(
+        data, count, base_offset, base_timestamp, log_append, sequence, streaming, max_body
+    )
+    builder = columns.ColumnBuilder(null_empty_headers=bool(flags & 16), timestamp_types=bool(flags & 32))
+    for _ in range(2):  # the second time into a builder that is in use
+        answer = builder.append_payload(
+            data, count, base_offset, base_timestamp, log_append, streaming=streaming, max_body=max_body
+        )
+        assert answer[0] == verdict
+        if verdict != records.OK:
+            said = record_error(verdict, detail, second, streaming=streaming)
+            assert answer[1] == at and str(record_error(*answer[:1], *answer[2:], streaming=streaming)) == str(said)
+    made = builder.finish()
+    if verdict != records.OK:
+        assert len(made) == 0
+        return
+    assert len(made) == 2 * len(found)
+    assert made.offsets.tolist() == [record.offset for record in found] * 2
+    assert made.timestamps.tolist() == [record.timestamp for record in found] * 2
+    assert made.keys is not None and made.keys.to_list() == [record.key for record in found] * 2
+    assert made.values is not None and made.values.to_list() == [record.value for record in found] * 2
+    assert [tuple(headers) for headers in made.header_lists()] == [record.headers for record in found] * 2
+
+
+def decode_table(source: Input) -> None:
+    flags = source.byte()
+    low, high = (source.number(), source.number()) if flags & 1 else (-(2**63), LONG_MAX)
+    start, noise = source.byte() if flags & 2 else 0, source.number()
+    data = source.rest()
+    table, _, _ = batches.scan(data, framing=flags >> 2 & 1, check_crc=False)
+    if flags & 8 and len(table):
+        # A table that lies about the data.
+        raw = bytearray(table.tobytes())
+        rng = random.Random(noise)
+        for _ in range(rng.randint(1, 4)):
+            place = rng.randrange(len(raw))
+            raw[place] = rng.choice((0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)))
+        table = np.frombuffer(bytes(raw), dtype=batches.BATCH_DTYPE)
+        for header in batches.headers_from_table(table):
+            _look(header)
+        plan = batches.IndexPlan(noise, 0)
+        plan.add_table(table)
+    builder = columns.ColumnBuilder(
+        keys=not flags & 16, values=not flags & 32, headers=not flags & 64, offset_min=low, offset_max=high
+    )
+    skip = exact(bytes(i % 3 == 0 for i in range(len(table)))) if flags & 128 else None
+    row = start
+    for _ in range(len(table) + 1):
+        row, verdict, at, _, _ = builder.append_table(data, table, row, skip=skip, skip_control=bool(flags & 16))
+        if verdict == records.OK or row >= len(table):
+            break
+        assert at >= 0
+        row += 1
+    made = builder.finish()
+    if made.values is not None:
+        made.values.to_list()
+    if made.headers is not None:
+        made.header_lists()
+
+
+def walk(source: Input) -> None:
+    flags, reader = source.byte(), source.byte() % 3
+    position = source.number() if flags & 1 else 0
+    now, before, after = source.number(), source.number(), source.number()
+    limit = source.byte() if flags & 16 else 2147483639
+    payload = None
+    if flags & 2:
+        payload = source.data[source.at + 1 :][61:]
+    data = source.rest()
+    found = validation.walk_records(
+        data, position, None if payload is None else exact(payload), reader, bool(flags & 4), bool(flags & 8), now,
+        before, after, limit,
+    )  # fmt: skip
+    for name in (
+        "verdict row expected found missing_keys max_timestamp first_timestamp record_bytes sequential canonical "
+        "record_count refusals"
+    ).split():
+        getattr(found, name)
+    if found.refusals is not None:
+        assert all(0 <= refusal[0] < found.record_count for refusal in found.refusals)
+    plain = validation.assign_plain(
+        data, position, now, reader, bool(flags & 32), bool(flags & 4), bool(flags & 8), now, before, after
+    )
+    if plain is not None:
+        head, header, _, count = plain
+        whole = head + bytes(data[position + 61 : position + header.size])
+        assert count == header.count and header.size == len(whole)
+        assert batches.crc_matches(whole) or not batches.crc_matches(data, position, header.size)
+
+
+def searches(source: Input) -> None:
+    base, target, less = source.number(), source.number(), source.byte()
+    data = source.rest()
+    targets = [target, 0, -1, LONG_MAX, -(2**63), base]
+    for entry_bytes, single, bulk in (
+        (8, search.find_offset, search.find_offsets),
+        (12, search.find_time_offset, search.find_time_offsets),
+    ):
+        entries = max(0, len(data) // entry_bytes - less)
+        slots = bulk(data, entries, base, targets)
+        for i, wanted in enumerate(targets):
+            slot = single(data, entries, base, wanted)
+            assert -1 <= slot < entries or entries == slot == 0, (slot, entries)
+            assert slot == slots[i]
+    for entry_bytes, simple, many in (
+        (8, search.find_position_upper_bound, search.find_position_upper_bounds),
+        (12, search.find_timestamp, search.find_timestamps),
+    ):
+        entries = max(0, len(data) // entry_bytes - less)
+        slots = many(data, entries, targets)
+        for i, wanted in enumerate(targets):
+            slot = simple(data, entries, wanted)
+            assert -1 <= slot < max(entries, 0) or slot == -1, (slot, entries)
+            assert slot == slots[i]
+    search.find_offset_upper_bound(data, len(data) // 8, base, target)
+    for wrong in (len(data) // 8 + 1, -1, 2**62):
+        with contextlib.suppress(ValueError):
+            search.find_offset(data, wrong, base, target)
+
+
+def checksums(source: Input) -> None:
+    start, cut = source.number() & 0xFFFFFFFF, source.byte()
+    data = source.rest()
+    answers = {crc32c.crc32c(data, start, implementation=name) for name in crc32c.implementations()}
+    assert len(answers) == 1
+    split = min(cut, len(data))
+    assert crc32c.crc32c(data[split:], crc32c.crc32c(data[:split], start)) in answers
+    first, second = crc32c.crc32c(data[:split]), crc32c.crc32c(data[split:])
+    assert crc32c.combine(first, second, len(data) - split) == crc32c.crc32c(data)
+    crc32c.crc32(data, start)
+
+
+def encode(source: Input) -> None:
+    """Columns whose offsets, bitmaps and headers are noise."""
+    flags, rows = source.byte(), source.byte() % 12
+    start, stop, most = source.byte() % 14 - 1, source.byte() % 14 - 1, source.number()
+    base_timestamp = source.number() if flags & 1 else None
+    base_offset = source.number() if flags & 2 else None
+    times = np.array([source.number() for _ in range(rows)], np.int64)
+    places = np.array([source.number() for _ in range(rows)], np.int64) if flags & 4 else None
+    ends = [np.array([source.byte() for _ in range(rows + 1)], np.int32) for _ in range(3)]
+    if flags & 8:
+        for column in ends:
+            column.sort()
+    wide = ends[1].astype(np.int64)
+    bits = exact(bytes(source.byte() for _ in range((rows + 7) >> 3)))
+    data = source.rest()
+    headers = None
+    if flags & 16:
+        lists = np.minimum(np.sort(ends[2]), rows).astype(np.int32)
+        headers = (lists, (ends[0], data), (wide, data, bits if flags & 32 else None))
+    encoder = columns.ColumnEncoder(
+        times, (ends[0], data) if flags & 64 else None, (wide, data, bits if flags & 32 else None), headers, places
+    )
+    payload, next_row, _, _, verdict = encoder.encode(
+        start, stop, most, base_timestamp=base_timestamp, base_offset=base_offset
+    )
+    if verdict == columns.OK and payload:
+        found, why, _, _, _ = records.read_records(exact(payload), next_row - max(start, 0), 0, 0, None, -1, True, 2**31)
+        assert why == records.OK and len(found) == next_row - start
+
+
+TARGETS: Sequence[Callable[[Input], None]] = (
+    scan, one_batch, decode, decode_table, walk, searches, checksums, encode, scan, decode, walk, decode_table,
+)  # fmt: skip
+
+
+# --- drivers --------------------------------------------------------------------------------------------
+
+
+def mutation_loop(seconds: float, seed: int, *, count: int | None = None, save: Path | None = None) -> int:
+    """Mutated seeds until the time is up; returns how many inputs ran.  The latest input is kept in `save`, so that
+    it is there when the process dies."""
+    rng = random.Random(seed)
+    pool = native_seeds.inputs()
+    end = time.monotonic() + seconds
+    runs = 0
+    while (time.monotonic() < end) if count is None else (runs < count):
+        data = native_seeds.mutated(rng, pool)
+        if save is not None:
+            save.write_text(data.hex() + "\n")
+        try:
+            fuzz_one(data)
+        except BaseException:
+            print(f"input {runs} of seed {seed}: {data.hex()}", file=sys.stderr)
+            raise
+        runs += 1
+    return runs
+
+
+def run_files(paths: Sequence[str]) -> int:
+    """The inputs of hex files: one a line, `#` begins a remark."""
+    runs = 0
+    for path in paths:
+        for line in Path(path).read_text().splitlines():
+            text = line.partition("#")[0].strip()
+            if text:
+                fuzz_one(bytes.fromhex(text))
+                runs += 1
+    return runs
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("files", nargs="*", help="hex files to run instead of new inputs")
+    parser.add_argument("--minutes", type=float, default=1.0)
+    parser.add_argument("--seed", type=int, default=None, help="by default the time")
+    parser.add_argument("--save", type=Path, help="file for the latest input, to have it after a crash")
+    parser.add_argument("--atheris", action="store_true", help="let libFuzzer drive; other arguments are its own")
+    args, others = parser.parse_known_args(argv)
+    if args.atheris:
+        import atheris  # type: ignore[import-not-found,unused-ignore]
+
+        atheris.Setup([sys.argv[0], *others, *args.files], fuzz_one)
+        atheris.Fuzz()
+        return 0
+    if others:
+        parser.error(f"unknown arguments {others}")
+    if args.files:
+        print(f"{run_files(args.files)} inputs")
+        return 0
+    seed = int(time.time()) if args.seed is None else args.seed
+    runs = mutation_loop(args.minutes * 60, seed, save=args.save)
+    print(f"{runs} inputs of seed {seed} in {args.minutes:g} minutes: nothing found")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
