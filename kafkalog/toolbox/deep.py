@@ -16,6 +16,7 @@ from kafkalog._native import batches as native
 from kafkalog.errors import KafkalogError
 from kafkalog.files import Files
 from kafkalog.format import names
+from kafkalog.format.arrow import ColumnBuilder, add_batches
 from kafkalog.format.checkpoints import LeaderEpochCheckpointFile
 from kafkalog.format.control import ControlRecordType, parse_control_key
 from kafkalog.format.records import records as decode_records
@@ -24,12 +25,12 @@ from kafkalog.topics.index_files import AbortedRange, aborted_ranges
 
 if TYPE_CHECKING:
     from kafkalog._native.batches import BatchHeader
-    from kafkalog.format.records import Record
 
     class Findings(Protocol):
         def add(self, path: str, position: int, length: int, what: str) -> None: ...
 
 
+MOST_FINDINGS = 100  # of one kind in one slice of a file
 SEQUENCE_HALF = 1 << 30
 SEQUENCE_MASK = 0x7FFFFFFF
 
@@ -57,44 +58,82 @@ class DeepCheck:
 
     def observe(self, path: str, table: np.ndarray, data: memoryview, position: int) -> None:
         """Valid batches: `data` holds the file from `position` on."""
-        for header in native.headers_from_table(table):
-            if self._start is None:
-                self._start = header.base_offset
+        if self._start is None:
+            self._start = int(table["base_offset"][0])
+        self._check_records(path, table, data, position)
+        modern = table["magic"] >= 2
+        epochs, first = np.unique(table["leader_epoch"], return_index=True)
+        for epoch, row in zip(epochs.tolist(), first.tolist(), strict=True):
+            if epoch >= 0 and modern[row]:
+                self._epochs.setdefault(epoch, int(table["base_offset"][row]))
+        for row in np.flatnonzero(modern & (table["producer_id"] >= 0)):
+            header = native.header_from_row(table[row])
             while self._snapshots and self._snapshots[0][0] <= header.base_offset:
                 self._check_snapshot(*self._snapshots.pop(0))
             start = header.position - position
-            records = self._check_records(path, header, data[start : start + header.size])
-            if header.magic < 2:
+            self._check_producer(path, header, data[start : start + header.size])
+
+    def _check_records(self, path: str, table: np.ndarray, data: memoryview, position: int) -> None:
+        """Decode everything: counts, offsets and timestamps against the headers."""
+        row = 0
+        while row < len(table):
+            begin = row
+            builder = ColumnBuilder(keys=False, values=False, headers=False)
+            try:
+                row = add_batches(builder, data, table, row, base_position=position)
+            except KafkalogError as error:
+                # Of the batch that failed the builder may hold a part: look at those before it by themselves.
+                row = int(np.searchsorted(table["position"], error.position or 0))
+                self._row(path, table[row], f"records that do not decode: {error.message}")
+                if row > begin:
+                    self._check_records(path, table[begin:row], data, position)
+                row += 1
                 continue
-            if header.leader_epoch >= 0:
-                self._epochs.setdefault(header.leader_epoch, header.base_offset)
-            if header.has_producer_id:
-                self._check_producer(path, header, records)
+            columns = builder.finish()
+            self._check_columns(path, table[begin:row], columns.offsets, columns.timestamps)
 
-    def _check_records(self, path: str, header: BatchHeader, batch: memoryview) -> list[Record]:
-        try:
-            records = list(decode_records(batch, header, at=0))
-        except KafkalogError as error:
-            self._batch(path, header, f"records that do not decode: {error.message}")
-            return []
-        if header.magic >= 2 and len(records) != header.count:
-            self._batch(path, header, f"{len(records)} records where the header says {header.count}")
-        previous = header.base_offset - 1 if header.magic >= 2 else -1
-        for record in records:
-            if record.offset <= previous or record.offset > header.last_offset:
-                self._batch(path, header, f"a record with offset {record.offset} after {previous}")
-                break
-            previous = record.offset
-        largest = max((record.timestamp for record in records), default=header.max_timestamp)
-        if header.magic >= 1 and largest > header.max_timestamp:
-            self._batch(path, header, f"a timestamp of {largest} where the header's largest is {header.max_timestamp}")
-        return records
+    def _check_columns(self, path: str, table: np.ndarray, offsets: np.ndarray, timestamps: np.ndarray) -> None:
+        ends = np.searchsorted(offsets, table["last_offset"], side="right")
+        counts = np.diff(ends, prepend=0)
+        modern = table["magic"] >= 2
+        disorder = len(offsets) > 1 and bool((np.diff(offsets) <= 0).any())
+        wrong = modern & (counts != table["record_count"])
+        for row in np.flatnonzero(wrong)[:MOST_FINDINGS]:
+            self._row(
+                path,
+                table[row],
+                f"{int(counts[row])} records with offsets up to {int(table['last_offset'][row])} where the header says "
+                f"{int(table['record_count'][row])}",
+            )
+        if disorder or wrong.any() or not len(offsets):
+            if disorder and not wrong.any():
+                self._row(path, table[0], "record offsets that do not grow, in this batch or one behind it")
+            return
+        filled = counts > 0
+        starts = (ends - counts)[filled]
+        largest = np.maximum.reduceat(timestamps, starts)
+        some = table[filled]
+        for row in np.flatnonzero((largest > some["max_timestamp"]) & (some["magic"] >= 1))[:MOST_FINDINGS]:
+            self._row(
+                path,
+                some[row],
+                f"a timestamp of {int(largest[row])} where the header's largest is {int(some['max_timestamp'][row])}",
+            )
+        for row in np.flatnonzero((offsets[starts] < some["base_offset"]) & (some["magic"] >= 2))[:MOST_FINDINGS]:
+            self._row(path, some[row], f"a record with offset {int(offsets[starts[row]])} below its batch's base")
 
-    def _check_producer(self, path: str, header: BatchHeader, records: list[Record]) -> None:
+    def _row(self, path: str, row: np.void, what: str) -> None:
+        self._findings.add(path, int(row["position"]), int(row["size"]), what)
+
+    def _check_producer(self, path: str, header: BatchHeader, batch: memoryview) -> None:
         producer_id = header.producer_id
         if header.is_control:
             first = self._open.pop(producer_id, None)
-            kind = parse_control_key(records[0].key) if records else None
+            try:
+                kind = next((parse_control_key(record.key) for record in decode_records(batch, header, at=0)), None)
+            except KafkalogError as error:
+                self._batch(path, header, f"a control record that does not parse: {error.message}")
+                return
             if kind is ControlRecordType.ABORT and first is not None:
                 self._aborted.append((AbortedRange(producer_id, first, header.last_offset), path))
             return

@@ -6,6 +6,7 @@ Knows the topic's settings; nothing of offsets (a leader gives them) or producer
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
 HEADER_BYTES = 61
 RECORD_OVERHEAD_BYTES = 21  # the most that lengths, deltas and attributes of one v2 record take (DefaultRecord)
 BATCH_BYTES_MAX = 1 << 20
+ROWS_AT_ONCE = 50_000
+FEW_ROWS = 4
+PLAIN = (bytes, type(None))
+ABSENT: tuple[Any, ...] = (None, (), None)  # key, headers and timestamp of a record that does not say
 
 RecordInput: TypeAlias = Any  # bytes | None | (value, key[, headers[, timestamp]]) | an object with these attributes
 Row: TypeAlias = tuple[bytes | None, bytes | None, Sequence[Header], int | None]
@@ -59,22 +64,27 @@ class Appender:
 
     def batches(
         self, records: Iterable[RecordInput], now_ms: int, producer: ProducerFields = NO_PRODUCER
-    ) -> Iterator[bytes]:
+    ) -> Iterator[bytes | bytearray]:
         """v2 batches of all `records`; their base sequences follow one another when there is a producer."""
-        rows: list[Row] = []
-        size = HEADER_BYTES
-        sequence = producer.base_sequence
-        for record in records:
-            row = as_row(record)
-            row_bytes = _size_bound(row)
-            if rows and size + row_bytes > self.batch_bytes:
-                yield self._build(rows, now_ms, producer._replace(base_sequence=sequence))
-                sequence = next_sequence(sequence, len(rows))
-                rows, size = [], HEADER_BYTES
-            rows.append(row)
-            size += row_bytes
-        if rows:
-            yield self._build(rows, now_ms, producer._replace(base_sequence=sequence))
+        rows = iter(records)
+        while listed := [as_row(record) for record in itertools.islice(rows, ROWS_AT_ONCE)]:
+            if len(listed) <= FEW_ROWS:
+                yield from self._few(listed, now_ms, producer)
+            else:
+                values, keys, headers, timestamps = zip(*listed, strict=True)
+                times = [now_ms if timestamp is None else timestamp for timestamp in timestamps]
+                encoder = encode_columns(values, keys, headers if any(headers) else None, times, now_ms)
+                yield from self.column_batches(encoder, producer)
+            producer = producer._replace(base_sequence=next_sequence(producer.base_sequence, len(listed)))
+
+    def _few(self, rows: Sequence[Row], now_ms: int, producer: ProducerFields) -> Iterator[bytes]:
+        """A handful of rows: one batch, unless they are large; columns are not worth their preparation."""
+        if sum(map(_size_bound, rows)) + HEADER_BYTES <= self.batch_bytes:
+            yield self._build(rows, now_ms, producer)
+            return
+        for row in rows:
+            yield self._build([row], now_ms, producer)
+            producer = producer._replace(base_sequence=next_sequence(producer.base_sequence, 1))
 
     def _build(self, rows: Sequence[Row], now_ms: int, producer: ProducerFields) -> bytes:
         builder = MemoryRecordsBuilder(
@@ -87,12 +97,20 @@ class Appender:
         )
         for value, key, headers, timestamp in rows:
             builder.append(now_ms if timestamp is None else timestamp, key, value, headers)
-        return bytes(builder.build())
+        return builder.build()
 
-
-    def column_batches(self, encoder: ColumnEncoder) -> Iterator[bytearray]:
+    def column_batches(self, encoder: ColumnEncoder, producer: ProducerFields = NO_PRODUCER) -> Iterator[bytearray]:
         """v2 batches of encoded columns, as full as `max.message.bytes` allows."""
-        for batch in write_batches(encoder, batch_bytes_max=self.batch_bytes, codec=self.codec, level=self.level):
+        for batch in write_batches(
+            encoder,
+            batch_bytes_max=self.batch_bytes,
+            codec=self.codec,
+            level=self.level,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.producer_epoch,
+            base_sequence=producer.base_sequence,
+            is_transactional=producer.transactional,
+        ):
             data = bytearray(batch)
             data[:8] = NO_OFFSET  # a producer's batch begins at offset 0; the CRC does not cover it
             yield data
@@ -141,8 +159,11 @@ def _arrow_encoder(values: Any, keys: Any, headers: Any, timestamps: Any) -> Col
 
 def _packed(column: Sequence[Any], what: str) -> tuple[np.ndarray, bytes, np.ndarray | None]:
     """(offsets, data, validity bits) of a list of bytes and Nones, in Arrow's layout."""
+    ends = np.zeros(len(column) + 1, np.int64)
+    if set(map(type, column)) == {bytes}:
+        np.cumsum(np.fromiter(map(len, column), np.int64, len(column)), out=ends[1:])
+        return ends, b"".join(column), None
     octets = [_octets(entry, what) for entry in column]
-    ends = np.zeros(len(octets) + 1, np.int64)
     np.cumsum([0 if entry is None else len(entry) for entry in octets], out=ends[1:])
     bits = None
     if None in octets:
@@ -165,8 +186,15 @@ def next_sequence(sequence: int, count: int) -> int:
 
 def as_row(record: RecordInput) -> Row:
     """(value, key, headers, timestamp) of whatever a caller may give as a record."""
-    if record is None or isinstance(record, (bytes, bytearray, memoryview)):
-        return (_octets(record, "value"), None, (), None)
+    if type(record) is bytes or record is None:
+        return (record, None, (), None)
+    if type(record) is tuple and 1 <= len(record) <= 4:
+        row: Row = record + ABSENT[len(record) - 1 :] if len(record) < 4 else record
+        if type(row[0]) in PLAIN and type(row[1]) in PLAIN:
+            return row
+        return (_octets(row[0], "value"), _octets(row[1], "key"), row[2], row[3])
+    if isinstance(record, (bytearray, memoryview)):
+        return (bytes(record), None, (), None)
     if hasattr(record, "value") and hasattr(record, "key"):
         timestamp = getattr(record, "timestamp", None)
         if timestamp is not None and timestamp < 0:
@@ -177,11 +205,6 @@ def as_row(record: RecordInput) -> Row:
             tuple(getattr(record, "headers", None) or ()),
             timestamp,
         )
-    if isinstance(record, tuple) and 1 <= len(record) <= 4:
-        padded: list[Any] = list(record)
-        padded += [None, (), None][len(record) - 1 :]
-        value, key, headers, timestamp = padded
-        return (_octets(value, "value"), _octets(key, "key"), tuple(headers or ()), timestamp)
     raise IllegalArgumentException(
         f"a record may not be a {type(record).__name__}",
         hint="expected bytes, None, a tuple (value, key, headers, timestamp), or an object with these attributes",

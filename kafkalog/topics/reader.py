@@ -28,7 +28,7 @@ from kafkalog.errors import (
 )
 from kafkalog.format.names import TopicPartition
 from kafkalog.format.records import records as decode_records
-from kafkalog.topics.records import Record, from_format
+from kafkalog.topics.records import TIMESTAMP_TYPES, Record
 
 if TYPE_CHECKING:
     import numpy as np
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 CHUNK_BYTES = 1 << 20
 MAX_CHUNK_BYTES = 128 << 20
 LOG_OVERHEAD = 12
+LONG_MAX = (1 << 63) - 1
 MIN_BATCH_BYTES = 14
 SMALLEST_BATCH_BYTES = LOG_OVERHEAD + MIN_BATCH_BYTES
 
@@ -276,14 +277,15 @@ class ChunkReader:
     def records(self) -> Iterator[Record]:
         """Records from `offset` on, in offset order."""
         topic, partition = self.source.topic_partition
-        end = self.end_offset
+        end = LONG_MAX if self.end_offset is None else self.end_offset
         for chunk, header in self.data_batches():
-            epoch, start = header.leader_epoch, self.first_offset
-            whole = header.magic >= 2 and header.base_offset >= start and (end is None or header.last_offset < end)
+            epoch, kind, start = header.leader_epoch, TIMESTAMP_TYPES[header.timestamp_type], self.first_offset
             try:
-                for record in decode_records(chunk.data, header):
-                    if whole or (record.offset >= start and (end is None or record.offset < end)):
-                        yield from_format(topic, partition, epoch, record)
+                for it in decode_records(chunk.data, header):
+                    if start <= it.offset < end:
+                        yield Record(
+                            topic, partition, epoch, it.offset, it.timestamp, kind, it.key, it.value, it.headers
+                        )
             except (BadBytesError, InvalidRecordException) as error:
                 raise placed(error, chunk, header)
 

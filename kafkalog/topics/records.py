@@ -7,7 +7,7 @@ names are methods: both styles on one class would clash (`timestamp` against `ti
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 NO_TIMESTAMP_TYPE = -1
 CREATE_TIME = 0
@@ -109,18 +109,3 @@ class ConfluentMessage:
 def to_confluent(record: Record) -> ConfluentMessage:
     """`record` with confluent-kafka's Message methods."""
     return ConfluentMessage(record)
-
-
-def from_format(topic: str, partition: int, leader_epoch: int, record: Any) -> Record:
-    """A Record of a decoded `kafkalog.format.records.Record`."""
-    return Record(
-        topic,
-        partition,
-        leader_epoch,
-        record.offset,
-        record.timestamp,
-        TIMESTAMP_TYPES.get(record.timestamp_type, NO_TIMESTAMP_TYPE),
-        record.key,
-        record.value,
-        record.headers,
-    )
