@@ -616,10 +616,7 @@ def _validate_remote(values: Mapping[str, Any], was_remote: bool, system_enabled
 
 
 _BY_SYNONYM = {
-    synonym: key.name
-    for key in TOPIC_KEYS.values()
-    for synonym, _ in key.synonyms
-    if synonym not in TOPIC_KEYS
+    synonym: key.name for key in TOPIC_KEYS.values() for synonym, _ in key.synonyms if synonym not in TOPIC_KEYS
 }
 
 # --- broker keys --------------------------------------------------------------------------------------

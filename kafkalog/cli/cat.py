@@ -141,5 +141,3 @@ def _formatter(template: str) -> Callable[[Record], None]:
         out.write(b"".join(part if isinstance(part, bytes) else part(record) for part in parts))
 
     return show
-
-

@@ -139,9 +139,7 @@ class MemoryRecordsBuilder:
 
     def append_record(self, record: Record) -> None:
         """Adds a record as it was read, with its offset (MemoryRecordsBuilder.append(Record))."""
-        self._append(
-            record.offset, self.is_control_batch, record.timestamp, record.key, record.value, record.headers
-        )
+        self._append(record.offset, self.is_control_batch, record.timestamp, record.key, record.value, record.headers)
 
     def append_control_record(self, timestamp: int, control_type: control.ControlRecordType, value: bytes) -> None:
         """Adds a control record of that type; the batch must be a control batch."""
@@ -161,9 +159,7 @@ class MemoryRecordsBuilder:
         if self.producer_id == -1:
             raise IllegalArgumentException("End transaction marker requires a valid producerId")
         if not self.is_transactional:
-            raise IllegalArgumentException(
-                "End transaction marker depends on batch transactional flag being enabled"
-            )
+            raise IllegalArgumentException("End transaction marker depends on batch transactional flag being enabled")
         self.append_control_record(timestamp, marker.control_type, marker.serialize_value())
 
     def _append(

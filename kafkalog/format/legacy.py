@@ -153,9 +153,7 @@ def entries(
         )
     value = outer.value()
     if value is None:
-        raise InvalidRecordException(
-            f"Found invalid compressed record set with null value (magic = {outer.magic})"
-        )
+        raise InvalidRecordException(f"Found invalid compressed record set with null value (magic = {outer.magic})")
     payload, failure = codecs.decompress_partial(outer.codec, value, magic=outer.magic, max_bytes=max_bytes)
     found = _inner(memoryview(payload), outer, max_record_bytes)
     if failure is not None:

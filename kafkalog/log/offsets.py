@@ -223,8 +223,6 @@ class PartitionOffsets:
             )
         target = self.high_watermark if offset == -1 else offset
         if target < 0:
-            raise OffsetOutOfRangeException(
-                f"The offset {target} for partition {self.topic_partition} is not valid"
-            )
+            raise OffsetOutOfRangeException(f"The offset {target} for partition {self.topic_partition} is not valid")
         self.maybe_increment_log_start_offset(target, LogStartOffsetIncrementReason.CLIENT_RECORD_DELETION)
         return self.log_start_offset

@@ -116,9 +116,7 @@ def update_producers(
     `data` holds the batch from byte `at` on (default: `header.position`); only control batches are looked into.
     """
     producer_id = header.producer_id
-    info = producers.compute_if_absent(
-        producer_id, lambda: producer_state_manager.prepare_update(producer_id, origin)
-    )
+    info = producers.compute_if_absent(producer_id, lambda: producer_state_manager.prepare_update(producer_id, origin))
     completed = info.append(header, first_offset_metadata, transaction_version, records=data, at=at)
     if header.is_transactional:
         entry = producer_state_manager.verification_state_entry(producer_id)

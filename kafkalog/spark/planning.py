@@ -242,9 +242,7 @@ def span(view: PartitionView, start: int, end: int, isolation: str) -> OffsetRan
         position = 0
     aborted = tuple(view.aborted_in(start, end - 1)) if isolation == "read_committed" else ()
     partition = view.topic_partition
-    return OffsetRange(
-        partition.topic, partition.partition, view.log_dir, start, end, tuple(pieces), aborted
-    )
+    return OffsetRange(partition.topic, partition.partition, view.log_dir, start, end, tuple(pieces), aborted)
 
 
 def _split_further(planned: list[OffsetRange], options: SourceOptions) -> list[OffsetRange]:
@@ -271,6 +269,3 @@ def _split_further(planned: list[OffsetRange], options: SourceOptions) -> list[O
                 heapq.heappush(heap, (-half.size, number, half))
     ranges = done + [made for _, _, made in heap]
     return sorted(ranges, key=lambda made: (made.topic, made.partition, made.start_offset))
-
-
-

@@ -156,6 +156,3 @@ class RangeSource:
 def register(spark: Any) -> None:
     """Register the source with a session by hand; a Spark that finds `pyspark_kafkalog` does it by itself."""
     spark.dataSource.register(KafkalogDataSource)
-
-
-

@@ -112,17 +112,16 @@ class _Salvage:
             self._segment(base, following)
         metadata = os.path.join(self._source, names.PARTITION_METADATA_FILE)
         if files.exists(metadata):
-            files.write_atomic(
-                os.path.join(self._target, names.PARTITION_METADATA_FILE), files.read_bytes(metadata)
-            )
+            files.write_atomic(os.path.join(self._target, names.PARTITION_METADATA_FILE), files.read_bytes(metadata))
         files.sync_dir(self._target)
 
     def _segment(self, base: int, following: int | None) -> None:
         files, path = self._files, names.log_file(self._source, base)
         self._next_offset = max(self._next_offset, base)
-        with files.open(path, writable=False) as file, files.open(
-            names.log_file(self._target, base), create=True, exclusive=True
-        ) as out:
+        with (
+            files.open(path, writable=False) as file,
+            files.open(names.log_file(self._target, base), create=True, exclusive=True) as out,
+        ):
             size, position, written = file.size(), 0, 0
             while position < size:
                 scan = LogScan(file, position, size, slice_bytes=SLICE_BYTES)
@@ -137,9 +136,7 @@ class _Salvage:
         if not written and following is not None:
             files.unlink(names.log_file(self._target, base))
 
-    def _copy(
-        self, path: str, piece: ScanSlice, out: File, written: int, base: int, following: int | None
-    ) -> int:
+    def _copy(self, path: str, piece: ScanSlice, out: File, written: int, base: int, following: int | None) -> int:
         """Write the good batches of a slice in as few writes as there are runs; the bytes written."""
         table = piece.table
         limit = base + 0x7FFFFFFF if following is None else following - 1
@@ -168,9 +165,7 @@ class _Salvage:
         self._report.bytes += done
         return done
 
-    def _skip(
-        self, file: File, path: str, position: int, size: int, why: int, base: int, following: int | None
-    ) -> int:
+    def _skip(self, file: File, path: str, position: int, size: int, why: int, base: int, following: int | None) -> int:
         found = next_batch(file, position + 1, size, min_offset=self._next_offset, base_offset=base)
         end = size if found is None else found.position
         if found is not None:

@@ -292,9 +292,7 @@ class ChunkReader:
 
 def is_aborted(aborted: dict[int, list[AbortedRange]], header: BatchHeader) -> bool:
     """Whether a transactional batch belongs to one of the aborted transactions."""
-    return any(
-        txn.first_offset <= header.base_offset <= txn.last_offset for txn in aborted.get(header.producer_id, ())
-    )
+    return any(txn.first_offset <= header.base_offset <= txn.last_offset for txn in aborted.get(header.producer_id, ()))
 
 
 def placed(error: KafkalogError, chunk: Chunk, header: BatchHeader) -> KafkalogError:

@@ -323,7 +323,9 @@ def encode(source: Input) -> None:
         start, stop, most, base_timestamp=base_timestamp, base_offset=base_offset
     )
     if verdict == columns.OK and payload:
-        found, why, _, _, _ = records.read_records(exact(payload), next_row - max(start, 0), 0, 0, None, -1, True, 2**31)
+        found, why, _, _, _ = records.read_records(
+            exact(payload), next_row - max(start, 0), 0, 0, None, -1, True, 2**31
+        )
         assert why == records.OK and len(found) == next_row - start
 
 

@@ -392,7 +392,13 @@ def test_integers_refused(text: str) -> None:
 
 
 def test_integers() -> None:
-    assert [java_text.parse_int(text) for text in ("٣", "+5", "-0", "0" * 40 + "7", "-2147483648")] == [3, 5, 0, 7, -(1 << 31)]
+    assert [java_text.parse_int(text) for text in ("٣", "+5", "-0", "0" * 40 + "7", "-2147483648")] == [
+        3,
+        5,
+        0,
+        7,
+        -(1 << 31),
+    ]
     assert java_text.parse_short("-32768") == -32768
     with pytest.raises(NumberFormatException, match="out of range"):
         java_text.parse_short("32768")

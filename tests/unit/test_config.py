@@ -198,10 +198,16 @@ REMOTE = {"remote.storage.enable": "true"}
     [
         ({"cleanup.policy": "compact"}, "Remote log storage only supports topics with cleanup.policy=delete or"),
         ({"retention.ms": "5", "local.retention.ms": "-1"}, "Value must not be -1 as retention.ms value is set as 5."),
-        ({"retention.ms": "5", "local.retention.ms": "6"}, "Value must not be more than retention.ms property value: 5"),
+        (
+            {"retention.ms": "5", "local.retention.ms": "6"},
+            "Value must not be more than retention.ms property value: 5",
+        ),
         ({"retention.bytes": "5", "local.retention.bytes": "6"}, "not be more than retention.bytes property value: 5"),
         ({"retention.ms": "5", "remote.copy.lag.ms": "6"}, "must not exceed local.retention.ms (effective value: 5)"),
-        ({"remote.log.copy.disable": "true", "local.retention.bytes": "6"}, "`local.retention.bytes` and `retention.byt"),
+        (
+            {"remote.log.copy.disable": "true", "local.retention.bytes": "6"},
+            "`local.retention.bytes` and `retention.byt",
+        ),
         ({}, None),
         ({"cleanup.policy": ""}, None),
         ({"local.retention.ms": "6"}, None),
@@ -305,7 +311,10 @@ def test_jitter() -> None:
         ({"log.retention.hours": "-7"}, {"retention.ms": -1}),
         ({"log.retention.ms": "-1", "log.retention.hours": "1"}, {"retention.ms": -1}),
         ({"log.flush.scheduler.interval.ms": "9"}, {"flush.ms": 9}),
-        ({"message.max.bytes": "77", "log.index.size.max.bytes": "88"}, {"segment.index.bytes": 88, "max.message.bytes": 77}),
+        (
+            {"message.max.bytes": "77", "log.index.size.max.bytes": "88"},
+            {"segment.index.bytes": 88, "max.message.bytes": 77},
+        ),
         ({"log.cleanup.policy": "compact"}, {"cleanup.policy": ("compact",)}),
         ({"log.cleaner.min.cleanable.ratio": "0.1"}, {"min.cleanable.dirty.ratio": 0.1}),
         ({"broker.id": "1", "retention.ms": "5"}, {}),
@@ -319,13 +328,25 @@ def test_broker_settings_become_topic_defaults(broker: dict[str, str], topic: di
 @pytest.mark.parametrize(
     ("broker", "message"),
     [
-        ({"log.segment.bytes": "1"}, "Invalid value 1 for configuration log.segment.bytes: Value must be at least 1048576"),
+        (
+            {"log.segment.bytes": "1"},
+            "Invalid value 1 for configuration log.segment.bytes: Value must be at least 1048576",
+        ),
         ({"log.roll.hours": "0"}, "Invalid value 0 for configuration log.roll.hours: Value must be at least 1"),
         ({"log.retention.ms": "0"}, "failed: log.retention.ms must be unlimited (-1) or, greater than or equal to 1"),
-        ({"log.retention.hours": "0"}, "failed: log.retention.ms must be unlimited (-1) or, greater than or equal to 1"),
-        ({"log.roll.ms": "-5", "log.roll.hours": "3"}, "requirement failed: log.roll.ms must be greater than or equal to 1"),
+        (
+            {"log.retention.hours": "0"},
+            "failed: log.retention.ms must be unlimited (-1) or, greater than or equal to 1",
+        ),
+        (
+            {"log.roll.ms": "-5", "log.roll.hours": "3"},
+            "requirement failed: log.roll.ms must be greater than or equal to 1",
+        ),
         ({"log.roll.jitter.ms": "-1"}, "requirement failed: log.roll.jitter.ms must be greater than or equal to 0"),
-        ({"log.cleaner.dedupe.buffer.size": "1000"}, "requirement failed: log.cleaner.dedupe.buffer.size must be at least 1MB per"),
+        (
+            {"log.cleaner.dedupe.buffer.size": "1000"},
+            "requirement failed: log.cleaner.dedupe.buffer.size must be at least 1MB per",
+        ),
         ({"cordoned.log.dirs": "zz"}, "must be present in log.dirs or log.dir. Missing entries : zz"),
         ({"cordoned.log.dirs": "*,/tmp/kafka-logs"}, "When cordoned.log.dirs is set to *, it must not contain other"),
         ({"log.dirs": ""}, "Configuration 'log.dirs' must not be empty. Valid values include: any non-empty value"),

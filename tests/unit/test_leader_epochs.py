@@ -188,9 +188,7 @@ def test_entries_always_grow_and_answers_agree_with_a_walk(steps: list[tuple[str
         else:
             cache.truncate_from_start_async_flush(first)
         entries = cache.epoch_entries
-        assert all(
-            a.epoch < b.epoch and a.start_offset < b.start_offset for a, b in itertools.pairwise(entries)
-        )
+        assert all(a.epoch < b.epoch and a.start_offset < b.start_offset for a, b in itertools.pairwise(entries))
         for offset in range(42):
             holding = [entry.epoch for entry in entries if entry.start_offset <= offset]
             assert cache.epoch_for_offset(offset) == (holding[-1] if holding else None)

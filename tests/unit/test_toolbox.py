@@ -81,7 +81,9 @@ def test_garbage_in_the_middle_and_a_second_segment(tmp_path: Path) -> None:
     root = tmp_path / "logs"
     with kafkalog.open_log(root, "t-0", config={"internal.segment.bytes": "1000"}, compression="lz4") as log:
         for n in range(40):
-            log.append_many([b"%d-%d" % (n, m) * 9 for m in range(3)], )
+            log.append_many(
+                [b"%d-%d" % (n, m) * 9 for m in range(3)],
+            )
         log.delete_records(4)
     path = root / "t-0" / LOG
     before = path.read_bytes()
