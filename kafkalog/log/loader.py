@@ -144,11 +144,14 @@ class LogLoader:
         swap: list[str] = []
         min_cleaned = LONG_MAX
         present = self._regular_files()
+        folder = os.path.join(self.dir, "")
+        plain: list[str] = []
         for name in present:
-            path = os.path.join(self.dir, name)
-            if not os.access(path, os.R_OK):
-                raise PermissionError(f"Could not read file {path}")
+            if not os.access(folder + name, os.R_OK):
+                raise PermissionError(f"Could not read file {folder + name}")
             suffix = load_cases.suffix_of(name)
+            if suffix != names.DELETED_FILE_SUFFIX:
+                plain.append(name)
             if suffix == names.DELETED_FILE_SUFFIX:
                 deleted.append(name)
             elif suffix == names.CLEANED_FILE_SUFFIX:
@@ -160,7 +163,7 @@ class LogLoader:
         for name in deleted:
             self._apply(name, min_cleaned, None)
         if not (swap or cleaned):
-            self._listed = [name for name in present if load_cases.suffix_of(name) != names.DELETED_FILE_SUFFIX]
+            self._listed = plain
             return  # nothing was replaced: no range, nothing superseded
 
         valid: list[str] = []
@@ -231,12 +234,11 @@ class LogLoader:
         self._listed = None
         present_set = set(present)
         for name in present:
-            path = os.path.join(self.dir, name)
             if names.is_index_file(name):
                 log_name = names.filename_prefix_from_offset(names.offset_from_filename(name)) + names.LOG_FILE_SUFFIX
                 if log_name not in present_set:
                     logger.warning("%s: deleting orphaned index file %s", self.topic_partition, name)
-                    self.files.unlink_if_exists(path)
+                    self.files.unlink_if_exists(os.path.join(self.dir, name))
             elif names.is_log_file(name):
                 base_offset = names.offset_from_filename(name)
                 prefix = names.filename_prefix_from_offset(base_offset)
@@ -248,7 +250,7 @@ class LogLoader:
                     segment.sanity_check(time_index_missing)
                 except NoSuchFileException:
                     if self.had_clean_shutdown or base_offset < self.recovery_point_checkpoint:
-                        logger.error("%s: no offset index for %s; recovering the segment", self.topic_partition, path)
+                        logger.error("%s: no offset index for %s; recovering the segment", self.topic_partition, name)
                     self._rebuild_indexes(segment)
                 except CorruptIndexException as error:
                     logger.warning("%s: %s; recovering the segment", self.topic_partition, error)
@@ -295,7 +297,7 @@ class LogLoader:
 
     # --- recovery ----------------------------------------------------------------------------------------
 
-    def recover_segment(self, segment: LogSegment) -> int:
+    def recover_segment(self, segment: LogSegment, before_cut: Callable[[], None] | None = None) -> int:
         """Scans a segment, rebuilds its indexes, cuts what is not valid; answers the bytes cut.
 
         The producer state before the segment comes from a manager of its own.  Loading it unlinks every snapshot
@@ -317,9 +319,9 @@ class LogLoader:
             )
         self._reusable = None
         try:
-            bytes_truncated = segment.recover(psm, self.leader_epoch_cache)
+            bytes_truncated = segment.recover(psm, self.leader_epoch_cache, before_cut=before_cut)
         except LogSegmentOffsetOverflowException:
-            cut = self._cut_torn_offset(segment)
+            cut = self._cut_torn_offset(segment, before_cut)
             if cut == 0:
                 raise
             return cut + self.recover_segment(segment)
@@ -331,7 +333,7 @@ class LogLoader:
             self._reusable = psm
         return bytes_truncated
 
-    def _cut_torn_offset(self, segment: LogSegment) -> int:
+    def _cut_torn_offset(self, segment: LogSegment, before_cut: Callable[[], None] | None) -> int:
         """Cuts at a batch that lies out of the segment's range although its end does not; answers the bytes, 0 for a
         true overflow.
 
@@ -349,6 +351,8 @@ class LogLoader:
                 return 0
         except CorruptRecordException:
             pass  # and there is more damage behind
+        if before_cut is not None:
+            before_cut()
         return segment.log.truncate_to(header.position)
 
     def recover_log(self) -> RecoveryOffsets:
@@ -369,11 +373,16 @@ class LogLoader:
         unflushed = list(self.segments.values(self.recovery_point_checkpoint, LONG_MAX))
         for index, segment in enumerate(unflushed):
             self.num_remaining_segments[str(self.topic_partition)] = len(unflushed) - index
+
+            def retire_rest(rest: list[LogSegment] = unflushed[index + 1 :]) -> None:
+                self._retire(rest)
+
             try:
-                truncated_bytes = self.recover_segment(segment)
+                truncated_bytes = self.recover_segment(segment, retire_rest)
             except InvalidOffsetException as error:
                 logger.warning("%s: %s; emptying segment %s", self.topic_partition, error, segment)
                 self._reusable = None
+                retire_rest()
                 truncated_bytes = segment.truncate_to(segment.base_offset)
                 self._recovered.append(segment)
             if truncated_bytes > 0:
@@ -383,6 +392,14 @@ class LogLoader:
                 self._remove_and_delete(unflushed[index + 1 :])
                 break
         self.num_remaining_segments[str(self.topic_partition)] = 0
+
+    def _retire(self, segments: list[LogSegment]) -> None:
+        """Renames segments behind damage to `.deleted`, durably, before the damage is cut off: if we are interrupted
+        between the two (Kafka cuts first), the next recovery finds nothing wrong before them and keeps them."""
+        for segment in segments:
+            segment.change_file_suffixes("", names.DELETED_FILE_SUFFIX)
+        if segments:
+            self.files.sync_dir(self.dir)
 
     def _end_or_delete_all(self) -> int | None:
         """The end of the log; None when there is none, or when it lies below the log start and all is deleted."""
@@ -417,10 +434,7 @@ class LogLoader:
 
     def _regular_files(self) -> list[str]:
         """Names in the folder that are files, sorted."""
-        listed = self.files.list_dir(self.dir)
-        with os.scandir(self.dir) as entries:  # says what is a file without asking for each
-            regular = {entry.name for entry in entries if entry.is_file()}
-        return [name for name in listed if name in regular]
+        return self.files.list_files(self.dir)
 
     def _active_segment(self) -> LogSegment:
         return self.segments.active_segment

@@ -348,10 +348,16 @@ class LocalLog:
             self.check_if_closed()
             to_delete = list(self.segments.values())
             if to_delete:
-                # Last first: whatever a crash leaves is a beginning of the log.
+                # Last first: whatever a crash leaves is a beginning of the log.  And all before the new one is there:
+                # recovery would begin at that and take what is left of the old ones for whole.
+                first = to_delete[0]
                 self.remove_and_delete_segments(to_delete[:0:-1], True, "log truncation")
-                self.create_and_delete_segment(new_offset, to_delete[0], True, "log truncation")
+                first.change_file_suffixes("", DELETED_FILE_SUFFIX)
                 self._sync_names()
+                self.segments.add(self._open_new(new_offset))
+                if first.base_offset != new_offset:
+                    self.segments.remove(first.base_offset)
+                self._delete_files([first], True)
             self.update_log_end_offset(new_offset)
             return to_delete
 

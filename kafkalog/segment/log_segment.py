@@ -148,8 +148,9 @@ class LogSegment:
         works beside a running broker.
         """
         max_index_size = config.max_index_size
+        stem = os.path.join(dir, names.filename_prefix_from_offset(base_offset))
         log = FileRecords.open(
-            names.log_file(dir, base_offset, suffix),
+            stem + names.LOG_FILE_SUFFIX + suffix,
             files,
             mutable=not read_only,
             file_already_exists=file_already_exists,
@@ -159,18 +160,12 @@ class LogSegment:
         return cls(
             log,
             LazyIndex.for_offset(
-                names.offset_index_file(dir, base_offset, suffix),
-                base_offset,
-                max_index_size,
-                files,
-                read_only=read_only,
+                stem + names.INDEX_FILE_SUFFIX + suffix, base_offset, max_index_size, files, read_only=read_only
             ),
             LazyIndex.for_time(
-                names.time_index_file(dir, base_offset, suffix), base_offset, max_index_size, files, read_only=read_only
+                stem + names.TIME_INDEX_FILE_SUFFIX + suffix, base_offset, max_index_size, files, read_only=read_only
             ),
-            TransactionIndex(
-                base_offset, names.transaction_index_file(dir, base_offset, suffix), files, read_only=read_only
-            ),
+            TransactionIndex(base_offset, stem + names.TXN_INDEX_FILE_SUFFIX + suffix, files, read_only=read_only),
             base_offset,
             config.index_interval_bytes,
             config.random_segment_jitter(),
@@ -554,11 +549,18 @@ class LogSegment:
             self.time_index.resize(0)
         self.txn_index.sanity_check()
 
-    def recover(self, producer_state_manager: ProducerState, leader_epoch_cache: LeaderEpochs) -> int:
+    def recover(
+        self,
+        producer_state_manager: ProducerState,
+        leader_epoch_cache: LeaderEpochs,
+        *,
+        before_cut: Callable[[], None] | None = None,
+    ) -> int:
         """Checks every batch, rebuilds the indexes, replays producer state and epochs; answers the bytes cut off.
 
         The first batch that is not valid, and all behind it, goes.  LogSegmentOffsetOverflowException when an offset
-        is too far from the base offset.  Memory does not grow with the file.
+        is too far from the base offset.  Memory does not grow with the file.  `before_cut` runs once it is known that
+        something goes, and before it does.
         """
         self.offset_index.reset()
         self.time_index.reset()
@@ -606,6 +608,8 @@ class LogSegment:
             )
         if truncated > 0:
             logger.debug("Truncated %d invalid bytes at the end of segment %s", truncated, self.log.path)
+            if before_cut is not None:
+                before_cut()
         self.log.truncate_to(valid_bytes)
         self.offset_index.trim_to_valid_size()
         self.time_index.maybe_append(*self.max_timestamp_and_offset_so_far, skip_full_check=True)

@@ -1,0 +1,31 @@
+"""Recovery that is interrupted itself: it may die at each of its steps and goes on to the same end."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from tests.conftest import LONG
+from tests.crash import harness
+from tests.crash.partition import Oracle
+from tests.crash.workloads import WORKLOADS, Workload, mixed
+
+STATES = 40 if LONG else 5  # crash states of each workload whose recovery is interrupted
+INTERRUPTIONS = 60 if LONG else 14  # how often each
+
+
+@pytest.mark.parametrize("workload", [*WORKLOADS, mixed(11), mixed(12)], ids=lambda workload: workload.__name__)
+def test_interrupted_recovery_comes_to_the_same_end(workload: Workload) -> None:
+    with harness.fast_dir() as root:
+        driver = workload(str(root))
+    oracle = Oracle(driver)
+    checked = 0
+
+    def check(place: str, state: harness.CrashState) -> None:
+        nonlocal checked
+        checked += oracle.check_interrupted(place, state, sample=INTERRUPTIONS, seed=state.op_count)
+
+    seed = random.Random(workload.__name__).randrange(1000)
+    harness.check_crashes(driver.recording, check, sample=STATES, sample_seed=seed, start=driver.start, shuffles=2)
+    print(f"{workload.__name__}: {checked} interrupted recoveries")
