@@ -96,7 +96,7 @@ class Appender:
             is_transactional=producer.transactional,
         )
         for value, key, headers, timestamp in rows:
-            builder.append(now_ms if timestamp is None else timestamp, key, value, headers)
+            builder.append(now_ms if timestamp is None else timestamp, key, value, headers or ())
         return builder.build()
 
     def column_batches(self, encoder: ColumnEncoder, producer: ProducerFields = NO_PRODUCER) -> Iterator[bytearray]:
@@ -224,6 +224,6 @@ def _octets(data: Any, what: str) -> bytes | None:
 def _size_bound(row: Row) -> int:
     value, key, headers, _ = row
     size = RECORD_OVERHEAD_BYTES + len(value or b"") + len(key or b"")
-    for name, content in headers:
+    for name, content in headers or ():
         size += 10 + 4 * len(name) + len(content or b"")
     return size

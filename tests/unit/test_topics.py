@@ -49,6 +49,8 @@ def test_append_and_read_back(tmp_path: Path) -> None:
         assert [record.offset for record in log.records(2, 4)] == [2, 3]
         assert log.offset_for_time(NOW_MS) == 1
         assert log.offset_for_time(NOW_MS + 1) is None
+        assert log.append_many([(b"f", None, None, None)] * 6) == range(7, 13)
+        assert log.append_many([(b"f", None, None), [b"no tuple"]][:1]) == range(13, 14)
         log.append_many(log.records(0, 2))
         assert values(log)[-2:] == [b"v", b"a"]
 
