@@ -3,7 +3,7 @@ from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from typing_extensions import Buffer
+from typing_extensions import Buffer, disjoint_base
 
 from kafkalog._native.records import Record
 
@@ -16,6 +16,7 @@ BAD_OFFSET: Final[int]
 BAD_COLUMN: Final[int]
 TOO_LONG: Final[int]
 
+@disjoint_base
 class ColumnBuilder:
     def __init__(
         self,
@@ -56,9 +57,10 @@ class ColumnBuilder:
     def append_records(self, records: list[Record]) -> int: ...
     def finish(self) -> RecordColumns: ...
 
-class Memory:
-    def __buffer__(self, flags: int, /) -> memoryview: ...
+@disjoint_base
+class Memory: ...
 
+@disjoint_base
 class Column:
     def __init__(
         self,
@@ -89,6 +91,7 @@ class Column:
     def child(self, i: int) -> Column: ...
     def to_list(self) -> list[bytes | None]: ...
 
+@disjoint_base
 class RecordColumns:
     def __init__(self, root: Column) -> None: ...
     def __len__(self) -> int: ...
@@ -113,6 +116,7 @@ class RecordColumns:
     def __arrow_c_schema__(self) -> object: ...
     def __arrow_c_array__(self, requested_schema: object | None = None) -> tuple[object, object]: ...
 
+@disjoint_base
 class ColumnEncoder:
     def __init__(
         self,

@@ -24,7 +24,7 @@ from kafkalog._native.cursor cimport Cursor
 from kafkalog._native.layout cimport CODEC_MASK, CONTROL_FLAG, RECORDS, TIMESTAMP_TYPE_FLAG
 from kafkalog._native.record cimport RecordView
 from kafkalog._native.varint cimport size_of_uvarint64, write_uvarint64, zigzag64
-from kafkalog._native.batches import BATCH_DTYPE
+from kafkalog._native.batches import BATCH_DTYPE as _BATCH_DTYPE
 
 cdef extern from *:
     """
@@ -550,9 +550,6 @@ cdef class ColumnBuilder:
     cdef Sink sink
     cdef bint busy
 
-    def __cinit__(self):
-        memset(&self.sink, 0, sizeof(Sink))
-
     def __init__(
         self, *, bint keys=True, bint values=True, bint headers=True, bint timestamp_types=False,
         bint null_empty_headers=False, int64_t offset_min=INT64_MIN, int64_t offset_max=INT64_MAX,
@@ -644,7 +641,7 @@ cdef class ColumnBuilder:
         cdef const uint8_t* flag = NULL
         if start_row < 0:
             raise IndexError("start_row is negative")
-        if table.dtype != BATCH_DTYPE:
+        if table.dtype != _BATCH_DTYPE:
             raise TypeError("a table of BATCH_DTYPE is wanted")
         memset(&record, 0, sizeof(RecordView))
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
@@ -1351,10 +1348,6 @@ cdef class ColumnEncoder:
     cdef readonly int64_t rows
     cdef Block scratch
     cdef bint busy
-
-    def __cinit__(self):
-        memset(&self.it, 0, sizeof(Encoder))
-        memset(&self.scratch, 0, sizeof(Block))
 
     def __dealloc__(self):
         free(self.scratch.at)

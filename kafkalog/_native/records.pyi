@@ -1,7 +1,7 @@
 from collections.abc import Iterable
 from typing import Final
 
-from typing_extensions import Buffer
+from typing_extensions import Buffer, disjoint_base
 
 OK: Final[int]
 NEGATIVE_COUNT: Final[int]
@@ -17,6 +17,7 @@ NEGATIVE_HEADER_KEY: Final[int]
 BODY_MISMATCH: Final[int]
 LEFTOVER: Final[int]
 
+@disjoint_base
 class Record:
     def __init__(
         self,

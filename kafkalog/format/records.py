@@ -81,7 +81,7 @@ def _read(
     body: Buffer = view[RECORD_BATCH_OVERHEAD:]
     if codec != codecs.NONE:
         body, failure = codecs.decompress_partial(codec, body, max_bytes=max_bytes)
-        if failure is not None and not body:
+        if failure is not None and not body and count > 0:
             raise failure
     else:
         failure = None
