@@ -132,20 +132,22 @@ def split_overflowed_segment(
             raise IllegalStateException(
                 f"Inconsistent segment sizes after split before: {source.size} after: {total_bytes}"
             )
-        deleted = replace_segments(
-            existing_segments,
-            new_segments,
-            [segment],
-            dir,
-            topic_partition,
-            config,
-            scheduler,
-            log_dir_failure_channel,
-            files=files,
-        )
-        return SplitSegmentResult(deleted, new_segments)
     except Exception:
         for new_segment in new_segments:
             new_segment.close()
             new_segment.delete_if_exists()
         raise
+    # From here on a failure leaves the files for the next load to settle.  Kafka deletes the new segments even when
+    # the old one is renamed away already, and then all is lost.
+    deleted = replace_segments(
+        existing_segments,
+        new_segments,
+        [segment],
+        dir,
+        topic_partition,
+        config,
+        scheduler,
+        log_dir_failure_channel,
+        files=files,
+    )
+    return SplitSegmentResult(deleted, new_segments)

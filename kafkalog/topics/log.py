@@ -175,7 +175,13 @@ class EngineSource:
             return None
         file = records._file
         base = info.fetch_offset_metadata.segment_base_offset
-        return Extent(file, file.path, base, records.position, records.position + records.size)
+        end = records.position + records.size
+        segments = self._engine.local_log.segments
+        following = segments.higher_segment(base)
+        here = segments.get(base)
+        whole = following is not None and here is not None and end >= here.size
+        next_base = following.base_offset if whole and following is not None else None
+        return Extent(file, file.path, base, records.position, end, next_base=next_base)
 
     def aborted_in(self, first_offset: int, last_offset: int) -> Sequence[AbortedRange]:
         return [
@@ -508,7 +514,8 @@ class Log:
     def after_append(self, *, sync: bool = True) -> None:
         """Show what was appended to readers and, with durability "fsync", flush it."""
         engine = self._must_engine()
-        engine.update_high_watermark(engine.log_end_offset)
+        with engine.lock:  # or another thread's append comes between the two, and the mark goes back below it
+            engine.update_high_watermark(engine.log_end_offset)
         if sync and self._sync_appends:
             engine.flush(False)
 
