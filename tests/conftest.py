@@ -24,6 +24,8 @@ def missing_tool(marker: str) -> str | None:
         return "no JDK (`java` is not on the PATH)"
     if marker in ("jvm", "broker") and (shutil.which("mvn") is None or shutil.which("javac") is None):
         return "no Maven with a JDK (`mvn` and `javac` must be on the PATH)"
+    if marker == "broker" and None in map(importlib.util.find_spec, ("confluent_kafka", "kafka", "pyarrow")):
+        return "no Kafka clients (pip install --group peers, and kafkalog[arrow])"
     if marker == "spark" and importlib.util.find_spec("pyspark") is None:
         return "no PySpark (pip install kafkalog[spark])"
     return None
