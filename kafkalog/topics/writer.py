@@ -15,6 +15,9 @@ a restart go on from `next_sequence`:
 
 Records of which the log already has the numbers are skipped, a gap raises OutOfOrderSequenceException.  Numbers count
 modulo 2^31, as Kafka's sequences do.
+
+A broker that serves the directory meanwhile keeps this memory too, but forgets a name once the timestamp of its newest
+record is older than the broker's `producer.id.expiration.ms` (a day by default): `next_sequence` is 0 again then.
 """
 
 from __future__ import annotations
