@@ -46,6 +46,8 @@ def main(names: Sequence[str]) -> int:
             with (scenario / "expected.jsonl").open("w") as file:
                 for result in load_results(work / f"{scenario.name}.out"):
                     kept = {k: v for k, v in result.items() if k == "message" or k not in NOT_COMPARED}
+                    if "message" in kept:
+                        kept["message"] = str(kept["message"]).replace(f"{work / scenario.name}/", "WORKDIR/")
                     file.write(json.dumps(kept, separators=(",", ":")) + "\n")
     return 0
 
