@@ -15,9 +15,9 @@ batches, by code of this file alone, and compared.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from kafkalog._native import batches as native
 from kafkalog.config import LogConfig, ProducerStateManagerConfig
@@ -75,9 +75,17 @@ def parse(data: bytes, *, first: int | None = None, epoch: int | None = None) ->
         control = int.from_bytes(content[0][0][2:4], "big") if header.is_control and content[0][0] else None
         batches.append(
             Batch(
-                base, last, header.leader_epoch if epoch is None else epoch, header.producer_id,
-                header.producer_epoch, header.base_sequence, header.last_sequence, header.is_transactional, control,
-                header.max_timestamp, content,
+                base,
+                last,
+                header.leader_epoch if epoch is None else epoch,
+                header.producer_id,
+                header.producer_epoch,
+                header.base_sequence,
+                header.last_sequence,
+                header.is_transactional,
+                control,
+                header.max_timestamp,
+                content,
             )  # fmt: skip
         )
         first = None if first is None else last + 1
@@ -166,10 +174,15 @@ class Step:
 class Driver:
     """Makes operations on a Host and writes them down as Steps."""
 
+    # Put around the recording by tests of failing disks; they find the driver of a workload that failed in `latest`.
+    wrap: ClassVar[Callable[[Files], Files]] = staticmethod(lambda files: files)
+    latest: ClassVar[Driver | None] = None
+
     def __init__(self, root: str, overrides: dict[str, str] | None = None, *, prepare: bool = False) -> None:
         os.makedirs(root, exist_ok=True)
         self.recording = RecordingFiles(root, UnsyncedFiles())
-        self.host = Host(root, self.recording, overrides)
+        self.host = Host(root, Driver.wrap(self.recording), overrides)
+        Driver.latest = self
         self.overrides = overrides
         self.steps: list[Step] = []
         self.content: list[Batch] = []
@@ -252,7 +265,8 @@ class Driver:
             if advance_ms:
                 self.host.clock.advance(advance_ms)
             self.host.scheduler.tick()
-            assert not self.host.scheduler.errors, self.host.scheduler.errors
+            for _, error in self.host.scheduler.errors:
+                raise error
 
     def roll(self) -> None:
         with self.step("roll", "other"):
@@ -315,8 +329,10 @@ class _Stepping:
         self.driver.steps.append(self.made)
         return self.made
 
-    def __exit__(self, *failure: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *failure: object) -> None:
         step = self.made
+        if kind is not None:
+            return  # it never ended
         if step.after is None:
             step.after = list(step.before)
         if self.driver.host.log is not None:
@@ -385,8 +401,8 @@ class Oracle:
         self.holes = 0
 
     def allowed(self, state: CrashState) -> Allowed:
-        done = [step for step in self.steps if step.end <= state.op_count]
-        running = next((step for step in self.steps if step.begin < state.op_count < step.end), None)
+        done = [step for step in self.steps if 0 <= step.end <= state.op_count]
+        running = next((step for step in self.steps if step.begin < state.op_count and step not in done), None)
         log_start = max([step.log_start for step in [*done[-1:], *([running] if running else [])]], default=0)
         if state.process_only:
             content = done[-1].after if done else []
@@ -449,6 +465,8 @@ def _between(span: list[Batch], running: Step | None, flushed: int, log_start: i
     """What is allowed while `running` is in progress on `span`."""
     end_least = sum(batch.last < flushed for batch in span)
     allowed = Allowed(span, max(start_most, sum(batch.last < log_start for batch in span)), end_least)
+    if running is not None and running.after is None and running.kind == "cut_start":
+        allowed.start_most = len(span)  # how far it would have gone is not known
     if running is None or running.after is None:
         return allowed
     after = running.after
@@ -551,7 +569,11 @@ class Reopened:
             last = number + 1 == len(self.indexes)
             segment = self.segments[number]
             place = f"segment {base}"
-            batches = [batch for batch in self.content if base <= batch.first and (last or batch.first < self.bases[number + 1])]
+            batches = [
+                batch
+                for batch in self.content
+                if base <= batch.first and (last or batch.first < self.bases[number + 1])
+            ]
             positions = positions_of(self.files.get(os.path.basename(segment.log.path), b"")[:size])
             assert [entry.offset for entry in offsets] == sorted({entry.offset for entry in offsets}), place
             for entry in offsets:

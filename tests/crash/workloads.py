@@ -138,7 +138,6 @@ def restart(root: str) -> Driver:
     for number, target in enumerate((40, 40, 10)):
         for _ in range(8):
             driver.lead(driver.batch(2, size=60, producer=(5, number)), number)
-            driver.sequences[5] = driver.sequences[5] if number == 0 else driver.sequences[5]
         if number != 1:
             driver.flush()
             driver.tick()
@@ -328,7 +327,9 @@ def mixed(seed: int) -> Workload:
                 (12, 5, 5, 4, 5, 2, 2, 1.5, 0.4, 2, 1, 1, 1.2),
             )[0]:  # fmt: skip
                 case "lead":
-                    driver.lead(driver.batch(rng.randint(1, 4), size=rng.randint(1, 150), codec=rng.randrange(5)), epoch)
+                    driver.lead(
+                        driver.batch(rng.randint(1, 4), size=rng.randint(1, 150), codec=rng.randrange(5)), epoch
+                    )
                 case "producer":
                     driver.lead(driver.batch(rng.randint(1, 3), producer=(rng.randint(1, 2), 0)), epoch)
                 case "txn":
