@@ -22,6 +22,7 @@ from kafkalog.format.control import ControlRecordType, parse_control_key
 from kafkalog.format.records import records as decode_records
 from kafkalog.format.snapshots import read_snapshot
 from kafkalog.topics.index_files import AbortedRange, aborted_ranges
+from kafkalog.topics.view import segment_base
 
 if TYPE_CHECKING:
     from kafkalog._native.batches import BatchHeader
@@ -52,8 +53,9 @@ class DeepCheck:
     def _list_snapshots(self) -> list[tuple[int, str]]:
         found = []
         for name in self._files.list_dir(self._directory):
-            if name.endswith(names.PRODUCER_SNAPSHOT_FILE_SUFFIX) and name.split(".")[0].isdigit():
-                found.append((names.offset_from_filename(name), os.path.join(self._directory, name)))
+            offset = segment_base(name.removesuffix(names.PRODUCER_SNAPSHOT_FILE_SUFFIX) + names.LOG_FILE_SUFFIX)
+            if name.endswith(names.PRODUCER_SNAPSHOT_FILE_SUFFIX) and offset is not None:
+                found.append((offset, os.path.join(self._directory, name)))
         return sorted(found)
 
     def observe(self, path: str, table: np.ndarray, data: memoryview, position: int) -> None:

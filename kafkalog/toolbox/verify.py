@@ -28,7 +28,7 @@ from kafkalog.segment.file_records import LogScan
 from kafkalog.toolbox.index_check import IndexCheck
 from kafkalog.toolbox.order import misfits
 from kafkalog.toolbox.resync import next_batch
-from kafkalog.topics.view import VERDICT_TEXT, list_partitions
+from kafkalog.topics.view import VERDICT_TEXT, list_partitions, segment_base
 
 SLICE_BYTES = 4 << 20
 OFFSET_SPAN = 0x7FFFFFFF
@@ -132,9 +132,12 @@ def verify_partition(
     bases = []
     for name in files.list_dir(directory):
         path = os.path.join(directory, name)
-        stem = name.split(".")[0]
-        if name.endswith(names.LOG_FILE_SUFFIX) and stem.isdigit():
-            bases.append(int(stem))
+        if name.endswith(names.LOG_FILE_SUFFIX):
+            base = segment_base(name)
+            if base is not None:
+                bases.append(base)
+            else:
+                report.add(path, 0, 0, "not the name of a segment: twenty digits and .log are expected")
         elif name.endswith(names.PRODUCER_SNAPSHOT_FILE_SUFFIX):
             _try(report, path, partial(read_snapshot, path, files))
         elif name == names.LEADER_EPOCH_CHECKPOINT_FILE:
@@ -146,7 +149,7 @@ def verify_partition(
     bases.sort()
     known = set(bases)
     for name in files.list_dir(directory):
-        if names.is_index_file(name) and name.split(".")[0].isdigit() and int(name.split(".")[0]) not in known:
+        if names.is_index_file(name) and segment_base(name.rpartition(".")[0] + names.LOG_FILE_SUFFIX) not in known:
             report.add(os.path.join(directory, name), 0, 0, "an index without its .log file")
     checker = SegmentCheck(directory, files, report, progress)
     deep_check = None

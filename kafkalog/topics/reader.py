@@ -11,7 +11,9 @@ from __future__ import annotations
 import socket
 import struct
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+
+import numpy as np
 
 from kafkalog._native import batches
 from kafkalog.errors import (
@@ -31,8 +33,6 @@ from kafkalog.format.records import records as decode_records
 from kafkalog.topics.records import TIMESTAMP_TYPES, Record
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from kafkalog._native.batches import BatchHeader
     from kafkalog.topics.index_files import AbortedRange
     from kafkalog.topics.view import Extent
@@ -41,8 +41,10 @@ CHUNK_BYTES = 1 << 20
 MAX_CHUNK_BYTES = 128 << 20
 LOG_OVERHEAD = 12
 LONG_MAX = (1 << 63) - 1
+INT_MAX = 0x7FFFFFFF
 MIN_BATCH_BYTES = 14
 SMALLEST_BATCH_BYTES = LOG_OVERHEAD + MIN_BATCH_BYTES
+INVISIBLE_TAIL_BYTES = 17  # FileLogInputStream does not look at them
 
 # org.apache.kafka.common.protocol.Errors: the codes that a fetch answer can carry.
 UNKNOWN_SERVER_ERROR = -1
@@ -132,6 +134,8 @@ class ChunkReader:
         self._extent: Extent | None = None
         self._position = 0  # file position of the first byte in _partial
         self._partial = b""
+        self._last_offset = -1  # of the batch in front of _position; -1 where the stretch begins
+        self._ended: tuple[int, int] | None = None  # where the log's end was met last
 
     def __enter__(self) -> ChunkReader:
         return self
@@ -167,10 +171,19 @@ class ChunkReader:
             held = len(self._partial)
             room = extent.end - self._position - held
             if room <= 0:
-                # The stretch is used up.  A batch that its end cuts is looked at again when the log has grown.
+                # The stretch is used up.  A batch that the log's end cuts is looked at again when the log has grown.
+                if extent.next_base is not None:
+                    if held > INVISIBLE_TAIL_BYTES:
+                        self._raise_corrupt(extent, self._partial, batches.TORN)
+                    self.offset = max(self.offset, extent.next_base)
+                    self.close()
+                    continue
+                ended = (extent.segment_base, self._position)
                 self.close()
-                if held:
+                if held or ended == self._ended:
+                    self._ended = None
                     return None
+                self._ended = ended
                 continue
             data = self._partial + extent.read(self._position + held, min(max(want - held, 1), room))
             self.reads += 1
@@ -187,6 +200,12 @@ class ChunkReader:
             if why == batches.BAD_CRC:  # its row is the last one; what is before it is good
                 table = table[table["verdict"] == batches.OK]
                 reached = int(table["position"][-1] + table["size"][-1]) - self._position if len(table) else 0
+            fitting = self._fitting(table, extent)
+            if fitting < len(table):
+                if not fitting:
+                    self._raise_misplaced(extent, table[0])
+                table = table[:fitting]
+                reached = int(table["position"][-1] + table["size"][-1]) - self._position
             if not len(table):
                 self._partial = data
                 if why not in (batches.OK, batches.TORN):
@@ -198,7 +217,7 @@ class ChunkReader:
             self._partial = data[reached:]
             self._position += reached
             begin = self.offset
-            last_offset = int(table["last_offset"][-1])
+            last_offset = self._last_offset = int(table["last_offset"][-1])
             self.offset = max(begin, last_offset + 1)
             if last_offset < begin:
                 want = self.chunk_bytes
@@ -220,6 +239,7 @@ class ChunkReader:
                 return None
             self._position = extent.position
             self._partial = b""
+            self._last_offset = -1
         self._extent = extent
         return extent
 
@@ -230,6 +250,19 @@ class ChunkReader:
             return self.source.visible_end(self.isolation)
         found = self.source.offset_for_time(int(self._out_of_range))
         return self.source.visible_end(self.isolation) if found is None else found
+
+    def _fitting(self, table: np.ndarray, extent: Extent) -> int:
+        """How many leading batches have offsets above those before them and inside their segment: no CRC covers it."""
+        if not len(table):
+            return 0
+        last = table["last_offset"]
+        first = np.where(table["magic"] >= 2, table["base_offset"], last)
+        most = extent.segment_base + INT_MAX if extent.next_base is None else extent.next_base - 1
+        misplaced = (first < extent.segment_base) | (last < first) | (last > most)
+        misplaced[0] |= first[0] <= self._last_offset
+        misplaced[1:] |= first[1:] <= last[:-1]
+        wrong = np.flatnonzero(misplaced)
+        return int(wrong[0]) if len(wrong) else len(table)
 
     def _grown(self, want: int, data: bytes, extent: Extent) -> int:
         """Twice the chunk, for a batch that does not fit."""
@@ -244,13 +277,26 @@ class ChunkReader:
             )
         return min(want * 2, self.max_chunk_bytes)
 
-    def _raise_corrupt(self, extent: Extent, data: bytes, why: int) -> None:
-        what = {batches.BAD_SIZE: "an impossible batch size", batches.BAD_MAGIC: "an unknown magic"}.get(why, "damage")
+    def _raise_corrupt(self, extent: Extent, data: bytes, why: int) -> NoReturn:
+        what = {
+            batches.BAD_SIZE: "an impossible batch size",
+            batches.BAD_MAGIC: "an unknown magic",
+            batches.TORN: "a batch that ends beyond its segment",
+        }.get(why, "damage")
         if why == batches.BAD_CRC:
             header = batches.header_at(data)
             what = f"a bad CRC (stored {header.crc}, computed {batches.compute_crc(data, 0, header.size)})"
         raise CorruptRecordException(
             f"{what} where offset {self.offset} should be",
+            path=extent.path,
+            position=self._position,
+            hint="`kafkalog verify` lists the damage",
+        )
+
+    def _raise_misplaced(self, extent: Extent, row: np.void) -> NoReturn:
+        raise CorruptRecordException(
+            f"a batch with offsets {int(row['base_offset'])} to {int(row['last_offset'])} where offset {self.offset} "
+            "should be (offsets are not covered by the CRC)",
             path=extent.path,
             position=self._position,
             hint="`kafkalog verify` lists the damage",

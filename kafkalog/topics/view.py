@@ -49,6 +49,7 @@ VERDICT_TEXT = {
     batches.BAD_CRC: "a bad CRC",
 }
 TRANSACTIONAL, CONTROL = 0x10, 0x20
+INT_MAX = 0x7FFFFFFF
 
 
 def check_isolation(isolation: str) -> bool:
@@ -70,6 +71,17 @@ def list_partitions(log_dir: str | os.PathLike[str], *, files: Files = OS_FILES)
         if dash and topic and number.isascii() and number.isdigit() and files.is_dir(path):
             found[TopicPartition(topic, int(number))] = path
     return dict(sorted(found.items()))
+
+
+def segment_base(name: str) -> int | None:
+    """The base offset of a segment's .log file; None for any other name."""
+    if not name.endswith(names.LOG_FILE_SUFFIX):
+        return None
+    try:
+        base = names.offset_from_filename(name)
+    except KafkalogError:
+        return None
+    return base if base >= 0 and name == names.filename_prefix_from_offset(base) + names.LOG_FILE_SUFFIX else None
 
 
 class SegmentView:
@@ -109,12 +121,23 @@ class SegmentView:
 
 
 class Extent:
-    """A readable stretch of one segment's file, from a batch's first byte to `end`.  Close it if `owns_file`."""
+    """A readable stretch of one segment's file, from a batch's first byte to `end`.  Close it if `owns_file`.
 
-    __slots__ = ("end", "file", "owns_file", "path", "position", "segment_base")
+    `next_base`: the stretch goes to the end of a segment that is not the last, and the next one begins at this offset.
+    """
+
+    __slots__ = ("end", "file", "next_base", "owns_file", "path", "position", "segment_base")
 
     def __init__(
-        self, file: File, path: str, segment_base: int, position: int, end: int, *, owns_file: bool = False
+        self,
+        file: File,
+        path: str,
+        segment_base: int,
+        position: int,
+        end: int,
+        *,
+        owns_file: bool = False,
+        next_base: int | None = None,
     ) -> None:
         self.file = file
         self.owns_file = owns_file
@@ -122,6 +145,7 @@ class Extent:
         self.segment_base = segment_base
         self.position = position
         self.end = end
+        self.next_base = next_base
 
     def read(self, position: int, count: int) -> bytes:
         """Up to `count` bytes from a file position, never past `end`."""
@@ -183,13 +207,15 @@ class PartitionView:
         known = {segment.base_offset: segment for segment in self.segments}
         segments = []
         for name in self._files.list_dir(self.directory):
-            if not name.endswith(names.LOG_FILE_SUFFIX) or not name[: -len(names.LOG_FILE_SUFFIX)].isdigit():
+            base = segment_base(name)
+            if base is None:
                 continue
-            base = names.offset_from_filename(name)
             try:
                 stat = self._files.stat(os.path.join(self.directory, name))
             except FileNotFoundError:
                 continue  # deleted since it was listed
+            if not stat.is_file:
+                continue
             old = known.get(base)
             if old is not None and old.size == stat.size and old.mtime_ms == stat.mtime_ms:
                 segments.append(old)
@@ -220,7 +246,10 @@ class PartitionView:
             scan = LogScan(self._file(last), start, last.size)
             end = last.base_offset
             for piece in scan:
-                end = int(piece.table["last_offset"][-1]) + 1
+                # The largest, not the last, of those that fit: a damaged base offset hides nothing.
+                offsets = piece.table["last_offset"]
+                offsets = offsets[(offsets >= last.base_offset) & (offsets - last.base_offset <= INT_MAX)]
+                end = max(end, int(offsets.max(initial=last.base_offset - 1)) + 1)
             if scan.position > start or start == 0:
                 return end, scan.position
         raise AssertionError("the walk from position 0 always answers")
@@ -339,12 +368,15 @@ class PartitionView:
             return None
         segment = self.segments[place]
         end = self.readable_bytes(segment)
+        following = self.segments[place + 1].base_offset if place + 1 < len(self.segments) else None
         if check_isolation(isolation) and self.last_stable_offset < self.log_end_offset:
             stable_place, stable_position = self.position_of(self.last_stable_offset)
             if stable_place == place:
-                end = stable_position
+                end, following = stable_position, None
         file = self._files.open(segment.path, writable=False)  # the extent outlives refreshes of this view
-        return Extent(file, segment.path, segment.base_offset, position, end, owns_file=True)
+        return Extent(
+            file, segment.path, segment.base_offset, position, end, owns_file=True, next_base=following
+        )
 
     def visible_end(self, isolation: str = "read_uncommitted") -> int:
         """Up to where (exclusive) a reader of that isolation sees."""
@@ -416,8 +448,8 @@ class PartitionView:
         """Where to start looking for transactions, and those open there (producer id -> first offset)."""
         found = []
         for name in self._files.list_dir(self.directory):
-            if name.endswith(names.PRODUCER_SNAPSHOT_FILE_SUFFIX) and name[:20].isdigit():
-                offset = names.offset_from_filename(name)
+            offset = segment_base(name.removesuffix(names.PRODUCER_SNAPSHOT_FILE_SUFFIX) + names.LOG_FILE_SUFFIX)
+            if name.endswith(names.PRODUCER_SNAPSHOT_FILE_SUFFIX) and offset is not None:
                 if self.log_start_offset <= offset <= self.log_end_offset:
                     found.append((offset, os.path.join(self.directory, name)))
         for offset, path in sorted(found, reverse=True):
