@@ -14,6 +14,7 @@ batches, by code of this file alone, and compared.
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -86,7 +87,7 @@ def parse(data: bytes, *, first: int | None = None, epoch: int | None = None) ->
                 control,
                 header.max_timestamp,
                 content,
-            )  # fmt: skip
+            )
         )
         first = None if first is None else last + 1
     return batches
@@ -371,12 +372,13 @@ class Allowed:
         assert not unknown, f"never appended, or deleted: {_brief(unknown)}; allowed were {_brief(span)}"
         places = [place[batch] for batch in found]
         holes = 0
-        for before, after in zip(places, places[1:], strict=False):
+        for before, after in itertools.pairwise(places):
             if after == before + 1:
                 continue
             gap = f"between {_brief([span[before]])} and {_brief([span[after]])}"
             assert after > before, f"out of order {gap}"
-            assert self.holes and before + 1 >= self.end_least, f"a hole {gap}"
+            assert self.holes, f"a hole {gap}"
+            assert before + 1 >= self.end_least, f"a hole in what was flushed {gap}"
             assert span[after].first in bases, f"a hole within a segment {gap}"
             holes += 1
         if self.holes and places[0] > self.start_most and self.end_least <= self.start_most:
@@ -554,7 +556,7 @@ class Reopened:
     def check(self) -> None:
         """Indexes, epochs, producers and transactions are those of the batches."""
         content = self.content
-        assert all(one.last < other.first for one, other in zip(content, content[1:], strict=False))
+        assert all(one.last < other.first for one, other in itertools.pairwise(content))
         assert self.end >= (content[-1].last + 1 if content else self.log_start)
         assert self.end in (content[-1].last + 1 if content else self.end, self.bases[-1])
         assert self.log_start <= self.end

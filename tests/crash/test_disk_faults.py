@@ -24,7 +24,7 @@ from tests.crash.partition import SMALL, Driver, Oracle, Reopened, content_of
 from tests.crash.workloads import WORKLOADS, Workload
 from tests.unit.log_kit import Kit, batch
 
-RUNS = 1_000_000 if LONG else 9  # faults of each kind and workload
+RUNS = 1_000_000 if LONG else 6  # faults of each kind and workload
 WITHOUT_SPACE = errno.ENOSPC
 
 
@@ -114,8 +114,7 @@ def test_reads_that_fail_take_the_directory_offline(tmp_path: Path) -> None:
     log = kit.filled(10)
     files.fault = Fault(files.count, kinds={"pread"})
     with pytest.raises(KafkaStorageException) as caught:
-        log.read(0, 1000).records.to_bytes()
-        log.fetch_offset_by_timestamp(1)
+        log.read(3, 1000)
     assert isinstance(caught.value.__cause__, OSError)
     files.fault = None
     with pytest.raises(KafkaStorageException, match="offline"):
@@ -130,11 +129,13 @@ def test_an_open_that_cannot_read_says_so(tmp_path: Path, kind: str) -> None:
     kit.crash(kit.open(clean=False))
     for at in range(12):
         kit = Kit(tmp_path, FaultyFiles(OS_FILES, Fault(at, kinds={kind})))
+        refused: KafkaStorageException | None = None
         try:
             kit.crash(kit.open(clean=False))
         except KafkaStorageException as error:
-            assert isinstance(error.__cause__, OSError)
-            assert kit.channel.has_offline_log_dir(str(tmp_path))
+            refused = error
+        assert (refused is not None) == kit.channel.has_offline_log_dir(str(tmp_path))
+        assert refused is None or isinstance(refused.__cause__, OSError)
     assert Kit(tmp_path).open(clean=False).log_end_offset == 20
 
 
@@ -168,9 +169,13 @@ def test_a_full_disk(small_disk: Path) -> None:
     acknowledged = []
     reserve = small_disk / "reserve"
     reserve.write_bytes(bytes(1 << 14))
-    with pytest.raises(KafkaStorageException) as caught:
+
+    def fill() -> None:
         while True:
             acknowledged.append(log.append_as_leader(batch(value=b"v" * 700), 0).last_offset)
+
+    with pytest.raises(KafkaStorageException) as caught:
+        fill()
     assert isinstance(caught.value.__cause__, OSError)
     assert caught.value.__cause__.errno == errno.ENOSPC
     assert len(acknowledged) > 20

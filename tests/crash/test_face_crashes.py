@@ -1,4 +1,4 @@
-"""Crash states of the face: `open_log`, appends, flush, transactions, truncation, deletion, clean close, two partitions.
+"""Crash states of the face: `open_log`, appends, flush, transactions, truncation, deletion, close, two partitions.
 
 The promises are those of `open_log`'s docstring; the clean-shutdown marker must never stand over anything unclean.
 """

@@ -15,7 +15,7 @@ from tests.crash import harness
 from tests.crash.partition import Oracle
 from tests.crash.workloads import WORKLOADS, Workload, mixed
 
-SAMPLE = 70
+SAMPLE = 55
 MIXED_SEEDS = range(60) if LONG else range(4)
 
 counts: dict[str, int] = {}
