@@ -72,18 +72,29 @@ class OsFile(File):
         return got
 
     def pwrite(self, data: Buffer, position: int) -> None:
-        written = os.pwrite(self._fd, data, position)
-        if written != len(data):
-            self._write_rest((data,), written, position)
+        try:
+            written = os.pwrite(self._fd, data, position)
+            if written != len(data):
+                self._write_rest((data,), written, position)
+        except OSError as error:
+            raise self._named(error)
 
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
         total = 0
         for buffer in buffers:
             total += len(buffer)
-        written = os.pwritev(self._fd, buffers if len(buffers) <= _IOV_MAX else buffers[:_IOV_MAX], position)
-        if written != total:
-            self._write_rest(buffers, written, position)
+        try:
+            written = os.pwritev(self._fd, buffers if len(buffers) <= _IOV_MAX else buffers[:_IOV_MAX], position)
+            if written != total:
+                self._write_rest(buffers, written, position)
+        except OSError as error:
+            raise self._named(error)
         return total
+
+    def _named(self, error: OSError) -> OSError:
+        """The error with the file's name in it: calls on descriptors do not know it."""
+        error.filename = self.path
+        return error
 
     def _write_rest(self, buffers: Sequence[Buffer], written: int, position: int) -> None:
         # Short writes: a signal, more than 2 GiB, more than IOV_MAX buffers, or a disk that is nearly full (the
@@ -104,10 +115,16 @@ class OsFile(File):
                 skip = 0
 
     def truncate(self, size: int) -> None:
-        os.ftruncate(self._fd, size)
+        try:
+            os.ftruncate(self._fd, size)
+        except OSError as error:
+            raise self._named(error)
 
     def sync(self) -> None:
-        _full_sync(self._fd)
+        try:
+            _full_sync(self._fd)
+        except OSError as error:
+            raise self._named(error)
 
     def close(self) -> None:
         fd, self._fd = self._fd, -1
