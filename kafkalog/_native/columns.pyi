@@ -20,14 +20,14 @@ TOO_LONG: Final[int]
 class ColumnBuilder:
     def __init__(
         self,
-        *,
         keys: bool = True,
         values: bool = True,
         headers: bool = True,
+        *,
         timestamp_types: bool = False,
         null_empty_headers: bool = False,
-        offset_min: int = ...,
-        offset_max: int = ...,
+        offset_min: int | None = None,
+        offset_max: int | None = None,
     ) -> None: ...
     @property
     def rows(self) -> int: ...
@@ -140,3 +140,17 @@ class ColumnEncoder:
         base_timestamp: int | None = None,
         base_offset: int | None = None,
     ) -> tuple[bytes, int, int, int, int]: ...
+    def encode_batch(
+        self,
+        start: int = 0,
+        stop: int = -1,
+        max_bytes: int = 0x7FFFFFFF,
+        *,
+        base_offset: int = 0,
+        attributes: int = 0,
+        log_append_time: int | None = None,
+        producer_id: int = -1,
+        producer_epoch: int = -1,
+        base_sequence: int = -1,
+        leader_epoch: int = -1,
+    ) -> tuple[bytes, int, int]: ...

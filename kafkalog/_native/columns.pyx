@@ -12,7 +12,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memset
 
@@ -20,8 +20,31 @@ import numpy as np
 
 from kafkalog._native cimport record as rec
 from kafkalog._native.batches cimport Row
+from kafkalog._native.crc32c cimport crc32c_update
 from kafkalog._native.cursor cimport Cursor
-from kafkalog._native.layout cimport CODEC_MASK, CONTROL_FLAG, RECORDS, TIMESTAMP_TYPE_FLAG
+from kafkalog._native.layout cimport (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BASE_SEQUENCE,
+    BASE_TIMESTAMP,
+    BATCH_LENGTH,
+    CODEC_MASK,
+    CONTROL_FLAG,
+    CRC,
+    LAST_OFFSET_DELTA,
+    LEADER_EPOCH,
+    LOG_OVERHEAD,
+    MAGIC,
+    MAX_TIMESTAMP,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+    RECORD_COUNT,
+    RECORDS,
+    TIMESTAMP_TYPE_FLAG,
+    store16,
+    store32,
+    store64,
+)
 from kafkalog._native.record cimport RecordView
 from kafkalog._native.varint cimport size_of_uvarint64, write_uvarint64, zigzag64
 from kafkalog._native.batches import BATCH_DTYPE as _BATCH_DTYPE
@@ -551,16 +574,16 @@ cdef class ColumnBuilder:
     cdef bint busy
 
     def __init__(
-        self, *, bint keys=True, bint values=True, bint headers=True, bint timestamp_types=False,
-        bint null_empty_headers=False, int64_t offset_min=INT64_MIN, int64_t offset_max=INT64_MAX,
+        self, bint keys=True, bint values=True, bint headers=True, *, bint timestamp_types=False,
+        bint null_empty_headers=False, offset_min=None, offset_max=None,
     ):
         self.sink.with_keys = keys
         self.sink.with_values = values
         self.sink.with_headers = headers
         self.sink.with_types = timestamp_types
         self.sink.null_empty_headers = null_empty_headers
-        self.sink.offset_min = offset_min
-        self.sink.offset_max = offset_max
+        self.sink.offset_min = INT64_MIN if offset_min is None else offset_min
+        self.sink.offset_max = INT64_MAX if offset_max is None else offset_max
 
     def __dealloc__(self):
         free(self.sink.offsets.at)
@@ -1256,7 +1279,9 @@ cdef struct Encoder:
 cdef int encode_rows(
     Encoder* it, int64_t start, int64_t stop, int64_t max_bytes, Block* out, int64_t* filled, int64_t* next_row
 ) noexcept nogil:
-    cdef int64_t row, timestamp_delta, offset_delta, key_size, value_size, size, total = 0
+    """Writes rows behind the first `filled[0]` bytes of `out`, as many as `max_bytes` in all let in, one at least."""
+    cdef int64_t row, timestamp_delta, offset_delta, key_size, value_size, size
+    cdef int64_t total = filled[0]
     cdef int64_t first, last, h, name_size, part_size
     cdef const uint8_t* key = NULL
     cdef const uint8_t* value = NULL
@@ -1309,9 +1334,9 @@ cdef int encode_rows(
                 size += varint_size(name_size) + name_size
                 size += 1 if part_size < 0 else varint_size(part_size) + part_size
         size += varint_size(last - first)
-        if size > 0x7FFFFFFF - 5:
+        if size > 0x7FFFFFFF - 5 - RECORDS:
             return TOO_LONG_
-        if total > 0 and total + size + varint_size(size) > max_bytes:
+        if row > start and total + size + varint_size(size) > max_bytes:
             filled[0] = total
             return rec.RECORD_OK
         if not reserve(out, total + size + 5 + SLACK):
@@ -1491,6 +1516,31 @@ cdef class ColumnEncoder:
         self.arrow_source(&self.it.header_value, entries.children[1], pairs.children[1], pairs.offset)
         return 0
 
+    cdef int run(
+        self, int64_t start, int64_t stop, int64_t max_bytes, base_timestamp, base_offset, int64_t* filled,
+        int64_t* next_row,
+    ) except -1:
+        """Encodes into `scratch` behind the first `filled[0]` bytes; the verdict."""
+        cdef int verdict
+        if self.busy:
+            raise RuntimeError("another thread is at work in this ColumnEncoder")
+        if max_bytes > 0x7FFFFFFF:
+            max_bytes = 0x7FFFFFFF
+        self.it.base_timestamp = self.it.timestamps[start] if base_timestamp is None else base_timestamp
+        if self.it.offsets != NULL:
+            self.it.base_offset = self.it.offsets[start] if base_offset is None else base_offset
+        self.it.max_timestamp = -1
+        self.busy = True
+        with nogil:
+            verdict = encode_rows(&self.it, start, stop, max_bytes, &self.scratch, filled, next_row)
+        self.busy = False
+        return check_memory(verdict)
+
+    cdef int64_t bounded(self, int64_t start, int64_t stop) except -1:
+        if start < 0:
+            raise IndexError("start is negative")
+        return self.rows if stop < 0 or stop > self.rows else stop
+
     def encode(self, int64_t start=0, int64_t stop=-1, int64_t max_bytes=0x7FFFFFFF, *, base_timestamp=None,
                base_offset=None):
         """A payload of rows from `start` on, of at most `max_bytes` but one row at least:
@@ -1503,26 +1553,55 @@ cdef class ColumnEncoder:
         cdef int64_t next_row = start
         cdef int64_t filled = 0
         cdef int verdict
-        if self.busy:
-            raise RuntimeError("another thread is at work in this ColumnEncoder")
-        if stop < 0 or stop > self.rows:
-            stop = self.rows
-        if start < 0 or start >= stop:
+        stop = self.bounded(start, stop)
+        if start >= stop:
             return b"", stop, -1, -1, rec.RECORD_OK
-        if max_bytes > 0x7FFFFFFF:
-            max_bytes = 0x7FFFFFFF
-        self.it.base_timestamp = self.it.timestamps[start] if base_timestamp is None else base_timestamp
-        if base_offset is not None:
-            self.it.base_offset = base_offset
-        elif self.it.offsets != NULL:
-            self.it.base_offset = self.it.offsets[start]
-        self.it.max_timestamp = -1
-        self.busy = True
-        with nogil:
-            verdict = encode_rows(&self.it, start, stop, max_bytes, &self.scratch, &filled, &next_row)
-        self.busy = False
-        check_memory(verdict)
+        verdict = self.run(start, stop, max_bytes, base_timestamp, base_offset, &filled, &next_row)
         payload = b""
         if verdict == rec.RECORD_OK:
             payload = PyBytes_FromStringAndSize(<const char*>self.scratch.at, filled)
         return payload, next_row, self.it.base_timestamp, self.it.max_timestamp, verdict
+
+    def encode_batch(
+        self, int64_t start=0, int64_t stop=-1, int64_t max_bytes=0x7FFFFFFF, *, int64_t base_offset=0,
+        int attributes=0, log_append_time=None, int64_t producer_id=-1, int producer_epoch=-1, int base_sequence=-1,
+        int leader_epoch=-1,
+    ):
+        """An uncompressed batch with its header and CRC, of at most `max_bytes` but one row at least:
+        (bytes, next row, verdict).
+
+        `base_offset` is for consecutive offsets; explicit ones name it themselves.  `log_append_time` replaces the
+        max timestamp; `attributes` are written as they are.  Verdicts as in `encode`.
+        """
+        cdef int64_t next_row = start
+        cdef int64_t filled = RECORDS
+        cdef int64_t last_offset_delta
+        cdef int verdict
+        cdef uint8_t* head
+        stop = self.bounded(start, stop)
+        if start >= stop:
+            return b"", stop, rec.RECORD_OK
+        verdict = self.run(start, stop, max_bytes, None, None, &filled, &next_row)
+        if verdict != rec.RECORD_OK:
+            return b"", next_row, verdict
+        last_offset_delta = next_row - start - 1
+        if self.it.offsets != NULL:
+            base_offset = self.it.offsets[start]
+            last_offset_delta = self.it.offsets[next_row - 1] - base_offset
+        head = self.scratch.at
+        store64(head + BASE_OFFSET, <uint64_t>base_offset)
+        store32(head + BATCH_LENGTH, <uint32_t>(filled - LOG_OVERHEAD))
+        store32(head + LEADER_EPOCH, <uint32_t>leader_epoch)
+        head[MAGIC] = 2
+        store16(head + ATTRIBUTES, <uint16_t>attributes)
+        store32(head + LAST_OFFSET_DELTA, <uint32_t>last_offset_delta)
+        store64(head + BASE_TIMESTAMP, <uint64_t>self.it.base_timestamp)
+        store64(head + MAX_TIMESTAMP, <uint64_t>(
+            self.it.max_timestamp if log_append_time is None else <int64_t>log_append_time
+        ))
+        store64(head + PRODUCER_ID, <uint64_t>producer_id)
+        store16(head + PRODUCER_EPOCH, <uint16_t>producer_epoch)
+        store32(head + BASE_SEQUENCE, <uint32_t>base_sequence)
+        store32(head + RECORD_COUNT, <uint32_t>(next_row - start))
+        store32(head + CRC, crc32c_update(0, head + ATTRIBUTES, <size_t>(filled - ATTRIBUTES)))
+        return PyBytes_FromStringAndSize(<const char*>head, filled), next_row, verdict

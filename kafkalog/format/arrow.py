@@ -23,6 +23,7 @@ from kafkalog.format.batch import (
     RECORD_BATCH_OVERHEAD,
     TIMESTAMP_TYPE_FLAG,
     compute_attributes,
+    increment_sequence,
     write_header,
 )
 from kafkalog.format.records import MAX_RECORD_BYTES, record_error
@@ -199,32 +200,53 @@ def write_batches(
     """
     encoder = columns if isinstance(columns, ColumnEncoder) else ColumnEncoder.from_arrow(columns)
     attributes = compute_attributes(codec, timestamp_type, is_transactional)
+    append_time = log_append_time if timestamp_type == LOG_APPEND_TIME else None
     row, offset, sequence = 0, base_offset, base_sequence
     while row < encoder.rows:
-        payload, next_row, base_timestamp, max_timestamp, verdict = encoder.encode(
-            row, -1, batch_bytes_max - RECORD_BATCH_OVERHEAD
-        )
+        if codec == codecs.NONE:
+            batch, next_row, verdict = encoder.encode_batch(
+                row,
+                -1,
+                batch_bytes_max,
+                base_offset=offset,
+                attributes=attributes,
+                log_append_time=append_time,
+                producer_id=producer_id,
+                producer_epoch=producer_epoch,
+                base_sequence=sequence,
+                leader_epoch=partition_leader_epoch,
+            )
+        else:
+            payload, next_row, base_timestamp, max_timestamp, verdict = encoder.encode(
+                row, -1, batch_bytes_max - RECORD_BATCH_OVERHEAD
+            )
         if verdict != native.OK:
             raise IllegalArgumentException(_WRITE_ERRORS[verdict].format(row=next_row))
         count = next_row - row
-        first, last = encoder.offset_at(row), encoder.offset_at(next_row - 1)
-        if first is None or last is None:
-            first, last = offset, offset + count - 1
-        body = payload if codec == codecs.NONE else codecs.compress(codec, payload, level)
-        head = write_header(
-            body,
-            base_offset=first,
-            last_offset_delta=last - first,
-            attributes=attributes,
-            base_timestamp=base_timestamp,
-            max_timestamp=log_append_time if timestamp_type == LOG_APPEND_TIME else max_timestamp,
-            producer_id=producer_id,
-            producer_epoch=producer_epoch,
-            base_sequence=sequence,
-            partition_leader_epoch=partition_leader_epoch,
-            count=count,
-        )
-        yield head + body
+        if codec != codecs.NONE:
+            first, last = encoder.offset_at(row), encoder.offset_at(next_row - 1)
+            if first is None or last is None:
+                first, last = offset, offset + count - 1
+            body = codecs.compress(codec, payload, level)
+            batch = b"".join(
+                (
+                    write_header(
+                        body,
+                        base_offset=first,
+                        last_offset_delta=last - first,
+                        attributes=attributes,
+                        base_timestamp=base_timestamp,
+                        max_timestamp=max_timestamp if append_time is None else append_time,
+                        producer_id=producer_id,
+                        producer_epoch=producer_epoch,
+                        base_sequence=sequence,
+                        partition_leader_epoch=partition_leader_epoch,
+                        count=count,
+                    ),
+                    body,
+                )
+            )
+        yield batch
         row, offset = next_row, offset + count
         if sequence >= 0:
-            sequence = (sequence + count) & INT32_MAX
+            sequence = increment_sequence(sequence, count)

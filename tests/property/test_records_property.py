@@ -34,6 +34,7 @@ row = st.tuples(
 
 
 @given(st.lists(row, max_size=8))
+@settings(deadline=None)
 def test_payloads_are_those_of_the_plain_twin(rows: list[Any]) -> None:
     payload = records.write_records(rows)
     assert payload == plain.write(rows)
@@ -75,7 +76,7 @@ def expected(payload: bytes, count: int) -> Any:
 
 
 @given(st.lists(row, min_size=1, max_size=5), st.randoms(use_true_random=False), st.booleans())
-@settings(max_examples=400)
+@settings(deadline=None, max_examples=400)
 def test_damaged_payloads_decode_as_in_the_plain_twin(rows: list[Any], rng: random.Random, streaming: bool) -> None:
     payload = bytearray(plain.write(rows))
     count = len(rows)
@@ -92,17 +93,19 @@ def test_damaged_payloads_decode_as_in_the_plain_twin(rows: list[Any], rng: rand
 
 
 @given(st.binary(max_size=200), st.integers(-1, 30), st.booleans())
+@settings(deadline=None)
 def test_garbage_payloads_decode_as_in_the_plain_twin(payload: bytes, count: int, streaming: bool) -> None:
     assert decoded(payload, count, streaming) == expected(payload, count)
 
 
 @given(st.integers(0, 4), st.binary(max_size=3000) | st.binary(max_size=50).map(lambda b: b * 3000), st.integers(0, 2))
+@settings(deadline=None)
 def test_codecs_round_trip(codec: int, data: bytes, magic: int) -> None:
     assert codecs.decompress(codec, codecs.compress(codec, data, magic=magic), magic=magic) == data
 
 
 @given(st.integers(1, 4), st.binary(max_size=300), st.randoms(use_true_random=False), st.integers(0, 2))
-@settings(max_examples=300)
+@settings(deadline=None, max_examples=300)
 def test_damaged_codecs_raise_bad_bytes_only(codec: int, data: bytes, rng: random.Random, magic: int) -> None:
     packed = bytearray(codecs.compress(codec, data * 20, magic=magic)) if rng.random() < 0.8 else bytearray(data)
     for _ in range(rng.randrange(4)):
@@ -135,7 +138,7 @@ def build(rows: list[Any], magic: int, codec: int, log_append: bool, base_offset
     st.booleans(),
     st.sampled_from([0, 1 << 40]),
 )
-@settings(max_examples=300)
+@settings(deadline=None, max_examples=300)
 def test_batches_round_trip(rows: list[Any], magic: int, codec: int, log_append: bool, base_offset: int) -> None:
     if magic < 2 and codec == codecs.ZSTD:
         return
@@ -166,7 +169,7 @@ rows_of_batch = st.lists(record, min_size=1, max_size=4)
 
 
 @given(rows_of_batch, st.integers(0, 2), st.integers(0, 4), st.randoms(use_true_random=False))
-@settings(max_examples=500)
+@settings(deadline=None, max_examples=500)
 def test_damaged_batches_raise_bad_bytes_only(rows: list[Any], magic: int, codec: int, rng: random.Random) -> None:
     if magic < 2 and codec == codecs.ZSTD:
         return
@@ -189,7 +192,7 @@ def test_damaged_batches_raise_bad_bytes_only(rows: list[Any], magic: int, codec
 
 
 @given(st.lists(record, max_size=12), st.integers(70, 400), st.booleans())
-@settings(max_examples=200)
+@settings(deadline=None, max_examples=200)
 def test_encoded_columns_are_the_builders_bytes(rows: list[Any], batch_bytes: int, wide: bool) -> None:
     kind = np.int64 if wide else np.int32
     header_rows = [one for *_, headers in rows for one in headers]
