@@ -317,7 +317,10 @@ class Driver:
         with self.step("reopen", "other") as step:
             self.host.open()
             step.flushed = self.log.log_end_offset
-        assert content_of(self.log.log_segments()) == self.content
+        found, start = content_of(self.log.log_segments()), self.log.log_start_offset
+        assert [one for one in found if one.last >= start] == [one for one in self.content if one.last >= start]
+        # Where a cut within a batch put the end below the log start, a load drops all, as Kafka's does.
+        self.content = found
 
 
 class _Stepping:
@@ -591,7 +594,9 @@ class Reopened:
             expected = [txn for txn in aborted if any(batch.first == txn[2] for batch in batches)]
             known = [(txn.producer_id, txn.first_offset, txn.last_offset) for txn in transactions]
             # A transaction that began below the first segment shows only its end.
-            assert [txn for txn in known if txn[1] >= self.bases[0]] == expected, (place, known, expected)
+            lowest = max(self.bases[0], self.log_start)
+            expected = [txn for txn in expected if txn[1] >= lowest]
+            assert [txn for txn in known if txn[1] >= lowest] == expected, (place, known, expected)
 
     def _check_epochs(self) -> None:
         entries = self.epochs
