@@ -1,6 +1,7 @@
 """`python -m bench [NAME...]`: every loop on both sides, in one run on one machine; prints ratios.
 
 The Java side is warmed for some seconds per loop (`--warmup`), since short warm-ups understate it several times.
+On a machine with neighbours `--cpu` counts the measuring thread's CPU time on both sides instead of the clock's.
 `--keep` adds one JSON line to bench/history.jsonl.  Without Maven only kafkalog's own figures are shown.
 """
 
@@ -17,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import data, kafka, ours
+from bench import data, kafka, memory, ours
 
 HISTORY = Path(__file__).parent / "history.jsonl"
 
@@ -33,6 +34,7 @@ class Bench:
     aim: float | None = None
     peer: tuple[str, Callable[[Path], ours.Round]] | None = None
     peer_aim: float | None = None
+    clock: bool = False  # it waits for the disk or for other threads: CPU time says nothing
 
 
 BENCHES = [
@@ -40,6 +42,12 @@ BENCHES = [
     Bench("scan with CRC, one-record batches", "GB/s", lambda d: ours.scan(d, "one"), "scan:one", 8),
     Bench("recover a segment, 16 KiB batches", "GB/s", lambda d: ours.recover(d, "k16"), "recover:k16", 2),
     Bench("recover a segment, one-record batches", "GB/s", lambda d: ours.recover(d, "one"), "recover:one", 8),
+    Bench(
+        "recover two partitions, two threads", "GB/s", lambda d: ours.recover_two(d, "k16", 2), None, None,
+        ("one thread", lambda d: ours.recover_two(d, "k16", 1)), 1.7, clock=True,
+    ),
+    Bench("open 1,000 segments after a crash", "k/s", lambda d: ours.opens(d, False), "open:unclean", 2.5, clock=True),
+    Bench("open 1,000 segments, clean", "k/s", lambda d: ours.opens(d, True), "open:clean", 1),
     Bench(
         "decode, uncompressed", "M rec/s", lambda d: ours.decode(d, "k16"), "decode:k16", None,
         ("aiokafka", lambda d: ours.aiokafka_decode(d, "k16")), 2,
@@ -67,17 +75,17 @@ BENCHES = [
 SCALE = {"GB/s": 1e9, "M rec/s": 1e6, "k/s": 1e3}
 
 
-def measure(round: ours.Round, warmup_seconds: float, measure_seconds: float) -> float:
+def measure(round: ours.Round, warmup_seconds: float, measure_seconds: float, by_cpu: bool = False) -> float:
     """Units per second: the best of three windows, as on the Java side."""
 
     def loop(seconds: float) -> float:
         units = 0
-        start = time.perf_counter()
+        start, start_of_cpu = time.perf_counter(), time.thread_time()
         while True:
             units += round()
             taken = time.perf_counter() - start
             if taken >= seconds:
-                return units / taken
+                return units / (time.thread_time() - start_of_cpu if by_cpu else taken)
 
     loop(warmup_seconds)
     return max(loop(measure_seconds / 3) for _ in range(3))
@@ -96,6 +104,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help="parts of names; all when none is given")
     parser.add_argument("--warmup", type=float, default=3.0, help="seconds of each Java loop before it is timed")
     parser.add_argument("--seconds", type=float, default=3.0, help="seconds of each timed loop")
+    parser.add_argument("--cpu", action="store_true", help="count CPU time instead of the clock's")
     parser.add_argument("--keep", action="store_true", help="add this run to bench/history.jsonl")
     parser.add_argument("--startup", action="store_true", help="time `kafkalog --help` as well")
     parser.add_argument("--alone", action="store_true", help="only kafkalog's own figures")
@@ -118,11 +127,12 @@ def main() -> None:
                 f"Apache Kafka: {len(loops)} loops, about {len(loops) * (options.warmup + options.seconds):.0f} s ...",
                 file=sys.stderr,
             )
-            theirs = kafka.measure(root, loops, options.warmup, options.seconds)
+            theirs = kafka.measure(root, loops, options.warmup, options.seconds, options.cpu)
         print(f"| {'':44} | {'kafkalog':>16} | {'Apache Kafka 4.4.0':>20} | ratio | beside |")
         print("|---|---|---|---|---|")
         for bench in chosen:
-            mine = measure(bench.make(root), 0.3, options.seconds)
+            by_cpu = options.cpu and not bench.clock
+            mine = measure(bench.make(root), 0.3, options.seconds, by_cpu)
             kafkas = theirs.get(bench.java or "")
             scale = SCALE[bench.unit]
             results[bench.name] = {"kafkalog": mine}
@@ -131,7 +141,7 @@ def main() -> None:
             beside = ""
             if bench.peer is not None:
                 name, make = bench.peer
-                other = measure(make(root), 0.3, options.seconds)
+                other = measure(make(root), 0.3, options.seconds, by_cpu)
                 results[bench.name][name] = other
                 beside = f"{name} {other / scale:.2f}: {ratio(mine, other, bench.peer_aim)}"
             shown = "-" if kafkas is None else f"{kafkas / scale:.2f} {bench.unit}"
@@ -140,6 +150,8 @@ def main() -> None:
                 f"{ratio(mine, kafkas, bench.aim)} | {beside} |",
                 flush=True,
             )
+    if not options.names or any(part in "peak memory" for part in options.names):
+        results["peak memory"] = memory.peaks()
     if options.startup or not options.names:
         results["kafkalog --help"] = {"seconds": help_seconds()}
         print(f"\n`kafkalog --help`: {results['kafkalog --help']['seconds'] * 1000:.0f} ms (aim 200 ms)")

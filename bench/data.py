@@ -10,6 +10,7 @@ import struct
 from pathlib import Path
 from typing import Any
 
+from bench import ours
 from kafkalog._native import batches
 from kafkalog.format import codecs
 from kafkalog.format.builder import build_batch
@@ -17,6 +18,7 @@ from kafkalog.format.builder import build_batch
 NOW_MS = 1_700_000_000_000
 SEGMENT_BYTES = {"k16": 256 << 20, "one": 64 << 20, "lz4": 48 << 20, "zstd": 48 << 20}
 CODEC = {"k16": codecs.NONE, "one": codecs.NONE, "lz4": codecs.LZ4, "zstd": codecs.ZSTD}
+MANY_SEGMENTS = 1_000
 RECORDS_A_BATCH = {"k16": 156, "one": 1, "lz4": 156, "zstd": 156}
 WORDS = [b"order", b"created", b"user", b"berlin", b"paid", b"tokyo", b"EUR", b"status", b"shipped", b"0123456789"]
 
@@ -35,8 +37,9 @@ def batch(rng: random.Random, count: int, codec: int = codecs.NONE, **producer: 
     return build_batch(records(rng, count), codec=codec, **producer)
 
 
-def write_segment(directory: Path, kind: str) -> None:
+def write_segment(directory: Path, kind: str, size_bytes: int | None = None) -> None:
     """One segment of equal-shaped batches with growing offsets: 64 different batches in turn."""
+    size_bytes = size_bytes or SEGMENT_BYTES[kind]
     rng = random.Random(kind)
     count = RECORDS_A_BATCH[kind]
     models = [bytearray(batch(rng, count, CODEC[kind])) for _ in range(64)]
@@ -44,13 +47,23 @@ def write_segment(directory: Path, kind: str) -> None:
     partition.mkdir(parents=True)
     offset = written = number = 0
     with (partition / f"{0:020d}.log").open("wb") as file:
-        while written < SEGMENT_BYTES[kind]:
+        while written < size_bytes:
             model = models[number % len(models)]
             batches.restamp(model, 0, last_offset=offset + count - 1, leader_epoch=0)
             file.write(model)
             offset += count
             written += len(model)
             number += 1
+
+
+def write_many_segments(directory: Path, payload: bytes) -> None:
+    """A partition of 1,000 segments of four batches each, closed cleanly: logs, indexes, snapshots."""
+    extra = {"internal.segment.bytes": str(4 * len(payload))}
+    log = ours.unified_log(directory / "many-0", True, **extra)
+    while log.number_of_segments < MANY_SEGMENTS or log.active_segment.size < 4 * len(payload):
+        log.append_as_leader(payload, 0)
+    log.prepare_active_segment_for_close()
+    log.close()
 
 
 def make(directory: Path) -> None:
@@ -69,6 +82,7 @@ def make(directory: Path) -> None:
         "txn": batch(rng, 156, is_transactional=True, **idempotent),
     }.items():
         (directory / f"batch-{name}.bin").write_bytes(data)
+    write_many_segments(directory, (directory / "batch-k16.bin").read_bytes())
     entries = 1_000_000
     steps = struct.Struct(">ii")
     (directory / "lookup.index").write_bytes(

@@ -33,10 +33,12 @@ def classpath() -> str:
     return f"{target / 'classes'}:{listing.read_text().strip()}"
 
 
-def measure(data: Path, names: list[str], warmup_seconds: float, measure_seconds: float) -> dict[str, float]:
+def measure(
+    data: Path, names: list[str], warmup_seconds: float, measure_seconds: float, by_cpu: bool
+) -> dict[str, float]:
     """Units per second of each named loop, measured in one JVM."""
     command = ["java", "-Xmx2g", "-cp", classpath(), "io.kafkalog.bench.KafkaBench"]
-    command += [str(data), str(warmup_seconds), str(measure_seconds), *names]
+    command += [str(data), str(warmup_seconds), str(measure_seconds), "cpu" if by_cpu else "clock", *names]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         raise SystemExit(f"Kafka's side failed:\n{done.stderr[-3000:]}")

@@ -10,6 +10,7 @@ import random
 import shutil
 import struct
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,10 @@ import numpy as np
 from kafkalog._native import batches, crc32c
 from kafkalog.config import LogConfig, ProducerStateManagerConfig
 from kafkalog.files import OS_FILES, LogDirFailureChannel, ManualScheduler, SystemClock
+from kafkalog.format.names import TopicPartition
+from kafkalog.log.epoch_checkpoint import PartitionEpochCheckpoint
+from kafkalog.log.leader_epochs import LeaderEpochFileCache
+from kafkalog.log.producers import ProducerStateManager
 from kafkalog.log.types import FetchIsolation
 from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.segment.file_records import FileRecords
@@ -60,16 +65,11 @@ def unified_log(place: Path, clean: bool, **extra: str) -> UnifiedLog:
     )  # fmt: skip
 
 
-def recover(data: Path, kind: str) -> Round:
-    from kafkalog.format.names import TopicPartition
-    from kafkalog.log.epoch_checkpoint import PartitionEpochCheckpoint
-    from kafkalog.log.leader_epochs import LeaderEpochFileCache
-    from kafkalog.log.producers import ProducerStateManager
-
-    place = scratch(data, f"recover-{kind}-0")
+def recover(data: Path, kind: str, name: str = "recover") -> Round:
+    place = scratch(data, f"{name}-{kind}-0")
     shutil.copy(segment_file(data, kind), place)
     clock = SystemClock()
-    partition = TopicPartition(f"recover-{kind}", 0)
+    partition = TopicPartition(f"{name}-{kind}", 0)
 
     def round() -> int:
         segment = LogSegment.open(str(place), 0, config(), clock, OS_FILES, file_already_exists=True)
@@ -84,11 +84,43 @@ def recover(data: Path, kind: str) -> Round:
     return round
 
 
-def decode(data: Path, kind: str) -> Round:
-    from kafkalog.topics.columns import read_columns
+def recover_two(data: Path, kind: str, threads: int) -> Round:
+    """Two partitions, one after the other or side by side."""
+    rounds = [recover(data, kind, f"recover{threads}{name}") for name in "ab"]
+    if threads == 1:
+        return lambda: sum(round() for round in rounds)
+    pool = ThreadPoolExecutor(threads)
+    return lambda: sum(pool.map(lambda round: round(), rounds))
 
-    path = segment_file(data, kind)
-    return lambda: read_columns(path)
+
+def opens(data: Path, clean: bool) -> Round:
+    """Opens and closes a partition of many small segments, after a clean shutdown or after a crash."""
+    place = data / "python" / f"many-{int(clean)}"
+    shutil.copytree(data / "many-0", place)
+
+    def round() -> int:
+        log = unified_log(place, clean)
+        count = log.number_of_segments
+        log.prepare_active_segment_for_close()
+        log.close()
+        return count
+
+    return round
+
+
+def decode(data: Path, kind: str) -> Round:
+    from kafkalog.format import arrow
+
+    records = FileRecords.open(str(segment_file(data, kind)), OS_FILES, mutable=False)
+
+    def round() -> int:
+        count = 0
+        for table, buffer, position in records.scan(check_crc=False):
+            for columns in arrow.read_columns(buffer, table, base_position=position):
+                count += len(columns)
+        return count
+
+    return round
 
 
 def encode(data: Path) -> Round:

@@ -155,6 +155,10 @@ class Files(ABC):
     def list_dir(self, path: str) -> list[str]:
         """Names in a directory, sorted."""
 
+    def list_files(self, path: str) -> list[str]:
+        """Names of the regular files in a directory (links followed), sorted."""
+        return [name for name in self.list_dir(path) if self.stat(os.path.join(path, name)).is_file]
+
     @abstractmethod
     def rename(self, src: str, dst: str) -> None:
         """Rename, replacing `dst`, in one step.  Durable only after `sync_dir` of both parents."""

@@ -129,6 +129,10 @@ class _Twin(Files):
         self.look("list_dir", path)
         return self.inner.list_dir(path)
 
+    def list_files(self, path: str) -> list[str]:
+        self.look("list_dir", path)
+        return self.inner.list_files(path)
+
     def rename(self, src: str, dst: str) -> None:
         self.change(Op("rename", src, target=dst), lambda: self.inner.rename(src, dst))
 

@@ -96,6 +96,8 @@ def offset_from_filename(name: str) -> int:
 
     NumberFormatException where there is none; whoever walks a directory takes that as "no file of ours".
     """
+    if name[:2] == "00" and name[20:21] == "." and name[:20].isdecimal() and name.isascii() and "/" not in name:
+        return int(name[:20])  # nearly every name; 18 digits are never out of range
     name = os.path.basename(name)
     digits, dot, _ = name.partition(".")
     if not dot:

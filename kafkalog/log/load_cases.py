@@ -56,11 +56,16 @@ CASES = (
 )  # fmt: skip
 
 
+_TRANSIENT = (DELETED_FILE_SUFFIX, CLEANED_FILE_SUFFIX, SWAP_FILE_SUFFIX)
+
+
 def suffix_of(name: str) -> str:
     """The transient suffix that decides over a file."""
+    if not name.endswith(_TRANSIENT):
+        return PLAIN
     if name.endswith(CHECKPOINT_DELETED_SUFFIX):
         return CHECKPOINT_DELETED_SUFFIX
-    for suffix in (DELETED_FILE_SUFFIX, CLEANED_FILE_SUFFIX, SWAP_FILE_SUFFIX):
+    for suffix in _TRANSIENT:
         if name.endswith(suffix):
             return suffix
     return PLAIN

@@ -131,9 +131,9 @@ def list_snapshot_files(directory: str, files: Files = OS_FILES) -> list[Snapsho
     if not files.is_dir(directory):
         return []
     return [
-        SnapshotFile(path, files=files)
-        for name in files.list_dir(directory)
-        if name.endswith(PRODUCER_SNAPSHOT_FILE_SUFFIX) and files.stat(path := os.path.join(directory, name)).is_file
+        SnapshotFile(os.path.join(directory, name), files=files)
+        for name in files.list_files(directory)
+        if name.endswith(PRODUCER_SNAPSHOT_FILE_SUFFIX)
     ]
 
 

@@ -2,6 +2,8 @@ package io.kafkalog.bench;
 
 import java.io.File;
 import java.io.IOException;
+import java.lang.management.ManagementFactory;
+import java.lang.management.ThreadMXBean;
 import java.nio.ByteBuffer;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -46,19 +48,23 @@ import org.apache.kafka.storage.log.metrics.BrokerTopicStats;
 
 /**
  * Times Apache Kafka's own classes on the files that bench/ made, one JSON line a measurement.
- * Usage: KafkaBench DATADIR WARMUP_SECONDS MEASURE_SECONDS NAME...
+ * Usage: KafkaBench DATADIR WARMUP_SECONDS MEASURE_SECONDS clock|cpu NAME...
  * Each measured loop is warmed up first: short warm-ups understate the JIT several times over.
+ * `cpu` counts the measuring thread's CPU time instead of the clock's, but for opens that wait for the disk.
  */
 public final class KafkaBench {
+    private static final ThreadMXBean THREADS = ManagementFactory.getThreadMXBean();
     private final Path data;
     private final double warmupSeconds;
     private final double measureSeconds;
+    private final boolean cpu;
     private long sink;
 
-    private KafkaBench(Path data, double warmupSeconds, double measureSeconds) {
+    private KafkaBench(Path data, double warmupSeconds, double measureSeconds, boolean cpu) {
         this.data = data;
         this.warmupSeconds = warmupSeconds;
         this.measureSeconds = measureSeconds;
+        this.cpu = cpu;
     }
 
     /** One round of work; returns how many units (bytes, records, calls) it did. */
@@ -67,8 +73,9 @@ public final class KafkaBench {
     }
 
     public static void main(String[] args) throws Exception {
-        KafkaBench bench = new KafkaBench(Path.of(args[0]), Double.parseDouble(args[1]), Double.parseDouble(args[2]));
-        for (int i = 3; i < args.length; i++) {
+        KafkaBench bench = new KafkaBench(Path.of(args[0]), Double.parseDouble(args[1]), Double.parseDouble(args[2]),
+            args[3].equals("cpu"));
+        for (int i = 4; i < args.length; i++) {
             bench.measure(args[i]);
         }
     }
@@ -83,31 +90,34 @@ public final class KafkaBench {
             case "append" -> append(name, parts[1], parts.length > 2 ? parts[2] : "producer");
             case "read" -> reads(name, parts[1]);
             case "lookup" -> report(name, lookup());
+            case "open" -> report(name, opens(parts[1].equals("clean")));
             default -> throw new IllegalArgumentException(name);
         }
     }
 
     private void report(String name, Round round) throws Exception {
-        loop(round, warmupSeconds);
+        boolean byCpu = cpu && !name.equals("open:unclean");
+        loop(round, warmupSeconds, false);
         double best = 0;
         // The best of three windows, as for kafkalog: the machine has neighbours.
         for (int i = 0; i < 3; i++) {
-            best = Math.max(best, loop(round, measureSeconds / 3));
+            best = Math.max(best, loop(round, measureSeconds / 3, byCpu));
         }
         System.out.println("{\"name\":\"" + name + "\",\"per_second\":" + best + "}");
         System.out.flush();
     }
 
-    private static double loop(Round round, double seconds) throws Exception {
+    private static double loop(Round round, double seconds, boolean byCpu) throws Exception {
         long units = 0;
         long start = System.nanoTime();
+        long startOfCpu = THREADS.getCurrentThreadCpuTime();
         long end = start + (long) (seconds * 1e9);
         long now;
         do {
             units += round.run();
             now = System.nanoTime();
         } while (now < end);
-        return units / ((now - start) / 1e9);
+        return units / ((byCpu ? THREADS.getCurrentThreadCpuTime() - startOfCpu : now - start) / 1e9);
     }
 
     private File segment(String kind) {
@@ -281,6 +291,22 @@ public final class KafkaBench {
                 sink += index.lookup(target).position();
             }
             return targets.length;
+        };
+    }
+
+    /** Opens and closes a partition of many small segments, after a clean shutdown or after a crash. */
+    private Round opens(boolean clean) throws IOException {
+        Path dir = scratch(clean ? "many-0" : "many-1");
+        try (Stream<Path> files = Files.list(data.resolve("many-0"))) {
+            for (Path file : (Iterable<Path>) files::iterator) {
+                Files.copy(file, dir.resolve(file.getFileName()));
+            }
+        }
+        return () -> {
+            try (Closing closing = new Closing(create(dir, config("1073741824"), clean))) {
+                closing.log().prepareActiveSegmentForClose();
+                return closing.log().numberOfSegments();
+            }
         };
     }
 

@@ -1,0 +1,54 @@
+"""Peak memory of what reads whole segments: recovering, verifying and salvaging one of 1 GiB.
+
+Each runs in a process of its own, `python -m bench.memory WORK LOG_DIR`, whose largest resident size is taken: the
+interpreter and its modules are in it, the page cache is not.
+"""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from bench import data, ours
+
+SEGMENT_BYTES = 1 << 30
+AIM_BYTES = 200 << 20
+WORKS = ("nothing", "recover", "verify", "verify --deep", "salvage")
+
+
+def work(name: str, log_dir: Path) -> None:
+    if name == "recover":
+        ours.unified_log(log_dir / "k16-0", False).close()
+    elif name.startswith("verify"):
+        from kafkalog.toolbox.verify import verify
+
+        assert verify(log_dir, ["k16-0"], deep="--deep" in name).bytes >= SEGMENT_BYTES
+    elif name == "salvage":
+        from kafkalog.format.names import TopicPartition
+        from kafkalog.toolbox.salvage import salvage
+
+        with tempfile.TemporaryDirectory(prefix="kafkalog-bench-") as place:
+            report = salvage(log_dir, Path(place) / "out", {TopicPartition("k16", 0): str(log_dir / "k16-0")})
+            assert report.bytes >= SEGMENT_BYTES
+
+
+def peaks() -> dict[str, float]:
+    """Runs all and prints a line each; bytes by name."""
+    found: dict[str, float] = {}
+    with tempfile.TemporaryDirectory(prefix="kafkalog-bench-") as place:
+        data.write_segment(Path(place), "k16", SEGMENT_BYTES)
+        for name in WORKS:
+            command = [sys.executable, "-m", "bench.memory", name, place]
+            done = subprocess.run(command, check=True, capture_output=True, text=True)
+            found[name] = float(done.stdout)
+            verdict = "" if found[name] < AIM_BYTES else "  ABOVE THE AIM"
+            print(f"peak memory, {name} of 1 GiB: {found[name] / (1 << 20):.0f} MiB (aim < 200 MiB){verdict}")
+    return found
+
+
+if __name__ == "__main__":
+    work(sys.argv[1], Path(sys.argv[2]))
+    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024))
