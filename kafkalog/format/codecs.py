@@ -239,15 +239,16 @@ _FAILURES: tuple[type[Exception], ...] = (
 class _Output:
     """Decoded pieces up to a limit."""
 
-    __slots__ = ("parts", "room_bytes")
+    __slots__ = ("max_bytes", "parts", "room_bytes")
 
     def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
         self.parts: list[bytes] = []
         self.room_bytes = max_bytes
 
     def add(self, part: bytes) -> None:
         if len(part) > self.room_bytes:
-            raise _Undecodable("more comes out than allowed")
+            raise _Undecodable(f"more comes out than the {self.max_bytes} bytes that are allowed")
         self.room_bytes -= len(part)
         self.parts.append(part)
 

@@ -21,10 +21,25 @@ if TYPE_CHECKING:
 
     from kafkalog._native.batches import BatchHeader
 
-__all__ = ["MAX_RECORD_BYTES", "Record", "offset_of_max_timestamp", "payload", "record_error", "records", "stream"]
+__all__ = [
+    "MAX_RECORD_BYTES",
+    "READ_BYTES_MAX",
+    "Record",
+    "first",
+    "in_parts",
+    "offset_of_max_timestamp",
+    "payload",
+    "record_error",
+    "records",
+    "stream",
+]
 
 # Longest body that a record of a compressed batch may have (the default of max.decompressed.message.bytes).
 MAX_RECORD_BYTES = 2147483639
+FIRST_RECORD_BYTES = 64 << 20
+PART_RECORDS = 1 << 16
+# What readers and tools decompress out of one batch, unless they are told otherwise: a bomb is an error by name.
+READ_BYTES_MAX = 128 << 20
 
 
 def records(
@@ -61,7 +76,13 @@ def stream(
 
 
 def _read(
-    data: Buffer, header: BatchHeader, at: int | None, max_record_bytes: int, max_bytes: int
+    data: Buffer,
+    header: BatchHeader,
+    at: int | None,
+    max_record_bytes: int,
+    max_bytes: int,
+    *,
+    count_max: int = 0x7FFFFFFF,
 ) -> tuple[list[Record], KafkalogError | None]:
     """The records before the first that breaks the format, and what is wrong with that one."""
     start = header.position if at is None else at
@@ -87,7 +108,7 @@ def _read(
         failure = None
     found, verdict, _, detail, second = native.read_records(
         body,
-        count,
+        min(count, count_max),
         base_offset,
         base_timestamp,
         max_timestamp if attributes & TIMESTAMP_TYPE_FLAG else None,
@@ -100,6 +121,50 @@ def _read(
     if verdict != native.OK:
         return found, record_error(verdict, detail, second, streaming=codec != codecs.NONE)
     return found, None
+
+
+def first(data: Buffer, header: BatchHeader, *, at: int | None = None) -> Record | None:
+    """The first record of a magic-2 batch, without a look at those behind it; of a compressed payload the first 64 MiB
+    are read.  Errors are those of `records` that Kafka's iterator meets on its first step."""
+    found, error = _read(data, header, at, MAX_RECORD_BYTES, FIRST_RECORD_BYTES, count_max=1)
+    if error is not None and (not found or header.count == 1):
+        raise error
+    return found[0] if found else None
+
+
+def in_parts(
+    data: Buffer,
+    header: BatchHeader,
+    *,
+    at: int | None = None,
+    max_record_bytes: int = MAX_RECORD_BYTES,
+    max_bytes: int = MAX_DECOMPRESSED_BYTES,
+) -> Iterator[list[Record]]:
+    """As `records`, some ten thousand at a time: a small batch of very many records takes no memory for all."""
+    if header.magic < 2 or header.count <= PART_RECORDS:
+        yield records(data, header, at=at, max_record_bytes=max_record_bytes, max_bytes=max_bytes)
+        return
+    codecs.check_codec(header.codec)
+    rest = memoryview(payload(data, header, at=at, max_bytes=max_bytes))
+    left = header.count
+    while left > 0:
+        found, verdict, reached, detail, second = native.read_records(
+            rest,
+            min(left, PART_RECORDS),
+            header.base_offset,
+            header.base_timestamp,
+            header.max_timestamp if header.log_append else None,
+            header.base_sequence,
+            header.is_compressed,
+            max_record_bytes,
+        )
+        left -= len(found)
+        yield found
+        if verdict not in (native.OK, native.LEFTOVER) or (verdict == native.LEFTOVER and left <= 0):
+            raise record_error(verdict, detail, second, streaming=header.is_compressed)
+        if verdict == native.OK and left > 0 and not len(rest[reached:]):
+            raise record_error(native.EARLY_END, 0, 0, streaming=header.is_compressed)
+        rest = rest[reached:]
 
 
 def payload(

@@ -25,7 +25,7 @@ from kafkalog.files import Buffer
 from kafkalog.format.batch import decrement_sequence
 from kafkalog.format.control import ControlRecordType, EndTransactionMarker
 from kafkalog.format.names import TopicPartition
-from kafkalog.format.records import records as records_of
+from kafkalog.format.records import first as first_record
 from kafkalog.log.types import NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP, TV_UNKNOWN, AppendOrigin
 from kafkalog.log.verification import VerificationStateEntry
 from kafkalog.segment.types import LogOffsetMetadata, to_int32
@@ -286,7 +286,7 @@ class ProducerAppendInfo:
             )
             return None
         assert records is not None, "a control batch is judged by its bytes"
-        record = next(iter(records_of(records, batch, at=batch.position if at is None else at)), None)
+        record = first_record(records, batch, at=batch.position if at is None else at)
         if record is None:
             return None
         return self.append_end_txn_marker(

@@ -19,7 +19,8 @@ from kafkalog.format import names
 from kafkalog.format.arrow import ColumnBuilder, add_batches
 from kafkalog.format.checkpoints import LeaderEpochCheckpointFile
 from kafkalog.format.control import ControlRecordType, parse_control_key
-from kafkalog.format.records import records as decode_records
+from kafkalog.format.records import READ_BYTES_MAX
+from kafkalog.format.records import first as first_record
 from kafkalog.format.snapshots import read_snapshot
 from kafkalog.topics.index_files import AbortedRange, aborted_ranges
 from kafkalog.topics.view import segment_base
@@ -82,7 +83,7 @@ class DeepCheck:
             begin = row
             builder = ColumnBuilder(keys=False, values=False, headers=False)
             try:
-                row = add_batches(builder, data, table, row, base_position=position)
+                row = add_batches(builder, data, table, row, base_position=position, max_bytes=READ_BYTES_MAX)
             except KafkalogError as error:
                 # Of the batch that failed the builder may hold a part: look at those before it by themselves.
                 row = int(np.searchsorted(table["position"], error.position or 0))
@@ -132,7 +133,8 @@ class DeepCheck:
         if header.is_control:
             first = self._open.pop(producer_id, None)
             try:
-                kind = next((parse_control_key(record.key) for record in decode_records(batch, header, at=0)), None)
+                record = first_record(batch, header, at=0)
+                kind = None if record is None else parse_control_key(record.key)
             except KafkalogError as error:
                 self._batch(path, header, f"a control record that does not parse: {error.message}")
                 return

@@ -7,6 +7,7 @@ checks against the log.  Not thread-safe; open one view per thread.
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -28,7 +29,8 @@ from kafkalog.format import names
 from kafkalog.format.checkpoints import OffsetCheckpointFile
 from kafkalog.format.control import ControlRecordType, parse_control_key
 from kafkalog.format.names import TopicPartition
-from kafkalog.format.records import records as decode_records
+from kafkalog.format.records import READ_BYTES_MAX, in_parts
+from kafkalog.format.records import first as first_record
 from kafkalog.format.snapshots import read_snapshot
 from kafkalog.segment.file_records import LogScan
 from kafkalog.topics import index_files
@@ -408,7 +410,9 @@ class PartitionView:
                 if int(row["last_offset"]) < self.log_start_offset:
                     continue
                 header = batches.header_from_row(row)
-                for record in decode_records(piece.data, header, at=int(row["position"]) - piece.position):
+                start = int(row["position"]) - piece.position
+                parts = in_parts(piece.data, header, at=start, max_bytes=READ_BYTES_MAX)
+                for record in itertools.chain.from_iterable(parts):
                     if record.timestamp >= timestamp_ms and record.offset >= self.log_start_offset:
                         return int(record.offset)
         return None
@@ -489,7 +493,5 @@ class PartitionView:
 
     @staticmethod
     def _is_abort(batch: memoryview) -> bool:
-        header = batches.header_at(batch, 0)
-        for record in decode_records(batch, header):
-            return bool(record.key is not None and parse_control_key(record.key) == ControlRecordType.ABORT)
-        return False
+        record = first_record(batch, batches.header_at(batch, 0))
+        return record is not None and parse_control_key(record.key) == ControlRecordType.ABORT
