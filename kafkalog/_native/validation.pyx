@@ -9,10 +9,11 @@ readPartiallyFrom, LogValidator.validateRecord (4.4.0).
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.memoryview cimport PyMemoryView_FromObject
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 
-from kafkalog._native.batches cimport Row, header_of, parse_header
+from kafkalog._native.batches cimport BatchHeader, Row, header_of, parse_header
 from kafkalog._native.crc32c cimport crc32c_update
 from kafkalog._native.cursor cimport Cursor, take
 from kafkalog._native.layout cimport (
@@ -87,6 +88,9 @@ cdef enum:
     E_CLAIMS_APPEND_TIME = 2
     # Below this many bytes giving the interpreter away costs more than it brings.
     NOGIL_BYTES = 8192
+    # Up to this many bytes a copy costs less than a second buffer in the write.
+    COPY_BYTES = 4096
+    LAST_CODEC = 4
 
 cdef struct Rules:
     int reader
@@ -546,3 +550,179 @@ def assign_plain(
         return head, header_of(&row), max_timestamp, batch.count
     finally:
         PyBuffer_Release(&view)
+
+
+# --- the common append --------------------------------------------------------------------------
+
+
+@cython.auto_pickle(False)
+@cython.freelist(16)
+@cython.final
+cdef class ClientBatch:
+    """A producer's single batch that needs no change but its offset and leader epoch.  Made by `client_batch`.
+
+    Plain: its records are checked.  Compressed (`codec` above 0): they are once `check_payload` said so.
+    """
+
+    cdef Row row
+    cdef Batch batch
+    cdef Rules rules
+    cdef readonly int64_t record_bytes
+
+    def __init__(self):
+        raise TypeError("made by client_batch()")
+
+    @property
+    def size(self):
+        """Bytes."""
+        return self.row.size
+
+    @property
+    def count(self):
+        return self.row.record_count
+
+    @property
+    def codec(self):
+        return self.row.attributes & CODEC_MASK
+
+    @property
+    def is_transactional(self):
+        return self.row.attributes & TRANSACTIONAL_FLAG != 0
+
+    @property
+    def leader_epoch(self):
+        """As the producer wrote it."""
+        return self.row.leader_epoch
+
+    @property
+    def max_timestamp(self):
+        return self.row.max_timestamp
+
+    @property
+    def producer_id(self):
+        return self.row.producer_id
+
+    @property
+    def producer_epoch(self):
+        return self.row.producer_epoch
+
+    @property
+    def base_sequence(self):
+        return self.row.base_sequence
+
+    @property
+    def last_sequence(self):
+        return self.row.last_sequence
+
+    cdef bint check(self, Cursor cursor) noexcept nogil:
+        cdef Findings findings
+        walk(cursor, &self.batch, &self.rules, &findings, NULL)
+        self.record_bytes = findings.record_bytes
+        return (
+            findings.verdict == V_OK
+            and findings.refused == 0
+            and findings.max_timestamp == self.row.max_timestamp
+            and (findings.sequential or self.rules.reader == C_BUFFER)
+        )
+
+    def check_payload(self, payload, int32_t max_record_bytes):
+        """Whether the decompressed records may be appended as they are; False: somebody else says why not."""
+        cdef Py_buffer view
+        cdef Cursor cursor
+        cdef bint good
+        PyObject_GetBuffer(payload, &view, PyBUF_SIMPLE)
+        cursor.at = <const uint8_t*>view.buf
+        cursor.end = cursor.at + view.len
+        self.rules.max_record_bytes = max_record_bytes
+        if view.len < NOGIL_BYTES:
+            good = self.check(cursor)
+        else:
+            with nogil:
+                good = self.check(cursor)
+        PyBuffer_Release(&view)
+        return good
+
+    def assign(self, data, int64_t next_offset, int32_t leader_epoch):
+        """Offsets from `next_offset` on: (what to write, one buffer behind the other; its header at position 0).
+
+        `data` is the buffer that `client_batch` saw; it stays as it is.
+        """
+        cdef Py_buffer view
+        cdef Py_ssize_t copied
+        cdef bytes head
+        cdef uint8_t* out
+        cdef BatchHeader header
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        try:
+            if view.len != self.row.size:
+                raise ValueError(f"a batch of {self.row.size} bytes, not {view.len}")
+            # One small buffer is written faster than two.
+            copied = view.len if view.len <= COPY_BYTES else RECORDS
+            head = PyBytes_FromStringAndSize(<const char*>view.buf, copied)
+        finally:
+            PyBuffer_Release(&view)
+        out = <uint8_t*>PyBytes_AS_STRING(head)
+        store64(out + BASE_OFFSET, <uint64_t>next_offset)
+        store32(out + LEADER_EPOCH, <uint32_t>leader_epoch)
+        header = header_of(&self.row)
+        header.row.base_offset = next_offset
+        header.row.last_offset = next_offset + self.row.record_count - 1
+        header.row.leader_epoch = leader_epoch
+        if copied == self.row.size:
+            return (head,), header
+        return (head, PyMemoryView_FromObject(data)[RECORDS:]), header
+
+
+cdef inline bint is_ordinary(const Row* row) noexcept nogil:
+    """What nearly every producer's batch is; anything else has checks, and errors, of its own."""
+    if row.magic != 2 or row.base_offset != 0 or row.record_count <= 0 or row.last_offset != row.record_count - 1:
+        return False
+    if row.attributes & ~(CODEC_MASK | TRANSACTIONAL_FLAG) or row.attributes & CODEC_MASK > LAST_CODEC:
+        return False
+    if row.producer_id == -1:
+        return not row.attributes & TRANSACTIONAL_FLAG
+    return row.producer_id >= 0 and row.base_sequence >= 0
+
+
+def client_batch(
+    object data, int64_t size_max, bint need_key, int64_t now, int64_t before_max, int64_t after_max
+):
+    """The single ordinary v2 batch that `data` is, whole and with the right checksum, for a topic with CreateTime.
+
+    None for anything else: the slower checks know what it is and how to say so.  `now` and the two limits on its
+    records' times in milliseconds.
+    """
+    cdef Py_buffer view
+    cdef ClientBatch found
+    cdef Cursor cursor
+    cdef const uint8_t* header
+    cdef int64_t size
+    cdef bint good
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        header = whole_batch(&view, 0, &size)
+        if header == NULL or size != view.len or size > size_max:
+            return None
+        found = ClientBatch.__new__(ClientBatch)
+        parse_header(header, 0, size, &found.row)
+        if not is_ordinary(&found.row):
+            return None
+        load_batch(header, &found.batch)
+        found.rules = Rules(C_SKIP if found.row.attributes & CODEC_MASK else C_BUFFER, need_key, True, now,
+                            before_max, after_max, 0)
+        cursor.at = header + RECORDS
+        cursor.end = header + size
+        if size < NOGIL_BYTES:
+            good = good_bytes(found, header, cursor)
+        else:
+            with nogil:
+                good = good_bytes(found, header, cursor)
+        return found if good else None
+    finally:
+        PyBuffer_Release(&view)
+
+
+cdef bint good_bytes(ClientBatch found, const uint8_t* header, Cursor cursor) noexcept nogil:
+    if crc32c_update(0, header + ATTRIBUTES, <size_t>(cursor.end - header - ATTRIBUTES)) != found.row.crc:
+        return False
+    return found.rules.reader == C_SKIP or found.check(cursor)

@@ -20,6 +20,7 @@ class LogDirFailureChannel:
         del log_dir_num
         self._lock = threading.Lock()
         self._offline: dict[str, BaseException | None] = {}  # guarded by _lock
+        self.any_offline = False  # set after the directory is in _offline: a quick first question
         self._queue: queue.SimpleQueue[str] = queue.SimpleQueue()
 
     def has_offline_log_dir(self, log_dir: str) -> bool:
@@ -42,6 +43,7 @@ class LogDirFailureChannel:
             first = log_dir not in self._offline
             if first:
                 self._offline[log_dir] = cause
+                self.any_offline = True
         _log.error("%s", message, exc_info=cause)
         if first:
             self._queue.put(log_dir)

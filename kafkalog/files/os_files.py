@@ -80,11 +80,12 @@ class OsFile(File):
             raise self._named(error)
 
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
-        total = 0
-        for buffer in buffers:
-            total += len(buffer)
+        total = sum(map(len, buffers))
         try:
-            written = os.pwritev(self._fd, buffers if len(buffers) <= _IOV_MAX else buffers[:_IOV_MAX], position)
+            if len(buffers) == 1:
+                written = os.pwrite(self._fd, buffers[0], position)
+            else:
+                written = os.pwritev(self._fd, buffers if len(buffers) <= _IOV_MAX else buffers[:_IOV_MAX], position)
             if written != total:
                 self._write_rest(buffers, written, position)
         except OSError as error:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from kafkalog._native.batches import FRAMING_BUFFER, OK, TORN, crc_matches
 from kafkalog._native.batches import headers as scan_headers
-from kafkalog._native.validation import assign_plain
+from kafkalog._native.validation import client_batch
 from kafkalog.errors import (
     CorruptRecordException,
     InvalidProducerEpochException,
@@ -29,13 +29,14 @@ from kafkalog.errors import (
 )
 from kafkalog.files import Buffer
 from kafkalog.format.batch import CREATE_TIME, MemoryRecords
+from kafkalog.format.codecs import decompress_partial
 from kafkalog.format.java_hash import JavaHashMap, long_hash
 from kafkalog.format.records import records as decode_records
 from kafkalog.log.local_log import check_online, raise_offline
 from kafkalog.log.producer_replay import update_producers
-from kafkalog.log.producers import BatchMetadata, CompletedTxn, ProducerAppendInfo
+from kafkalog.log.producers import BatchMetadata, CompletedTxn, ProducerAppendInfo, ProducerStateEntry
 from kafkalog.log.types import AppendOrigin, LogAppendInfo, RecordValidationStats
-from kafkalog.log.validator import validate_append
+from kafkalog.log.validator import NO_STATS, validate_append
 from kafkalog.segment.log_segment import LogSegment
 from kafkalog.segment.types import LogOffsetMetadata, RollParams
 
@@ -67,12 +68,14 @@ def append(
     transaction_version: int,
 ) -> LogAppendInfo:
     """UnifiedLog.append: `records` is one or more whole batches; bytes of a last, cut batch are ignored."""
-    log.maybe_flush_metadata_file()
+    metadata_file = log.partition_metadata_file
+    if metadata_file is not None and metadata_file.dirty_topic_id is not None:
+        metadata_file.maybe_flush()
     data: Buffer = memoryview(records.buffer) if isinstance(records, MemoryRecords) else records
     if origin is CLIENT and to_magic == CURRENT_MAGIC and not ignore_record_size:
-        plain = append_plain(log, data, leader_epoch)
-        if plain is not None:
-            return plain
+        done = append_ordinary(log, data, leader_epoch)
+        if done is not None:
+            return done
     info, headers = analyze(log, data, origin, ignore_record_size, not assign_offsets, leader_epoch)
     if info.valid_bytes <= 0:
         return info
@@ -89,78 +92,78 @@ def append(
             _fail(log, error)
 
 
-def append_plain(log: UnifiedLog, data: Buffer, leader_epoch: int) -> LogAppendInfo | None:
-    """The common append in few steps: one good, plain batch without a producer, in the epoch that the log is in.
+def append_ordinary(log: UnifiedLog, data: Buffer, leader_epoch: int) -> LogAppendInfo | None:
+    """The common append in few steps: one good batch of a client in the epoch that the log is in, kept as it is.
 
-    None for anything else, and then nothing was done: `append` takes it from the start.  What it does is what
-    `append` would do; the step left out (high watermark) changes nothing for such a batch.
+    Plain, or compressed as the topic wants it; of no producer, or of one that goes on where it was, in its
+    transaction or in none.  None for anything else, and then nothing was done: `append` takes it from the start.
+    What it does is what `append` would do; the steps left out change nothing for such a batch.
     """
     local = log.local_log
     config = local.config
-    batches, verdict, _ = scan_headers(data, 0, -1, framing=FRAMING_BUFFER, max_batches=2)
-    if len(batches) != 1 or verdict != OK or config.compression_codec or config.message_timestamp_type != CREATE_TIME:
-        return None
-    header = batches[0]
-    count = header.count
-    size = header.size
-    if (
-        header.magic != 2
-        or header.attributes
-        or header.producer_id != -1
-        or header.base_offset
-        or count <= 0
-        or header.last_offset != count - 1
-        or size > config.max_message_bytes
-        or size > config.segment_size
-        or not crc_matches(data, 0, size)
-    ):
+    if config.message_timestamp_type != CREATE_TIME:
         return None
     now = local.clock.milliseconds()
+    batch = client_batch(
+        data, min(config.max_message_bytes, config.segment_size), config.compact, now,
+        config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms,
+    )  # fmt: skip
+    if batch is None:
+        return None
+    codec, wanted = batch.codec, config.compression_codec
+    stats = NO_STATS
+    if wanted != codec and wanted is not None:
+        return None
+    if codec:
+        payload, failure = decompress_partial(codec, memoryview(data)[HEADER_BYTES:])
+        if failure is not None or not batch.check_payload(payload, config.max_decompressed_message_bytes):
+            return None
+        stats = RecordValidationStats(HEADER_BYTES + batch.record_bytes)
+    size, max_timestamp = batch.size, batch.max_timestamp
     with log.lock:
-        epoch = log.leader_epoch_cache.latest_entry
+        epochs = log.leader_epoch_cache.entries
         end_offset = local.next_offset_metadata[0]
-        if (
-            epoch is None
-            or epoch[0] != leader_epoch
-            or epoch[1] > end_offset
-            or local.is_closed
-            or local.log_dir_failure_channel.has_offline_log_dir(local.parent_dir)
-        ):
+        channel = local.log_dir_failure_channel
+        if not epochs or epochs[-1][0] != leader_epoch or epochs[-1][1] > end_offset:
             return None
-        assigned = assign_plain(
-            data, 0, end_offset, leader_epoch, True, config.compact, True, now,
-            config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms,
-        )  # fmt: skip
-        if assigned is None:
+        if local.is_closed or (channel.any_offline and channel.has_offline_log_dir(local.parent_dir)):
             return None
-        head, new_header, max_timestamp, _ = assigned
-        next_offset = end_offset + count
+        psm = log.producer_state_manager
+        producer: ProducerStateEntry | None = None
+        if batch.producer_id >= 0:
+            producer = psm.continued_entry(batch)
+            if producer is None:
+                return None
+        count = batch.count
+        last_offset = end_offset + count - 1
         try:
-            if local.segments.active_segment.should_roll(
-                RollParams(config.max_segment_ms, config.segment_size, max_timestamp, next_offset - 1, size, now)
+            if local.segments.active_segment.must_roll(
+                config.max_segment_ms, config.segment_size, max_timestamp, last_offset, size, now
             ):
                 return None
-            local.append(next_offset - 1, (head, memoryview(data)[HEADER_BYTES:size]), [new_header])
-            psm = log.producer_state_manager
-            psm.update_map_end_offset(next_offset)
-            if log.first_unstable_offset_metadata is not None or psm.first_unstable_offset is not None:
+            buffers, header = batch.assign(data, end_offset, leader_epoch)
+            local.append(last_offset, buffers, (header,))
+            if producer is not None:
+                psm.continue_entry(producer, batch, last_offset)
+            psm.map_end_offset = last_offset + 1
+            if log.first_unstable_offset_metadata is not psm.first_unstable_offset:
                 log.maybe_increment_first_unstable_offset()  # a truncation leaves the old one until now
-            if next_offset - local.recovery_point >= config.flush_messages:
+            if last_offset + 1 - local.recovery_point >= config.flush_messages:
                 log.flush(False)
         except OSError as error:
             _fail(log, error)
-        source_epoch = header.leader_epoch
+        source_epoch = batch.leader_epoch
         return LogAppendInfo(
             end_offset,
-            next_offset - 1,
+            last_offset,
             None if source_epoch == -1 else source_epoch,
             max_timestamp,
             -1,
             log.log_start_offset,
-            0,
+            codec,
             size,
             count - 1,
-            RecordValidationStats(),
+            stats,
             [],
         )
 

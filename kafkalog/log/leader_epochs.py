@@ -46,7 +46,7 @@ class LeaderEpochFileCache:
         self._scheduler = scheduler
         self._lock = threading.RLock()
         # Invariant: both columns grow strictly.  Replaced whole under _lock, read without it.
-        self._epochs: tuple[EpochEntry, ...] = ()
+        self.entries: tuple[EpochEntry, ...] = ()
         for entry in checkpoint.read():
             self._assign(entry)
 
@@ -54,52 +54,52 @@ class LeaderEpochFileCache:
 
     @property
     def non_empty(self) -> bool:
-        return bool(self._epochs)
+        return bool(self.entries)
 
     @property
     def epoch_entries(self) -> list[EpochEntry]:
-        return list(self._epochs)
+        return list(self.entries)
 
     @property
     def epoch_with_offsets(self) -> dict[int, int]:
         """Start offsets by epoch, in order."""
-        return {entry.epoch: entry.start_offset for entry in self._epochs}
+        return {entry.epoch: entry.start_offset for entry in self.entries}
 
     @property
     def latest_entry(self) -> EpochEntry | None:
-        epochs = self._epochs
+        epochs = self.entries
         return epochs[-1] if epochs else None
 
     @property
     def latest_epoch(self) -> int | None:
-        epochs = self._epochs
+        epochs = self.entries
         return epochs[-1].epoch if epochs else None
 
     @property
     def earliest_entry(self) -> EpochEntry | None:
-        epochs = self._epochs
+        epochs = self.entries
         return epochs[0] if epochs else None
 
     def previous_epoch(self, epoch: int | None = None) -> int | None:
         """The epoch before `epoch`, or before the latest one."""
         if epoch is None:
-            epochs = self._epochs
+            epochs = self.entries
             return epochs[-2].epoch if len(epochs) > 1 else None
         entry = self.previous_entry(epoch)
         return None if entry is None else entry.epoch
 
     def previous_entry(self, epoch: int) -> EpochEntry | None:
-        epochs = self._epochs
+        epochs = self.entries
         at = bisect_left(epochs, epoch, key=_epoch)
         return epochs[at - 1] if at else None
 
     def next_epoch(self, epoch: int) -> int | None:
-        epochs = self._epochs
+        epochs = self.entries
         at = bisect_right(epochs, epoch, key=_epoch)
         return epochs[at].epoch if at < len(epochs) else None
 
     def epoch_entry(self, epoch: int) -> EpochEntry | None:
-        epochs = self._epochs
+        epochs = self.entries
         at = bisect_left(epochs, epoch, key=_epoch)
         return epochs[at] if at < len(epochs) and epochs[at].epoch == epoch else None
 
@@ -108,7 +108,7 @@ class LeaderEpochFileCache:
 
         An epoch below all that are known ends, under its own number, where the first known one begins.
         """
-        epochs = self._epochs
+        epochs = self.entries
         if requested_epoch == NO_LEADER_EPOCH:
             return UNDEFINED_EPOCH_END
         if epochs and epochs[-1].epoch == requested_epoch:
@@ -121,13 +121,13 @@ class LeaderEpochFileCache:
 
     def epoch_for_offset(self, offset: int) -> int | None:
         """The epoch in which `offset` was or would be written; None before the first entry."""
-        epochs = self._epochs
+        epochs = self.entries
         at = bisect_right(epochs, offset, key=_start_offset)
         return epochs[at - 1].epoch if at else None
 
     def epoch_entries_in_range(self, start_offset: int, end_offset: int) -> list[EpochEntry]:
         """The entries as they would be after truncation to [start, end); a negative bound does not cut."""
-        epochs = self._epochs
+        epochs = self.entries
         if start_offset >= 0:
             epochs = _truncated_from_start(epochs, start_offset)
         return list(_truncated_from_end(epochs, end_offset))
@@ -154,28 +154,28 @@ class LeaderEpochFileCache:
     def truncate_from_end_async_flush(self, end_offset: int) -> None:
         """Drop entries that begin at or above `end_offset`; the file follows by a scheduled task."""
         with self._lock:
-            kept = _truncated_from_end(self._epochs, end_offset)
-            if len(kept) != len(self._epochs):
-                self._epochs = kept
+            kept = _truncated_from_end(self.entries, end_offset)
+            if len(kept) != len(self.entries):
+                self.entries = kept
                 self._schedule_flush()
 
     def truncate_from_start_async_flush(self, start_offset: int) -> None:
         """Drop entries that begin at or below `start_offset`, keeping the last of them as beginning there."""
         with self._lock:
-            kept = _truncated_from_start(self._epochs, start_offset)
-            if kept is not self._epochs:
-                self._epochs = kept
+            kept = _truncated_from_start(self.entries, start_offset)
+            if kept is not self.entries:
+                self.entries = kept
                 self._schedule_flush()
 
     def clear_and_flush(self) -> None:
         with self._lock:
-            self._epochs = ()
+            self.entries = ()
             self._write_to_file()
 
     def clear(self) -> None:
         """Forget the entries; the file stays as it is."""
         with self._lock:
-            self._epochs = ()
+            self.entries = ()
 
     def with_checkpoint(self, checkpoint: LeaderEpochCheckpointFile) -> LeaderEpochFileCache:
         """The same entries over another file, which is neither read nor written."""
@@ -184,7 +184,7 @@ class LeaderEpochFileCache:
         copy._checkpoint = checkpoint
         copy._scheduler = self._scheduler
         copy._lock = threading.RLock()
-        copy._epochs = self._epochs
+        copy.entries = self.entries
         return copy
 
     def _assign(self, entry: EpochEntry) -> bool:
@@ -194,10 +194,10 @@ class LeaderEpochFileCache:
                 f"EpochEntry[epoch={entry.epoch}, startOffset={entry.start_offset}]"
             )
         # Nearly every append repeats the latest epoch: answered without the lock.
-        if not _is_news(self._epochs, entry):
+        if not _is_news(self.entries, entry):
             return False
         with self._lock:
-            epochs = self._epochs
+            epochs = self.entries
             if not _is_news(epochs, entry):
                 return False
             keep = len(epochs)
@@ -208,7 +208,7 @@ class LeaderEpochFileCache:
             dropped = epochs[keep:]
             if len(dropped) > 1 or (dropped and dropped[0].start_offset != entry.start_offset):
                 log.warning("%s: new leader epoch %s drops conflicting %s", self._topic_partition, entry, dropped)
-            self._epochs = (*epochs[:keep], entry)
+            self.entries = (*epochs[:keep], entry)
             return True
 
     def _schedule_flush(self) -> None:
@@ -216,11 +216,11 @@ class LeaderEpochFileCache:
 
     def _write_to_file(self) -> None:
         with self._lock:
-            self._checkpoint.write(self._epochs)
+            self._checkpoint.write(self.entries)
 
     def _write_if_dir_exists(self) -> None:
         with self._lock:
-            self._checkpoint.write_if_dir_exists(self._epochs)
+            self._checkpoint.write_if_dir_exists(self.entries)
 
 
 def _epoch(entry: EpochEntry) -> int:

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("kafkalog.log")
 
 UNKNOWN_OFFSET = -1
+new_tuple = tuple.__new__  # a named tuple without the Python call of its own __new__
 
 
 class io_guard:  # noqa: N801  (reads as a statement: `with io_guard(...):`)
@@ -220,7 +221,7 @@ class LocalLog:
         if self.recovery_point > end_offset:
             self.recovery_point = end_offset
 
-    def append(self, last_offset: int, buffers: Sequence[Buffer], headers: list[BatchHeader]) -> None:
+    def append(self, last_offset: int, buffers: Sequence[Buffer], headers: Sequence[BatchHeader]) -> None:
         """Appends batches that end at `last_offset` to the active segment and moves the end of the log.
 
         When the disk fails half-way (ENOSPC), what was written is cut off again: a batch whose append was refused
@@ -234,7 +235,7 @@ class LocalLog:
             self.take_back(segment, size, self.next_offset_metadata)
             raise
         end_offset = last_offset + 1
-        self.next_offset_metadata = LogOffsetMetadata(end_offset, segment.base_offset, segment.log.size)
+        self.next_offset_metadata = new_tuple(LogOffsetMetadata, (end_offset, segment.base_offset, segment.log.size))
         if self.recovery_point > end_offset:
             self.recovery_point = end_offset
 

@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterator, Mapping
 from types import MappingProxyType
 from typing import Generic, TypeVar
 
+from kafkalog._native.validation import ClientBatch
 from kafkalog.config import ProducerStateManagerConfig
 from kafkalog.errors import CorruptSnapshotException, IllegalArgumentException
 from kafkalog.files import OS_FILES, Clock, Files
@@ -86,43 +87,43 @@ class SnapshotFile:
 class _OffsetMap(Generic[V]):
     """A dictionary by offset that knows its order: Java's TreeMap as far as it is used here."""
 
-    __slots__ = ("_offsets", "_values")
+    __slots__ = ("_values", "offsets")
 
     def __init__(self) -> None:
-        self._offsets: list[int] = []
+        self.offsets: list[int] = []
         self._values: dict[int, V] = {}
 
     def __len__(self) -> int:
-        return len(self._offsets)
+        return len(self.offsets)
 
     def __iter__(self) -> Iterator[V]:
         """Values by offset, as they were when the walk began."""
-        return iter([self._values[offset] for offset in self._offsets])
+        return iter([self._values[offset] for offset in self.offsets])
 
     @property
     def first(self) -> V | None:
-        return self._values[self._offsets[0]] if self._offsets else None
+        return self._values[self.offsets[0]] if self.offsets else None
 
     @property
     def last(self) -> V | None:
-        return self._values[self._offsets[-1]] if self._offsets else None
+        return self._values[self.offsets[-1]] if self.offsets else None
 
     def get(self, offset: int) -> V | None:
         return self._values.get(offset)
 
     def put(self, offset: int, value: V) -> None:
         if offset not in self._values:
-            bisect.insort(self._offsets, offset)
+            bisect.insort(self.offsets, offset)
         self._values[offset] = value
 
     def pop(self, offset: int) -> V | None:
         value = self._values.pop(offset, None)
         if value is not None:
-            del self._offsets[bisect.bisect_left(self._offsets, offset)]
+            del self.offsets[bisect.bisect_left(self.offsets, offset)]
         return value
 
     def clear(self) -> None:
-        self._offsets.clear()
+        self.offsets.clear()
         self._values.clear()
 
 
@@ -165,7 +166,7 @@ class ProducerStateManager:
         self._ongoing_txns: _OffsetMap[TxnMetadata] = _OffsetMap()
         self._unreplicated_txns: _OffsetMap[TxnMetadata] = _OffsetMap()
         self._oldest_txn_last_timestamp = -1
-        self._last_map_offset = 0
+        self.map_end_offset = 0
         self._last_snap_offset = 0
         self._snapshots = self._load_snapshots()
 
@@ -210,6 +211,27 @@ class ProducerStateManager:
         for txn in append_info.started_transactions:
             self._ongoing_txns.put(txn.first_offset.message_offset, txn)
         self._update_oldest_txn_timestamp()
+
+    def continued_entry(self, batch: ClientBatch) -> ProducerStateEntry | None:
+        """The entry of a client's batch that just goes on: next sequence, same epoch, in the transaction that is open
+        or in none where none is.  Such a batch is no duplicate and passes all checks of `prepare_update`."""
+        entry = self._producers.get(batch.producer_id)
+        if (
+            entry is None
+            or self._verification_states
+            or entry.producer_epoch != batch.producer_epoch
+            or entry.last_seq + 1 != batch.base_sequence
+            or entry.is_empty
+            or (entry.current_txn_first_offset is not None) is not batch.is_transactional
+        ):
+            return None
+        return entry
+
+    def continue_entry(self, entry: ProducerStateEntry, batch: ClientBatch, last_offset: int) -> None:
+        """What `update` does for the batch of a `continued_entry`."""
+        entry.add_batch(batch.producer_epoch, batch.last_sequence, last_offset, batch.count - 1, batch.max_timestamp)
+        if batch.is_transactional:
+            self._update_oldest_txn_timestamp()
 
     def load_producer_entry(self, entry: ProducerStateEntry) -> None:
         """Take an entry as a snapshot has it, with the transaction it is in."""
@@ -264,6 +286,8 @@ class ProducerStateManager:
     @property
     def first_unstable_offset(self) -> LogOffsetMetadata | None:
         """Where the oldest transaction begins that is open, or whose marker the high watermark has not passed."""
+        if not self._unreplicated_txns.offsets and not self._ongoing_txns.offsets:
+            return None  # as nearly always
         unreplicated, undecided = self._unreplicated_txns.first, self._ongoing_txns.first
         if unreplicated is None:
             return None if undecided is None else undecided.first_offset
@@ -321,17 +345,13 @@ class ProducerStateManager:
 
     # --- the map's end and truncation -----------------------------------------------------------
 
-    @property
-    def map_end_offset(self) -> int:
-        return self._last_map_offset
-
     def update_map_end_offset(self, last_offset: int) -> None:
-        self._last_map_offset = last_offset
+        self.map_end_offset = last_offset
 
     def on_log_start_offset_incremented(self, log_start_offset: int) -> None:
         """Producers stay, also those whose batches are gone: their sequences still count."""
         self._remove_unreplicated_transactions(log_start_offset)
-        self._last_map_offset = max(self._last_map_offset, log_start_offset)
+        self.map_end_offset = max(self.map_end_offset, log_start_offset)
         latest = self._snapshots.last
         self._last_snap_offset = log_start_offset if latest is None else latest.offset
 
@@ -340,7 +360,7 @@ class ProducerStateManager:
         for snapshot in self._snapshots:
             if not log_start_offset < snapshot.offset <= log_end_offset:
                 self._remove_and_delete_snapshot(snapshot.offset)
-        if log_end_offset == self._last_map_offset:
+        if log_end_offset == self.map_end_offset:
             self.on_log_start_offset_incremented(log_start_offset)
             return
         self._clear_producers()
@@ -357,7 +377,7 @@ class ProducerStateManager:
         for snapshot in self._snapshots:
             self._remove_and_delete_snapshot(snapshot.offset)
         self._last_snap_offset = 0
-        self._last_map_offset = offset
+        self.map_end_offset = offset
         self._update_oldest_txn_timestamp()
 
     def truncate_fully_and_reload_snapshots(self) -> None:
@@ -386,7 +406,7 @@ class ProducerStateManager:
 
     def take_snapshot(self, sync: bool = True) -> str | None:
         """Write `<map end>.snapshot` if the map moved past the last one; its path, or None where nothing was done."""
-        offset = self._last_map_offset
+        offset = self.map_end_offset
         if offset <= self._last_snap_offset:
             return None
         path = producer_snapshot_file(self._log_dir, offset)
@@ -456,10 +476,10 @@ class ProducerStateManager:
             for entry in map(_from_snapshot, entries):
                 if not self._is_producer_expired(current_time_ms, entry):
                     self.load_producer_entry(entry)
-            self._last_map_offset = self._last_snap_offset = snapshot.offset
+            self.map_end_offset = self._last_snap_offset = snapshot.offset
             self._update_oldest_txn_timestamp()
             return
-        self._last_map_offset = self._last_snap_offset = log_start_offset
+        self.map_end_offset = self._last_snap_offset = log_start_offset
 
 
 def _to_snapshot(entry: ProducerStateEntry) -> ProducerSnapshotEntry:

@@ -305,7 +305,10 @@ class LogSegment:
                 self._max_offset = header.last_offset
             if self._bytes_since_last_index_entry > self.index_interval_bytes:
                 offset_index.append(header.last_offset, position)
-                self.time_index.maybe_append(*self.max_timestamp_and_offset_so_far)
+                time_index = self._time_index or self.time_index
+                largest = self._max_timestamp
+                if largest != time_index.last_entry[0] or time_index.entries >= time_index.max_entries - 1:
+                    time_index.maybe_append(*self.max_timestamp_and_offset_so_far)
                 self._bytes_since_last_index_entry = length
             else:
                 self._bytes_since_last_index_entry += length
@@ -405,10 +408,22 @@ class LogSegment:
 
     def should_roll(self, roll_params: RollParams) -> bool:
         """Whether an append must go to a new segment: bytes, time, a full index or an offset too far."""
-        max_segment_ms, max_segment_bytes, max_timestamp, max_offset, messages_size, now = roll_params
-        reached_roll_ms = self.time_waited_for_roll(now, max_timestamp) > max_segment_ms - self.roll_jitter_ms
+        return self.must_roll(*roll_params)
+
+    def must_roll(
+        self,
+        max_segment_ms: int,
+        max_segment_bytes: int,
+        max_timestamp: int,
+        max_offset: int,
+        messages_size: int,
+        now: int,
+    ) -> bool:
+        """`should_roll` with the values of RollParams."""
         size = self.log.size
-        if size > max_segment_bytes - messages_size or (reached_roll_ms and size > 0):
+        if size > max_segment_bytes - messages_size:
+            return True
+        if size > 0 and self.time_waited_for_roll(now, max_timestamp) > max_segment_ms - self.roll_jitter_ms:
             return True
         offset_index = self._offset_index or self.offset_index
         if offset_index.entries >= offset_index.max_entries:
@@ -422,7 +437,8 @@ class LogSegment:
         if timestamp is None:
             timestamp = self._load_first_batch_timestamp()
         if timestamp >= 0:
-            return to_int64(message_timestamp - timestamp)
+            waited = message_timestamp - timestamp
+            return waited if message_timestamp >= -1 else to_int64(waited)
         return now - self.created
 
     @property

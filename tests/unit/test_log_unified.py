@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,13 +16,14 @@ from kafkalog.errors import (
     KafkaStorageException,
     OffsetOutOfRangeException,
     OffsetsOutOfOrderException,
+    OutOfOrderSequenceException,
     PolicyViolationException,
     RecordBatchTooLargeException,
     RecordTooLargeException,
     UnexpectedAppendOffsetException,
 )
 from kafkalog.format.batch import MemoryRecords
-from kafkalog.log.append import append_plain
+from kafkalog.log.append import append_ordinary
 from kafkalog.log.types import FetchIsolation
 from tests.unit.log_kit import NOW_MS, TOPIC_ID, Kit, bases, batch, name
 
@@ -54,20 +56,45 @@ def test_offsets_are_given_in_order_and_the_buffer_stays(kit: Kit) -> None:
 
 
 @pytest.mark.parametrize("overrides", [{}, {"cleanup.policy": "compact"}, {"index.interval.bytes": "0"}])
-def test_the_short_way_writes_what_the_long_way_writes(tmp_path: Path, overrides: dict[str, str]) -> None:
-    """Every file and every answer is the same with and without `append_plain`."""
+@pytest.mark.parametrize("kind", ["plain", "large", "lz4", "idempotent", "transactional", "gzip of two producers"])
+def test_the_short_way_writes_what_the_long_way_writes(tmp_path: Path, overrides: dict[str, str], kind: str) -> None:
+    """Every file and every answer is the same with and without `append_ordinary`."""
+    if kind == "large":
+        overrides = {**overrides, "internal.segment.bytes": "40000"}
     short, long = Kit(tmp_path / "short"), Kit(tmp_path / "long")
     logs = (short.open(overrides), long.open(overrides))
     ways = []
+    sequences = [0, 0]
     for number in range(30):
-        data = batch(1 + number % 3, ts=NOW_MS + number * 700 % 5000)
-        ways.append(append_plain(logs[0], data, number // 10))
+        who = number % 5 % 2 if kind == "gzip of two producers" else 0
+        count = 1 + number % 3
+        producer: dict[str, Any] = {}
+        if kind in ("idempotent", "transactional", "gzip of two producers"):
+            producer = {"producer_id": 7 + who, "producer_epoch": number // 20, "sequence": sequences[who]}
+            producer["transactional"] = kind == "transactional"
+            sequences[who] = 0 if number == 19 else sequences[who] + count
+            if number == 19:
+                sequences = [0, 0]
+        value = b"v" * (3000 if kind == "large" else 40)
+        codec = {"lz4": 3, "gzip of two producers": 1}.get(kind, 0)
+        data = batch(count, ts=NOW_MS + number * 700 % 5000, value=value, codec=codec, **producer)
+        ways.append(append_ordinary(logs[0], data, number // 10))
         infos = [logs[0].append_as_leader(data, number // 10)] if ways[-1] is None else [ways[-1]]
-        patched = data + b"\0"  # bytes behind the batch: not plain
+        patched = data + b"\0"  # bytes behind the batch: not ordinary
+        assert append_ordinary(logs[1], patched, number // 10) is None
         infos.append(logs[1].append_as_leader(patched, number // 10))
         infos[1].valid_bytes = infos[0].valid_bytes
         assert infos[0] == infos[1]
+        assert logs[0].first_unstable_offset == logs[1].first_unstable_offset
+        if producer:  # a repetition is answered with its first offsets, a gap is refused
+            assert logs[0].append_as_leader(data, number // 10) == logs[1].append_as_leader(patched, number // 10)
+            gap = batch(1, **(producer | {"sequence": producer["sequence"] + 9}))
+            for log in logs:
+                with pytest.raises(OutOfOrderSequenceException):
+                    log.append_as_leader(gap, number // 10)
     assert sum(way is not None for way in ways) > 10
+    for log in logs:
+        log.close()
     assert short.names == long.names
     for entry in short.names:
         assert short.path(entry).read_bytes() == long.path(entry).read_bytes(), entry
