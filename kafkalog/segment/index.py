@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import struct
 import threading
 import time
 from collections.abc import Callable
@@ -34,7 +35,14 @@ from kafkalog.segment.types import INT_MAX
 T = TypeVar("T")
 View = mmap.mmap | bytes
 
+KeyColumn = tuple[struct.Struct, int, bool]  # of what a search compares: layout, place in the entry, upper bound?
+
+WARM_BYTES = 8192  # searched first, as in `_native.search`
 VIEW_AS_BYTES_MAX = 1 << 16  # a trimmed index up to this many bytes is read, not mapped
+
+
+class IndexOutOfBoundsException(IllegalStateException, IndexError):
+    """java.lang.IndexOutOfBoundsException: an index that was cut below its entries is asked for one that is gone."""
 
 
 class AbstractIndex:
@@ -61,6 +69,8 @@ class AbstractIndex:
         self._file: File | None = None
         self._view: View | None = None
         self._dirty = True  # what an earlier process left unsynced is unknown
+        # How far Kafka's map position is behind the entries, in bytes: 0, but for an index that was cut below them.
+        self._behind = 0
         self._lock = threading.RLock()
         if read_only:
             self._open_read_only()
@@ -167,15 +177,27 @@ class AbstractIndex:
     def _write_entries(self, data: bytes | bytearray | memoryview, count: int) -> None:
         """Puts `count` entries behind the present ones, in one write; the caller has checked that they fit."""
         entries = self.entries
-        (self._file or self._writable()).pwrite(data, entries * self.entry_size)
+        (self._file or self._writable()).pwrite(data, entries * self.entry_size - self._behind)
         self._dirty = True
         if type(self._view) is bytes:
             self._view = None
         self.entries = entries + count
+        if self._behind:
+            position = self.entries * self.entry_size - self._behind
+            raise IllegalStateException(
+                f"{self.entries} entries but file position in index is {position}", path=self.path
+            )
 
     def _truncate_to_entries(self, entries: int) -> None:
+        """IllegalArgumentException (after `entries` was set, as in Kafka) when the file ends before them."""
         with self._lock:
+            position = self.entries * self.entry_size - self._behind
             self.entries = entries
+            wanted = entries * self.entry_size
+            if wanted > self.length:
+                self._behind = wanted - position
+                raise IllegalArgumentException(f"newPosition > limit: ({wanted} > {self.length})", path=self.path)
+            self._behind = 0
             self._entries_changed()
 
     def _entries_changed(self) -> None:
@@ -226,13 +248,45 @@ class AbstractIndex:
             if view is None or self.entries * self.entry_size > len(view):
                 self._release_view()
                 view = self._load_view()
-            entries = min(self.entries, len(view) // self.entry_size)
+            entries = self.entries
+            if self.length >= entries * self.entry_size:  # else the search says what it meets
+                entries = min(entries, len(view) // self.entry_size)
             return look(view, entries)
 
+    def _find_past_end(self, view: View, entries: int, key: KeyColumn, target: int) -> int:
+        """The steps of `_native.search` where entries lie beyond the view's end.
+
+        IndexOutOfBoundsException when the search comes to one of those.
+        """
+        layout, at, upper = key
+
+        def key_of(slot: int) -> int:
+            start = slot * self.entry_size
+            if start + self.entry_size > len(view):
+                raise IndexOutOfBoundsException(f"Entry {slot} lies beyond {len(view)} bytes", path=self.path)
+            return int(layout.unpack_from(view, start + at)[0])
+
+        low, high = max(0, entries - 1 - WARM_BYTES // self.entry_size), entries - 1
+        if key_of(low) >= target:
+            if key_of(0) > target:
+                return 0 if upper else -1
+            low, high = 0, low
+        while low < high:
+            middle = (low + high + 1) // 2
+            found = key_of(middle)
+            if found == target:
+                return middle
+            low, high = (low, middle - 1) if found > target else (middle, high)
+        if not upper:
+            return low
+        return -1 if low == entries - 1 else low + 1
+
     def _entry_bytes(self, slot: int) -> bytes:
-        """The bytes of one entry; zeros where the file ends before it."""
+        """The bytes of one entry; IndexOutOfBoundsException beyond `length`, zeros where others cut the file."""
         size = self.entry_size
         start = slot * size
+        if start + size > self.length:
+            raise IndexOutOfBoundsException(f"Entry {slot} lies beyond {self.length} bytes", path=self.path)
         if self._view is None and self._file is not None:
             return self._file.pread(size, start).ljust(size, b"\0")
         return self._search(lambda view, _: bytes(view[start : start + size])).ljust(size, b"\0")
@@ -252,8 +306,9 @@ class AbstractIndex:
             self.length = rounded
             self.max_entries = rounded // self.entry_size
             self._dirty = True
-            position = self.entries * self.entry_size
+            position = self.entries * self.entry_size - self._behind
             if position > rounded:
+                self._behind = self.entries * self.entry_size  # the new map is at its beginning
                 raise IllegalArgumentException(f"newPosition > limit: ({position} > {rounded})", path=self.path)
         return True
 

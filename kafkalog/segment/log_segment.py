@@ -594,7 +594,14 @@ class LogSegment:
             before = (plan.bytes_since_last_entry, plan.max_timestamp, plan.offset_of_max_timestamp)
             planned = plan.add_table(table)
             count = len(table) if planned else _error_row(plan)
-            stopped_at, why = replay.run(table[:count], replayed, data, position)
+            try:
+                stopped_at, why = replay.run(table[:count], replayed, data, position)
+            except Exception:
+                # The open fails; Kafka has indexed the batches up to the refused one.
+                plan = self._new_plan(*before, recovery=True)
+                plan.add_table(table[: replay.row + 1])
+                self._write_plan(plan)
+                raise
             if stopped_at is not None:
                 # Kafka has indexed the batch that producer state refused, and nothing behind it.
                 table = table[: stopped_at + 1]

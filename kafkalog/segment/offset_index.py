@@ -16,6 +16,8 @@ from kafkalog.segment.index import AbstractIndex, View
 from kafkalog.segment.types import OffsetPosition, to_int32
 
 ENTRY = struct.Struct(">ii")  # offset - base offset, position
+OFFSET = (struct.Struct(">i"), 0, False)
+POSITION_UPPER_BOUND = (struct.Struct(">i"), 4, True)
 
 
 class OffsetIndex(AbstractIndex):
@@ -68,7 +70,10 @@ class OffsetIndex(AbstractIndex):
             return OffsetPosition(base, 0)
 
         def look(view: View, entries: int) -> OffsetPosition:
-            slot = search.find_offset(view, entries, base, target_offset)
+            if entries * ENTRY.size <= len(view):
+                slot = search.find_offset(view, entries, base, target_offset)
+            else:
+                slot = self._find_past_end(view, entries, OFFSET, target_offset - base)
             if slot < 0:
                 return OffsetPosition(base, 0)
             relative, position = ENTRY.unpack_from(view, slot * ENTRY.size)
@@ -98,7 +103,13 @@ class OffsetIndex(AbstractIndex):
         if self.entries == 0:
             return None
         target = to_int32(fetch_offset.position + fetch_size)
-        slot = self._search(lambda view, entries: search.find_position_upper_bound(view, entries, target))
+
+        def look(view: View, entries: int) -> int:
+            if entries * ENTRY.size <= len(view):
+                return search.find_position_upper_bound(view, entries, target)
+            return self._find_past_end(view, entries, POSITION_UPPER_BOUND, target)
+
+        slot = self._search(look)
         return None if slot < 0 else self._parse(slot)
 
     def truncate_to(self, offset: int) -> None:
@@ -106,7 +117,13 @@ class OffsetIndex(AbstractIndex):
             self._truncate_to_entries(0)
             return
         base = self.base_offset
-        slot = self._search(lambda view, entries: search.find_offset(view, entries, base, offset))
+
+        def look(view: View, entries: int) -> int:
+            if entries * ENTRY.size <= len(view):
+                return search.find_offset(view, entries, base, offset)
+            return self._find_past_end(view, entries, OFFSET, offset - base)
+
+        slot = self._search(look)
         if slot < 0:
             self._truncate_to_entries(0)
         else:

@@ -53,6 +53,7 @@ class Replay:
         self.txn_index = txn_index
         self.producers = producers
         self.epochs = epochs
+        self.row = -1  # the row in progress, for a caller that meets an error
 
     def choose(self, table: Table) -> Table:
         """The rows that change something, in order."""
@@ -65,6 +66,7 @@ class Replay:
         for row in rows.tolist():
             if row >= len(table):
                 break
+            self.row = row
             at = int(table["position"][row]) - position
             header = native.header_at(data, at)
             epoch = header.leader_epoch

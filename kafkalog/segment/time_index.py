@@ -21,6 +21,8 @@ from kafkalog.segment.index import AbstractIndex, View
 from kafkalog.segment.types import TimestampOffset
 
 ENTRY = struct.Struct(">qi")  # timestamp, offset - base offset
+TIMESTAMP = (struct.Struct(">q"), 0, False)
+OFFSET = (struct.Struct(">i"), 8, False)
 
 
 class BufferOverflowException(IllegalStateException):
@@ -73,10 +75,10 @@ class TimeIndex(AbstractIndex):
                 )
         if timestamp > last_timestamp:
             data = ENTRY.pack(timestamp, self.relative_offset(offset))
-            if entries >= self.max_entries:
+            if (entries + 1) * ENTRY.size - self._behind > self.length:
                 raise BufferOverflowException(f"No room for a last entry in time index {self.path} (size = {entries}).")
-            self._write_entries(data, 1)
             self.last_entry = TimestampOffset(timestamp, offset)
+            self._write_entries(data, 1)
 
     def append_packed(self, data: bytes | memoryview) -> None:
         """Adds entries that a native plan has laid out and checked; one write."""
@@ -94,7 +96,10 @@ class TimeIndex(AbstractIndex):
             return TimestampOffset(-1, base)
 
         def look(view: View, entries: int) -> TimestampOffset:
-            slot = search.find_timestamp(view, entries, target_timestamp)
+            if entries * ENTRY.size <= len(view):
+                slot = search.find_timestamp(view, entries, target_timestamp)
+            else:
+                slot = self._find_past_end(view, entries, TIMESTAMP, target_timestamp)
             if slot < 0:
                 return TimestampOffset(-1, base)
             timestamp, relative = ENTRY.unpack_from(view, slot * ENTRY.size)
@@ -121,11 +126,23 @@ class TimeIndex(AbstractIndex):
             self._truncate_to_entries(0)
             return
         base = self.base_offset
-        slot = self._search(lambda view, entries: search.find_time_offset(view, entries, base, offset))
+
+        def look(view: View, entries: int) -> int:
+            if entries * ENTRY.size <= len(view):
+                return search.find_time_offset(view, entries, base, offset)
+            return self._find_past_end(view, entries, OFFSET, offset - base)
+
+        slot = self._search(look)
         if slot < 0:
             self._truncate_to_entries(0)
         else:
             self._truncate_to_entries(slot if self._parse(slot).offset == offset else slot + 1)
+
+    def resize(self, new_size: int) -> bool:
+        changed = super().resize(new_size)
+        if changed and self._behind:
+            self._entries_changed()  # the file's last entry is not what was written last
+        return changed
 
     def sanity_check(self) -> None:
         if self.entries:
