@@ -124,18 +124,23 @@ def decode(data: Path, kind: str) -> Round:
 
 
 def encode(data: Path) -> Round:
-    from kafkalog._native import columns
+    """One v2 batch, header and CRC included, of 10,000 records that stand in an Arrow record batch."""
+    import pyarrow as pa
+
+    from kafkalog._native.columns import ColumnEncoder
 
     rng = np.random.default_rng(1)
     count = 10_000
-    keys = np.frombuffer(b"".join(b"key-%08d" % n for n in rng.integers(0, 100_000_000, count)), dtype=np.uint8)
-    values = rng.integers(0, 256, count * 80, dtype=np.uint8)
-    timestamps = np.arange(1_700_000_000_000, 1_700_000_000_000 + count, dtype=np.int64)
-    key_offsets = np.arange(0, (count + 1) * 12, 12, dtype=np.int64)
-    value_offsets = np.arange(0, (count + 1) * 80, 80, dtype=np.int64)
+    records = pa.record_batch(
+        {
+            "timestamp": np.arange(1_700_000_000_000, 1_700_000_000_000 + count, dtype=np.int64),
+            "key": [b"key-%08d" % n for n in rng.integers(0, 100_000_000, count)],
+            "value": [rng.bytes(80) for _ in range(count)],
+        }
+    )
 
     def round() -> int:
-        columns.encode_batch(timestamps, key_offsets, keys, value_offsets, values)
+        ColumnEncoder.from_arrow(records).encode_batch()
         return count
 
     return round
@@ -145,14 +150,14 @@ def append(data: Path, kind: str, compression: str = "producer") -> Round:
     payload = (data / f"batch-{kind}.bin").read_bytes()
     log = unified_log(scratch(data, f"append-{kind}-{compression}-0"), True, **{"compression.type": compression})
     appended = sequence = 0
+    buffer = bytearray(payload)
     stamped = kind in ("idempotent", "txn")
 
     def round() -> int:
         nonlocal appended, sequence
-        records = payload
         if stamped:
-            records, sequence = stamp_sequence(payload, sequence)
-        log.append_as_leader(records, 0)
+            sequence = stamp_sequence(buffer, sequence)
+        log.append_as_leader(buffer, 0)
         appended += len(payload)
         if appended > 2 * GIB:
             log.truncate_fully_and_start_at(0)
@@ -162,11 +167,10 @@ def append(data: Path, kind: str, compression: str = "producer") -> Round:
     return round
 
 
-def stamp_sequence(payload: bytes, sequence: int) -> tuple[bytes, int]:
-    data = bytearray(payload)
+def stamp_sequence(data: bytearray, sequence: int) -> int:
     struct.pack_into(">i", data, 53, sequence)
     struct.pack_into(">I", data, 17, crc32c.crc32c(memoryview(data)[21:]))
-    return bytes(data), sequence + struct.unpack_from(">i", data, 57)[0]
+    return sequence + struct.unpack_from(">i", data, 57)[0]
 
 
 def read(data: Path, how: str) -> Round:

@@ -68,14 +68,8 @@ def append(
     transaction_version: int,
 ) -> LogAppendInfo:
     """UnifiedLog.append: `records` is one or more whole batches; bytes of a last, cut batch are ignored."""
-    metadata_file = log.partition_metadata_file
-    if metadata_file is not None and metadata_file.dirty_topic_id is not None:
-        metadata_file.maybe_flush()
+    log.maybe_flush_metadata_file()
     data: Buffer = memoryview(records.buffer) if isinstance(records, MemoryRecords) else records
-    if origin is CLIENT and to_magic == CURRENT_MAGIC and not ignore_record_size:
-        done = append_ordinary(log, data, leader_epoch)
-        if done is not None:
-            return done
     info, headers = analyze(log, data, origin, ignore_record_size, not assign_offsets, leader_epoch)
     if info.valid_bytes <= 0:
         return info
@@ -92,13 +86,17 @@ def append(
             _fail(log, error)
 
 
-def append_ordinary(log: UnifiedLog, data: Buffer, leader_epoch: int) -> LogAppendInfo | None:
+def append_ordinary(log: UnifiedLog, records: Buffer | MemoryRecords, leader_epoch: int) -> LogAppendInfo | None:
     """The common append in few steps: one good batch of a client in the epoch that the log is in, kept as it is.
 
     Plain, or compressed as the topic wants it; of no producer, or of one that goes on where it was, in its
     transaction or in none.  None for anything else, and then nothing was done: `append` takes it from the start.
     What it does is what `append` would do; the steps left out change nothing for such a batch.
     """
+    metadata_file = log.partition_metadata_file
+    if metadata_file is not None and metadata_file.dirty_topic_id is not None:
+        metadata_file.maybe_flush()
+    data: Buffer = memoryview(records.buffer) if isinstance(records, MemoryRecords) else records
     local = log.local_log
     config = local.config
     if config.message_timestamp_type != CREATE_TIME:

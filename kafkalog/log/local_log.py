@@ -422,7 +422,7 @@ class LocalLog:
         `min_one_message`: the first batch comes whole, however large it is.
         """
         channel = self.log_dir_failure_channel
-        if channel.has_offline_log_dir(self.parent_dir):
+        if channel.any_offline:
             check_online(channel, self.parent_dir)
         try:
             end = self.next_offset_metadata

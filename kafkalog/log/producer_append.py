@@ -14,6 +14,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from kafkalog._native.batches import BatchHeader
+from kafkalog._native.validation import ClientBatch
 from kafkalog.errors import (
     IllegalArgumentException,
     InvalidProducerEpochException,
@@ -202,6 +203,24 @@ class ProducerStateEntry:
             if known.last_seq == last_seq and known.first_seq == first_seq:
                 return known
         return None
+
+    def is_continued_by(self, batch: ClientBatch) -> bool:
+        """Whether a client's batch just goes on: next sequence, same epoch, in the transaction that is open or in
+        none where none is.  Such a batch is no duplicate, and ProducerAppendInfo would take it."""
+        batches = self._batches
+        return (
+            len(batches) > 0
+            and batches[-1].last_seq + 1 == batch.base_sequence
+            and self.producer_epoch == batch.producer_epoch
+            and (self.current_txn_first_offset is not None) is batch.is_transactional
+        )
+
+    def continue_with(self, batch: ClientBatch, last_offset: int) -> None:
+        """What such a batch, now in the log, leaves here."""
+        timestamp = self.last_timestamp = batch.max_timestamp
+        self._batches.append(
+            tuple.__new__(BatchMetadata, (batch.last_sequence, last_offset, batch.count - 1, timestamp))
+        )
 
     def _maybe_update_producer_epoch(self, producer_epoch: int) -> None:
         if self.producer_epoch != producer_epoch:

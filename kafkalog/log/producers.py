@@ -213,24 +213,16 @@ class ProducerStateManager:
         self._update_oldest_txn_timestamp()
 
     def continued_entry(self, batch: ClientBatch) -> ProducerStateEntry | None:
-        """The entry of a client's batch that just goes on: next sequence, same epoch, in the transaction that is open
-        or in none where none is.  Such a batch is no duplicate and passes all checks of `prepare_update`."""
+        """The entry that the batch continues, where no verification is under way; None: `prepare_update` judges it."""
         entry = self._producers.get(batch.producer_id)
-        if (
-            entry is None
-            or self._verification_states
-            or entry.producer_epoch != batch.producer_epoch
-            or entry.last_seq + 1 != batch.base_sequence
-            or entry.is_empty
-            or (entry.current_txn_first_offset is not None) is not batch.is_transactional
-        ):
+        if entry is None or self._verification_states or not entry.is_continued_by(batch):
             return None
         return entry
 
     def continue_entry(self, entry: ProducerStateEntry, batch: ClientBatch, last_offset: int) -> None:
         """What `update` does for the batch of a `continued_entry`."""
-        entry.add_batch(batch.producer_epoch, batch.last_sequence, last_offset, batch.count - 1, batch.max_timestamp)
-        if batch.is_transactional:
+        entry.continue_with(batch, last_offset)
+        if entry.current_txn_first_offset is not None:
             self._update_oldest_txn_timestamp()
 
     def load_producer_entry(self, entry: ProducerStateEntry) -> None:

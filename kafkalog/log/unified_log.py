@@ -30,7 +30,7 @@ from kafkalog.format import names
 from kafkalog.format.batch import MemoryRecords
 from kafkalog.format.checkpoints import EpochEntry
 from kafkalog.log import fetch, producer_replay, retention
-from kafkalog.log.append import append
+from kafkalog.log.append import append, append_ordinary
 from kafkalog.log.epoch_checkpoint import PartitionEpochCheckpoint
 from kafkalog.log.leader_epochs import LeaderEpochFileCache
 from kafkalog.log.loader import LogLoader
@@ -56,6 +56,7 @@ logger = logging.getLogger("kafkalog.log")
 CURRENT_MAGIC = 2
 TV_UNKNOWN = -1
 SENTINEL = VerificationGuard.SENTINEL
+CLIENT = AppendOrigin.CLIENT
 LOG_END = FetchIsolation.LOG_END
 TXN_COMMITTED = FetchIsolation.TXN_COMMITTED
 
@@ -286,6 +287,10 @@ class UnifiedLog(PartitionOffsets):
 
         A transaction marker comes with origin COORDINATOR and an explicit transaction version.
         """
+        if origin is CLIENT:
+            done = append_ordinary(self, records, leader_epoch)
+            if done is not None:
+                return done
         return append(
             self, records, origin, origin is not AppendOrigin.RAFT_LEADER, leader_epoch, verification_guard, False,
             CURRENT_MAGIC, transaction_version,
@@ -328,7 +333,9 @@ class UnifiedLog(PartitionOffsets):
         elif isolation is TXN_COMMITTED:
             bound = self._fetch_last_stable_offset_metadata()
         else:
-            bound = self._fetch_high_watermark_metadata()
+            bound = self.high_watermark_metadata
+            if bound[1] < 0 or self.local_log.is_closed:
+                bound = self._fetch_high_watermark_metadata()
         return self.local_log.read(start_offset, max_length, min_one_message, bound, isolation is TXN_COMMITTED)
 
     def collect_aborted_transactions(self, start_offset: int, upper_bound_offset: int) -> list[AbortedTxn]:

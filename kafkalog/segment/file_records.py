@@ -32,9 +32,11 @@ HEADER_SIZE_UP_TO_MAGIC = 17
 RECORD_BATCH_OVERHEAD = 61
 MIN_RECORD_OVERHEAD = 14
 
+new_tuple = tuple.__new__  # a named tuple without the Python call of its own __new__
+
 SEARCH_WINDOW_BYTES = 8192  # about two index intervals: the wanted header and the one behind it
 WALK_WINDOW_BYTES = 65536
-SCAN_SLICE_BYTES = 1 << 20  # a cache's worth: read, then checked while it is near
+SCAN_SLICE_BYTES = 1 << 19  # a part of the second-level cache: read, then checked while it is near
 RECORDS_CHUNK_BYTES = 1 << 20
 
 
@@ -320,7 +322,26 @@ class FileRecords:
     def search_for_offset_from_position(self, target_offset: int, starting_position: int) -> LogOffsetPosition | None:
         """The batch that holds `target_offset`, or the first above it, from a position on; None when there is none."""
         previous: BatchHeader | None = None
-        for header in walk_headers(self._file, starting_position, self.size, window_bytes=SEARCH_WINDOW_BYTES):
+        end = self.size
+        while end - starting_position >= RECORD_BATCH_OVERHEAD:
+            # While batches are large, header by header: a window would hold one and much that is not wanted.
+            data = self._file.pread(RECORD_BATCH_OVERHEAD, starting_position)
+            if len(data) < RECORD_BATCH_OVERHEAD:
+                break
+            header = native.header_at(data)
+            size, base_offset = header.size, header.base_offset
+            if header.magic != 2 or not SEARCH_WINDOW_BYTES // 4 <= size <= end - starting_position:
+                break
+            if base_offset >= target_offset:
+                if base_offset > target_offset and previous is not None and previous.last_offset >= target_offset:
+                    base_offset, size = previous.base_offset, previous.size
+                    starting_position -= size
+                return new_tuple(LogOffsetPosition, (base_offset, starting_position, size))
+            previous = header
+            starting_position += size
+        if previous is not None:
+            previous = previous.at(starting_position - previous.size)
+        for header in walk_headers(self._file, starting_position, end, window_bytes=SEARCH_WINDOW_BYTES):
             base_offset = header.base_offset
             if header.magic < 2 and header.is_compressed:
                 base_offset = self.base_offset_of(header)

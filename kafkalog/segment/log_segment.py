@@ -359,8 +359,10 @@ class LogSegment:
     def _raise_index_error(self, plan: IndexPlan, last_offset: int, position: int) -> None:
         """Raises what Kafka raises where the plan stopped: its next entry is refused by the index itself."""
         # Out of range may be the time entry's offset: then the offset entry before it is written already.
-        written = plan.error is not None and plan.error[0] == native.OFFSET_OUT_OF_RANGE and (
-            self.offset_index.last_offset == last_offset
+        written = (
+            plan.error is not None
+            and plan.error[0] == native.OFFSET_OUT_OF_RANGE
+            and (self.offset_index.last_offset == last_offset)
         )
         if plan.error is not None and plan.error[0] in _OFFSET_ENTRY_ERRORS and not written:
             self.offset_index.append(last_offset, position)
@@ -423,8 +425,14 @@ class LogSegment:
         size = self.log.size
         if size > max_segment_bytes - messages_size:
             return True
-        if size > 0 and self.time_waited_for_roll(now, max_timestamp) > max_segment_ms - self.roll_jitter_ms:
-            return True
+        if size > 0:
+            first = self._rolling_based_timestamp
+            if first is None or first < 0 or max_timestamp < 0:
+                waited_ms = self.time_waited_for_roll(now, max_timestamp)
+            else:
+                waited_ms = max_timestamp - first
+            if waited_ms > max_segment_ms - self.roll_jitter_ms:
+                return True
         offset_index = self._offset_index or self.offset_index
         if offset_index.entries >= offset_index.max_entries:
             return True
@@ -510,7 +518,7 @@ class LogSegment:
         if found is None:
             return None
         base_offset, position, batch_size = found
-        metadata = LogOffsetMetadata(base_offset, self.base_offset, position)
+        metadata = tuple.__new__(LogOffsetMetadata, (base_offset, self.base_offset, position))
         if min_one_message and batch_size > max_size:
             max_size = batch_size
         if max_size == 0 or max_position is None:

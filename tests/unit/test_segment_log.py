@@ -693,3 +693,25 @@ def test_hostile_size_does_not_allocate(tmp_path: Path) -> None:
         segment = damaged(tmp_path, good + struct.pack(">qi", BASE + 1, size) + bytes(10_000))
         assert segment.recover(Producers(), Epochs()) == 10_012
         segment.close()
+
+
+@pytest.mark.parametrize("value_bytes", [1, 900, 5000, 20_000])
+def test_an_offset_is_found_among_batches_of_any_size(tmp_path: Path, value_bytes: int) -> None:
+    # Large batches are found header by header, small ones in windows, and a search may go from one to the other.
+    bases = [BASE, BASE + 4, BASE + 9, BASE + 12, BASE + 12, BASE + 20]  # with a gap, an overlap and a repetition
+    sizes = [value_bytes, value_bytes, 10, value_bytes, value_bytes, 10]
+    path = tmp_path / "a.log"
+    path.write_bytes(b"".join(batch(base, 3, value=b"v" * size) for base, size in zip(bases, sizes, strict=True)))
+    log = FileRecords.open(str(path), OS_FILES, mutable=False)
+    headers = list(log.batches())
+    starts = [0, *(header.position for header in headers[1:])]
+    for start in starts:
+        for target in range(BASE - 1, BASE + 25):
+            # The first at or above the target, unless the one before it holds the target.
+            left = [header for header in headers if header.position >= start]
+            at = next((i for i, header in enumerate(left) if header.base_offset >= target), len(left))
+            found = left[at] if at < len(left) else None
+            if (found is None or found.base_offset > target) and at and left[at - 1].last_offset >= target:
+                found = left[at - 1]
+            place = log.search_for_offset_from_position(target, start)
+            assert place == (found and (found.base_offset, found.position, found.size)), (start, target)
