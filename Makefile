@@ -51,15 +51,19 @@ lint: $(VENV)/.built  ## ruff, mypy --strict, stubtest, cython-lint
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
 	$(PY) -m mypy.stubtest --mypy-config-file pyproject.toml $(patsubst kafkalog/_native/%.pyx,kafkalog._native.%,$(wildcard kafkalog/_native/*.pyx))
-	$(VENV)/bin/cython-lint kafkalog/_native
+	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" cython-lint kafkalog/_native
 
 conformance: $(VENV)/.built  ## every script on Apache Kafka 4.4.0 and on kafkalog, compared
 	$(PYTEST) tests/conformance $(PYTEST_FLAGS)
 
 FUZZ_COUNT ?= 2000
+FUZZ_DAMAGE_COUNT ?= 500
+FUZZ_EXAMPLES ?= 500
 FUZZ_SEED ?= 1
-fuzz: $(VENV)/.built  ## long differential fuzzing against Apache Kafka (FUZZ_COUNT, FUZZ_SEED)
+fuzz: $(VENV)/.built  ## long differential fuzzing against Apache Kafka (FUZZ_COUNT, FUZZ_DAMAGE_COUNT, FUZZ_EXAMPLES, FUZZ_SEED)
 	$(PY) -m tests.conformance.fuzz --count $(FUZZ_COUNT) --seed $(FUZZ_SEED)
+	$(PY) -m tests.conformance.fuzz --count $(FUZZ_DAMAGE_COUNT) --seed $(FUZZ_SEED) --damage
+	$(PY) -m tests.conformance.fuzz_machine --examples $(FUZZ_EXAMPLES) --seed $(FUZZ_SEED)
 
 crash: $(VENV)/.built  ## long crash-state enumeration and kill -9 runs
 	KAFKALOG_LONG=1 $(PYTEST) tests/crash $(PYTEST_FLAGS)

@@ -1,4 +1,4 @@
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -53,6 +53,9 @@ class ColumnBuilder:
         base_position: int = 0,
         skip: Buffer | None = None,
         skip_control: bool = False,
+        decoders: tuple[Callable[..., bytes], Callable[..., bytes]] | None = None,
+        max_body: int = 2147483639,
+        max_payload: int = 2147483639,
     ) -> tuple[int, int, int, int, int]: ...
     def append_records(self, records: list[Record]) -> int: ...
     def finish(self) -> RecordColumns: ...

@@ -7,14 +7,15 @@ text; this module raises nothing of the domain.  Loops run without the GIL and a
 bytes given, never to a count that a header claims.
 """
 cimport cython
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_READ, PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.memoryview cimport PyMemoryView_GetContiguous
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc, realloc
-from libc.string cimport memcpy, memset
+from libc.string cimport memcmp, memcpy, memset
 
 import numpy as np
 
@@ -555,6 +556,71 @@ cdef int check_memory(int verdict) except -1:
     return verdict
 
 
+# --- frames of compressed batches -------------------------------------------------------------------
+
+cdef enum:
+    LZ4_CODEC = 3
+    ZSTD_CODEC = 4
+    ZSTD_BLOCK_BYTES = 128 << 10
+    ZSTD_STEP_BYTES = 1 << 20
+
+# Magic, version 1 with independent blocks and no checksums, 64 KiB blocks, and the check byte of these two.
+cdef const uint8_t* LZ4_USUAL = b"\x04\x22\x4d\x18\x60\x40\x82"
+
+
+cdef int64_t lz4_bytes_max(const uint8_t* at, int64_t size) noexcept nogil:
+    """At most how many bytes come out of a frame as Kafka's clients write it; -1 for another."""
+    if size < 11 or memcmp(at, LZ4_USUAL, 7) != 0:
+        return -1
+    return 255 * size  # no byte of a block gives more
+
+
+cdef int64_t zstd_bytes_max(const uint8_t* at, int64_t size) noexcept nogil:
+    """At most how many bytes come out of one whole frame that fills [at, at + size); -1 for anything else."""
+    cdef int64_t next_at, declared = -1
+    cdef int64_t bytes_max = 0
+    cdef int64_t block_bytes
+    cdef uint32_t header
+    cdef uint8_t descriptor
+    cdef int size_bytes, i
+    if size < 9 or memcmp(at, b"\x28\xb5\x2f\xfd", 4) != 0:
+        return -1
+    descriptor = at[4]
+    if descriptor & 0x0B:  # a dictionary, or a reserved bit
+        return -1
+    next_at = 5 if descriptor & 0x20 else 6
+    size_bytes = descriptor >> 6
+    size_bytes = (1 if descriptor & 0x20 else 0) if size_bytes == 0 else 1 << size_bytes
+    if next_at + size_bytes > size:
+        return -1
+    if size_bytes:
+        declared = 0
+        for i in range(size_bytes):
+            declared |= <int64_t>(<uint64_t>at[next_at + i] << (8 * i))
+        if size_bytes == 2:
+            declared += 256
+        next_at += size_bytes
+        if declared < 0:
+            return -1
+    while True:
+        if size - next_at < 3:
+            return -1
+        header = at[next_at] | <uint32_t>at[next_at + 1] << 8 | <uint32_t>at[next_at + 2] << 16
+        next_at += 3
+        block_bytes = header >> 3
+        if block_bytes > ZSTD_BLOCK_BYTES:
+            return -1
+        bytes_max += block_bytes if (header >> 1) & 3 < 2 else ZSTD_BLOCK_BYTES
+        next_at += 1 if (header >> 1) & 3 == 1 else block_bytes
+        if next_at > size:
+            return -1
+        if header & 1:
+            break
+    if next_at + (4 if descriptor & 0x04 else 0) != size or declared > bytes_max:
+        return -1
+    return declared if declared >= 0 else bytes_max
+
+
 cdef void free_binary(Binary* column) noexcept nogil:
     free(column.offsets.at)
     free(column.data.at)
@@ -646,7 +712,8 @@ cdef class ColumnBuilder:
         return check_memory(verdict), position, record.detail, record.second_detail
 
     def append_table(
-        self, data, table, int64_t start_row=0, *, int64_t base_position=0, skip=None, bint skip_control=False
+        self, data, table, int64_t start_row=0, *, int64_t base_position=0, skip=None, bint skip_control=False,
+        decoders=None, int64_t max_body=2147483639, int64_t max_payload=2147483639,
     ):
         """The records of the batches that a scan's `table` found in `data`, from `start_row` on:
         (next row, verdict, position in the batch, detail, second detail).
@@ -654,7 +721,9 @@ cdef class ColumnBuilder:
         `base_position` is what the scan added to positions.  `skip`, one byte a row, leaves out the batches where it
         is not 0; `skip_control` leaves out control batches.  Stops in front of a batch that is compressed or older
         than magic 2 (NEEDS_PAYLOAD: give it to append_payload or append_records), one that does not fit any more
-        (FULL), one whose row is outside of `data` (BAD_TABLE), or one with a bad record.
+        (FULL), one whose row is outside of `data` (BAD_TABLE), or one with a bad record.  `decoders` are the
+        libraries' functions for whole frames, (lz4(frame), zstd(frame, bytes at most)): with them the frames that
+        Kafka's clients write are read on the way, and only what is unusual or bad stops it.
         """
         cdef Py_buffer view, rows, flags
         cdef RecordView record
@@ -682,20 +751,75 @@ cdef class ColumnBuilder:
                         PyBuffer_Release(&flags)
                     self.claim()
                 self.busy = True
-                with nogil:
-                    verdict = decode_table(
-                        &self.sink, <const uint8_t*>view.buf, view.len, <const Row*>rows.buf,
-                        rows.len // <Py_ssize_t>sizeof(Row), base_position, flag, skip_control, &next_row, &record,
-                        &position,
-                    )
-                self.busy = False
-                if flag != NULL:
-                    PyBuffer_Release(&flags)
+                try:
+                    while True:
+                        with nogil:
+                            verdict = decode_table(
+                                &self.sink, <const uint8_t*>view.buf, view.len, <const Row*>rows.buf,
+                                rows.len // <Py_ssize_t>sizeof(Row), base_position, flag, skip_control, &next_row,
+                                &record, &position,
+                            )
+                        if verdict != NEEDS_PAYLOAD_ or decoders is None:
+                            break
+                        verdict = self.append_frame(
+                            data, &view, <const Row*>rows.buf + next_row, base_position, decoders, max_body, max_payload
+                        )
+                        if verdict != rec.RECORD_OK:
+                            break
+                        next_row += 1
+                finally:
+                    self.busy = False
+                    if flag != NULL:
+                        PyBuffer_Release(&flags)
             finally:
                 PyBuffer_Release(&rows)
         finally:
             PyBuffer_Release(&view)
         return next_row, check_memory(verdict), position, record.detail, record.second_detail
+
+    cdef int append_frame(
+        self, data, Py_buffer* view, const Row* row, int64_t base_position, tuple decoders, int64_t max_body,
+        int64_t max_payload,
+    ) except -1:
+        """The records of one compressed batch whose payload is one usual frame; NEEDS_PAYLOAD for all others, and
+        for whatever is wrong: the caller's slower way says what."""
+        cdef int64_t at = row.position - base_position + RECORDS
+        cdef int64_t size = row.size - RECORDS
+        cdef int codec = row.attributes & CODEC_MASK
+        cdef int64_t bytes_max, position = 0
+        cdef const uint8_t* frame = <const uint8_t*>view.buf + at
+        cdef Py_buffer payload_view
+        cdef RecordView record
+        cdef int verdict
+        if row.magic < 2 or size <= 0 or row.record_count <= 0:
+            return NEEDS_PAYLOAD_
+        if codec == LZ4_CODEC:
+            bytes_max = lz4_bytes_max(frame, size)
+        elif codec == ZSTD_CODEC:
+            bytes_max = zstd_bytes_max(frame, size)
+            if bytes_max > ZSTD_STEP_BYTES and bytes_max > 16 * size:
+                return NEEDS_PAYLOAD_  # believed step by step, not at once
+        else:
+            return NEEDS_PAYLOAD_
+        if bytes_max < 0 or bytes_max > max_payload:
+            return NEEDS_PAYLOAD_
+        frame_view = PyMemoryView_GetContiguous(data, PyBUF_READ, b"C")[at:at + size]
+        try:
+            payload = decoders[0](frame_view) if codec == LZ4_CODEC else decoders[1](frame_view, max(bytes_max, 1))
+        except Exception:
+            return NEEDS_PAYLOAD_
+        memset(&record, 0, sizeof(RecordView))
+        PyObject_GetBuffer(payload, &payload_view, PyBUF_SIMPLE)
+        with nogil:
+            verdict = decode_payload(
+                &self.sink, <const uint8_t*>payload_view.buf, payload_view.len, row.record_count, row.base_offset,
+                row.base_timestamp, (row.attributes & TIMESTAMP_TYPE_FLAG) != 0, row.max_timestamp, True, max_body,
+                &record, &position,
+            )
+        PyBuffer_Release(&payload_view)
+        if verdict == rec.RECORD_OK or verdict == FULL_ or verdict == NO_MEMORY_:
+            return verdict
+        return NEEDS_PAYLOAD_
 
     def append_records(self, list records):
         """Records as Python objects (what magic 0 and 1 decode to): OK, or FULL and none was added."""

@@ -62,10 +62,12 @@ def add_batches(
     """
     view = memoryview(data).cast("B")
     row = start_row
+    decoders = codecs.frame_decoders()
     while row < len(table):
         row, verdict, _, detail, second = builder.append_table(
-            view, table, row, base_position=base_position, skip=skip, skip_control=skip_control
-        )
+            view, table, row, base_position=base_position, skip=skip, skip_control=skip_control,
+            decoders=decoders, max_body=max_record_bytes, max_payload=max_bytes,
+        )  # fmt: skip
         if verdict == native.OK:
             break
         try:

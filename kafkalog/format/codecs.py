@@ -470,10 +470,23 @@ def _zstd_frame(view: memoryview, at: int) -> tuple[int, int, bool]:
     return min(next_at, end), bound, next_at <= end
 
 
-def _unzstd(view: memoryview, magic: int, out: _Output) -> None:
+def _zstd_decompressor() -> zstandard.ZstdDecompressor:
     decompressor: zstandard.ZstdDecompressor | None = getattr(_local, "decompressor", None)
     if decompressor is None:
         decompressor = _local.decompressor = zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_BYTES_MAX)
+    return decompressor
+
+
+def frame_decoders() -> tuple[Callable[..., bytes], Callable[..., bytes]]:
+    """The libraries' own calls for one whole frame, (lz4(frame), zstd(frame, bytes at most)), for this thread only.
+
+    For `ColumnBuilder.append_table`, which looks at the frame first; they raise whatever the libraries raise.
+    """
+    return lz4.frame.decompress, _zstd_decompressor().decompress
+
+
+def _unzstd(view: memoryview, magic: int, out: _Output) -> None:
+    decompressor = _zstd_decompressor()
     at, end = 0, len(view)
     if not end:
         raise _Undecodable("Truncated source")
