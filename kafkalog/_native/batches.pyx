@@ -3,7 +3,8 @@
 Bytes in (any contiguous buffer with bounds), tables and verdicts out; it knows no file and raises no
 domain error.  Framing follows Kafka's two readers (`ByteBufferLogInputStream` for what was just received,
 `FileLogInputStream` for a file), validity follows `DefaultRecordBatch.ensureValid` and `LegacyRecord`.
-A buffer must not shrink during a call: hand in copies of files that others may cut.
+A buffer must not shrink during a call: hand in copies of files that others may cut.  Long, because header, scan,
+re-stamp and index entries read the same struct, and calls across modules go through pointers that are slow.
 """
 import numpy as np
 

@@ -4,7 +4,8 @@
 interface (no Arrow library is needed) and as numpy arrays over the same memory.  `encode` writes a batch's
 payload from columns.  Bad bytes give a verdict of `_native.records`, the position and the numbers of the error
 text; this module raises nothing of the domain.  Loops run without the GIL and allocate in proportion to the
-bytes given, never to a count that a header claims.
+bytes given, never to a count that a header claims.  Long, because decoding, handing out and encoding share one
+memory layout, and the compiler inlines across them only within a module.
 """
 cimport cython
 from cpython.buffer cimport PyBUF_READ, PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
