@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import struct
@@ -18,9 +19,9 @@ from kafkalog.errors import BadBytesError, CorruptIndexException, CorruptRecordE
 from kafkalog.files import OS_FILES
 from kafkalog.format import control, names
 from kafkalog.format.control import ControlRecordType
-from kafkalog.format.records import records as decode_records
+from kafkalog.format.records import READ_BYTES_MAX, in_parts
 from kafkalog.format.snapshots import read_snapshot
-from kafkalog.segment.file_records import walk_headers
+from kafkalog.segment.file_records import LARGE_BATCH_BYTES, crc_matches_in, walk_headers
 
 if TYPE_CHECKING:
     from kafkalog._native.batches import BatchHeader
@@ -163,6 +164,12 @@ class Dumper:
                 )
 
     def _dump_batch(self, file: File, path: str, header: BatchHeader, last_offset: int) -> int:
+        if header.size > LARGE_BATCH_BYTES and not crc_matches_in(file, header.position, header.size):
+            self.findings += 1
+            self._say(lines.batch_line(header, False), lines.batch_json(header, False) if self.as_json else {})
+            if self.deep:
+                note(f"{path}: bytes {header.position} to {header.position + header.size}: no records, the CRC is bad")
+            return last_offset
         data = file.pread(header.size, header.position)
         if header.magic >= 2 or not header.is_compressed:
             valid = header.size >= (61 if header.magic >= 2 else 14) and native.crc_matches(data)
@@ -171,7 +178,7 @@ class Dumper:
         self.findings += not valid
         self._say(lines.batch_line(header, valid), lines.batch_json(header, valid) if self.as_json else {})
         if self.deep:
-            for record in decode_records(data, header, at=0):
+            for record in itertools.chain.from_iterable(in_parts(data, header, at=0, max_bytes=READ_BYTES_MAX)):
                 if record.offset != last_offset + 1:
                     self._gaps.setdefault(os.path.abspath(path), {})[last_offset] = record.offset
                 last_offset = record.offset
@@ -236,7 +243,8 @@ class Dumper:
                     self._not_found.setdefault(where, []).append((offset, header.last_offset))
                 else:
                     batch = log.pread(header.size, header.position)
-                    largest = max((record.timestamp for record in decode_records(batch, header, at=0)), default=-1)
+                    parts = in_parts(batch, header, at=0, max_bytes=READ_BYTES_MAX)
+                    largest = max((record.timestamp for part in parts for record in part), default=-1)
                     if largest != timestamp:
                         self._time_mismatches.setdefault(where, []).append((timestamp, largest))
                     if previous >= timestamp:

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalog._native import batches as native
+from kafkalog._native.crc32c import crc32, crc32c
 from kafkalog.errors import CorruptRecordException, IllegalArgumentException, KafkaException
 from kafkalog.files import Buffer, File, Files, HasFileno
 from kafkalog.format import legacy
@@ -38,6 +39,8 @@ SEARCH_WINDOW_BYTES = 8192  # about two index intervals: the wanted header and t
 WALK_WINDOW_BYTES = 65536
 SCAN_SLICE_BYTES = 1 << 19  # a part of the second-level cache: read, then checked while it is near
 RECORDS_CHUNK_BYTES = 1 << 20
+LARGE_BATCH_BYTES = 16 << 20  # a size field that says more is believed once the checksum agrees
+CRC_SLICE_BYTES = 1 << 20
 
 
 class ScanSlice(NamedTuple):
@@ -56,7 +59,8 @@ class LogScan:
 
     Afterwards `stopped` says why it ended and `position` where the valid bytes end: OK at the end (what is left is
     too short to be seen), TORN when a batch's declared size passes the end, BAD_SIZE, BAD_CRC.  A batch that is
-    longer than a slice is read whole, once its declared size is known to fit into the stretch.
+    longer than a slice is read whole, once its declared size is known to fit into the stretch; above LARGE_BATCH_BYTES
+    only with a good checksum, whatever `check_crc` says: a flipped size field takes no memory.
     """
 
     def __init__(
@@ -96,7 +100,33 @@ class LogScan:
                 if start + size > end:
                     self.stopped = native.TORN
                     return
+                if size > LARGE_BATCH_BYTES and not crc_matches_in(file, start, size):
+                    self.stopped = native.BAD_CRC
+                    return
                 buffer = memoryview(bytearray(max(size, self._slice_bytes)))
+            elif len(buffer) > LARGE_BATCH_BYTES:
+                buffer = memoryview(bytearray(self._slice_bytes))
+
+
+def crc_matches_in(file: File, position: int, size: int) -> bool:
+    """Whether the `size` bytes at `position` carry the right checksum for their magic; in slices, never read whole."""
+    head = file.pread(min(size, RECORD_BATCH_OVERHEAD), position)
+    if len(head) < HEADER_SIZE_UP_TO_MAGIC:
+        return False
+    legacy_magic = head[16] < 2 or head[16] > 127  # a signed byte
+    if not legacy_magic and size < RECORD_BATCH_OVERHEAD:
+        return False
+    stored = int.from_bytes(head[12:16] if legacy_magic else head[17:21], "big")
+    update, at, end = (crc32, 16, size) if legacy_magic else (crc32c, 21, size)
+    buffer = memoryview(bytearray(min(CRC_SLICE_BYTES, size)))
+    computed = 0
+    while at < end:
+        got = file.pread_into(buffer[: min(len(buffer), end - at)], position + at)
+        if got == 0:
+            return False
+        computed = update(buffer[:got], computed)
+        at += got
+    return computed == stored
 
 
 def walk_headers(

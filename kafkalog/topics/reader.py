@@ -29,7 +29,8 @@ from kafkalog.errors import (
     UnknownTopicOrPartitionException,
 )
 from kafkalog.format.names import TopicPartition
-from kafkalog.format.records import records as decode_records
+from kafkalog.format.records import READ_BYTES_MAX, in_parts
+from kafkalog.segment.file_records import LARGE_BATCH_BYTES, crc_matches_in
 from kafkalog.topics.records import TIMESTAMP_TYPES, Record
 
 if TYPE_CHECKING:
@@ -95,6 +96,7 @@ class ChunkReader:
     """Iterate for chunks, or use `batches()` and `records()`; `offset` is the next offset to be read.
 
     `chunk_bytes` is S, `max_chunk_bytes` the most that one batch may take: RecordBatchTooLargeException beyond it.
+    `max_decompressed_bytes` is the most that may come out of one compressed batch (CorruptRecordException beyond it).
     `out_of_range` is "error" (OffsetOutOfRangeException), "earliest", "latest", or a time in ms (int): the first
     record at or after it.  Iteration ends at the end of the log as it is then; iterate again to go on.
     `read_committed` skips aborted records and stops before open transactions; control records are never handed out.
@@ -107,6 +109,7 @@ class ChunkReader:
         *,
         chunk_bytes: int = CHUNK_BYTES,
         max_chunk_bytes: int = MAX_CHUNK_BYTES,
+        max_decompressed_bytes: int = READ_BYTES_MAX,
         isolation: str = "read_uncommitted",
         out_of_range: str | int = "error",
         check_crcs: bool = True,
@@ -128,6 +131,7 @@ class ChunkReader:
         self.end_offset = end_offset
         self.chunk_bytes = chunk_bytes
         self.max_chunk_bytes = max_chunk_bytes
+        self.max_decompressed_bytes = max_decompressed_bytes
         self.reads = 0  # reads of the disk so far
         self._check_crcs = check_crcs
         self._out_of_range = out_of_range
@@ -265,9 +269,15 @@ class ChunkReader:
         return int(wrong[0]) if len(wrong) else len(table)
 
     def _grown(self, want: int, data: bytes, extent: Extent) -> int:
-        """Twice the chunk, for a batch that does not fit."""
+        """Twice the chunk, for a batch that does not fit; a size that is only a flipped bit takes no memory."""
+        declared = LOG_OVERHEAD + int.from_bytes(data[8:12], "big", signed=True) if len(data) >= 12 else -1
+        if declared > want >= min(LARGE_BATCH_BYTES, self.max_chunk_bytes):
+            if self._position + declared > extent.end:
+                if extent.next_base is not None:
+                    self._raise_corrupt(extent, data, batches.TORN)
+            elif not crc_matches_in(extent.file, self._position, declared):
+                self._raise_corrupt(extent, data, batches.BAD_CRC)
         if want >= self.max_chunk_bytes:
-            declared = LOG_OVERHEAD + int.from_bytes(data[8:12], "big", signed=True) if len(data) >= 12 else -1
             raise RecordBatchTooLargeException(
                 f"the batch at offset {self.offset} has {declared} bytes, more than a read may take "
                 f"({self.max_chunk_bytes})",
@@ -285,7 +295,10 @@ class ChunkReader:
         }.get(why, "damage")
         if why == batches.BAD_CRC:
             header = batches.header_at(data)
-            what = f"a bad CRC (stored {header.crc}, computed {batches.compute_crc(data, 0, header.size)})"
+            what = f"a bad CRC (stored {header.crc}"
+            what += (
+                f", computed {batches.compute_crc(data)})" if header.size <= len(data) else f", {header.size} bytes)"
+            )
         raise CorruptRecordException(
             f"{what} where offset {self.offset} should be",
             path=extent.path,
@@ -327,11 +340,12 @@ class ChunkReader:
         for chunk, header in self.data_batches():
             epoch, kind, start = header.leader_epoch, TIMESTAMP_TYPES[header.timestamp_type], self.first_offset
             try:
-                for it in decode_records(chunk.data, header):
-                    if start <= it.offset < end:
-                        yield Record(
-                            topic, partition, epoch, it.offset, it.timestamp, kind, it.key, it.value, it.headers
-                        )
+                for part in in_parts(chunk.data, header, max_bytes=self.max_decompressed_bytes):
+                    for it in part:
+                        if start <= it.offset < end:
+                            yield Record(
+                                topic, partition, epoch, it.offset, it.timestamp, kind, it.key, it.value, it.headers
+                            )
             except (BadBytesError, InvalidRecordException) as error:
                 raise placed(error, chunk, header)
 
