@@ -360,9 +360,7 @@ class LogLoader:
             self._recover_unflushed()
         end = self._end_or_delete_all()
         if self.segments.is_empty:
-            self.segments.add(
-                self._open_new(self.log_start_offset_checkpoint, preallocate=self.config.preallocate)
-            )
+            self.segments.add(self._open_new(self.log_start_offset_checkpoint, preallocate=self.config.preallocate))
         if self.had_clean_shutdown and end is not None:
             return RecoveryOffsets(end, end)
         if end is None:

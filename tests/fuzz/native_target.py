@@ -112,17 +112,38 @@ def scan(source: Input) -> None:
     plan.add_table(table)
     plan.add_last_time_entry()
     offsets, times = plan.take()
-    assert len(offsets) % 8 == 0 and len(times) % 12 == 0
+    assert len(offsets) % 8 == 0
+    assert len(times) % 12 == 0
 
 
 def _look(header: batches.BatchHeader) -> None:
-    for name in (
-        "magic attributes leader_epoch crc base_offset last_offset next_offset base_timestamp max_timestamp producer_id "
-        "producer_epoch base_sequence last_sequence count codec is_compressed is_transactional is_control log_append "
-        "has_producer_id delete_horizon_ms timestamp_type"
-    ).split():
+    for name in [
+        "magic",
+        "attributes",
+        "leader_epoch",
+        "crc",
+        "base_offset",
+        "last_offset",
+        "next_offset",
+        "base_timestamp",
+        "max_timestamp",
+        "producer_id",
+        "producer_epoch",
+        "base_sequence",
+        "last_sequence",
+        "count",
+        "codec",
+        "is_compressed",
+        "is_transactional",
+        "is_control",
+        "log_append",
+        "has_producer_id",
+        "delete_horizon_ms",
+        "timestamp_type",
+    ]:
         getattr(header, name)
-    assert header == header.at(header.position) and hash(header) == hash(header.at(header.position))
+    assert header == header.at(header.position)
+    assert hash(header) == hash(header.at(header.position))
     repr(header)
 
 
@@ -176,7 +197,8 @@ def decode(source: Input) -> None:
         assert answer[0] == verdict
         if verdict != records.OK:
             said = record_error(verdict, detail, second, streaming=streaming)
-            assert answer[1] == at and str(record_error(*answer[:1], *answer[2:], streaming=streaming)) == str(said)
+            assert answer[1] == at
+            assert str(record_error(*answer[:1], *answer[2:], streaming=streaming)) == str(said)
     made = builder.finish()
     if verdict != records.OK:
         assert len(made) == 0
@@ -184,8 +206,10 @@ def decode(source: Input) -> None:
     assert len(made) == 2 * len(found)
     assert made.offsets.tolist() == [record.offset for record in found] * 2
     assert made.timestamps.tolist() == [record.timestamp for record in found] * 2
-    assert made.keys is not None and made.keys.to_list() == [record.key for record in found] * 2
-    assert made.values is not None and made.values.to_list() == [record.value for record in found] * 2
+    assert made.keys is not None
+    assert made.keys.to_list() == [record.key for record in found] * 2
+    assert made.values is not None
+    assert made.values.to_list() == [record.value for record in found] * 2
     assert [tuple(headers) for headers in made.header_lists()] == [record.headers for record in found] * 2
 
 
@@ -238,10 +262,20 @@ def walk(source: Input) -> None:
         data, position, None if payload is None else exact(payload), reader, bool(flags & 4), bool(flags & 8), now,
         before, after, limit,
     )  # fmt: skip
-    for name in (
-        "verdict row expected found missing_keys max_timestamp first_timestamp record_bytes sequential canonical "
-        "record_count refusals"
-    ).split():
+    for name in [
+        "verdict",
+        "row",
+        "expected",
+        "found",
+        "missing_keys",
+        "max_timestamp",
+        "first_timestamp",
+        "record_bytes",
+        "sequential",
+        "canonical",
+        "record_count",
+        "refusals",
+    ]:
         getattr(found, name)
     if found.refusals is not None:
         assert all(0 <= refusal[0] < found.record_count for refusal in found.refusals)
@@ -251,7 +285,8 @@ def walk(source: Input) -> None:
     if plain is not None:
         head, header, _, count = plain
         whole = head + bytes(data[position + 61 : position + header.size])
-        assert count == header.count and header.size == len(whole)
+        assert count == header.count
+        assert header.size == len(whole)
         assert batches.crc_matches(whole) or not batches.crc_matches(data, position, header.size)
 
 
@@ -326,7 +361,8 @@ def encode(source: Input) -> None:
         found, why, _, _, _ = records.read_records(
             exact(payload), next_row - max(start, 0), 0, 0, None, -1, True, 2**31
         )
-        assert why == records.OK and len(found) == next_row - start
+        assert why == records.OK
+        assert len(found) == next_row - start
 
 
 TARGETS: Sequence[Callable[[Input], None]] = (
