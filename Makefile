@@ -11,7 +11,7 @@ export PYSPARK_PYTHON := $(CURDIR)/$(PY)
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(PY)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo check test lint build conformance crash fuzz sanitize bench wheel wheel-smoke clean
+.PHONY: help demo check test lint build conformance crash fuzz sanitize bench wheel wheel-smoke clean fuzz-native fuzz-damage
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -64,6 +64,13 @@ fuzz: $(VENV)/.built  ## long differential fuzzing against Apache Kafka (FUZZ_CO
 	$(PY) -m tests.conformance.fuzz --count $(FUZZ_COUNT) --seed $(FUZZ_SEED)
 	$(PY) -m tests.conformance.fuzz --count $(FUZZ_DAMAGE_COUNT) --seed $(FUZZ_SEED) --damage
 	$(PY) -m tests.conformance.fuzz_machine --examples $(FUZZ_EXAMPLES) --seed $(FUZZ_SEED)
+
+FUZZ_MINUTES ?= 30
+fuzz-native: $(VENV)/.built  ## long fuzzing of the native modules (under the sanitizers: tests/sanitize/run.sh)
+	$(PY) -m tests.fuzz.native_target --minutes $(FUZZ_MINUTES) --seed $(FUZZ_SEED)
+
+fuzz-damage: $(VENV)/.built  ## long fuzzing of damaged directories
+	$(PY) -m tests.damage.fuzz --minutes $(FUZZ_MINUTES) --seed $(FUZZ_SEED)
 
 crash: $(VENV)/.built  ## long crash-state enumeration and kill -9 runs
 	KAFKALOG_LONG=1 $(PYTEST) tests/crash $(PYTEST_FLAGS)
