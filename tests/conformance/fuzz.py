@@ -5,6 +5,7 @@
     python -m tests.conformance.fuzz --count 1 --seed 4711 --keep DIR # one script again; its runs stay in DIR
 
 A script that differs is shrunk (lines are dropped while the difference remains) and saved below `--save`; exit 1.
+The same operations written by hypothesis, which shrinks choice by choice: `fuzz_machine`.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ def scripts_of(
     engines: Engines, seeds: Sequence[int], *, damage: bool = False, compact: bool = False
 ) -> list[list[Line]]:
     """The scripts of these seeds.  Damage needs to know the files, so real Kafka runs a first part before it."""
-    writers = [ScriptWriter(seed, compact=compact) for seed in seeds]
+    writers = [ScriptWriter.of_seed(seed, compact=compact) for seed in seeds]
     scripts = [writer.write(closed=not damage) for writer in writers]
     if not damage:
         return scripts

@@ -1,16 +1,18 @@
-"""Random scripts over the whole partition operation set: the same seed gives the same script.
+"""Random scripts over the whole partition operation set: the same choices give the same script.
 
-A `ScriptWriter` keeps a rough idea of the log (its end, its producers, its open transactions), so that most operations
+Who chooses is a `Chooser`: a seed in bulk runs, hypothesis where a script that differs is to be shrunk.  A
+`ScriptWriter` keeps a rough idea of the log (its end, its producers, its open transactions), so that most operations
 make sense and the rest are the interesting kind of nonsense.  It never needs to be right: real Kafka says what is.
 """
 
 from __future__ import annotations
 
 import copy
-import random
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+
+from tests.conformance.choosing import Chooser, SeededChooser
+from tests.conformance.fuzz_configs import topic_config
 
 START_MS = 1_700_000_000_000
 INT_MAX = 2147483647
@@ -19,6 +21,14 @@ PARTITION = "foo-0"
 TOPIC_IDS = ("AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg")
 # lz4 levels 1 and 2 use a codec of their own in lz4-java: not byte-equal by any other library.
 LEVELS = {"gzip": (1, 6, 9), "lz4": (3, 9, 12), "zstd": (1, 3, 7)}
+
+# The steps of a script, and how often each is taken.
+STEPS: dict[str, float] = {
+    "append_leader": 30, "append_follower": 8, "append_marker": 9, "read": 9, "high_watermark": 9, "roll": 3,
+    "truncate": 4, "start_offset": 3, "retention": 4, "by_time": 5, "epochs": 5, "new_config": 2, "show": 6,
+    "advance_clock": 7, "reopen": 3, "crash_and_reopen": 2.5, "rare": 2.5,
+}  # fmt: skip
+COMPACTION_STEPS = STEPS | {"clean": 10, "roll": 8}
 
 Line = dict[str, Any]
 
@@ -36,8 +46,8 @@ class Producer:
 class ScriptWriter:
     """One script in the making."""
 
-    def __init__(self, seed: int, *, compact: bool = False) -> None:
-        self.rng = random.Random(seed)
+    def __init__(self, choose: Chooser, *, compact: bool = False) -> None:
+        self.choose = choose
         self.compact = compact
         self.lines: list[Line] = []
         self.leo = 0
@@ -46,17 +56,21 @@ class ScriptWriter:
         self.leader_epoch = 0
         self.coordinator_epoch = 0
         self.producers: dict[int, Producer] = {}
-        self.config = self._config()
+        self.config = topic_config(self.choose, compact=self.compact)
         self.verification = self.chance(0.15)
-        self.topic_id = self.rng.choice((None, TOPIC_IDS[0]))
+        self.topic_id = self.choose.choice((None, TOPIC_IDS[0]))
         self.manual_scheduler = self.chance(0.05)
         self.options: Line = {}
         if self.chance(0.2):
-            self.options["producer_id_expiration_ms"] = self.rng.choice((1000, 5000))
-            self.options["producer_id_expiration_check_interval_ms"] = self.rng.choice((1000, 2000, 600000))
+            self.options["producer_id_expiration_ms"] = self.choose.choice((1000, 5000))
+            self.options["producer_id_expiration_check_interval_ms"] = self.choose.choice((1000, 2000, 600000))
+
+    @classmethod
+    def of_seed(cls, seed: int, *, compact: bool = False) -> ScriptWriter:
+        return cls(SeededChooser(seed), compact=compact)
 
     def chance(self, probability: float) -> bool:
-        return self.rng.random() < probability
+        return self.choose.chance(probability)
 
     def add(self, op: str, **fields: Any) -> None:
         self.lines.append({"op": op, **fields})
@@ -66,7 +80,7 @@ class ScriptWriter:
     def write(self, *, closed: bool = True) -> list[Line]:
         """20 to 60 operations; ends with a look at everything, and a close unless the files get damaged next."""
         self.open(clean=True)
-        for _ in range(self.rng.randint(20, 60)):
+        for _ in range(self.choose.integer(20, 60)):
             self.step()
         self.look()
         if closed:
@@ -90,56 +104,10 @@ class ScriptWriter:
         self.add("dump", path=DIR)
 
     def step(self) -> None:
-        weights: dict[Callable[[], None], float] = {
-            self.append_leader: 30, self.append_follower: 8, self.append_marker: 9, self.read: 9,
-            self.high_watermark: 9, self.roll: 3, self.truncate: 4, self.start_offset: 3, self.retention: 4,
-            self.by_time: 5, self.epochs: 5, self.new_config: 2, self.show: 6, self.advance_clock: 7,
-            self.reopen: 3, self.crash_and_reopen: 2.5, self.rare: 2.5,
-        }  # fmt: skip
-        if self.compact:
-            weights |= {self.clean: 10, self.roll: 8}
-        self.rng.choices(list(weights), list(weights.values()))[0]()
+        steps = COMPACTION_STEPS if self.compact else STEPS
+        getattr(self, self.choose.weighted(list(steps), list(steps.values())))()
 
     # --- open and close -----------------------------------------------------------------------------
-
-    def _config(self) -> dict[str, str]:
-        rng = self.rng
-        config = {
-            "internal.segment.bytes": rng.choice(("300", "700", "700", "2000", "10000")),
-            "index.interval.bytes": rng.choice(("0", "1", "100", "100", "500", "4096")),
-            "segment.index.bytes": rng.choice(("16", "24", "48", "100", "240", "240", "4096")),
-            "segment.jitter.ms": "0",
-        }
-        maybe: list[tuple[float, str, tuple[str, ...]]] = [
-            (0.25, "segment.ms", ("1000", "5000", "60000")),
-            (0.3, "compression.type", ("uncompressed", "gzip", "lz4", "zstd", "producer", "lz4", "zstd")),
-            (0.02, "compression.type", ("snappy",)),
-            (0.2, "message.timestamp.type", ("LogAppendTime",)),
-            (0.15, "max.message.bytes", ("100", "200", "400")),
-            (0.1, "message.timestamp.before.max.ms", ("1000", "10000")),
-            (0.1, "message.timestamp.after.max.ms", ("0", "1000", "10000")),
-            (0.25, "cleanup.policy", ("compact", "compact,delete", "delete")),
-            (0.3, "retention.ms", ("1000", "5000", "-1")),
-            (0.25, "retention.bytes", ("0", "500", "1000", "2000")),
-            (0.2, "flush.messages", ("1", "3", "10")),
-            (0.15, "preallocate", ("true",)),
-            (0.3, "file.delete.delay.ms", ("0", "1000")),
-            (0.1, "compression.gzip.level", ("1", "9")),
-            (0.1, "compression.lz4.level", ("9", "5")),
-            (0.1, "compression.zstd.level", ("1", "9")),
-            (0.08, "max.decompressed.message.bytes", ("200", "100", "1000")),
-            (0.1, "delete.retention.ms", ("0", "1000")),
-        ]
-        for probability, key, values in maybe:
-            if rng.random() < probability:
-                config[key] = rng.choice(values)
-        if self.compact:
-            config["cleanup.policy"] = rng.choice(("compact", "compact", "compact,delete"))
-            if rng.random() < 0.2:
-                config["min.compaction.lag.ms"] = rng.choice(("1000", "60000"))
-            if rng.random() < 0.1:
-                config["max.compaction.lag.ms"] = rng.choice(("60000", "100000"))
-        return config
 
     def open(self, *, clean: bool, **extra: Any) -> None:
         fields: Line = {"dir": DIR, "topic_partition": PARTITION, "config": self.config, "now_ms": self.now}
@@ -156,23 +124,23 @@ class ScriptWriter:
 
     def _checkpoints(self) -> Line:
         """What a manager would have read from its checkpoint files, or something else."""
-        kept: Line = {"recovery_point": self.rng.choice((0, 0, self.leo, self.rng.randint(0, self.leo + 1)))}
+        kept: Line = {"recovery_point": self.choose.choice((0, 0, self.leo, self.choose.integer(0, self.leo + 1)))}
         if self.log_start or self.chance(0.05):
-            kept["log_start_offset"] = self.log_start if self.chance(0.8) else self.rng.randint(0, self.leo + 2)
+            kept["log_start_offset"] = self.log_start if self.chance(0.8) else self.choose.integer(0, self.leo + 2)
         return kept
 
     def reopen(self) -> None:
         self.add("close", broker_style=self.chance(0.9))
         if self.chance(0.3):
-            self.now += self.rng.choice((0, 1, 1000, 70_000))
+            self.now += self.choose.choice((0, 1, 1000, 70_000))
         if self.chance(0.15):
-            self.config = self._config()
+            self.config = topic_config(self.choose, compact=self.compact)
         self.open(clean=True, **self._checkpoints())
 
     def crash_and_reopen(self) -> None:
         self.add("crash")
         if self.chance(0.2):
-            self.now += self.rng.choice((1, 1000, 70_000))
+            self.now += self.choose.choice((1, 1000, 70_000))
         self.open(clean=False, **self._checkpoints())
         self.show()
 
@@ -181,54 +149,58 @@ class ScriptWriter:
     def value(self) -> str | None:
         if self.chance(0.08):
             return None
-        size = self.rng.choice((0, 1, 5, 20, 20, 40, 40, 100))
+        size = self.choose.choice((0, 1, 5, 20, 20, 40, 40, 100))
         # Half of it compresses.
-        return self.rng.randbytes(size // 2).hex() + "61" * (size - size // 2)
+        return self.choose.data(size // 2).hex() + "61" * (size - size // 2)
 
     def timestamp(self) -> int:
-        return self.rng.choices(
-            (self.now, self.now + self.rng.randint(-3000, 3000), -1, self.now + 50_000, self.now - 50_000, 0),
+        return self.choose.weighted(
+            (self.now, self.now + self.choose.integer(-3000, 3000), -1, self.now + 50_000, self.now - 50_000, 0),
             (50, 40, 2, 3, 3, 1),
-        )[0]
+        )
 
     def records(self, magic: int, count: int | None = None) -> list[Line]:
         found = []
-        for _ in range(count if count is not None else self.rng.choice((1, 1, 2, 2, 3, 5))):
+        for _ in range(count if count is not None else self.choose.choice((1, 1, 2, 2, 3, 5))):
             record: Line = {"ts": self.timestamp()}
-            record["key_hex"] = None if self.chance(0.1) else f"6b3{self.rng.randint(0, 5)}"
+            record["key_hex"] = None if self.chance(0.1) else f"6b3{self.choose.integer(0, 5)}"
             record["value_hex"] = self.value()
             if magic == 2 and self.chance(0.15):
-                names = self.rng.choices(("h", "", "h\u00e9"), k=self.rng.randint(1, 2))
-                record["headers"] = [[name, self.rng.choice((None, "", "6869"))] for name in names]
+                names = [
+                    self.choose.weighted(("h", "", "h\u00e9"), (1, 1, 1)) for _ in range(self.choose.integer(1, 2))
+                ]
+                record["headers"] = [[name, self.choose.choice((None, "", "6869"))] for name in names]
             found.append(record)
         return found
 
     def batch(self, magic: int | None = None) -> Line:
         if magic is None:
-            magic = self.rng.choices((2, 1, 0), (88, 7, 5))[0]
-        codec = self.rng.choices(("none", "gzip", "snappy", "lz4", "zstd"), (50, 10, 7, 12, 12))[0]
+            magic = self.choose.weighted((2, 1, 0), (88, 7, 5))
+        codec = self.choose.weighted(("none", "gzip", "snappy", "lz4", "zstd"), (50, 10, 7, 12, 12))
         if magic < 2 and codec == "zstd" and self.chance(0.9):
             codec = "gzip"
         batch: Line = {"codec": codec, "records": self.records(magic)}
         if magic != 2:
             batch["magic"] = magic
         if codec in LEVELS and self.chance(0.15):
-            batch["level"] = self.rng.choice(LEVELS[codec])
+            batch["level"] = self.choose.choice(LEVELS[codec])
         if self.chance(0.04):
             batch |= {"timestamp_type": "log_append", "log_append_time": self.now - 5}
         return batch
 
     def with_producer(self, batch: Line) -> Line:
         """Gives the batch a producer: mostly in order, sometimes a duplicate, a gap, an old or a new epoch."""
-        producer_id = self.rng.choice((1, 2, 3, 17, 33, 8_589_934_592))
+        producer_id = self.choose.choice((1, 2, 3, 17, 33, 8_589_934_592))
         producer = self.producers.setdefault(producer_id, self._new_producer())
-        kind = self.rng.choices(("next", "again", "gap", "old epoch", "new epoch", "odd epoch"), (75, 8, 4, 4, 6, 3))[0]
+        kind = self.choose.weighted(
+            ("next", "again", "gap", "old epoch", "new epoch", "odd epoch"), (75, 8, 4, 4, 6, 3)
+        )
         if kind == "again" and producer.last_batch is not None:
             return producer.last_batch
         count = len(batch["records"])
         epoch, sequence = producer.epoch, producer.next_sequence
         if kind == "gap":
-            sequence = (sequence + self.rng.randint(1, 3)) % (INT_MAX + 1)
+            sequence = (sequence + self.choose.integer(1, 3)) % (INT_MAX + 1)
         elif kind == "old epoch":
             epoch = max(0, epoch - 1)
         elif kind == "new epoch":
@@ -249,7 +221,7 @@ class ScriptWriter:
         return batch
 
     def _new_producer(self) -> Producer:
-        return Producer(next_sequence=self.rng.choice((0, 0, 0, 5, INT_MAX - 2)))
+        return Producer(next_sequence=self.choose.choice((0, 0, 0, 5, INT_MAX - 2)))
 
     # --- appends ------------------------------------------------------------------------------------
 
@@ -261,18 +233,18 @@ class ScriptWriter:
                 batches[0]["codec"] = "none"
             batches = [self.with_producer(batches[0])]
         elif self.chance(0.12):
-            batches += [self.batch() for _ in range(self.rng.randint(1, 2))]
+            batches += [self.batch() for _ in range(self.choose.integer(1, 2))]
             if self.chance(0.7):  # only uncompressed batches may come several at a time
                 for batch in batches:
                     batch["codec"] = "none"
                     batch.pop("level", None)
         if self.chance(0.02):
-            batches[0]["base_offset"] = self.rng.randint(1, 5)
+            batches[0]["base_offset"] = self.choose.integer(1, 5)
         fields: Line = {"batches": batches, "leader_epoch": self.leader_epoch}
         if self.chance(0.08):
-            fields["origin"] = self.rng.choices(("coordinator", "replication"), (3, 1))[0]
+            fields["origin"] = self.choose.weighted(("coordinator", "replication"), (3, 1))
         if self.chance(0.1):
-            fields["transaction_version"] = self.rng.choice((0, 1, 2))
+            fields["transaction_version"] = self.choose.choice((0, 1, 2))
         if self.verification and self.chance(0.7):
             fields["verification"] = "guard"
             fields["supports_epoch_bump"] = self.chance(0.6)
@@ -282,15 +254,15 @@ class ScriptWriter:
     def append_follower(self, *, below: bool = True) -> None:
         base = self.leo
         if self.chance(0.15):
-            base += self.rng.choice((1, 3, 10, 1000, 3_000_000_000))
+            base += self.choose.choice((1, 3, 10, 1000, 3_000_000_000))
         elif below and self.chance(0.1):
-            base = max(0, base - self.rng.randint(1, 3))
+            base = max(0, base - self.choose.integer(1, 3))
         epoch = self.leader_epoch
         if self.chance(0.25):
             self.leader_epoch += 1
             epoch = self.leader_epoch
         batches = []
-        for _ in range(self.rng.choice((1, 1, 1, 2, 3))):
+        for _ in range(self.choose.choice((1, 1, 1, 2, 3))):
             batch = self.batch()
             if self.chance(0.3) and "magic" not in batch:
                 batch = self.with_producer(batch)
@@ -310,17 +282,17 @@ class ScriptWriter:
     def append_marker(self) -> None:
         in_transaction = [pid for pid, producer in self.producers.items() if producer.in_transaction]
         if in_transaction and self.chance(0.85):
-            producer_id = self.rng.choice(in_transaction)
+            producer_id = self.choose.choice(in_transaction)
         else:
-            producer_id = self.rng.choice((1, 2, 3, 77))
+            producer_id = self.choose.choice((1, 2, 3, 77))
         producer = self.producers.setdefault(producer_id, self._new_producer())
-        version = self.rng.choices((0, 1, 2, -1), (50, 15, 30, 5))[0]
+        version = self.choose.weighted((0, 1, 2, -1), (50, 15, 30, 5))
         epoch = producer.epoch + (1 if version == 2 and self.chance(0.8) else 0)
         if self.chance(0.06):
-            epoch = max(0, epoch + self.rng.choice((-1, 1)))
+            epoch = max(0, epoch + self.choose.choice((-1, 1)))
         if self.chance(0.1):
             self.coordinator_epoch += 1
-        fields: Line = {"producer_id": producer_id, "epoch": epoch, "type": self.rng.choice(("commit", "abort"))}
+        fields: Line = {"producer_id": producer_id, "epoch": epoch, "type": self.choose.choice(("commit", "abort"))}
         stale = 1 if self.coordinator_epoch > 0 and self.chance(0.05) else 0
         fields["coordinator_epoch"] = self.coordinator_epoch - stale
         fields |= {"leader_epoch": self.leader_epoch, "transaction_version": version}
@@ -335,34 +307,34 @@ class ScriptWriter:
     # --- reads --------------------------------------------------------------------------------------
 
     def some_offset(self, spread: int = 2) -> int:
-        return self.rng.randint(min(self.log_start, self.leo), self.leo + spread)
+        return self.choose.integer(min(self.log_start, self.leo), self.leo + spread)
 
     def read(self) -> None:
-        offset = self.some_offset(1) if self.chance(0.9) else self.rng.choice((-1, 0, self.leo + 5))
+        offset = self.some_offset(1) if self.chance(0.9) else self.choose.choice((-1, 0, self.leo + 5))
         self.add(
             "read",
             offset=offset,
-            max_bytes=self.rng.choice((0, 1, 16, 17, 61, 100, 150, 500, 5000, 1 << 20)),
-            isolation=self.rng.choice(("log_end", "high_watermark", "txn_committed")),
+            max_bytes=self.choose.choice((0, 1, 16, 17, 61, 100, 150, 500, 5000, 1 << 20)),
+            isolation=self.choose.choice(("log_end", "high_watermark", "txn_committed")),
             min_one_message=self.chance(0.7),
         )
 
     def by_time(self) -> None:
-        special = self.rng.choice((-1, -2, -3, -4, -5, 0, self.now))
+        special = self.choose.choice((-1, -2, -3, -4, -5, 0, self.now))
         self.add("offset_for_timestamp", ts=self.timestamp() if self.chance(0.6) else special)
 
     def show(self) -> None:
-        self.add(self.rng.choice(("segments", "producers", "producers", "epoch_cache", "dump", "dump")))
+        self.add(self.choose.choice(("segments", "producers", "producers", "epoch_cache", "dump", "dump")))
 
     def epochs(self) -> None:
         if self.chance(0.25):
-            epoch = self.leader_epoch + self.rng.choice((0, 1, 1, 2, -1))
+            epoch = self.leader_epoch + self.choose.choice((0, 1, 1, 2, -1))
             self.leader_epoch = max(self.leader_epoch, epoch)
             self.add("assign_epoch", epoch=epoch, offset=self.some_offset())
         elif self.chance(0.4):
             self.leader_epoch += 1
         else:
-            self.add("end_offset_for_epoch", epoch=self.rng.randint(-1, self.leader_epoch + 1))
+            self.add("end_offset_for_epoch", epoch=self.choose.integer(-1, self.leader_epoch + 1))
 
     # --- changes ------------------------------------------------------------------------------------
 
@@ -376,7 +348,7 @@ class ScriptWriter:
 
     def roll(self) -> None:
         if self.chance(0.25):
-            expected = max(0, self.leo + self.rng.choice((-3, -1, 0, 1, 5)))
+            expected = max(0, self.leo + self.choose.choice((-3, -1, 0, 1, 5)))
             self.add("roll", expected_next_offset=expected)
             if expected > self.leo:
                 # Batches below their segment's base make Kafka's time index write half an entry: not worth copying.
@@ -387,11 +359,11 @@ class ScriptWriter:
 
     def truncate(self) -> None:
         if self.chance(0.2):
-            offset = self.rng.choice((self.some_offset(10), self.leo + 100, 0))
+            offset = self.choose.choice((self.some_offset(10), self.leo + 100, 0))
             self.leo = self.log_start = offset
             fields: Line = {"offset": offset}
             if self.chance(0.3):
-                fields["log_start_offset"] = self.log_start = max(0, offset - self.rng.randint(0, 5))
+                fields["log_start_offset"] = self.log_start = max(0, offset - self.choose.integer(0, 5))
             self.add("truncate_fully_and_start_at", **fields)
         else:
             offset = self.some_offset() if self.chance(0.95) else -1
@@ -412,14 +384,14 @@ class ScriptWriter:
             self.add("update_high_watermark", hw=self.leo)
         fields: Line = {}
         if self.chance(0.3):
-            fields["last_clean_offset"] = self.rng.choice((None, 0, self.some_offset()))
+            fields["last_clean_offset"] = self.choose.choice((None, 0, self.some_offset()))
         if self.chance(0.15):
-            fields["buffer_bytes"] = self.rng.choice((72, 120, 240))
+            fields["buffer_bytes"] = self.choose.choice((72, 120, 240))
         if self.chance(0.15):
-            fields["io_buffer"] = self.rng.choice((64, 128, 512))
-            fields["max_io_buffer"] = fields["io_buffer"] * self.rng.choice((1, 4, 64))
+            fields["io_buffer"] = self.choose.choice((64, 128, 512))
+            fields["max_io_buffer"] = fields["io_buffer"] * self.choose.choice((1, 4, 64))
         if self.chance(0.1):
-            fields["load_factor"] = self.rng.choice((0.5, 0.75))
+            fields["load_factor"] = self.choose.choice((0.5, 0.75))
         self.add("clean", **fields)
         if self.chance(0.5):
             self.add("dump")
@@ -430,16 +402,16 @@ class ScriptWriter:
         self.add("delete_old_segments")
 
     def new_config(self) -> None:
-        self.config = self._config()
+        self.config = topic_config(self.choose, compact=self.compact)
         self.add("update_config", config=self.config)
 
     def advance_clock(self) -> None:
-        by = self.rng.choice((1, 500, 1000, 5000, 5001, 60_000, 700_000))
+        by = self.choose.choice((1, 500, 1000, 5000, 5001, 60_000, 700_000))
         self.now += by
         self.add("advance_clock", by_ms=by)
 
     def rare(self) -> None:
-        kind = self.rng.choice(("flush", "flush", "snapshot", "expire", "tick", "topic id", "rename", "empty"))
+        kind = self.choose.choice(("flush", "flush", "snapshot", "expire", "tick", "topic id", "rename", "empty"))
         if kind == "flush":
             self.add("flush", force_active=self.chance(0.5))
         elif kind == "snapshot":
@@ -449,7 +421,7 @@ class ScriptWriter:
         elif kind == "tick":
             self.add("tick")
         elif kind == "topic id":
-            self.add("assign_topic_id", topic_id=self.rng.choice(TOPIC_IDS))
+            self.add("assign_topic_id", topic_id=self.choose.choice(TOPIC_IDS))
         elif kind == "rename":
             # There and back: the rest of the script knows the folder by its first name.
             self.add("rename_dir", name="foo-0.0123456789abcdef0123456789abcdef-future")
@@ -464,53 +436,58 @@ class ScriptWriter:
 
         `files` are names below the partition's folder with their sizes.
         """
-        self.add("crash" if self.chance(0.6) else "close")
-        for _ in range(self.rng.randint(1, 4)):
-            self.damage_one(dict(files))
-        clean = self.chance(0.3)
-        self.open(clean=clean, **self._checkpoints())
+        self.damage(files)
         self.look()
-        for _ in range(self.rng.randint(3, 12)):
+        for _ in range(self.choose.integer(3, 12)):
             self.step()
         self.look()
         self.finish()
         return self.lines
 
+    def damage(self, files: dict[str, Any]) -> None:
+        """Crash or close, damage to one to four files, and an open."""
+        self.add("crash" if self.chance(0.6) else "close")
+        for _ in range(self.choose.integer(1, 4)):
+            self.damage_one(dict(files))
+        clean = self.chance(0.3)
+        self.open(clean=clean, **self._checkpoints())
+
     def damage_one(self, files: dict[str, Any]) -> None:
         # partition.metadata is a text of fixed form: damage there ends the run too early to be interesting.
         names = sorted(name for name in files if name != "partition.metadata" and not name.endswith(".deleted"))
-        name = self.rng.choice(names)
+        name = self.choose.choice(names)
         size = files[name]["size"]
         path = f"{DIR}/{PARTITION}/{name}"
         kinds = ("delete", "truncate", "corrupt", "corrupt", "append", "swap", "cleaned", "deleted", "write")
-        kind = self.rng.choice(kinds)
+        kind = self.choose.choice(kinds)
         if kind == "delete":
             self.add("fs_delete", file=path)
         elif kind == "truncate":
-            self.add("fs_truncate", file=path, drop_bytes=self.rng.choice((1, 8, 12, 13, 60, size)))
+            self.add("fs_truncate", file=path, drop_bytes=self.choose.choice((1, 8, 12, 13, 60, size)))
         elif kind == "corrupt" and size > 0:
             # A corrupted time or offset index is trusted by Kafka after a clean shutdown: what follows is arbitrary.
             if name.endswith((".log", ".snapshot", ".txnindex")):
-                width = self.rng.choice((1, 1, 2, 4))
-                mask = self.rng.randbytes(width).hex()
-                self.add("fs_corrupt", file=path, offset=self.rng.randrange(size), xor_hex=mask)
+                width = self.choose.choice((1, 1, 2, 4))
+                mask = self.choose.data(width).hex()
+                self.add("fs_corrupt", file=path, offset=self.choose.integer(0, size - 1), xor_hex=mask)
         elif kind == "append" and name.endswith(".log"):
-            self.add("fs_append", file=path, hex=self.rng.randbytes(self.rng.choice((1, 12, 17, 61, 100))).hex())
+            self.add("fs_append", file=path, hex=self.choose.data(self.choose.choice((1, 12, 17, 61, 100))).hex())
         elif kind == "swap":
             stem = name.rsplit(".", 1)[0]
             for suffix in ("log", "index", "timeindex", "txnindex"):
                 if f"{stem}.{suffix}" in files and self.chance(0.9):
                     source = f"{DIR}/{PARTITION}/{stem}.{suffix}"
                     self.add("fs_copy", **{"from": source, "to": source + ".swap"})
-        elif kind == "cleaned":
+        # Where a .cleaned has no offset, Kafka removes the .deleted files that its directory lists before that one.
+        elif kind == "cleaned" and name[0].isdigit():
             self.add("fs_copy", **{"from": path, "to": path + ".cleaned"})
         elif kind == "deleted":
             self.add("fs_copy", **{"from": path, "to": path + ".deleted"})
         elif kind == "write":
-            number = self.rng.randint(0, 9)
-            suffix = self.rng.choice(("index", "snapshot", "timeindex", "txnindex"))
+            number = self.choose.integer(0, 9)
+            suffix = self.choose.choice(("index", "snapshot", "timeindex", "txnindex"))
             stray = f"{number:020}.{suffix}" if self.chance(0.8) else "notes.txt"
-            self.add("fs_write", file=f"{DIR}/{PARTITION}/{stray}", hex="00" * self.rng.choice((0, 8, 10)))
+            self.add("fs_write", file=f"{DIR}/{PARTITION}/{stray}", hex="00" * self.choose.choice((0, 8, 10)))
 
 
 def broker_may_compress_with_snappy(lines: list[Line]) -> bool:

@@ -11,8 +11,12 @@ import hashlib
 import os
 import shutil
 import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 DRIVER = Path(__file__).parent / "driver"
 TOOLS = Path(__file__).parent / "tools"
@@ -43,6 +47,46 @@ class Driver:
         )
         if done.returncode not in (0, 1):
             raise RuntimeError(f"the driver ended with {done.returncode}:\n{done.stderr[-4000:]}")
+
+    @contextmanager
+    def serve(self) -> Iterator[Served]:
+        """A JVM that stays: a script costs milliseconds."""
+        with (
+            tempfile.TemporaryFile("w+") as stderr,
+            subprocess.Popen(
+                self.command("--serve"), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr, text=True
+            ) as process,
+        ):
+            assert process.stdin is not None
+            assert process.stdout is not None
+            try:
+                yield Served(process.stdin, process.stdout, stderr)
+            finally:
+                process.stdin.close()
+                try:
+                    process.wait(10)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+
+
+@dataclass(frozen=True)
+class Served:
+    """The pipes to a driver that takes scripts one by one."""
+
+    stdin: IO[str]
+    stdout: IO[str]
+    stderr: IO[str]
+
+    def run(self, script: Path, work_dir: Path, out: Path) -> bool:
+        """Runs one script; False when the script itself was wrong.  Raises with the driver's last words."""
+        self.stdin.write(f"{script}\t{work_dir}\t{out}\n")
+        self.stdin.flush()
+        for line in self.stdout:  # whatever else Kafka prints is passed over
+            verdict, _, name = line.rstrip("\n").partition("\t")
+            if name == str(out):
+                return verdict == "good"
+        self.stderr.seek(0)
+        raise RuntimeError(f"the driver has ended:\n{self.stderr.read()[-4000:]}")
 
 
 def find_tool(name: str) -> str:

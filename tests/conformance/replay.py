@@ -115,18 +115,23 @@ def load_script(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines if line and not line.startswith("#")]
 
 
+def run_row(script: Path, work_dir: Path, out: Path) -> bool:
+    """One script, its results in `out`; False when the script itself was wrong."""
+    work_dir.mkdir(parents=True, exist_ok=True)
+    results: list[str] = []
+    good = run_script(script.read_text().splitlines(), work_dir, results.append)
+    beside = Path(f"{out}.part")
+    beside.write_text("".join(f"{result}\n" for result in results))
+    os.replace(beside, out)  # an OUT that exists is whole
+    return good
+
+
 def run_many(listfile: Path) -> bool:
     good = True
     for line in listfile.read_text().splitlines():
-        if not line.strip():
-            continue
-        script, work_dir, out = line.split("\t")
-        Path(work_dir).mkdir(parents=True, exist_ok=True)
-        results: list[str] = []
-        good &= run_script(Path(script).read_text().splitlines(), Path(work_dir), results.append)
-        beside = Path(f"{out}.part")
-        beside.write_text("".join(f"{result}\n" for result in results))
-        os.replace(beside, out)  # an OUT that exists is whole
+        if line.strip():
+            script, work_dir, out = map(Path, line.split("\t"))
+            good &= run_row(script, work_dir, out)
     return good
 
 
