@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -97,6 +98,9 @@ def run(argv: Sequence[str] | None = None) -> NoReturn:
 
 def invoke(argv: Sequence[str] | None = None) -> int:
     """Run a command line; returns the exit code.  Errors become one line on stderr."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # a file name that is no UTF-8 is shown, not an error
+            stream.reconfigure(errors="backslashreplace")
     try:
         result = cli.main(args=None if argv is None else list(argv), prog_name="kafkalog", standalone_mode=False)
         sys.stdout.flush()

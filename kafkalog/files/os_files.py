@@ -146,6 +146,14 @@ class OsFile(File):
         return os.sendfile(sock.fileno(), self._fd, position, count)
 
 
+def _must_be_regular(path: str, mode: int) -> None:
+    """A log directory holds files: reading a device or a pipe may never end."""
+    if not stat.S_ISREG(mode):
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        raise OSError(errno.EINVAL, "found a device, pipe or socket, expected a file", path)
+
+
 class OsFiles(Files):
     """The operating system's files (Linux and macOS)."""
 
@@ -154,12 +162,18 @@ class OsFiles(Files):
     file_class: ClassVar[type[OsFile]] = OsFile
 
     def open(self, path: str, *, writable: bool = True, create: bool = False, exclusive: bool = False) -> OsFile:
-        flags = os.O_CLOEXEC | (os.O_RDWR if writable else os.O_RDONLY)
+        # Nobody waits for the other end of a pipe: without O_NONBLOCK the open itself would.
+        flags = os.O_CLOEXEC | os.O_NONBLOCK | (os.O_RDWR if writable else os.O_RDONLY)
         if create or exclusive:
             flags |= os.O_CREAT
         if exclusive:
             flags |= os.O_EXCL
         fd = os.open(path, flags, 0o666)
+        try:
+            _must_be_regular(path, os.fstat(fd).st_mode)
+        except OSError:
+            os.close(fd)
+            raise
         return self.file_class(path, fd)
 
     def exists(self, path: str) -> bool:
@@ -207,7 +221,9 @@ class OsFiles(Files):
         os.utime(path, ns=(mtime_ms * _NS_PER_MS, mtime_ms * _NS_PER_MS))
 
     def read_bytes(self, path: str) -> bytes:
-        with open(path, "rb", buffering=0) as file:
+        fd = os.open(path, os.O_CLOEXEC | os.O_NONBLOCK | os.O_RDONLY)
+        with open(fd, "rb", buffering=0) as file:
+            _must_be_regular(path, os.fstat(fd).st_mode)
             return file.read()
 
     def lock(self, path: str) -> FileLock:

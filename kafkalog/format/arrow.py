@@ -104,7 +104,8 @@ def _add_one(
     payload, failure = codecs.decompress_partial(
         codec, view[at + RECORD_BATCH_OVERHEAD : at + size], max_bytes=max_bytes
     )
-    if failure is not None and not payload:
+    if failure is not None:
+        del payload  # not kept alive by the traceback
         raise failure
     verdict, _, detail, second = builder.append_payload(
         payload,
@@ -114,8 +115,6 @@ def _add_one(
         int(row["max_timestamp"]) if attributes & TIMESTAMP_TYPE_FLAG else None,
         max_body=max_record_bytes,
     )
-    if failure is not None:
-        raise failure
     if verdict not in (native.OK, native.FULL):
         raise record_error(verdict, detail, second, streaming=True)
     return verdict

@@ -213,7 +213,7 @@ def decompress_partial(
     except _FAILURES as error:
         kind = SnappyError if isinstance(error, _BadChunkSize) else KafkaException
         failure = kind(f"Failed to decompress record stream: {error}")
-        failure.__cause__ = error
+        failure.__cause__ = error.with_traceback(None)  # its frames hold all that came out
         return out.joined(), failure
     return out.joined(), None
 

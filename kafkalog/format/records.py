@@ -38,6 +38,7 @@ __all__ = [
 MAX_RECORD_BYTES = 2147483639
 FIRST_RECORD_BYTES = 64 << 20
 PART_RECORDS = 1 << 16
+STREAM_BYTES_MAX = 512 << 20  # Kafka's streams have no bound, but hold no payload either
 # What readers and tools decompress out of one batch, unless they are told otherwise: a bomb is an error by name.
 READ_BYTES_MAX = 128 << 20
 
@@ -61,6 +62,7 @@ def records(
     """
     found, error = _read(data, header, at, max_record_bytes, max_bytes)
     if error is not None:
+        del found  # not kept alive by the traceback
         raise error
     return found
 
@@ -69,7 +71,11 @@ def stream(
     data: Buffer, header: BatchHeader, *, at: int | None = None, max_record_bytes: int = MAX_RECORD_BYTES
 ) -> Iterator[Record]:
     """As `records`, but an error comes only to who asks for the record that has it (RecordBatch.streamingIterator)."""
-    found, error = _read(data, header, at, max_record_bytes, MAX_DECOMPRESSED_BYTES)
+    if header.magic >= 2 and header.count > PART_RECORDS:
+        for part in in_parts(data, header, at=at, max_record_bytes=max_record_bytes, max_bytes=STREAM_BYTES_MAX):
+            yield from part
+        return
+    found, error = _read(data, header, at, max_record_bytes, STREAM_BYTES_MAX)
     yield from found
     if error is not None:
         raise error

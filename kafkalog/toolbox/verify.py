@@ -283,7 +283,7 @@ class SegmentCheck:
 def _all_zero(file: File, position: int, size: int) -> bool:
     while position < size:
         data = file.pread(min(1 << 20, size - position), position)
-        if not data or any(data):
+        if not data or data.count(0) != len(data):
             return False
         position += len(data)
     return True

@@ -141,6 +141,7 @@ class _Decoder:
             base_position=chunk.file_position,
             skip=aborted_rows(reader, table).tobytes() if reader.committed else None,
             skip_control=True,
+            max_bytes=reader.max_decompressed_bytes,
             path=chunk.path,
         )
 

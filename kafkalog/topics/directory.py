@@ -13,7 +13,12 @@ import threading
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from kafkalog.errors import IllegalArgumentException, KafkalogError, UnknownTopicOrPartitionException
+from kafkalog.errors import (
+    IllegalArgumentException,
+    KafkalogError,
+    KafkaStorageException,
+    UnknownTopicOrPartitionException,
+)
 from kafkalog.files import Clock, Files, LogDirFailureChannel, Scheduler, ThreadScheduler
 from kafkalog.format import names
 from kafkalog.format.checkpoints import CleanShutdownFile, OffsetCheckpointFile
@@ -113,7 +118,7 @@ class LogDirectory:
         with self._guard:
             lines = _read_or_empty(self._recovery_points)
             lines[partition] = offset
-            self._recovery_points.write(lines)
+            self._write(self._recovery_points, lines)
 
     def checkpoint_log_start(self, partition: TopicPartition, offset: int | None) -> None:
         """Write one partition's log start offset, other lines kept; None removes its line."""
@@ -125,13 +130,23 @@ class LogDirectory:
                 del lines[partition]
             else:
                 lines[partition] = offset
-            self._log_starts.write(lines)
+            self._write(self._log_starts, lines)
+
+    def _write(self, checkpoint: OffsetCheckpointFile, lines: dict[TopicPartition, int]) -> None:
+        try:
+            checkpoint.write(lines)
+        except KafkalogError:
+            raise
+        except OSError as error:
+            message = f"Error while writing to checkpoint file {checkpoint.path}"
+            self.failure_channel.maybe_add_offline_log_dir(self.path, message, error)
+            raise KafkaStorageException(message) from error
 
 
 def _read_or_empty(checkpoint: OffsetCheckpointFile) -> dict[TopicPartition, int]:
     try:
         return checkpoint.read()
-    except (KafkalogError, FileNotFoundError):
+    except (KafkalogError, OSError):
         return {}  # as Kafka at start: a checkpoint that does not parse counts for nothing
 
 

@@ -65,7 +65,7 @@ def _load(files: Files, path: str, dtype: np.dtype) -> np.ndarray:
     pieces = []
     try:
         file = files.open(path, writable=False)
-    except FileNotFoundError:
+    except (FileNotFoundError, IsADirectoryError):
         return np.empty(0, dtype)
     try:
         position = 0

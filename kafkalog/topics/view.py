@@ -7,6 +7,7 @@ checks against the log.  Not thread-safe; open one view per thread.
 
 from __future__ import annotations
 
+import errno
 import itertools
 import os
 from collections import OrderedDict
@@ -216,6 +217,10 @@ class PartitionView:
                 stat = self._files.stat(os.path.join(self.directory, name))
             except FileNotFoundError:
                 continue  # deleted since it was listed
+            except OSError as error:
+                if error.errno != errno.ELOOP:
+                    raise
+                continue  # a link that leads nowhere
             if not stat.is_file:
                 continue
             old = known.get(base)
@@ -376,9 +381,7 @@ class PartitionView:
             if stable_place == place:
                 end, following = stable_position, None
         file = self._files.open(segment.path, writable=False)  # the extent outlives refreshes of this view
-        return Extent(
-            file, segment.path, segment.base_offset, position, end, owns_file=True, next_base=following
-        )
+        return Extent(file, segment.path, segment.base_offset, position, end, owns_file=True, next_base=following)
 
     def visible_end(self, isolation: str = "read_uncommitted") -> int:
         """Up to where (exclusive) a reader of that isolation sees."""
@@ -453,9 +456,10 @@ class PartitionView:
         found = []
         for name in self._files.list_dir(self.directory):
             offset = segment_base(name.removesuffix(names.PRODUCER_SNAPSHOT_FILE_SUFFIX) + names.LOG_FILE_SUFFIX)
-            if name.endswith(names.PRODUCER_SNAPSHOT_FILE_SUFFIX) and offset is not None:
-                if self.log_start_offset <= offset <= self.log_end_offset:
-                    found.append((offset, os.path.join(self.directory, name)))
+            if not name.endswith(names.PRODUCER_SNAPSHOT_FILE_SUFFIX) or offset is None:
+                continue
+            if self.log_start_offset <= offset <= self.log_end_offset:
+                found.append((offset, os.path.join(self.directory, name)))
         for offset, path in sorted(found, reverse=True):
             try:
                 entries = read_snapshot(path, self._files)
