@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from kafkalog.cli.app import CLEAN, Usage
-from kafkalog.cli.console import emit, emit_json, note
+from kafkalog.cli.console import emit, emit_json, note, parse_settings
 from kafkalog.config import LogConfig
 from kafkalog.format import codecs
 from kafkalog.topics.appending import Row
@@ -46,7 +46,7 @@ def command(
     """
     if compression is not None and compression not in codecs.NAMES:
         raise Usage(f"unknown codec {compression!r}, expected one of {', '.join(codecs.NAMES)}")
-    config = dict(_setting(text) for text in settings)
+    config = parse_settings(settings)
     LogConfig.validate(config)
     lines = sys.stdin.buffer
     first = last = -1
@@ -70,13 +70,6 @@ def command(
     else:
         note("nothing on stdin, nothing appended")
     return CLEAN
-
-
-def _setting(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not equals:
-        raise Usage(f"-X {text!r} has no '=', expected such as -X segment.bytes=1048576")
-    return key.strip(), value.strip()
 
 
 def _batched(rows: Iterable[Row]) -> Iterator[list[Row]]:

@@ -6,12 +6,13 @@ Data goes through `emit` to stdout; notes and progress to stderr, progress only 
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import re
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -20,11 +21,14 @@ import click
 from kafkalog.cli.app import Usage
 from kafkalog.errors import UnknownTopicOrPartitionException
 from kafkalog.files import OS_FILES
+from kafkalog.format import names
 from kafkalog.format.names import TopicPartition
 from kafkalog.topics.directory import refuse_partition_folder
 from kafkalog.topics.view import list_partitions
 
-PROGRESS_EVERY_S = 0.5
+PROGRESS_FROM_BYTES = 64 << 20  # less is done before one looks
+BAR_EVERY_S = 0.1
+LINE_EVERY_S = 5.0
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 
@@ -100,6 +104,17 @@ def parse_time_ms(text: str) -> int:
     return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
 
 
+def parse_settings(texts: Iterable[str]) -> dict[str, str]:
+    """`-X key=value` options as topic settings; Usage without "="."""
+    settings = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise Usage(f"-X {text!r} has no '=', expected such as -X segment.bytes=1048576")
+        settings[key.strip()] = value.strip()
+    return settings
+
+
 def select_partitions(log_dir: str, wanted: tuple[str, ...] = ()) -> dict[TopicPartition, str]:
     """Partitions of a log directory: all, or those named (`topic-0`, or `topic` for all of a topic).
 
@@ -139,42 +154,102 @@ def _nearest(name: str, known: list[str]) -> str | None:
     return hits[0] if hits else None
 
 
-def _some(names: list[str], most: int = 5) -> str:
-    more = len(names) - most
-    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+def _some(known: list[str], most: int = 5) -> str:
+    more = len(known) - most
+    return ", ".join(known[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def log_bytes(folders: Iterable[str]) -> int:
+    """Bytes of all .log files in partitions' folders."""
+    total = 0
+    for folder in folders:
+        for name in OS_FILES.list_dir(folder):
+            if name.endswith(names.LOG_FILE_SUFFIX):
+                with contextlib.suppress(FileNotFoundError):  # deleted by a broker meanwhile
+                    total += OS_FILES.stat(os.path.join(folder, name)).size
+    return total
 
 
 class Progress:
-    """`done` of `total` bytes with rate and remaining time, on stderr, where that is a terminal (or `force`)."""
+    """Bytes done of a total, rate and remaining time, on stderr; a context manager.
+
+    A bar (rich, imported when there is one to draw) where stderr is a terminal and there is enough to do; with `force`
+    elsewhere a plain line every few seconds, and one at the end.
+    """
 
     def __init__(
-        self, total_bytes: int, what: str, *, force: bool = False, clock: Callable[[], float] = time.monotonic
+        self,
+        total_bytes: int,
+        what: str,
+        *,
+        force: bool = False,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._total = total_bytes
         self._what = what
         self._clock = clock
         self._begin = self._last = clock()
         self._done = 0
-        self._shown = False
-        self._on = force or (bool(getattr(sys.stderr, "isatty", lambda: False)()) and total_bytes > 64 << 20)
+        self._on_terminal = bool(getattr(sys.stderr, "isatty", lambda: False)())
+        self._lines = force and not self._on_terminal
+        self._bar: Any = None
+        if self._on_terminal and (force or total_bytes > PROGRESS_FROM_BYTES):
+            self._bar = _bar(what, total_bytes)
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.finish()
 
     def advance(self, size_bytes: int) -> None:
         """So many bytes more are done."""
-        self._done += size_bytes
+        self._done = min(self._done + size_bytes, self._total)
+        if self._bar is None and not self._lines:
+            return
         now = self._clock()
-        if self._on and now - self._last >= PROGRESS_EVERY_S:
-            self._last = now
-            rate = self._done / max(now - self._begin, 1e-9)
-            left_s = (self._total - self._done) / rate if rate else 0
-            sys.stderr.write(
-                f"\r{self._what}: {size_words(self._done)} of {size_words(self._total)}, {size_words(int(rate))}/s, "
-                f"{left_s:.0f} s left   "
-            )
-            sys.stderr.flush()
-            self._shown = True
+        if now - self._last < (LINE_EVERY_S if self._lines else BAR_EVERY_S):
+            return
+        self._last = now
+        if self._bar is not None:
+            self._bar.update(0, completed=self._done)
+        else:
+            self._line(now)
+
+    def _line(self, now: float) -> None:
+        seconds = max(now - self._begin, 1e-9)
+        rate = self._done / seconds
+        left_s = f"{(self._total - self._done) / rate:.0f}" if rate else "?"
+        note(
+            f"{self._what}: {size_words(self._done)} of {size_words(self._total)}, {size_words(int(rate))}/s, "
+            f"{left_s} s left"
+        )
 
     def finish(self) -> None:
-        """Clear the line."""
-        if self._shown:
-            sys.stderr.write("\r" + " " * 78 + "\r")
-            sys.stderr.flush()
+        """Take the bar away; a second call does nothing."""
+        if self._bar is not None:
+            self._bar.stop()
+        elif self._lines:
+            self._line(self._clock())
+        self._bar, self._lines = None, False
+
+
+def _bar(what: str, total_bytes: int) -> Any:
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+    from rich.progress import Progress as RichProgress
+
+    bar = RichProgress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(binary_units=True),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True, no_color=not color_allowed(sys.stderr)),
+        transient=True,
+        redirect_stdout=False,
+        redirect_stderr=False,
+    )
+    bar.add_task(what, total=total_bytes)
+    bar.start()
+    return bar

@@ -2,103 +2,93 @@
 
 from __future__ import annotations
 
-import os
+import logging
 from typing import Any
 
 import click
 
-from kafkalog.cli.app import CLEAN, FINDINGS
-from kafkalog.cli.console import emit, emit_json, select_partitions
-from kafkalog.errors import KafkalogError
-from kafkalog.files import OS_FILES
-from kafkalog.format import names
-from kafkalog.format.checkpoints import CleanShutdownFile, OffsetCheckpointFile
-from kafkalog.format.names import TopicPartition
-from kafkalog.segment.file_records import LogScan
-from kafkalog.topics.log import open_log
-from kafkalog.topics.view import VERDICT_TEXT
+from kafkalog.cli.app import CLEAN, FINDINGS, exit_code_of
+from kafkalog.cli.console import Progress, emit, emit_json, log_bytes, note, parse_settings, select_partitions
+from kafkalog.config import LogConfig
+from kafkalog.toolbox.recovery import Recovered, recover
 
 
 @click.command("recover", short_help="Do, or tell, what an unclean open does.")
 @click.argument("log_dir", type=click.Path())
 @click.argument("partitions", nargs=-1)
-@click.option("--dry-run", is_flag=True, help="Only tell what would be cut; the default.")
+@click.option("--dry-run", is_flag=True, help="Only tell what would happen, exactly; the default.")
 @click.option("--yes", is_flag=True, help="Do it: cut what is torn, rebuild indexes, epochs and producer state.")
 @click.option("--from-start", is_flag=True, help="Distrust everything, not only what lies behind the recovery point.")
+@click.option("-X", "--config", "settings", multiple=True, metavar="KEY=VALUE", help="Topic setting.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a partition.")
+@click.option("--progress", is_flag=True, help="Show progress also where stderr is no terminal.")
 def command(
-    log_dir: str, partitions: tuple[str, ...], dry_run: bool, yes: bool, from_start: bool, as_json: bool
+    log_dir: str,
+    partitions: tuple[str, ...],
+    dry_run: bool,
+    yes: bool,
+    from_start: bool,
+    settings: tuple[str, ...],
+    as_json: bool,
+    progress: bool,
 ) -> int:
     """Recover PARTITIONS (default: all) of LOG_DIR as after a crash, from their recovery points on.
 
     At the first damage the log is cut and everything behind it dropped, as Kafka does: `kafkalog salvage` keeps more.
-    Exit 1 when something was, or would be, cut.
+    Without --yes it is all done on a copy of what changes, in a temporary folder, and thrown away.  Exit 1 when
+    something was, or would be, cut.
     """
     chosen = select_partitions(log_dir, partitions)
     act = yes and not dry_run
-    points: dict[TopicPartition, int] = {}
-    path = os.path.join(log_dir, names.RECOVERY_POINT_CHECKPOINT_FILE)
-    if not from_start and OS_FILES.exists(path):
-        try:
-            points = OffsetCheckpointFile(path, OS_FILES, create=False).read()
-        except KafkalogError:
-            points = {}  # what an open does with a checkpoint that does not parse
-    if act:
-        with OS_FILES.lock(os.path.join(log_dir, names.LOCK_FILE)):
-            CleanShutdownFile(log_dir, OS_FILES).delete()
-            if from_start and OS_FILES.exists(path):
-                kept = {} if not partitions else {tp: at for tp, at in _all_points(path).items() if tp not in chosen}
-                OffsetCheckpointFile(path, OS_FILES).write(kept)
-    cut_any = False
-    for partition, folder in chosen.items():
-        told = _tell(folder, points.get(partition, 0))
-        cut_any = cut_any or told["cutBytes"] > 0
-        if act:
-            with open_log(log_dir, partition, create=False) as log:
-                told["endOffset"] = log.end_offset
-        if as_json:
-            emit_json({"partition": str(partition), "done": act, **told})
-            continue
+    config = parse_settings(settings)
+    LogConfig.validate(config)
+    logging.getLogger("kafkalog").addHandler(logging.NullHandler())  # what the engine would log is told here
+    code = CLEAN
+    with Progress(log_bytes(chosen.values()), "recovered" if act else "looked at", force=progress) as bar:
+        for result in recover(log_dir, chosen, act=act, config=config, from_start=from_start, progress=bar.advance):
+            if as_json:
+                emit_json(_json(result, act))
+            else:
+                _print(result, act)
+            if result.error is not None:
+                note(f"kafkalog: {result.partition}: {' '.join(str(result.error).split())}")
+                code = max(code, exit_code_of(result.error))
+            if result.lost_bytes:
+                code = max(code, FINDINGS)
+    return code
+
+
+def _json(result: Recovered, act: bool) -> dict[str, Any]:
+    return {
+        "partition": str(result.partition),
+        "done": act,
+        "recoveryPoint": result.recovery_point,
+        "error": None if result.error is None else " ".join(str(result.error).split()),
+        "logStartOffset": result.log_start_offset,
+        "endOffset": result.end_offset,
+        "lostBytes": result.lost_bytes,
+        "cuts": [cut._asdict() for cut in result.cuts],
+        "dropped": result.dropped,
+        "added": result.added,
+        "removed": result.removed,
+        "changed": result.changed,
+    }
+
+
+def _print(result: Recovered, act: bool) -> None:
+    if result.error is not None:
+        emit(f"{result.partition}: {'was not' if act else 'would not be'} opened")
+    else:
         done = "recovered" if act else "would be recovered (--yes does it)"
-        text = f"{partition}: {done} from offset {points.get(partition, 0)} on"
-        if told["cutBytes"]:
-            text += (
-                f", {'cut' if act else 'cutting'} {told['cutBytes']} bytes from byte {told['cutAt']} of "
-                f"{told['cutFile']} on: {told['why']}"
-            )
-        emit(text)
-    return FINDINGS if cut_any else CLEAN
-
-
-def _all_points(path: str) -> dict[TopicPartition, int]:
-    try:
-        return OffsetCheckpointFile(path, OS_FILES, create=False).read()
-    except KafkalogError:
-        return {}
-
-
-def _tell(folder: str, recovery_point: int) -> dict[str, Any]:
-    """Where an unclean open would cut: the first damage at or behind the recovery point's segment."""
-    bases = sorted(
-        int(name[: -len(names.LOG_FILE_SUFFIX)])
-        for name in OS_FILES.list_dir(folder)
-        if name.endswith(names.LOG_FILE_SUFFIX) and name[: -len(names.LOG_FILE_SUFFIX)].isdigit()
-    )
-    first = max((base for base in bases if base <= recovery_point), default=-1)
-    told: dict[str, Any] = {"cutBytes": 0, "cutFile": None, "cutAt": None, "why": None}
-    for base in bases:
-        path = names.log_file(folder, base)
-        with OS_FILES.open(path, writable=False) as file:
-            size = file.size()
-            if told["cutFile"] is not None:
-                told["cutBytes"] += size
-                continue
-            if base < first:
-                continue
-            scan = LogScan(file, 0, size)
-            for _ in scan:
-                pass
-            if scan.position < size:
-                why = VERDICT_TEXT.get(scan.stopped, "a tail too short for a batch")
-                told |= {"cutBytes": size - scan.position, "cutFile": path, "cutAt": scan.position, "why": why}
-    return told
+        emit(
+            f"{result.partition}: {done} from offset {result.recovery_point} on, has offsets {result.log_start_offset} "
+            f"up to {result.end_offset}"
+        )
+    for cut in result.cuts:
+        emit(f"  {'cut' if act else 'cutting'} {cut.length} bytes from byte {cut.position} of {cut.path} on: {cut.why}")
+    for path, size in result.dropped.items():
+        emit(f"  {'dropped' if act else 'dropping'} {path} ({size} bytes)")
+    listed = (("new", result.added), ("gone", result.removed), ("changed", result.changed))
+    for what, files in listed:
+        if files:
+            emit(f"  {what}: {', '.join(files)}")

@@ -5,9 +5,7 @@ from __future__ import annotations
 import click
 
 from kafkalog.cli.app import CLEAN, FINDINGS
-from kafkalog.cli.console import Progress, emit, emit_json, select_partitions, size_words
-from kafkalog.files import OS_FILES
-from kafkalog.format import names
+from kafkalog.cli.console import Progress, emit, emit_json, log_bytes, select_partitions, size_words
 from kafkalog.toolbox.salvage import salvage
 
 
@@ -16,21 +14,15 @@ from kafkalog.toolbox.salvage import salvage
 @click.argument("target", type=click.Path())
 @click.argument("partitions", nargs=-1)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a lost range, and a summary.")
-def command(source: str, target: str, partitions: tuple[str, ...], as_json: bool) -> int:
+@click.option("--progress", is_flag=True, help="Show progress also where stderr is no terminal.")
+def command(source: str, target: str, partitions: tuple[str, ...], as_json: bool, progress: bool) -> int:
     """Copy the PARTITIONS (default: all) of SOURCE to the new folder TARGET, past any damage, offsets kept.
 
     SOURCE is only read.  Each lost range is reported; exit 1 when there is one.  Opening TARGET rebuilds its indexes.
     """
     chosen = select_partitions(source, partitions)
-    total = sum(
-        OS_FILES.stat(f"{path}/{name}").size
-        for path in chosen.values()
-        for name in OS_FILES.list_dir(path)
-        if name.endswith(names.LOG_FILE_SUFFIX)
-    )
-    bar = Progress(total, "salvaged")
-    report = salvage(source, target, chosen, progress=bar.advance)
-    bar.finish()
+    with Progress(log_bytes(chosen.values()), "salvaged", force=progress) as bar:
+        report = salvage(source, target, chosen, progress=bar.advance)
     for lost in report.lost:
         if as_json:
             emit_json({"kind": "lost", **lost._asdict()})

@@ -5,9 +5,7 @@ from __future__ import annotations
 import click
 
 from kafkalog.cli.app import CLEAN, FINDINGS
-from kafkalog.cli.console import Progress, emit, emit_json, note, paint, select_partitions, size_words
-from kafkalog.files import OS_FILES
-from kafkalog.format import names
+from kafkalog.cli.console import Progress, emit, emit_json, log_bytes, note, paint, select_partitions, size_words
 from kafkalog.toolbox.verify import verify
 
 
@@ -24,15 +22,8 @@ def command(log_dir: str, partitions: tuple[str, ...], deep: bool, as_json: bool
     last batches may then be half written.  Exit 0 when all is well, 1 with findings.
     """
     chosen = select_partitions(log_dir, partitions)
-    total = sum(
-        OS_FILES.stat(f"{path}/{name}").size
-        for path in chosen.values()
-        for name in OS_FILES.list_dir(path)
-        if name.endswith(names.LOG_FILE_SUFFIX)
-    )
-    bar = Progress(total, "verified", force=progress)
-    report = verify(log_dir, list(chosen) if partitions else None, deep=deep, progress=bar.advance)
-    bar.finish()
+    with Progress(log_bytes(chosen.values()), "verified", force=progress) as bar:
+        report = verify(log_dir, list(chosen) if partitions else None, deep=deep, progress=bar.advance)
     for finding in report.findings:
         if as_json:
             emit_json({"kind": "finding", **finding._asdict()})

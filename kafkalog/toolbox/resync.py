@@ -91,7 +91,7 @@ def _sensible(head: bytes, size: int, base_offset: int) -> bool:
     header = native.header_at(head)
     compressed = header.is_compressed
     return (
-        0 <= header.last_offset - header.base_offset
+        header.last_offset - header.base_offset >= 0
         and header.last_offset <= base_offset + OFFSET_SPAN
         and header.count >= 0
         and (compressed or header.count * MIN_RECORD_BYTES <= size - HEADER_BYTES)

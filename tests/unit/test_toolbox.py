@@ -156,7 +156,10 @@ def test_recover(whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert invoke(["recover", str(root), "--from-start", "--json"]) == 1
     told = json.loads(capsys.readouterr().out)
     size = len(data) // BATCHES
-    assert (told["done"], told["cutAt"], told["cutBytes"]) == (False, size * 3, size - 3)
+    assert (told["done"], told["lostBytes"], told["endOffset"]) == (False, size - 3, 3)
+    assert told["cuts"] == [
+        {"path": str(path), "position": size * 3, "length": size - 3, "why": "a batch that ends beyond the file"}
+    ]
     assert path.read_bytes() == data[:-3]
     assert invoke(["recover", str(root), "--from-start", "--yes", "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["endOffset"] == 3

@@ -1,0 +1,186 @@
+"""What an unclean open does to partitions: told by doing it on an overlay of the directory, or done.
+
+Both ways run the same code, UnifiedLog's loader, so what is told is what happens.  At the first damage behind the
+recovery point a log is cut and everything behind it dropped, as Kafka does; `toolbox.salvage` keeps more.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from kafkalog._native.crc32c import crc32c
+from kafkalog.errors import KafkalogError
+from kafkalog.files import SYSTEM_CLOCK, File, Files, ManualScheduler
+from kafkalog.files.overlay import OverlayFiles, Watch, watched_files
+from kafkalog.format import names
+from kafkalog.format.checkpoints import CleanShutdownFile, OffsetCheckpointFile
+from kafkalog.format.names import TopicPartition
+from kafkalog.segment.file_records import LogScan
+from kafkalog.topics.directory import LogDirectory, acquire
+from kafkalog.topics.log import open_log
+from kafkalog.topics.view import VERDICT_TEXT
+
+READ_BYTES = 1 << 20
+HOLDER = TopicPartition("", -1)  # no partition has this name
+NO_REASON = "a tail too short for a batch"
+
+
+class Cut(NamedTuple):
+    """`length` bytes from `position` of a segment's log to its end."""
+
+    path: str
+    position: int
+    length: int
+    why: str
+
+
+@dataclass
+class Recovered:
+    """One partition: what went, where the log ends now, which files differ (names in its folder)."""
+
+    partition: TopicPartition
+    recovery_point: int
+    cuts: list[Cut] = field(default_factory=list)
+    dropped: dict[str, int] = field(default_factory=dict)  # whole logs behind damage: path -> bytes
+    added: list[str] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
+    changed: list[str] = field(default_factory=list)
+    log_start_offset: int = -1
+    end_offset: int = -1
+    error: KafkalogError | None = None  # it does not open
+
+    @property
+    def lost_bytes(self) -> int:
+        """Bytes of logs that are, or would be, gone."""
+        return sum(cut.length for cut in self.cuts) + sum(self.dropped.values())
+
+
+class _CutWatch(Watch):
+    def __init__(self, progress: Callable[[int], None] | None) -> None:
+        self.cuts: list[Cut] = []
+        self._progress = progress
+        self._looking = False
+
+    def has_read(self, path: str, size_bytes: int) -> None:
+        if self._progress is not None and not self._looking and path.endswith(names.LOG_FILE_SUFFIX):
+            self._progress(size_bytes)
+
+    def before_cut(self, file: File, size: int) -> None:
+        if not file.path.endswith(names.LOG_FILE_SUFFIX):
+            return
+        self._looking = True
+        before = file.size()
+        scan = LogScan(file, size, before)
+        whole = any(True for _ in scan)
+        self._looking = False
+        why = "batches that do not belong here" if whole else VERDICT_TEXT.get(scan.stopped, NO_REASON)
+        self.cuts.append(Cut(file.path, size, before - size, why))
+
+
+def recover(
+    log_dir: str | os.PathLike[str],
+    partitions: Collection[TopicPartition],
+    *,
+    act: bool,
+    config: Mapping[str, str] | None = None,
+    from_start: bool = False,
+    progress: Callable[[int], None] | None = None,
+) -> Iterator[Recovered]:
+    """Recover `partitions` of `log_dir` from their recovery points on, or only tell.
+
+    `config` are topic settings: `index.interval.bytes` decides how the indexes come out.  `act=False` writes nothing
+    and takes no lock.  `from_start` forgets the recovery points: everything is looked at.  `progress` is called with
+    the bytes of logs just read.  LogDirLockedException when another process has the directory.  When every partition
+    of the directory was recovered, it is left as a clean shutdown leaves it.
+    """
+    root = os.path.realpath(log_dir)
+    watch = _CutWatch(progress)
+    with ExitStack() as stack:
+        files: Files = watched_files(watch) if act else stack.enter_context(OverlayFiles(watch=watch))
+        with files.lock(os.path.join(root, names.LOCK_FILE)):
+            points = _distrust(root, partitions, files, from_start=from_start)
+        hold = _hold(root, files)
+        try:
+            for partition in partitions:
+                folder = os.path.join(root, str(partition))
+                result = Recovered(partition, points.get(partition, 0))
+                before = _look(files, folder)
+                watch.cuts = []
+                try:
+                    with open_log(root, partition, config=config, create=False, files=files) as log:
+                        result.log_start_offset, result.end_offset = log.log_start_offset, log.end_offset
+                except KafkalogError as error:
+                    result.error = error
+                    hold.leave(HOLDER, clean=False)  # the directory counts as offline now: the next one starts afresh
+                    hold = _hold(root, files)
+                result.cuts = watch.cuts
+                _compare(result, folder, before, _look(files, folder))
+                yield result
+        finally:
+            hold.leave(HOLDER, clean=True)
+
+
+def _hold(root: str, files: Files) -> LogDirectory:
+    """The directory, which stays ours between two partitions."""
+    held = acquire(root, files, SYSTEM_CLOCK, ManualScheduler(SYSTEM_CLOCK), create=False)
+    held.enter(HOLDER)
+    return held
+
+
+def _distrust(
+    root: str, partitions: Collection[TopicPartition], files: Files, *, from_start: bool
+) -> dict[TopicPartition, int]:
+    """Make the directory one that was not closed cleanly; answers the recovery points that count."""
+    CleanShutdownFile(root, files).delete()
+    path = os.path.join(root, names.RECOVERY_POINT_CHECKPOINT_FILE)
+    if not files.exists(path):
+        return {}
+    checkpoint = OffsetCheckpointFile(path, files)
+    try:
+        points = checkpoint.read()
+    except KafkalogError:
+        points = {}  # what an open does with a checkpoint that does not parse
+    if from_start:
+        points = {partition: offset for partition, offset in points.items() if partition not in partitions}
+        checkpoint.write(points)
+    return points
+
+
+class _Seen(NamedTuple):
+    size: int
+    digest: int
+
+
+def _look(files: Files, folder: str) -> dict[str, _Seen]:
+    """Every file of a folder: its size and, but for logs, a checksum."""
+    seen = {}
+    for name in files.list_files(folder):
+        path = os.path.join(folder, name)
+        if name.endswith((names.LOG_FILE_SUFFIX, names.DELETED_FILE_SUFFIX)):
+            seen[name] = _Seen(files.stat(path).size, 0)
+            continue
+        with files.open(path, writable=False) as file:
+            size, position, digest = file.size(), 0, 0
+            while position < size and (data := file.pread(READ_BYTES, position)):
+                digest = crc32c(data, digest)
+                position += len(data)
+            seen[name] = _Seen(size, digest)
+    return seen
+
+
+def _compare(result: Recovered, folder: str, before: dict[str, _Seen], after: dict[str, _Seen]) -> None:
+    deleted = names.DELETED_FILE_SUFFIX  # is gone for everyone but the next open, which unlinks it
+    before = {name: seen for name, seen in before.items() if not name.endswith(deleted)}
+    after = {name: seen for name, seen in after.items() if not name.endswith(deleted)}
+    result.added = sorted(after.keys() - before.keys())
+    result.removed = sorted(before.keys() - after.keys())
+    result.changed = sorted(name for name in before.keys() & after.keys() if before[name] != after[name])
+    for name in result.removed:
+        if name.endswith(names.LOG_FILE_SUFFIX):
+            result.dropped[os.path.join(folder, name)] = before[name].size
+    kept = set(after)
+    result.cuts = [cut for cut in result.cuts if os.path.basename(cut.path) in kept]
