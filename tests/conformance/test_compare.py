@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from tests.conformance.batch_spec import batch_from_spec
 from tests.conformance.compare import compare_results, compare_runs, compare_trees
@@ -76,3 +77,19 @@ def test_missing_file(tmp_path: Path) -> None:
     found = compare_runs([], [], tmp_path / "a", tmp_path / "b")
     assert found is not None
     assert "no such file" in found.detail
+
+
+def appended(line: int, size: int, *bases: int, recovery_point: int = 0) -> dict[str, Any]:
+    state = {"size": size, "segments": [[base, 0] for base in bases], "recovery_point": recovery_point}
+    return {"line": line, "op": "append_leader", "append": {"first_offset": line}, "state": state}
+
+
+def test_snappy_of_another_size_may_move_a_roll() -> None:
+    expected = [appended(1, 117, 0), appended(2, 293, 0)]
+    moved = [appended(1, 117, 0), appended(2, 301, 0, 2, recovery_point=2)]
+    assert compare_runs(expected, moved, uses_snappy=True) is None
+    assert compare_runs(expected, moved) is not None
+    # What comes before the roll counts, and so does a roll that no size explains.
+    assert compare_runs(expected, [appended(1, 117, 0, recovery_point=1), *moved[1:]], uses_snappy=True) is not None
+    same_size = [appended(1, 117, 0), appended(2, 293, 0, 2, recovery_point=2)]
+    assert compare_runs(expected, same_size, uses_snappy=True) is not None
