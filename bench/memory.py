@@ -49,6 +49,15 @@ def peaks() -> dict[str, float]:
     return found
 
 
+def peak_bytes() -> int:
+    """Most bytes that this process had resident.  On Linux not ru_maxrss: that keeps the size of the forking parent."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+        return int(line.split()[1]) * 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
 if __name__ == "__main__":
     work(sys.argv[1], Path(sys.argv[2]))
-    print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024))
+    print(peak_bytes())
