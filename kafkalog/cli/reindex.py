@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
+from contextlib import ExitStack
 
 import click
 
 from kafkalog.cli.app import CLEAN, FINDINGS
-from kafkalog.cli.console import emit, emit_json, note, select_partitions
+from kafkalog.cli.console import Progress, emit, emit_json, log_bytes, select_partitions
 from kafkalog.files import OS_FILES
 from kafkalog.format import names
-from kafkalog.toolbox.reindex import INDEX_INTERVAL_BYTES, check_indexes, rewrite
+from kafkalog.toolbox.reindex import INDEX_INTERVAL_BYTES, SegmentIndexes, check_indexes, rewrite
 
 
 @click.command("reindex", short_help="Rebuild indexes that are missing or wrong.")
@@ -20,6 +21,7 @@ from kafkalog.toolbox.reindex import INDEX_INTERVAL_BYTES, check_indexes, rewrit
 @click.option("--all", "everything", is_flag=True, help="Rebuild also the indexes that are right.")
 @click.option("--index-interval-bytes", type=click.IntRange(min=0), default=INDEX_INTERVAL_BYTES, show_default=True)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a segment that is, or would be, rebuilt.")
+@click.option("--progress", is_flag=True, help="Show progress also where stderr is no terminal.")
 def command(
     log_dir: str,
     partitions: tuple[str, ...],
@@ -27,39 +29,54 @@ def command(
     everything: bool,
     index_interval_bytes: int,
     as_json: bool,
+    progress: bool,
 ) -> int:
-    """Check the offset and time indexes of PARTITIONS (default: all) of LOG_DIR and rebuild the wrong ones.
+    """Hold each entry of the indexes of PARTITIONS (default: all) of LOG_DIR against the log; rebuild the wrong ones.
 
-    Takes the directory's lock when it writes.  Exit 0 when all were right or are now, 1 when some are wrong (or could
-    not be rebuilt because their log is damaged).
+    Offset, time and aborted-transaction indexes.  Takes the directory's lock when it writes.  Exit 0 when all were
+    right or are now, 1 when some are wrong (or could not be rebuilt because their log is damaged).
     """
     chosen = select_partitions(log_dir, partitions)
-    lock = OS_FILES.lock(os.path.join(log_dir, names.LOCK_FILE)) if yes else None
     wrong = rebuilt = 0
-    try:
+    with ExitStack() as stack:
+        if yes:
+            stack.enter_context(OS_FILES.lock(os.path.join(log_dir, names.LOCK_FILE)))
+        bar = stack.enter_context(Progress(log_bytes(chosen.values()), "checked", force=progress))
         for path in chosen.values():
-            for segment in check_indexes(path, index_interval_bytes=index_interval_bytes):
-                if not segment.findings and not everything:
+            for segment in check_indexes(path, index_interval_bytes=index_interval_bytes, progress=bar.advance):
+                damaged = segment.right is None
+                if not segment.findings and not damaged and not everything:
                     continue
-                for finding in segment.findings:
-                    note(finding)
-                if segment.offset_entries is None:
-                    wrong += 1
-                    note(f"{names.log_file(path, segment.base_offset)}: damaged, its indexes are left alone")
-                    continue
-                if yes:
+                if yes and not damaged:
                     rewrite(segment)
                     rebuilt += 1
                 else:
-                    wrong += bool(segment.findings)
-                log_path = names.log_file(path, segment.base_offset)
-                if as_json:
-                    emit_json({"path": log_path, "findings": segment.findings, "rebuilt": yes})
-                else:
-                    emit(f"{log_path}: indexes {'rebuilt' if yes else 'would be rebuilt (--yes does it)'}")
-    finally:
-        if lock is not None:
-            lock.release()
-    if not as_json:
+                    wrong += bool(segment.findings) or damaged
+                _tell(segment, yes, as_json)
+    if as_json:
+        emit_json({"kind": "summary", "rebuilt": rebuilt, "wrong": wrong})
+    else:
         emit(f"{rebuilt} segments rebuilt, {wrong} {'left wrong' if yes else 'wrong'}")
     return FINDINGS if wrong else CLEAN
+
+
+def _tell(segment: SegmentIndexes, yes: bool, as_json: bool) -> None:
+    damaged = segment.right is None
+    if as_json:
+        findings = [finding._asdict() for finding in segment.findings]
+        emit_json(
+            {
+                "kind": "segment",
+                "path": segment.log_path,
+                "findings": findings,
+                "damaged": damaged,
+                "rebuilt": yes and not damaged,
+            }
+        )
+        return
+    for finding in segment.findings:
+        emit(str(finding))
+    if damaged:
+        emit(f"{segment.log_path}: damaged, its indexes are left alone (`kafkalog recover` cuts the log and rebuilds)")
+    else:
+        emit(f"{segment.log_path}: indexes {'rebuilt' if yes else 'would be rebuilt (--yes does it)'}")

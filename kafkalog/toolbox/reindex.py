@@ -1,13 +1,13 @@
-"""Rebuild offset and time indexes that are missing or disagree with their log.
+"""Rebuild indexes (offset, time, aborted transactions) that are missing or disagree with their log.
 
-Entries are those that a recovery makes: one a `index.interval.bytes`, the largest timestamp at the end.  The log is
-only read; a segment whose log is damaged is left alone.  Whoever calls holds the directory's lock.
+Entries are those that a recovery makes: one a `index.interval.bytes`, the largest timestamp at the end, each aborted
+transaction whose begin is known.  First every old entry is held against the log.  The log is only read; a segment
+whose log is damaged is left alone.  Whoever calls holds the directory's lock.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from kafkalog._native import batches as native
@@ -15,64 +15,76 @@ from kafkalog.files import OS_FILES, Files
 from kafkalog.format import names
 from kafkalog.segment.file_records import LogScan
 from kafkalog.toolbox.index_check import IndexCheck
-from kafkalog.toolbox.verify import Report
+from kafkalog.toolbox.order import misfits
+from kafkalog.toolbox.transactions import TransactionCheck
+from kafkalog.toolbox.verify import OFFSET_SPAN, Finding, Report
+from kafkalog.topics.view import segment_base
 
 INDEX_INTERVAL_BYTES = 4096
 TAIL_BYTES = 17  # a shorter rest is not seen by Kafka's file framing
 
 
 class SegmentIndexes(NamedTuple):
-    """One segment: what is wrong with its indexes, and the entries that they should have (None: the log is damaged)."""
+    """One segment: what is wrong with its indexes, and what they should hold (None: the log is damaged)."""
 
     base_offset: int
-    offset_index_path: str
-    time_index_path: str
-    findings: list[str]
-    offset_entries: bytes | None
-    time_entries: bytes | None
+    log_path: str
+    findings: list[Finding]
+    right: dict[str, bytes] | None  # path -> entries
 
 
 def check_indexes(
-    directory: str, *, index_interval_bytes: int = INDEX_INTERVAL_BYTES, files: Files = OS_FILES
-) -> Iterable[SegmentIndexes]:
-    """Each segment of a partition's folder, in order."""
-    bases = sorted(
-        int(name[: -len(names.LOG_FILE_SUFFIX)])
-        for name in files.list_dir(directory)
-        if name.endswith(names.LOG_FILE_SUFFIX) and name[: -len(names.LOG_FILE_SUFFIX)].isdigit()
-    )
+    directory: str,
+    *,
+    index_interval_bytes: int = INDEX_INTERVAL_BYTES,
+    files: Files = OS_FILES,
+    progress: Callable[[int], None] | None = None,
+) -> Iterator[SegmentIndexes]:
+    """Each segment of a partition's folder, in order.  `progress` is called with the bytes of logs just read."""
+    bases = sorted(base for name in files.list_dir(directory) if (base := segment_base(name)) is not None)
+    transactions = TransactionCheck(directory, files)
     for base in bases:
         last_segment = base == bases[-1]
         report = Report()
         check = IndexCheck(directory, base, files, report, last_segment=last_segment)
-        index_plan = native.IndexPlan(base, index_interval_bytes)
-        with files.open(names.log_file(directory, base), writable=False) as log:
+        plan = native.IndexPlan(base, index_interval_bytes)
+        next_offset, fits = base, True
+        limit = base + OFFSET_SPAN if last_segment else bases[bases.index(base) + 1] - 1
+        transactions.begin(base)
+        log_path = names.log_file(directory, base)
+        with files.open(log_path, writable=False) as log:
             scan = LogScan(log, 0, log.size())
             for piece in scan:
                 check.feed(piece.table)
-                index_plan.add_table(piece.table)
-            whole = scan.end - scan.position <= TAIL_BYTES or last_segment
+                fits = fits and not misfits(piece.table, next_offset, limit) and plan.add_table(piece.table)
+                next_offset = int(piece.table["last_offset"][-1]) + 1
+                transactions.feed(piece)
+                if progress is not None:
+                    progress(int(piece.table["size"].sum()))
         check.finish()
-        index_plan.add_last_time_entry()
+        fits = plan.add_last_time_entry() and fits
         offset_path, time_path = names.offset_index_file(directory, base), names.time_index_file(directory, base)
-        findings = [str(finding) for finding in report.findings if finding.path in (offset_path, time_path)]
+        txn_path = names.transaction_index_file(directory, base)
         if last_segment:
-            findings += [f"{path}: missing" for path in (offset_path, time_path) if not files.exists(path)]
-        good = whole and index_plan.error is None
-        yield SegmentIndexes(
-            base,
-            offset_path,
-            time_path,
-            findings,
-            index_plan.offset_entries if good else None,
-            index_plan.time_entries if good else None,
-        )
+            for path in (offset_path, time_path):
+                if not files.exists(path):
+                    report.add(path, 0, 0, "missing")
+        whole = scan.end - scan.position <= TAIL_BYTES or last_segment
+        if not (whole and fits):
+            transactions.lose_track()
+            yield SegmentIndexes(base, log_path, report.findings, None)
+            continue
+        wrong, aborted = transactions.finish(next_offset - 1 if last_segment else limit)
+        for what in wrong:
+            report.add(txn_path, 0, 0, what)
+        right = {offset_path: plan.offset_entries, time_path: plan.time_entries}
+        if aborted or files.exists(txn_path):
+            right[txn_path] = aborted
+        yield SegmentIndexes(base, log_path, report.findings, right)
 
 
 def rewrite(segment: SegmentIndexes, *, files: Files = OS_FILES) -> None:
     """Put the right indexes in place, each in one step."""
-    assert segment.offset_entries is not None
-    assert segment.time_entries is not None
-    files.write_atomic(segment.offset_index_path, segment.offset_entries)
-    files.write_atomic(segment.time_index_path, segment.time_entries)
-    files.sync_dir(os.path.dirname(segment.offset_index_path))
+    assert segment.right is not None
+    for path, entries in segment.right.items():
+        files.write_atomic(path, entries)

@@ -1,0 +1,155 @@
+"""The aborted-transaction index of each segment against its log: what it should hold, what is wrong with it.
+
+Follows the transactions of a partition from segment to segment.  Where the log does not begin at the beginning, the
+producer snapshot at a segment's base says what was open there; a transaction that began where nothing is left cannot be
+rebuilt, and its old entry is kept.  Compaction takes aborted records and may move a transaction's first record up, so
+an old entry that begins earlier than the log shows, where the log has nothing, is right.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from kafkalog._native import batches as native
+from kafkalog.errors import KafkalogError
+from kafkalog.files import Files
+from kafkalog.format import names
+from kafkalog.format.control import ControlRecordType, parse_control_key
+from kafkalog.format.records import records as decode_records
+from kafkalog.format.snapshots import read_snapshot
+from kafkalog.topics.index_files import TXN_ENTRY
+
+if TYPE_CHECKING:
+    from kafkalog.segment.file_records import ScanSlice
+
+TRANSACTIONAL, CONTROL = 0x10, 0x20
+
+
+class Aborted(NamedTuple):
+    """An entry, in the file's order of fields."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int  # the marker's
+    last_stable_offset: int
+
+
+class TransactionCheck:
+    """Made for one partition: `begin` a segment, `feed` its batches, `finish` it; the next."""
+
+    def __init__(self, directory: str, files: Files) -> None:
+        self._directory = directory
+        self._files = files
+        self._open: dict[int, int] = {}  # producer id -> first offset, in the order of their begin
+        self._known = False  # nothing can be open that is not in `_open`
+        self._base = 0
+        self._old: list[Aborted] = []
+        self._made: list[Aborted] = []
+        self._aborts: set[tuple[int, int]] = set()  # (producer id, offset) of the abort markers seen
+        self._seen: set[int] = set()  # offsets of old entries that are in some batch of the segment
+
+    def begin(self, base_offset: int) -> None:
+        """A segment's first batch comes next."""
+        path = names.transaction_index_file(self._directory, base_offset)
+        self._base, self._old = base_offset, self._read(path)
+        self._made, self._aborts, self._seen = [], set(), set()
+        self._known = self._known or base_offset == 0 or self._from_snapshot(base_offset)
+
+    def lose_track(self) -> None:
+        """Damage: what is open behind it is not known."""
+        self._open.clear()
+        self._known = False
+
+    def _read(self, path: str) -> list[Aborted]:
+        """The entries that make sense by themselves."""
+        if not self._files.exists(path):
+            return []
+        data = self._files.read_bytes(path)
+        entries = np.frombuffer(data, TXN_ENTRY, count=len(data) // TXN_ENTRY.itemsize)
+        return [
+            Aborted(*map(int, list(entry)[1:]))
+            for entry in entries
+            if entry["version"] == 0 and entry["first_offset"] <= entry["last_offset"]
+        ]
+
+    def _from_snapshot(self, base_offset: int) -> bool:
+        path = names.producer_snapshot_file(self._directory, base_offset)
+        if not self._files.exists(path):
+            return False
+        try:
+            entries = read_snapshot(path, self._files)
+        except KafkalogError:
+            return False
+        begun = [(entry.current_txn_first_offset, entry.producer_id) for entry in entries]
+        self._open = {producer_id: offset for offset, producer_id in sorted(begun) if offset >= 0}
+        return True
+
+    def feed(self, piece: ScanSlice) -> None:
+        """The next batches of the segment."""
+        table = piece.table
+        offsets = np.array([entry[1:3] for entry in self._old], np.int64).reshape(-1)
+        rows = np.minimum(np.searchsorted(table["last_offset"], offsets), len(table) - 1)
+        inside = (table["base_offset"][rows] <= offsets) & (offsets <= table["last_offset"][rows])
+        self._seen.update(offsets[inside].tolist())
+        for row in table[(table["attributes"] & TRANSACTIONAL) != 0]:
+            producer_id = int(row["producer_id"])
+            if not int(row["attributes"]) & CONTROL:
+                self._open.setdefault(producer_id, int(row["base_offset"]))
+                continue
+            first, marker = self._open.pop(producer_id, None), int(row["last_offset"])
+            if not _is_abort(row, piece):
+                continue
+            self._aborts.add((producer_id, marker))
+            if first is not None:
+                stable = min(self._open.values(), default=marker + 1)
+                self._made.append(Aborted(producer_id, first, marker, stable))
+
+    def finish(self, limit: int) -> tuple[list[str], bytes]:
+        """What is wrong with the segment's index, and the entries that it should have; its offsets go up to `limit`."""
+        findings = []
+        right = {(entry.producer_id, entry.last_offset): entry for entry in self._made}
+        old = {(entry.producer_id, entry.last_offset): entry for entry in self._old}
+        for key, entry in old.items():
+            made = right.get(key)
+            if made is not None and entry.first_offset > made.first_offset:
+                findings.append(f"{_named(entry)} begins at offset {made.first_offset} already")
+            elif made is not None and entry.first_offset < made.first_offset and entry.first_offset in self._seen:
+                findings.append(f"{_named(entry)} begins only at offset {made.first_offset}")
+            elif made is not None and entry.last_stable_offset > made.last_stable_offset:
+                findings.append(
+                    f"{_named(entry)} has the last stable offset {entry.last_stable_offset}, expected "
+                    f"{made.last_stable_offset}: readers would stop looking for more too early"
+                )
+            elif made is not None or key in self._aborts or self._may_be_compacted(entry, limit):
+                right[key] = entry  # also what compaction has taken the records or the marker of
+            else:
+                findings.append(f"{_named(entry)}: no abort marker of that producer is at offset {entry.last_offset}")
+        findings += [
+            f"lacks {_named(entry)}: its records show as committed" for key, entry in right.items() if key not in old
+        ]
+        entries = sorted(right.values(), key=lambda entry: entry.last_offset)
+        table = np.array([(0, *entry) for entry in entries], TXN_ENTRY)
+        return findings, table.tobytes()
+
+    def _may_be_compacted(self, entry: Aborted, limit: int) -> bool:
+        return self._base <= entry.last_offset <= limit and entry.last_offset not in self._seen
+
+
+def _named(entry: Aborted) -> str:
+    return (
+        f"the aborted transaction of producer {entry.producer_id} at offsets {entry.first_offset} to "
+        f"{entry.last_offset}"
+    )
+
+
+def _is_abort(row: np.void, piece: ScanSlice) -> bool:
+    header = native.header_from_row(row)
+    start = int(row["position"]) - piece.position
+    try:
+        for record in decode_records(piece.data[start : start + header.size], header, at=0):
+            return parse_control_key(record.key) is ControlRecordType.ABORT
+    except KafkalogError:
+        pass  # `verify --deep` tells
+    return False
