@@ -25,7 +25,7 @@ from kafkalog.errors import (
     InvalidProducerEpochException,
     OffsetOutOfRangeException,
 )
-from kafkalog.files import OS_FILES, SYSTEM_CLOCK, Buffer, Clock, Files, LogDirFailureChannel, Scheduler
+from kafkalog.files import OS_FILES, Buffer, Clock, Files, LogDirFailureChannel, Scheduler
 from kafkalog.format import names
 from kafkalog.format.batch import MemoryRecords
 from kafkalog.format.checkpoints import EpochEntry
@@ -38,7 +38,6 @@ from kafkalog.log.local_log import LocalLog, io_guard
 from kafkalog.log.offsets import PartitionOffsets
 from kafkalog.log.partition_metadata_file import PartitionMetadataFile
 from kafkalog.log.producers import ProducerStateEntry, ProducerStateManager
-from kafkalog.log.read_only import ReadOnlyLog
 from kafkalog.log.replacement import replace_segments, split_overflowed_segment
 from kafkalog.log.types import AppendOrigin, FetchIsolation, LogAppendInfo, OffsetAndEpoch
 from kafkalog.log.validator import MetricsRecorder
@@ -146,18 +145,6 @@ class UnifiedLog(PartitionOffsets):
             except BaseException:
                 segments.close_quietly()
                 raise
-
-    @staticmethod
-    def open_read_only(
-        dir: str | os.PathLike[str],
-        config: LogConfig,
-        *,
-        log_start_offset: int = 0,
-        clock: Clock = SYSTEM_CLOCK,
-        files: Files = OS_FILES,
-    ) -> ReadOnlyLog:
-        """The partition as it lies there: no lock, no write, beside a running broker and on damaged folders."""
-        return ReadOnlyLog(dir, config, log_start_offset=log_start_offset, clock=clock, files=files)
 
     # --- what it is --------------------------------------------------------------------------------------
 
