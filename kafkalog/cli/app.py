@@ -79,12 +79,16 @@ def one_line(error: BaseException) -> str:
     """What was found, what was expected, what to do: in one line."""
     if isinstance(error, PermissionError) and not isinstance(error, KafkalogError):
         return (
-            f"{error.filename}: no permission for user {_user()} (expected to be able to read it; run as the user "
+            f"{error.filename or error}: no permission for user {_user()} (expected to be able to read it; run as the user "
             "that owns the log directory, or ask for read access)"
         )
     if isinstance(error, OSError) and not isinstance(error, KafkalogError):
         return f"{error.filename}: {error.strerror}" if error.filename else str(error)
-    return " ".join(str(error).split()) or type(error).__name__
+    text = " ".join(str(error).split()) or type(error).__name__
+    if isinstance(error.__cause__, (OSError, KafkalogError)):
+        cause = one_line(error.__cause__)
+        text = text if cause in text else f"{text}: {cause}"
+    return text
 
 
 def _user() -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from kafkalog.cli.app import CLEAN, FINDINGS, exit_code_of
+from kafkalog.cli.app import CLEAN, FINDINGS, exit_code_of, one_line
 from kafkalog.cli.console import Progress, emit, emit_json, log_bytes, note, parse_settings, select_partitions
 from kafkalog.config import LogConfig
 from kafkalog.toolbox.recovery import Recovered, recover
@@ -51,7 +51,7 @@ def command(
             else:
                 _print(result, act)
             if result.error is not None:
-                note(f"kafkalog: {result.partition}: {' '.join(str(result.error).split())}")
+                note(f"kafkalog: {result.partition}: {one_line(result.error)}")
                 code = max(code, exit_code_of(result.error))
             if result.lost_bytes:
                 code = max(code, FINDINGS)
@@ -63,7 +63,7 @@ def _json(result: Recovered, act: bool) -> dict[str, Any]:
         "partition": str(result.partition),
         "done": act,
         "recoveryPoint": result.recovery_point,
-        "error": None if result.error is None else " ".join(str(result.error).split()),
+        "error": None if result.error is None else one_line(result.error),
         "logStartOffset": result.log_start_offset,
         "endOffset": result.end_offset,
         "lostBytes": result.lost_bytes,

@@ -5,8 +5,11 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ import pytest
 
 import kafkalog
 from kafkalog.cli.app import invoke
+from kafkalog.cli.console import Progress
 
 START_MS = 1_700_000_000_000
 LOG = "00000000000000000000.log"
@@ -228,11 +232,93 @@ def test_a_held_directory(run: Any, log_dir: str) -> None:
     assert "Failed to acquire lock" in line
 
 
-@pytest.mark.skipif(not hasattr(os, "getuid") or os.getuid() == 0, reason="root may read everything")
-def test_a_missing_permission(run: Any, log_dir: str) -> None:
-    path = Path(log_dir, "t-0", LOG)
-    path.chmod(0)
-    result = run("verify", log_dir)
-    path.chmod(0o644)
-    assert result.code == 3
-    assert "no permission" in result.err
+DROPPED = """
+import importlib, os, pkgutil, sys, tempfile
+import kafkalog
+for module in pkgutil.walk_packages(kafkalog.__path__, "kafkalog."):  # nobody may not even read the standard library
+    if not module.name.startswith(("kafkalog.spark", "kafkalog.__main__")):
+        importlib.import_module(module.name)
+if os.getuid() == 0:  # root may read everything
+    os.setgid(65534)
+    os.setuid(65534)
+kafkalog.cli.app.run(sys.argv[1:])
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "setuid"), reason="Windows has no such permissions")
+@pytest.mark.parametrize(
+    ("argv", "closed"),
+    [
+        (["verify", "{dir}"], f"t-0/{LOG}"),
+        (["cat", "{dir}", "t-0"], f"t-0/{LOG}"),
+        (["describe", "{dir}"], "t-0"),
+        (["recover", "{dir}"], f"t-0/{LOG}"),
+        (["salvage", "{dir}", "{dir}-new"], "t-0"),
+        (["append", "{dir}", "t-0"], "."),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_a_missing_permission(argv: list[str], closed: str) -> None:
+    """One line, also for root: the command runs as nobody.  Not in tmp_path: nobody may not enter pytest's folder."""
+    with tempfile.TemporaryDirectory(prefix="kafkalog-test-") as folder:
+        os.chmod(folder, 0o777)
+        root = os.path.join(folder, "logs")
+        with kafkalog.open_log(root, "t-0") as log:
+            log.append(b"1")
+        for path in Path(root).rglob("*"):
+            path.chmod(0o777)
+        Path(root).chmod(0o777)
+        path = Path(root, closed)
+        path.chmod(0o555 if closed == "." else 0)
+        done = subprocess.run(
+            [sys.executable, "-c", DROPPED, *(arg.replace("{dir}", root) for arg in argv)],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        path.chmod(0o777)
+        (line,) = done.stderr.splitlines()
+        assert done.returncode == 3
+        assert "no permission for user" in line
+        assert str(path.name if closed != "." else root) in line
+
+
+def test_progress_in_lines(run: Any, log_dir: str, tmp_path: Path) -> None:
+    for command in (
+        ["verify", log_dir],
+        ["recover", log_dir, "--from-start"],
+        ["salvage", log_dir, str(tmp_path / "saved")],
+        ["reindex", log_dir],
+    ):
+        plain = run(*command, "--json")
+        assert plain.err == ""
+        shutil.rmtree(tmp_path / "saved", ignore_errors=True)
+        result = run(*command, "--json", "--progress")
+        assert result.out == plain.out
+        line = result.err.splitlines()[-1]
+        done, total = re.findall(r": ([\d.]+ \w+) of ([\d.]+ \w+), [\d.]+ \w+/s, 0 s left$", line)[0]
+        assert done == total, line
+        shutil.rmtree(tmp_path / "saved", ignore_errors=True)
+
+
+def test_progress_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "100")
+    ticks = iter(range(1000))
+    with Progress(100 << 20, "verified", clock=lambda: float(next(ticks))) as bar:
+        for _ in range(10):
+            bar.advance(9 << 20)
+    shown = terminal.getvalue()
+    assert "verified" in shown
+    assert "/100.0 MiB" in shown
+    assert "\x1b[" in shown
+    with Progress(10, "verified") as bar:  # done before one looks
+        bar.advance(10)
+    assert terminal.getvalue() == shown
