@@ -19,6 +19,7 @@ from kafkalog._native.batches import headers as scan_headers
 from kafkalog._native.validation import client_batch
 from kafkalog.errors import (
     CorruptRecordException,
+    IllegalArgumentException,
     InvalidProducerEpochException,
     InvalidRecordException,
     InvalidTxnStateException,
@@ -82,6 +83,10 @@ def append(
                 log, data, info, headers, origin, assign_offsets, leader_epoch, verification_guard,
                 ignore_record_size, to_magic, transaction_version,
             )  # fmt: skip
+        except OverflowError as error:
+            raise IllegalArgumentException(
+                f"No offset is left for {log.topic_partition}: its log ends at {log.log_end_offset}", path=log.dir
+            ) from error
         except OSError as error:
             _fail(log, error)
 

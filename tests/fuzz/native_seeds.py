@@ -11,7 +11,9 @@ import random
 import struct
 
 from kafkalog._native import batches, crc32c, records
+from kafkalog.format import codecs
 
+TARGETS = 13
 EDGES_32 = (0, 1, 2, 13, 14, 17, 48, 49, 50, 61, 0x7F, 0xFFFF, 2**31 - 1, 2**31 - 12, 2**31 - 13, -1, -2, -12, -(2**31))
 EDGES_64 = (0, 1, -1, -2, 2**31 - 1, 2**31, 2**32, 2**62, 2**63 - 1, 2**63 - 2, -(2**63), 1_700_000_000_000)
 VARINTS = (
@@ -61,10 +63,14 @@ def buffers() -> tuple[bytes, ...]:
     with_producer = [v2_batch(0, parts[1][1], parts[1][0], 0x10, 7), v2_batch(9, parts[6][1], 1, 0x30, 7)]
     old = [legacy_batch(i, i % 2, b"value" * i, attributes=8 * (i % 2)) for i in range(4)]
     compressed = [v2_batch(3, b"not really compressed", 2, codec) for codec in (1, 2, 3, 4, 7)]
+    squeezed = [
+        v2_batch(0, codecs.compress(codec, payload), count, codec) for codec in (3, 4) for count, payload in parts[:6]
+    ]
+    pressed = v2_batch(0, codecs.compress(4, parts[1][1] * 50), parts[1][0] * 50, 4)
     index = struct.pack(">ii", 0, 0) + b"".join(struct.pack(">ii", 3 * i, 90 * i) for i in range(1, 300))
     times = b"".join(struct.pack(">qi", 1_700_000_000_000 + i // 2, 3 * i) for i in range(300))
     return (
-        *plain, b"".join(plain), b"".join(with_producer), b"".join(old), b"".join(old + plain[:2] + compressed),
+        *plain, v2_batch(0, parts[1][1], parts[1][0]), *squeezed, b"".join(squeezed), pressed, b"".join(plain), b"".join(with_producer), b"".join(old), b"".join(old + plain[:2] + compressed),
         *(payload for _, payload in parts), index, times, bytes(64), b"",
     )  # fmt: skip
 
@@ -72,7 +78,9 @@ def buffers() -> tuple[bytes, ...]:
 def inputs() -> list[bytes]:
     """For each entry point its arguments with each buffer."""
     rng = random.Random(0)
-    return [bytes([target]) + rng.randbytes(rng.randrange(12)) + data for target in range(12) for data in buffers()]
+    return [
+        bytes([target]) + rng.randbytes(rng.randrange(12)) + data for target in range(TARGETS) for data in buffers()
+    ]
 
 
 def mutated(rng: random.Random, pool: list[bytes]) -> bytes:
@@ -82,7 +90,7 @@ def mutated(rng: random.Random, pool: list[bytes]) -> bytes:
     data = bytearray(rng.choice(buffers()))
     for _ in range(rng.choice((0, 1, 1, 1, 2, 3))):
         data = structured(rng, data) if rng.random() < 0.6 else blind(rng, data)
-    target = rng.randrange(12)
+    target = rng.randrange(TARGETS)
     return bytes([target]) + arguments(rng, target, data) + bytes(data)
 
 
@@ -119,6 +127,9 @@ def arguments(rng: random.Random, target: int, data: bytearray) -> bytes:
         return number(rng) + number(rng) + bytes([rng.choice((0, 0, 1, 7))])
     if target == 6:
         return number(rng) + bytes([flags])
+    if target == 12:
+        out = bytes([flags]) + number(rng) + number(rng) + number(rng, 0 if rng.random() < 0.3 else None)
+        return out + number(rng, 2**63 - 1) + number(rng, 2**63 - 1)
     return rng.randbytes(rng.randrange(60))
 
 

@@ -24,6 +24,7 @@ from pathlib import Path
 import numpy as np
 
 from kafkalog._native import batches, columns, crc32c, records, search, validation
+from kafkalog.format import codecs
 from kafkalog.format.records import record_error
 from tests.fuzz import native_seeds
 from tests.sanitize.exact import exact
@@ -236,8 +237,11 @@ def decode_table(source: Input) -> None:
     )
     skip = exact(bytes(i % 3 == 0 for i in range(len(table)))) if flags & 128 else None
     row = start
+    decoders = codecs.frame_decoders() if flags & 4 else None
     for _ in range(len(table) + 1):
-        row, verdict, at, _, _ = builder.append_table(data, table, row, skip=skip, skip_control=bool(flags & 16))
+        row, verdict, at, _, _ = builder.append_table(
+            data, table, row, skip=skip, skip_control=bool(flags & 16), decoders=decoders, max_payload=1 << 20
+        )
         if verdict == records.OK or row >= len(table):
             break
         assert at >= 0
@@ -288,6 +292,29 @@ def walk(source: Input) -> None:
         assert count == header.count
         assert header.size == len(whole)
         assert batches.crc_matches(whole) or not batches.crc_matches(data, position, header.size)
+
+
+def client(source: Input) -> None:
+    flags, next_offset, epoch = source.byte(), source.number(), source.int32()
+    now, before, after = source.number(), source.number(), source.number()
+    data = source.rest()
+    found = validation.client_batch(data, 1 << 20, bool(flags & 1), now, before, after)
+    if found is None:
+        return
+    for name in (
+        "size count codec is_transactional leader_epoch max_timestamp producer_id producer_epoch base_sequence "
+        "last_sequence record_bytes"
+    ).split():
+        getattr(found, name)
+    found.check_payload(data[61:] if flags & 2 else exact(b""), source.at if flags & 4 else 2**31 - 1)
+    if flags & 8:
+        with contextlib.suppress(ValueError):
+            found.assign(data[:-1], next_offset, epoch)
+    parts, header = found.assign(data, next_offset, epoch)
+    whole = b"".join(bytes(part) for part in parts)
+    assert header.size == len(whole) == found.size
+    assert batches.header_at(whole).base_offset == next_offset == header.base_offset
+    assert batches.crc_matches(whole)
 
 
 def searches(source: Input) -> None:
@@ -354,6 +381,14 @@ def encode(source: Input) -> None:
     encoder = columns.ColumnEncoder(
         times, (ends[0], data) if flags & 64 else None, (wide, data, bits if flags & 32 else None), headers, places
     )
+    if start < 0:
+        with contextlib.suppress(IndexError):
+            encoder.encode(start, stop, most)
+        start = 0
+    batch, _, _ = encoder.encode_batch(start, stop, most, base_offset=base_offset or 0, producer_id=flags)
+    if batch:
+        assert batches.crc_matches(exact(batch))
+        assert batches.scan(exact(batch))[1:] == (batches.OK, len(batch))
     payload, next_row, _, _, verdict = encoder.encode(
         start, stop, most, base_timestamp=base_timestamp, base_offset=base_offset
     )
@@ -366,7 +401,7 @@ def encode(source: Input) -> None:
 
 
 TARGETS: Sequence[Callable[[Input], None]] = (
-    scan, one_batch, decode, decode_table, walk, searches, checksums, encode, scan, decode, walk, decode_table,
+    scan, one_batch, decode, decode_table, walk, searches, checksums, encode, scan, decode, walk, decode_table, client,
 )  # fmt: skip
 
 

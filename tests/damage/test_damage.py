@@ -1,0 +1,96 @@
+"""Damaged and hostile directories in the default suite: a few seeds, every hostile case, and all that was ever found."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.damage import directories, fuzz, hostile, probes
+from tests.fuzz import native_target
+
+CORPUS = Path(__file__).with_name("corpus")
+SEEDS = 30
+LONG = {"zstd_bomb_below_the_limit"}  # a million records printed several times
+MEMORY_BYTES = 2 << 30
+
+
+@pytest.fixture
+def little_memory() -> Iterator[None]:
+    """A limit on what the process may take beyond what it has."""
+    if sys.platform != "linux":
+        yield
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_AS)
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + MEMORY_BYTES, hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
+
+
+def test_nothing_to_complain_about_without_damage(tmp_path: Path) -> None:
+    for clean in (True, False):
+        damage = fuzz.mutations.Damage(directories.good_tree(clean=clean))
+        damage.spans[""] = []  # everything is looked at
+        root = tmp_path / str(clean)
+        root.mkdir()
+        assert probes.probe(damage, str(root), clean=clean) == []
+
+
+def test_seeds() -> None:
+    done, complaints = fuzz.fuzz(1, count=SEEDS)
+    assert done == SEEDS
+    assert complaints == []
+
+
+@pytest.mark.parametrize("name", sorted(set(hostile.CASES) - LONG))
+def test_hostile(name: str, tmp_path: Path, little_memory: None) -> None:
+    root = tmp_path / "logs"
+    directories.write_tree(directories.good_tree(clean=True), str(root))
+    hostile.CASES[name](root)
+    complaints = probes.Complaints()
+    probes.probe_folder(str(root), complaints)
+    for folder in root.iterdir():
+        if folder.is_dir() and not folder.is_symlink():
+            folder.chmod(0o755)  # for who cleans up
+    assert complaints.found == []
+
+
+def read_case(path: Path) -> directories.Tree:
+    tree = {}
+    for line in path.read_text().splitlines():
+        text = line.partition("#")[0].strip()
+        if text:
+            name, _, data = text.rpartition(": ")
+            digits, _, times = data.partition("*")
+            tree[name] = bytes.fromhex(digits) * int(times or 1)
+    return tree
+
+
+@pytest.mark.parametrize("path", sorted(CORPUS.glob("*.txt")), ids=lambda path: path.stem)
+def test_corpus(path: Path, tmp_path: Path) -> None:
+    root = tmp_path / "logs"
+    directories.write_tree(read_case(path), str(root))
+    complaints = probes.Complaints()
+    probes.probe_folder(str(root), complaints)
+    assert complaints.found == []
+
+
+@pytest.mark.parametrize("path", sorted((CORPUS / "native").glob("*.hex")), ids=lambda path: path.stem)
+def test_native_corpus(path: Path) -> None:
+    assert native_target.run_files([str(path)]) > 0
+
+
+def test_native_inputs() -> None:
+    assert native_target.mutation_loop(0, 7, count=3000) == 3000
+
+
+def test_a_child_that_dies_is_a_complaint() -> None:
+    found = subprocess.run(
+        [sys.executable, "-m", "tests.damage.fuzz", "--count", "1", "--seed", "-1"], capture_output=True, check=False
+    )
+    assert found.returncode in (0, 1)
