@@ -79,8 +79,8 @@ def one_line(error: BaseException) -> str:
     """What was found, what was expected, what to do: in one line."""
     if isinstance(error, PermissionError) and not isinstance(error, KafkalogError):
         return (
-            f"{error.filename or error}: no permission for user {_user()} (expected to be able to read it; run as the user "
-            "that owns the log directory, or ask for read access)"
+            f"{error.filename or error}: no permission for user {_user()} (expected to be able to read it; run as "
+            "the user that owns the log directory, or ask for read access)"
         )
     if isinstance(error, OSError) and not isinstance(error, KafkalogError):
         return f"{error.filename}: {error.strerror}" if error.filename else str(error)
