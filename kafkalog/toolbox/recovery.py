@@ -111,7 +111,9 @@ def recover(
                 before = _look(files, folder)
                 watch.cuts = []
                 try:
-                    with open_log(root, partition, config=config, create=False, files=files) as log:
+                    with open_log(
+                        root, partition, config=config, create=False, files=files, abort_left_open=False
+                    ) as log:
                         result.log_start_offset, result.end_offset = log.log_start_offset, log.end_offset
                 except KafkalogError as error:
                     result.error = error

@@ -63,6 +63,7 @@ def open_log(
     files: Files = OS_FILES,
     scheduler: Scheduler | None = None,
     producer_id_expiration_ms: int = NEVER_MS,
+    abort_left_open: bool = True,
 ) -> Log:
     """Open one partition of a log directory, `log_dir/topic-0`; a context manager.
 
@@ -75,7 +76,8 @@ def open_log(
     as 22 characters.  Producer ids of `writer()` and `transaction()` are kept for `producer_id_expiration_ms`.
 
     A writable open takes the directory's `.lock`, shared by all logs of that directory in this process, and removes
-    `.kafka_cleanshutdown`; a partition that was not closed cleanly is recovered as Kafka's broker does.
+    `.kafka_cleanshutdown`; a partition that was not closed cleanly is recovered as Kafka's broker does.  What
+    `transaction()` of a crashed process left open is aborted, unless `abort_left_open` is off.
 
     Errors: LogDirLockedException (a broker or another process has the directory), UnknownTopicOrPartitionException,
     InvalidTopicException, ConfigException, KafkaStorageException; IllegalArgumentException when the log is open in this
@@ -125,9 +127,18 @@ def open_log(
     except BaseException:
         held.leave(partition, clean=False)
         raise
-    return Log(
+    log = Log(
         partition, root, engine=engine, held=held, appender=appender, clock=clock, sync_appends=durability == "fsync"
     )
+    if abort_left_open and engine.producer_state_manager.first_undecided_offset is not None:
+        from kafkalog.topics import writer
+
+        try:
+            writer.abort_left_open(log)
+        except BaseException:
+            log.close()
+            raise
+    return log
 
 
 def _checked(overrides: Mapping[str, str] | None) -> LogConfig:
@@ -536,8 +547,8 @@ class Log:
     def transaction(self, transactional_id: str) -> Transaction:
         """`with log.transaction("job-7") as txn: txn.append(...)`: read_committed readers see all of it or nothing.
 
-        Commits at the end of the block, aborts when it raises.  A transaction of the same `transactional_id` that a
-        crashed process left open is aborted first.  See `kafkalog.topics.writer`.
+        Commits at the end of the block, aborts when it raises.  One that a crashed process left open is aborted by the
+        next `open_log`.  See `kafkalog.topics.writer`.
         """
         from kafkalog.topics.writer import Transaction
 

@@ -43,6 +43,7 @@ from kafkalog.topics.records import Header
 if TYPE_CHECKING:
     from kafkalog.topics.log import Log
 
+FIRST_PRODUCER_ID = 1 << 62  # a broker's ids are far below
 SEQUENCE_MASK = 0x7FFFFFFF
 COORDINATOR_EPOCH = 0
 TRANSACTION_VERSION = 0
@@ -53,7 +54,7 @@ def producer_id_of(kind: str, name: str) -> int:
     if not name:
         raise IllegalArgumentException(f"a {kind} needs a name")
     digest = hashlib.sha256(f"kafkalog/{kind}/{name}".encode()).digest()
-    return (1 << 62) | (int.from_bytes(digest[:8], "big") >> 2)
+    return FIRST_PRODUCER_ID | (int.from_bytes(digest[:8], "big") >> 2)
 
 
 class _Producer:
@@ -154,9 +155,12 @@ class Transaction:
         return self._active
 
     def begin(self) -> None:
-        """Begin; what a crashed process left open under this id is aborted first."""
+        """Begin; what an end that failed left open under this id is aborted first."""
         if self._active or self.transactional_id in self._log.live_transactions:
-            raise InvalidTxnStateException(f"a transaction of {self.transactional_id!r} is open already")
+            raise InvalidTxnStateException(
+                f"a transaction of {self.transactional_id!r} is open already",
+                hint="commit or abort it first, or take another transactional id",
+            )
         if self._producer.state()[2] is not None:
             self._end(ControlRecordType.ABORT)
         self._log.live_transactions[self.transactional_id] = self
@@ -176,7 +180,7 @@ class Transaction:
     def append_many(self, records: Iterable[RecordInput]) -> range:
         """Append records to the transaction; returns their offsets."""
         if not self._active:
-            raise IllegalStateException(f"no transaction of {self.transactional_id!r} is open")
+            raise self._not_open()
         epoch, sequence, _ = self._producer.state()
         fields = ProducerFields(self.producer_id, epoch, sequence, transactional=True)
         return self._log.append_as(fields, records, sync=False)
@@ -189,30 +193,47 @@ class Transaction:
         """End it; read_committed readers never see its records."""
         self._finish(ControlRecordType.ABORT)
 
+    def _not_open(self) -> IllegalStateException:
+        return IllegalStateException(
+            f"no transaction of {self.transactional_id!r} is open",
+            hint="use it as `with log.transaction(...) as txn:`, or call begin() first",
+        )
+
     def _finish(self, kind: ControlRecordType) -> None:
         if not self._active:
-            raise IllegalStateException(f"no transaction of {self.transactional_id!r} is open")
+            raise self._not_open()
         if self._producer.state()[2] is not None:  # a transaction without records needs no marker
             self._end(kind)
         self._active = False
         self._log.live_transactions.pop(self.transactional_id, None)
 
     def _end(self, kind: ControlRecordType) -> None:
-        engine = self._log.engine
-        assert engine is not None
-        epoch = self._producer.state()[0]
-        marker = end_txn_marker_batch(
-            0,
-            self._log.clock.milliseconds(),
-            self._log.leader_epoch,
-            self.producer_id,
-            epoch,
-            EndTransactionMarker(kind, COORDINATOR_EPOCH),
-        )
-        engine.append_as_leader(
-            marker,
-            self._log.leader_epoch,
-            AppendOrigin.COORDINATOR,
-            transaction_version=TRANSACTION_VERSION,
-        )
-        self._log.after_append()
+        _write_marker(self._log, self.producer_id, self._producer.state()[0], kind)
+
+
+def abort_left_open(log: Log) -> list[int]:
+    """Abort every transaction of ours that a crashed process left open; their producer ids.
+
+    Nobody else can go on with one: its process held the directory's lock.  Those of a broker's producers, which have
+    smaller ids, are left to their coordinator.
+    """
+    engine = log.engine
+    assert engine is not None
+    left = [
+        (entry.producer_id, max(entry.producer_epoch, 0))
+        for entry in engine.producer_state_manager.active_producers.values()
+        if entry.producer_id >= FIRST_PRODUCER_ID and entry.current_txn_first_offset is not None
+    ]
+    for producer_id, epoch in left:
+        _write_marker(log, producer_id, epoch, ControlRecordType.ABORT)
+    return [producer_id for producer_id, _ in left]
+
+
+def _write_marker(log: Log, producer_id: int, epoch: int, kind: ControlRecordType) -> None:
+    engine = log.engine
+    assert engine is not None
+    marker = end_txn_marker_batch(
+        0, log.clock.milliseconds(), log.leader_epoch, producer_id, epoch, EndTransactionMarker(kind, COORDINATOR_EPOCH)
+    )
+    engine.append_as_leader(marker, log.leader_epoch, AppendOrigin.COORDINATOR, transaction_version=TRANSACTION_VERSION)
+    log.after_append()

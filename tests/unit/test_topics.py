@@ -14,7 +14,6 @@ from kafkalog.errors import (
     IllegalArgumentException,
     IllegalStateException,
     InvalidTopicException,
-    InvalidTxnStateException,
     LogDirLockedException,
     LogReadOnlyException,
     OffsetOutOfRangeException,
@@ -235,53 +234,6 @@ def test_a_writer_appends_once(tmp_path: Path) -> None:
         assert writer.append(b"4", sequence=4) == 4
         assert log.writer("another").next_sequence == 0
         assert values(log) == [b"0", b"1", b"2", b"3", b"4"]
-
-
-def test_transactions(tmp_path: Path) -> None:
-    with kafkalog.open_log(tmp_path, "t-0") as log:
-        with log.transaction("job") as txn:
-            txn.append_many([b"a", b"b"])
-            assert values(log, isolation="read_committed") == []
-            with pytest.raises(InvalidTxnStateException):
-                log.transaction("job").begin()
-        assert values(log, isolation="read_committed") == [b"a", b"b"]
-
-        def fail() -> None:
-            with log.transaction("job") as txn:
-                txn.append(b"never")
-                raise ZeroDivisionError
-
-        with pytest.raises(ZeroDivisionError):
-            fail()
-        with log.transaction("job"):
-            pass
-        with log.transaction("job") as txn:
-            txn.append(b"c")
-        assert values(log, isolation="read_committed") == [b"a", b"b", b"c"]
-        assert values(log) == [b"a", b"b", b"never", b"c"]
-        with pytest.raises(IllegalStateException):
-            txn.append(b"late")
-        log.transaction("left open").begin()
-    with kafkalog.open_log(tmp_path, "t-0", read_only=True) as view:
-        assert values(view, isolation="read_committed") == [b"a", b"b", b"c"]
-        assert view.last_stable_offset == view.end_offset
-
-
-def test_a_transaction_that_a_crash_left_open_is_aborted(tmp_path: Path) -> None:
-    code = (
-        f"import kafkalog, os; log = kafkalog.open_log({str(tmp_path)!r}, 't-0'); log.append(b'1')\n"
-        "txn = log.transaction('job'); txn.begin(); txn.append(b'lost'); os._exit(9)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=False)
-    with kafkalog.open_log(tmp_path, "t-0", read_only=True) as view:
-        assert (view.last_stable_offset, view.end_offset) == (1, 2)
-        assert values(view, isolation="read_committed") == [b"1"]
-    with kafkalog.open_log(tmp_path, "t-0") as log:
-        assert log.last_stable_offset == 1
-        with log.transaction("job") as txn:
-            txn.append(b"2")
-        assert values(log, isolation="read_committed") == [b"1", b"2"]
-        assert log.last_stable_offset == log.end_offset
 
 
 def test_producer_ids_are_stable_and_above_those_of_brokers() -> None:

@@ -1,0 +1,228 @@
+"""`log.transaction(...)`: all or nothing, whatever happens between begin and end; what stands in the log for it."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import kafkalog
+from kafkalog.errors import IllegalStateException, InvalidTxnStateException, KafkaStorageException
+from kafkalog.files import OS_FILES, ManualClock
+from kafkalog.files.testing import Fault, FaultyFiles
+from kafkalog.format.builder import MemoryRecordsBuilder
+from kafkalog.format.control import ControlRecordType, EndTransactionMarker, parse_control_key
+from kafkalog.format.records import records as decode_records
+from kafkalog.toolbox.verify import verify
+from kafkalog.topics.writer import producer_id_of
+
+NOW_MS = 1_700_000_000_000
+
+
+def values(log: kafkalog.Log, isolation: str = "read_committed") -> list[bytes | None]:
+    return [record.value for record in log.records(isolation=isolation)]
+
+
+def settled(log: kafkalog.Log) -> bool:
+    return log.last_stable_offset == log.end_offset
+
+
+def test_all_or_nothing(tmp_path: Path) -> None:
+    with kafkalog.open_log(tmp_path, "t-0") as log:
+        with log.transaction("job") as txn:
+            txn.append_many([b"a", b"b"])
+            assert values(log) == []
+            assert not settled(log)
+        assert not txn.active
+        assert values(log) == [b"a", b"b"]
+        with log.transaction("job"):
+            pass  # no record, no marker
+        assert log.end_offset == 3
+        with log.transaction("job") as txn:
+            txn.append(b"c")
+        assert values(log) == [b"a", b"b", b"c"]
+    assert verify(tmp_path, deep=True).ok
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError, KeyboardInterrupt, GeneratorExit])
+def test_whatever_the_block_raises_aborts(tmp_path: Path, error: type[BaseException]) -> None:
+    with kafkalog.open_log(tmp_path, "t-0") as log:
+
+        def fail() -> None:
+            with log.transaction("job") as txn:
+                txn.append(b"never")
+                raise error
+
+        with pytest.raises(error):
+            fail()
+        assert values(log) == []
+        assert settled(log)
+        with log.transaction("job") as txn:
+            txn.append(b"next")
+        assert values(log) == [b"next"]
+        assert values(log, "read_uncommitted") == [b"never", b"next"]
+
+
+def test_a_rejected_record_aborts_all_of_it(tmp_path: Path) -> None:
+    with kafkalog.open_log(tmp_path, "t-0", config={"max.message.bytes": "200"}) as log:
+
+        def fail() -> None:
+            with log.transaction("job") as txn:
+                txn.append(b"small")
+                txn.append(b"x" * 300)
+
+        with pytest.raises(kafkalog.errors.RecordTooLargeException):
+            fail()
+        assert values(log) == []
+        assert settled(log)
+
+
+def test_within_another(tmp_path: Path) -> None:
+    with kafkalog.open_log(tmp_path, "t-0") as log:
+        with log.transaction("outer") as outer:
+            outer.append(b"o1")
+            with log.transaction("inner") as inner:
+                inner.append(b"i")
+            assert values(log) == []  # the inner one is committed, but stands behind the outer's first record
+            log.append(b"plain")
+            outer.append(b"o2")
+        assert values(log) == [b"o1", b"i", b"plain", b"o2"]
+
+        def same() -> None:
+            with log.transaction("outer") as outer:
+                outer.append(b"o3")
+                with log.transaction("outer"):
+                    pass
+
+        with pytest.raises(InvalidTxnStateException, match=r"'outer' is open already.*another transactional id"):
+            same()
+        assert values(log) == [b"o1", b"i", b"plain", b"o2"]
+        assert settled(log)
+
+
+def test_by_hand(tmp_path: Path) -> None:
+    with kafkalog.open_log(tmp_path, "t-0") as log:
+        txn = log.transaction("job")
+        for act in (lambda: txn.append(b"early"), txn.commit, txn.abort):
+            with pytest.raises(IllegalStateException, match=r"no transaction of 'job' is open.*with log\.transaction"):
+                act()
+        with txn:
+            txn.append(b"1")
+            txn.commit()  # the block's end has nothing left to do
+        with txn:
+            txn.append(b"2")
+            txn.abort()
+            txn.begin()
+            txn.append(b"3")
+        with pytest.raises(IllegalStateException):
+            txn.append(b"late")
+        assert values(log) == [b"1", b"3"]
+
+
+def test_closing_the_log_aborts(tmp_path: Path) -> None:
+    log = kafkalog.open_log(tmp_path, "t-0")
+    with log.transaction("job") as txn:
+        txn.append(b"1")
+        log.close()
+    with pytest.raises(IllegalStateException, match="closed"):
+        log.transaction("job")
+    with kafkalog.open_log(tmp_path, "t-0", read_only=True) as view:
+        assert values(view) == []
+        assert view.end_offset == 2
+        assert settled(view)
+
+
+def test_a_crash_in_the_middle_is_aborted_by_the_next_open(tmp_path: Path) -> None:
+    code = (
+        f"import kafkalog, os; log = kafkalog.open_log({str(tmp_path)!r}, 't-0'); log.append(b'1')\n"
+        "done = log.transaction('done')\n"
+        "with done: done.append(b'2')\n"
+        "for name in ('a', 'b'): txn = log.transaction(name); txn.begin(); txn.append(b'lost')\n"
+        "os._exit(9)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=False)
+    with kafkalog.open_log(tmp_path, "t-0", read_only=True) as view:
+        assert (view.last_stable_offset, view.end_offset) == (3, 5)
+        assert values(view) == [b"1", b"2"]
+    with kafkalog.open_log(tmp_path, "t-0", abort_left_open=False) as log:
+        assert not settled(log)
+    for _ in range(2):
+        with kafkalog.open_log(tmp_path, "t-0") as log:
+            assert settled(log)
+            assert log.end_offset == 7
+            assert values(log) == [b"1", b"2"]
+    with kafkalog.open_log(tmp_path, "t-0") as log:
+        with log.transaction("a") as txn:
+            txn.append(b"3")
+        assert values(log) == [b"1", b"2", b"3"]
+    assert verify(tmp_path, deep=True).ok
+
+
+def test_what_a_brokers_producer_left_open_stays(tmp_path: Path) -> None:
+    with kafkalog.open_log(tmp_path, "t-0") as log:
+        builder = MemoryRecordsBuilder(producer_id=7, producer_epoch=3, base_sequence=0, is_transactional=True)
+        builder.append(NOW_MS, None, b"pending")
+        log.append_batches(builder.build())
+    with kafkalog.open_log(tmp_path, "t-0") as log:
+        assert (log.last_stable_offset, log.end_offset) == (0, 1)
+
+
+def test_every_end_that_fails_leaves_it_to_the_next_open(tmp_path: Path) -> None:
+    """A disk that fails while the marker is written: neither committed nor aborted, and aborted by the next open."""
+    for kind in ("commit", "abort"):
+        root = tmp_path / kind
+        files = FaultyFiles(OS_FILES)
+        log = kafkalog.open_log(root, "t-0", files=files, durability="fsync")
+        txn = log.transaction("job")
+        txn.begin()
+        txn.append(b"1")
+        files.fault = Fault(files.count, kinds={"write"}, paths=lambda path: path.endswith(".log"))
+        with pytest.raises(KafkaStorageException):
+            getattr(txn, kind)()
+        files.fault = None
+        with pytest.raises(KafkaStorageException):
+            log.close()
+        shutil.copytree(root, tmp_path / f"{kind}-later")
+        with kafkalog.open_log(tmp_path / f"{kind}-later", "t-0") as again:
+            assert values(again) == []
+            assert settled(again)
+
+
+def test_what_stands_in_the_log(tmp_path: Path) -> None:
+    """Producer id, epoch, sequences and markers as a broker takes them from a producer and its coordinator."""
+    clock = ManualClock(NOW_MS)
+    with kafkalog.open_log(tmp_path, "t-0", clock=clock) as log:
+        with log.transaction("job") as txn:
+            txn.append_many([b"a", b"b"])
+            txn.append(b"c")
+        with log.transaction("job") as txn:
+            txn.append(b"d")
+            txn.abort()
+        assert log.engine is not None
+        (entry,) = log.engine.producer_state_manager.active_producers.values()
+        assert (entry.producer_epoch, entry.last_seq, entry.coordinator_epoch) == (0, 3, 0)
+        with log.reader() as reader:
+            chunk = reader.read_chunk()
+    assert chunk is not None
+    producer_id = producer_id_of("transaction", "job")
+    seen = []
+    for header in chunk.headers:
+        assert (header.producer_id, header.producer_epoch) == (producer_id, 0)
+        assert header.is_transactional
+        what: object = None
+        if header.is_control:
+            (record,) = decode_records(chunk.data, header)
+            kind = parse_control_key(record.key)
+            assert EndTransactionMarker.deserialize(record.key, record.value) == EndTransactionMarker(kind, 0)
+            what = kind
+        seen.append((header.base_offset, header.base_sequence, header.last_sequence, what))
+    assert seen == [
+        (0, 0, 1, None),
+        (2, 2, 2, None),
+        (3, -1, -1, ControlRecordType.COMMIT),
+        (4, 3, 3, None),
+        (5, -1, -1, ControlRecordType.ABORT),
+    ]
