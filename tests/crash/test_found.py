@@ -11,8 +11,9 @@ import pytest
 
 import kafkalog
 from kafkalog.errors import KafkaStorageException
-from kafkalog.files import OS_FILES, ManualClock, ManualScheduler
+from kafkalog.files import ManualClock, ManualScheduler
 from kafkalog.files.disk_model import Op
+from kafkalog.files.os_files import OsFile
 from kafkalog.files.testing import Fault, FaultyFiles, RecordingFiles, UnsyncedFiles
 from kafkalog.format.checkpoints import OffsetCheckpointFile
 from tests.crash.partition import NOW_MS, PARTITION, SMALL, Driver, Reopened, content_of
@@ -296,7 +297,8 @@ def test_the_high_watermark_never_goes_back_between_threads(tmp_path: Path, capl
 def test_a_disk_error_names_its_file(tmp_path: Path) -> None:
     if not os.path.exists("/dev/full"):
         pytest.skip("left out: no /dev/full here")
-    with OS_FILES.open("/dev/full") as file:
+    # `open` refuses devices: the descriptor is made by hand.
+    with OsFile("/dev/full", os.open("/dev/full", os.O_RDWR)) as file:
         for write in (lambda: file.pwrite(b"x", 0), lambda: file.pwritev([b"x", b"y"], 0)):
             with pytest.raises(OSError, match="/dev/full") as caught:
                 write()
