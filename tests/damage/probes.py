@@ -229,12 +229,12 @@ def command(complaints: Complaints, *argv: str) -> tuple[int, str]:
     for stream in (out, err):
         with contextlib.suppress(ValueError):
             stream.flush()
-    said = err.buffer.getvalue().decode("utf-8", "replace")  # type: ignore[attr-defined]
+    said = err.buffer.getvalue().decode("utf-8", "replace")
     if code not in (0, 1, 2, 3, -1):
         complaints.add(where, f"exit code {code}")
     if "Traceback" in said:
         complaints.add(where, "a traceback")
-    return code, out.buffer.getvalue().decode("utf-8", "replace")  # type: ignore[attr-defined]
+    return code, out.buffer.getvalue().decode("utf-8", "replace")
 
 
 def toolbox(source: str, found: list[str], complaints: Complaints, damage: Damage | None) -> None:
@@ -354,7 +354,7 @@ def engine(root: str, name: str, complaints: Complaints, *, clean: bool, strict:
                 log.close()
         # A .swap.swap needs a second open to be what it says.
         again = not os.path.islink(os.path.join(root, name))
-        if again and tree_after is not None and not any(path.endswith(".swap") for path in tree_after):
+        if strict and again and tree_after is not None and not any(path.endswith(".swap") for path in tree_after):
             _again(root, name, tree_after, ends, where, complaints)
 
 

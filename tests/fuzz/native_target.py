@@ -51,11 +51,13 @@ class Input:
         if kind < 128:
             return kind - 3
         if kind < 160:
-            edge = (31, 32, 63, 62)[kind & 3]
-            return max(-(2**63), min(LONG_MAX, 2**edge - 1 + (kind >> 2 & 3) - 1)) * (-1 if kind & 16 else 1)
+            edge: int = 1 << (31, 32, 63, 62)[kind & 3]
+            near = min(LONG_MAX, edge - 2 + (kind >> 2 & 3))
+            return -near if kind & 16 else near
         raw = self.data[self.at : self.at + 8].ljust(8, b"\0")
         self.at += 8
-        return int(struct.unpack(">q", raw)[0])
+        value: int = struct.unpack(">q", raw)[0]
+        return value
 
     def int32(self) -> int:
         return (self.number() + 2**31) % 2**32 - 2**31
@@ -449,9 +451,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--atheris", action="store_true", help="let libFuzzer drive; other arguments are its own")
     args, others = parser.parse_known_args(argv)
     if args.atheris:
-        import atheris  # type: ignore[import-not-found,unused-ignore]
+        import importlib
 
-        atheris.Setup([sys.argv[0], *others, *args.files], fuzz_one)
+        atheris = importlib.import_module("atheris")
+
+        pool = native_seeds.inputs()
+
+        def mutate(data: bytes, size_max: int, seed: int) -> bytes:
+            rng = random.Random(seed)
+            changed = native_seeds.blind(rng, bytearray(data)) if data and rng.random() < 0.3 else None
+            return bytes(native_seeds.mutated(rng, pool) if changed is None else changed)[:size_max]
+
+        atheris.Setup([sys.argv[0], *others, *args.files], fuzz_one, custom_mutator=mutate)
         atheris.Fuzz()
         return 0
     if others:
