@@ -1,4 +1,4 @@
-from typing import Final, final
+from typing import Final, Never, final
 
 from typing_extensions import Buffer
 
@@ -81,6 +81,7 @@ def assign_plain(
 
 @final
 class ClientBatch:
+    def __init__(self, *args: Never, **kwargs: Never) -> None: ...
     @property
     def size(self) -> int: ...
     @property
