@@ -12,8 +12,9 @@ from typing import Any
 import click
 
 from kafkalog.cli.app import CLEAN, Usage
-from kafkalog.cli.console import emit, emit_json, note, parse_settings
+from kafkalog.cli.console import emit, emit_json, note, parse_settings, select_partitions
 from kafkalog.config import LogConfig
+from kafkalog.errors import UnknownTopicOrPartitionException
 from kafkalog.format import codecs
 from kafkalog.topics.appending import Row
 from kafkalog.topics.log import open_log
@@ -47,6 +48,12 @@ def command(
     if compression is not None and compression not in codecs.NAMES:
         raise Usage(f"unknown codec {compression!r}, expected one of {', '.join(codecs.NAMES)}")
     config = parse_settings(settings)
+    if not create:
+        try:
+            select_partitions(log_dir, (partition,))
+        except UnknownTopicOrPartitionException as error:
+            error.hint = f"{error.hint}; --create makes it"
+            raise
     LogConfig.validate(config)
     lines = sys.stdin.buffer
     first = last = -1

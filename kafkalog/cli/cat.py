@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from kafkalog.cli.app import CLEAN, Usage
-from kafkalog.cli.console import emit_json, parse_time_ms, put_bytes, select_partitions
+from kafkalog.cli.console import emit_json, locate, parse_time_ms, put_bytes, some
 from kafkalog.cli.dump_lines import headers_json
 from kafkalog.topics.records import Record
 from kafkalog.topics.view import PartitionView
@@ -23,7 +23,7 @@ FOLLOW_EVERY_S = 0.2
 
 @click.command("cat", short_help="Print records as text or JSON lines.")
 @click.argument("log_dir", type=click.Path())
-@click.argument("partitions", nargs=-1, required=True)
+@click.argument("partitions", nargs=-1)
 @click.option("--from", "start", metavar="OFFSET|TIME", help="First record: an offset, ISO time or @ms.")
 @click.option("--to", "end", metavar="OFFSET|TIME", help="Where to stop (exclusive).")
 @click.option("-n", "--limit", type=click.IntRange(min=0), help="At most so many records of each partition.")
@@ -44,10 +44,14 @@ def command(
 ) -> int:
     """Print the records of PARTITIONS (topic-0, or a topic for all of its partitions) of LOG_DIR.
 
+    A directory with one partition needs no name.
+
     Format: %s value, %S its size, %k key, %K its size, %o offset, %T timestamp in ms, %t topic, %p partition, %h
     headers; \\n and \\t as in C.  Works beside a running broker.
     """
-    chosen = select_partitions(log_dir, partitions)
+    log_dir, chosen = locate(log_dir, partitions)
+    if not partitions and len(chosen) > 1:
+        raise Usage(f"{log_dir} has {some(map(str, chosen))}: name the partitions to print, or a topic")
     if follow and len(chosen) > 1:
         raise Usage(f"--follow takes one partition, found {len(chosen)}")
     isolation = "read_committed" if committed else "read_uncommitted"

@@ -19,12 +19,12 @@ from typing import Any
 import click
 
 from kafkalog.cli.app import Usage
-from kafkalog.errors import UnknownTopicOrPartitionException
+from kafkalog.errors import KafkalogError, UnknownTopicOrPartitionException
 from kafkalog.files import OS_FILES
 from kafkalog.format import names
 from kafkalog.format.names import TopicPartition
 from kafkalog.topics.directory import refuse_partition_folder
-from kafkalog.topics.view import list_partitions
+from kafkalog.topics.view import list_partitions, segment_base
 
 PROGRESS_FROM_BYTES = 64 << 20  # less is done before one looks
 BAR_EVERY_S = 0.1
@@ -141,10 +141,22 @@ def select_partitions(log_dir: str, wanted: tuple[str, ...] = ()) -> dict[TopicP
             near = _nearest(name, [str(tp) for tp in found])
             raise UnknownTopicOrPartitionException(
                 f"no topic or partition {name!r} in {log_dir}",
-                hint=f"did you mean {near}?" if near else f"it has {_some([str(tp) for tp in found])}",
+                hint=f"did you mean {near}?" if near else f"it has {some(map(str, found))}",
             )
         chosen.update(hits)
     return chosen
+
+
+def locate(path: str, wanted: tuple[str, ...]) -> tuple[str, dict[TopicPartition, str]]:
+    """(log directory, partitions) of a command line that names a log directory, or one partition's own folder."""
+    if not wanted and OS_FILES.is_dir(path):
+        folder, name = os.path.split(os.path.normpath(path))
+        if name in ("", os.curdir, os.pardir):
+            folder, name = os.path.split(os.path.abspath(path))
+        if any(segment_base(entry) is not None for entry in OS_FILES.list_dir(path)):
+            with contextlib.suppress(Usage, KafkalogError):
+                return folder or os.curdir, select_partitions(folder or os.curdir, (name,))
+    return path, select_partitions(path, wanted)
 
 
 def _nearest(name: str, known: list[str]) -> str | None:
@@ -154,7 +166,9 @@ def _nearest(name: str, known: list[str]) -> str | None:
     return hits[0] if hits else None
 
 
-def _some(known: list[str], most: int = 5) -> str:
+def some(texts: Iterable[str], most: int = 5) -> str:
+    """A few of many, in words."""
+    known = list(texts)
     more = len(known) - most
     return ", ".join(known[:most]) + (f" and {more} more" if more > 0 else "")
 

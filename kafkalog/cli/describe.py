@@ -9,7 +9,7 @@ import click
 import numpy as np
 
 from kafkalog.cli.app import CLEAN
-from kafkalog.cli.console import emit, emit_json, note, select_partitions, size_words, time_words
+from kafkalog.cli.console import emit, emit_json, locate, note, size_words, time_words
 from kafkalog.cli.dump_lines import codec_name
 from kafkalog.files import OS_FILES
 from kafkalog.format import names
@@ -24,7 +24,7 @@ from kafkalog.topics.view import PartitionView, SegmentView
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a partition, segments within.")
 def command(log_dir: str, partitions: tuple[str, ...], segments: bool, as_json: bool) -> int:
     """Show LOG_DIR, or only the named PARTITIONS: offsets, sizes, times, codecs.  Reads only; no lock is taken."""
-    chosen = select_partitions(log_dir, partitions)
+    log_dir, chosen = locate(log_dir, partitions)
     for name in OS_FILES.list_dir(log_dir):
         if name.endswith((names.DELETE_DIR_SUFFIX, names.STRAY_DIR_SUFFIX, names.FUTURE_DIR_SUFFIX)):
             note(f"note: {os.path.join(log_dir, name)} is left out (deleted, stray or moving)")

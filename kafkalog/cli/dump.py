@@ -108,7 +108,6 @@ class Dumper:
 
     def dump(self, path: str) -> None:
         """One file; by its name's last suffix."""
-        self._say(f"Dumping {path}", {"kind": "file", "path": path})
         name = os.path.basename(path)
         stem, dot, _ = name.rpartition(".")
         suffix = name[len(stem) :] if dot else ""
@@ -116,6 +115,7 @@ class Dumper:
             raise Usage(f"{path}: not found, expected a file of a partition or log directory")
         if os.path.isdir(path):
             raise Usage(f"{path}: found a folder, expected files (`kafkalog describe` shows folders)")
+        self._say(f"Dumping {path}", {"kind": "file", "path": path})
         if name in TEXT_FILES:
             self._dump_text(path)
         elif suffix == names.LOG_FILE_SUFFIX or suffix == ".checkpoint":

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from kafkalog.cli.app import CLEAN, FINDINGS, exit_code_of, one_line
-from kafkalog.cli.console import Progress, emit, emit_json, log_bytes, note, parse_settings, select_partitions
+from kafkalog.cli.console import Progress, emit, emit_json, locate, log_bytes, note, parse_settings
 from kafkalog.config import LogConfig
 from kafkalog.toolbox.recovery import Recovered, recover
 
@@ -38,7 +38,7 @@ def command(
     Without --yes it is all done on a copy of what changes, in a temporary folder, and thrown away.  Exit 1 when
     something was, or would be, cut.
     """
-    chosen = select_partitions(log_dir, partitions)
+    log_dir, chosen = locate(log_dir, partitions)
     act = yes and not dry_run
     config = parse_settings(settings)
     LogConfig.validate(config)

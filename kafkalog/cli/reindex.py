@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import click
 
 from kafkalog.cli.app import CLEAN, FINDINGS
-from kafkalog.cli.console import Progress, emit, emit_json, log_bytes, select_partitions
+from kafkalog.cli.console import Progress, emit, emit_json, locate, log_bytes
 from kafkalog.files import OS_FILES
 from kafkalog.format import names
 from kafkalog.toolbox.reindex import INDEX_INTERVAL_BYTES, SegmentIndexes, check_indexes, rewrite
@@ -36,7 +36,7 @@ def command(
     Offset, time and aborted-transaction indexes.  Takes the directory's lock when it writes.  Exit 0 when all were
     right or are now, 1 when some are wrong (or could not be rebuilt because their log is damaged).
     """
-    chosen = select_partitions(log_dir, partitions)
+    log_dir, chosen = locate(log_dir, partitions)
     wrong = rebuilt = 0
     with ExitStack() as stack:
         if yes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from kafkalog.cli.app import CLEAN, FINDINGS
-from kafkalog.cli.console import Progress, emit, emit_json, log_bytes, select_partitions, size_words
+from kafkalog.cli.console import Progress, emit, emit_json, locate, log_bytes, size_words
 from kafkalog.toolbox.salvage import salvage
 
 
@@ -20,7 +20,7 @@ def command(source: str, target: str, partitions: tuple[str, ...], as_json: bool
 
     SOURCE is only read.  Each lost range is reported; exit 1 when there is one.  Opening TARGET rebuilds its indexes.
     """
-    chosen = select_partitions(source, partitions)
+    source, chosen = locate(source, partitions)
     with Progress(log_bytes(chosen.values()), "salvaged", force=progress) as bar:
         report = salvage(source, target, chosen, progress=bar.advance)
     for lost in report.lost:

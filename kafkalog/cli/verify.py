@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from kafkalog.cli.app import CLEAN, FINDINGS
-from kafkalog.cli.console import Progress, emit, emit_json, log_bytes, note, paint, select_partitions, size_words
+from kafkalog.cli.console import Progress, emit, emit_json, locate, log_bytes, note, paint, size_words
 from kafkalog.toolbox.verify import verify
 
 
@@ -21,9 +21,10 @@ def command(log_dir: str, partitions: tuple[str, ...], deep: bool, as_json: bool
     Each line of the damage map has file, first byte, end, and what is wrong.  Works beside a running broker, whose
     last batches may then be half written.  Exit 0 when all is well, 1 with findings.
     """
-    chosen = select_partitions(log_dir, partitions)
+    root, chosen = locate(log_dir, partitions)
+    some = list(chosen) if partitions or root != log_dir else None
     with Progress(log_bytes(chosen.values()), "verified", force=progress) as bar:
-        report = verify(log_dir, list(chosen) if partitions else None, deep=deep, progress=bar.advance)
+        report = verify(root, some, deep=deep, progress=bar.advance)
     for finding in report.findings:
         if as_json:
             emit_json({"kind": "finding", **finding._asdict()})

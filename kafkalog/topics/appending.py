@@ -7,7 +7,9 @@ Knows the topic's settings; nothing of offsets (a leader gives them) or producer
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+import operator
+import struct
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -28,6 +30,10 @@ ROWS_AT_ONCE = 50_000
 FEW_ROWS = 4
 PLAIN = (bytes, type(None))
 ABSENT: tuple[Any, ...] = (None, (), None)  # key, headers and timestamp of a record that does not say
+
+WHOLE = {int, type(None)}
+# What building a batch raises when a field is of the wrong type; IllegalArgumentException is a ValueError.
+MISTAKES = (TypeError, AttributeError, ValueError, OverflowError, struct.error)
 
 RecordInput: TypeAlias = Any  # bytes | None | (value, key[, headers[, timestamp]]) | an object with these attributes
 Row: TypeAlias = tuple[bytes | None, bytes | None, Sequence[Header], int | None]
@@ -68,14 +74,25 @@ class Appender:
         """v2 batches of all `records`; their base sequences follow one another when there is a producer."""
         rows = iter(records)
         while listed := [as_row(record) for record in itertools.islice(rows, ROWS_AT_ONCE)]:
-            if len(listed) <= FEW_ROWS:
-                yield from self._few(listed, now_ms, producer)
-            else:
-                values, keys, headers, timestamps = zip(*listed, strict=True)
-                times = [now_ms if timestamp is None else timestamp for timestamp in timestamps]
-                encoder = encode_columns(values, keys, headers if any(headers) else None, times, now_ms)
-                yield from self.column_batches(encoder, producer)
+            try:
+                yield from self._of_rows(listed, now_ms, producer)
+            except MISTAKES as error:
+                mistake = mistake_in(listed)
+                if mistake is None:
+                    raise
+                raise mistake from error
             producer = producer._replace(base_sequence=next_sequence(producer.base_sequence, len(listed)))
+
+    def _of_rows(self, listed: Sequence[Row], now_ms: int, producer: ProducerFields) -> Iterator[bytes | bytearray]:
+        if len(listed) <= FEW_ROWS:
+            yield from self._few(listed, now_ms, producer)
+            return
+        values, keys, headers, timestamps = zip(*listed, strict=True)
+        if not set(map(type, timestamps)) <= WHOLE:
+            timestamps = tuple(None if timestamp is None else operator.index(timestamp) for timestamp in timestamps)
+        times = [now_ms if timestamp is None else timestamp for timestamp in timestamps]
+        encoder = encode_columns(values, keys, headers if any(headers) else None, times, now_ms)
+        yield from self.column_batches(encoder, producer)
 
     def _few(self, rows: Sequence[Row], now_ms: int, producer: ProducerFields) -> Iterator[bytes]:
         """A handful of rows: one batch, unless they are large; columns are not worth their preparation."""
@@ -184,6 +201,64 @@ def next_sequence(sequence: int, count: int) -> int:
     return sequence if sequence < 0 else (sequence + count) & 0x7FFFFFFF
 
 
+def check_records(records: Any) -> None:
+    """IllegalArgumentException when `records` is one record, or nothing that one can go through."""
+    if isinstance(records, (bytes, bytearray, memoryview, str)):
+        raise IllegalArgumentException(
+            f"found a single {type(records).__name__}, expected several records",
+            hint="append() takes one record; append_many([...]) a list of them",
+        )
+    if not isinstance(records, Iterable):
+        raise IllegalArgumentException(
+            f"found {type(records).__name__}, expected records", hint="a list, a generator, anything to go through"
+        )
+
+
+def check_milliseconds(timestamp: Any, what: str = "timestamp") -> None:
+    """IllegalArgumentException when `timestamp` is no whole number."""
+    try:
+        operator.index(timestamp)
+    except TypeError:
+        raise IllegalArgumentException(
+            f"{what}: found {type(timestamp).__name__} {timestamp!r}, expected milliseconds since 1970 as an int",
+            hint="such as int(time.time() * 1000), or int(when.timestamp() * 1000) of a datetime",
+        ) from None
+
+
+def mistake_in(rows: Sequence[Row]) -> IllegalArgumentException | None:
+    """What is wrong with the first wrong row; None when they are all well formed."""
+    for number, (_, _, headers, timestamp) in enumerate(rows):
+        where = f"record {number}: " if len(rows) > 1 else ""
+        if timestamp is not None:
+            try:
+                check_milliseconds(timestamp, f"{where}timestamp")
+            except IllegalArgumentException as error:
+                return error
+            if not -(1 << 63) <= timestamp < 1 << 63:
+                return IllegalArgumentException(f"{where}timestamp: {timestamp} does not fit into 64 bits")
+        wrong = _wrong_header(headers)
+        if wrong is not None:
+            return IllegalArgumentException(
+                f"{where}headers: found {wrong}, expected pairs of str and bytes (or None)",
+                hint='such as [("trace", b"1")]; a dict wants list(headers.items()), text wants .encode()',
+            )
+    return None
+
+
+def _wrong_header(headers: Any) -> str | None:
+    if headers is None:
+        return None
+    if isinstance(headers, (Mapping, str, bytes)) or not isinstance(headers, Iterable):
+        return f"a {type(headers).__name__}"
+    for header in headers:
+        if not isinstance(header, (tuple, list)) or len(header) != 2:
+            return repr(header)
+        name, content = header
+        if not isinstance(name, str) or not isinstance(content, (bytes, bytearray, memoryview, type(None))):
+            return repr(header)
+    return None
+
+
 def as_row(record: RecordInput) -> Row:
     """(value, key, headers, timestamp) of whatever a caller may give as a record."""
     if type(record) is bytes or record is None:
@@ -206,7 +281,7 @@ def as_row(record: RecordInput) -> Row:
             timestamp,
         )
     raise IllegalArgumentException(
-        f"a record may not be a {type(record).__name__}",
+        f"found {type(record).__name__} as a record",
         hint="expected bytes, None, a tuple (value, key, headers, timestamp), or an object with these attributes",
     )
 
@@ -217,7 +292,7 @@ def _octets(data: Any, what: str) -> bytes | None:
     if isinstance(data, (bytearray, memoryview)):
         return bytes(data)
     raise IllegalArgumentException(
-        f"{what} is a {type(data).__name__}", hint="expected bytes or None; text wants .encode()"
+        f"{what}: found {type(data).__name__}, expected bytes or None", hint="text wants .encode()"
     )
 
 

@@ -24,6 +24,7 @@ from kafkalog.format import names
 from kafkalog.format.checkpoints import CleanShutdownFile, OffsetCheckpointFile
 from kafkalog.format.names import TopicPartition
 
+EXPECTED_DIR = "expected the folder that holds topic-0, topic-1 ..."
 _TABLE: dict[tuple[int, str], LogDirectory] = {}
 _TABLE_LOCK = threading.Lock()
 
@@ -157,12 +158,9 @@ def acquire(path: str, files: Files, clock: Clock, scheduler: Scheduler | None, 
     `create` is off; IllegalArgumentException when it is a partition's own folder.
     """
     if not files.is_dir(path):
-        if files.exists(path):
-            raise IllegalArgumentException("found a file, expected a log directory", path=path)
+        refuse_file(path, files)
         if not create:
-            raise UnknownTopicOrPartitionException(
-                "no such log directory", path=path, hint="expected the folder that holds topic-0, topic-1 ..."
-            )
+            raise UnknownTopicOrPartitionException("no such log directory", path=path, hint=EXPECTED_DIR)
         files.mkdirs(path)
         files.sync_dir(os.path.dirname(os.path.abspath(path)))
     refuse_partition_folder(files.list_dir(path), path)
@@ -172,6 +170,12 @@ def acquire(path: str, files: Files, clock: Clock, scheduler: Scheduler | None, 
         if held is None:
             held = _TABLE[(id(files), real)] = LogDirectory(real, files, clock, scheduler)
         return held
+
+
+def refuse_file(path: str, files: Files) -> None:
+    """IllegalArgumentException when there is something at `path` that is no folder."""
+    if files.exists(path) and not files.is_dir(path):
+        raise IllegalArgumentException("found a file, expected a log directory", path=path, hint=EXPECTED_DIR)
 
 
 def refuse_partition_folder(entries: Iterable[str], path: str) -> None:

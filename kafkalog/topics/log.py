@@ -21,15 +21,27 @@ from kafkalog.errors import (
     KafkaException,
     KafkalogError,
     LogReadOnlyException,
+    OffsetOutOfRangeException,
+    RecordTooLargeException,
     UnknownTopicOrPartitionException,
 )
 from kafkalog.files import OS_FILES, SYSTEM_CLOCK, Clock, Files, Scheduler
 from kafkalog.format import names
+from kafkalog.format.java_text import parse_uuid
 from kafkalog.format.names import TopicPartition
 from kafkalog.log.types import FetchIsolation
 from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.topics import directory as directories
-from kafkalog.topics.appending import NO_PRODUCER, Appender, ProducerFields, RecordInput, encode_columns
+from kafkalog.topics.appending import (
+    NO_PRODUCER,
+    Appender,
+    ProducerFields,
+    RecordInput,
+    check_milliseconds,
+    check_records,
+    encode_columns,
+)
+from kafkalog.topics.directory import EXPECTED_DIR
 from kafkalog.topics.index_files import AbortedRange
 from kafkalog.topics.reader import CHUNK_BYTES, ChunkReader, MessageSetSend, Source
 from kafkalog.topics.records import Header, Record
@@ -83,18 +95,24 @@ def open_log(
     InvalidTopicException, ConfigException, KafkaStorageException; IllegalArgumentException when the log is open in this
     process already or `log_dir` is no log directory.
     """
-    root = os.fspath(log_dir)
+    try:
+        root = os.fspath(log_dir)
+    except TypeError:
+        raise IllegalArgumentException(
+            f"log_dir: found {type(log_dir).__name__}, expected a path", hint=EXPECTED_DIR
+        ) from None
     partition = _partition_of(topic_partition)
     if read_only:
         if not files.is_dir(root):
-            raise UnknownTopicOrPartitionException(
-                "no such log directory", path=root, hint="expected the folder that holds topic-0, topic-1 ..."
-            )
+            directories.refuse_file(root, files)
+            raise UnknownTopicOrPartitionException("no such log directory", path=root, hint=EXPECTED_DIR)
         directories.refuse_partition_folder(files.list_dir(root), root)
         return Log(partition, root, view=PartitionView(root, partition, files=files))
     if durability not in ("os", "fsync"):
         raise IllegalArgumentException(f"durability {durability!r} is neither 'os' nor 'fsync'")
     names.validate_topic_name(partition.topic)
+    if topic_id is not None:
+        parse_uuid(topic_id)
     settings = config if isinstance(config, LogConfig) else _checked(config)
     appender = Appender(settings, compression)
     path = os.path.join(root, str(partition))
@@ -143,13 +161,20 @@ def open_log(
 
 def _checked(overrides: Mapping[str, str] | None) -> LogConfig:
     """Settings of which every name is known and every value in range."""
+    if overrides is not None and not isinstance(overrides, Mapping):
+        raise IllegalArgumentException(
+            f"config: found {type(overrides).__name__}, expected Kafka's topic keys and their values",
+            hint='such as {"segment.bytes": "1048576"}',
+        )
     LogConfig.validate(overrides or {})
     return LogConfig.from_props(None, dict(overrides or {}))
 
 
 def _partition_of(name: str | TopicPartition) -> TopicPartition:
-    if isinstance(name, TopicPartition):
-        return name
+    if isinstance(name, tuple) and len(name) == 2 and isinstance(name[0], str) and isinstance(name[1], int):
+        name = f"{name[0]}-{name[1]}"
+    if not isinstance(name, str):
+        raise _no_partition_name(name)
     try:
         partition = names.parse_topic_partition_name(name)
     except KafkaException:
@@ -159,7 +184,7 @@ def _partition_of(name: str | TopicPartition) -> TopicPartition:
     return partition
 
 
-def _no_partition_name(name: str) -> InvalidTopicException:
+def _no_partition_name(name: object) -> InvalidTopicException:
     return InvalidTopicException(f"{name!r} names no partition", hint="expected topic-0: topic, dash, number")
 
 
@@ -319,12 +344,17 @@ class Log:
     def _writable(self) -> UnifiedLog:
         engine = self._must_engine()
         if self._closed:
-            raise IllegalStateException(f"{self.topic_partition} of {self.log_dir} is closed")
+            raise self._is_closed()
         return engine
+
+    def _is_closed(self) -> IllegalStateException:
+        return IllegalStateException(
+            f"{self.topic_partition} of {self.log_dir} is closed", hint="kafkalog.open_log opens it again"
+        )
 
     def _readable(self) -> Source:
         if self._closed:
-            raise IllegalStateException(f"{self.topic_partition} of {self.log_dir} is closed")
+            raise self._is_closed()
         assert self._source is not None
         return self._source
 
@@ -352,6 +382,7 @@ class Log:
 
     def offset_for_time(self, timestamp_ms: int) -> int | None:
         """The first offset with a timestamp >= `timestamp_ms`; None where there is none."""
+        check_milliseconds(timestamp_ms, "timestamp_ms")
         self._readable()
         self.refresh()
         return self._readable().offset_for_time(timestamp_ms)
@@ -373,11 +404,25 @@ class Log:
         check_isolation(isolation)
         source = self._readable()
         self.refresh()
+        self._check_range(start, end)
         limit = source.visible_end(isolation)
         with self.reader(
             start, end_offset=limit if end is None else min(end, limit), isolation=isolation, chunk_bytes=CHUNK_BYTES
         ) as reader:
             yield from reader.records()
+
+    def _check_range(self, start: int | None, end: int | None) -> None:
+        for name, offset in (("start", start), ("end", end)):
+            if offset is not None and not isinstance(offset, int):
+                raise IllegalArgumentException(
+                    f"{name}: found {type(offset).__name__} {offset!r}, expected an offset",
+                    hint="offset_for_time() finds the one of a time",
+                )
+        low, high = self.log_start_offset, self.end_offset
+        if start is not None and not low <= start <= high:
+            raise OffsetOutOfRangeException(
+                f"offset {start} of {self.topic_partition} is out of range: the log has [{low}, {high})"
+            )
 
     def reader(self, offset: int | None = None, **options: Any) -> ChunkReader:
         """A ChunkReader from `offset` on (default: the log's start); its options are documented there."""
@@ -400,6 +445,7 @@ class Log:
         check_isolation(isolation)
         source = self._readable()
         self.refresh()
+        self._check_range(start, end)
         limit = source.visible_end(isolation)
         with ChunkReader(
             source,
@@ -476,6 +522,7 @@ class Log:
         """`append_many` in a producer's name; for `Writer` and `Transaction`."""
         self._writable()
         assert self._appender is not None
+        check_records(records)
         return self._append_each(self._appender.batches(records, self.clock.milliseconds(), producer), sync=sync)
 
     def _append_each(self, batches: Iterable[bytes | bytearray], *, sync: bool) -> range:
@@ -486,6 +533,9 @@ class Log:
                 info = engine.append_as_leader(batch, self.leader_epoch)
                 first = info.first_offset if first < 0 else first
                 last = info.last_offset
+        except RecordTooLargeException as error:
+            error.hint = error.hint or "config={'max.message.bytes': ...} of open_log raises the limit"
+            raise
         finally:
             self.after_append(sync=sync)
         return range(first, last + 1) if first >= 0 else range(engine.log_end_offset, engine.log_end_offset)

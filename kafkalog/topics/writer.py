@@ -37,7 +37,7 @@ from kafkalog.errors import (
 )
 from kafkalog.format.control import ControlRecordType, EndTransactionMarker, end_txn_marker_batch
 from kafkalog.log.types import AppendOrigin
-from kafkalog.topics.appending import ProducerFields, RecordInput, next_sequence
+from kafkalog.topics.appending import ProducerFields, RecordInput, check_records, next_sequence
 from kafkalog.topics.records import Header
 
 if TYPE_CHECKING:
@@ -109,6 +109,7 @@ class Writer:
 
         Those that the log has already are skipped.  OutOfOrderSequenceException when `sequence` leaves a gap.
         """
+        check_records(records)
         with self._guard:
             epoch, expected, _ = self._producer.state()
             if sequence is not None:

@@ -189,7 +189,7 @@ def test_dump_tells_damage(run: Any, log_dir: str) -> None:
     ("argv", "code", "text"),
     [
         (["verify", "{dir}/nowhere"], 2, "not found, expected a Kafka log directory"),
-        (["verify", "{dir}/t-0"], 2, "expected the folder above it"),
+        (["append", "{dir}/t-0", "t-0"], 2, "expected the folder above it"),
         (["verify", "{dir}/t-0/" + LOG], 2, "found a file"),
         (["verify", "{empty}"], 2, "found no partitions"),
         (["cat", "{dir}", "tt-0"], 2, "did you mean t-0?"),
@@ -198,7 +198,7 @@ def test_dump_tells_damage(run: Any, log_dir: str) -> None:
         (["cat", "{dir}", "t-0", "-f", "%q"], 2, "unknown %q"),
         (["cat", "{dir}", "t-0", "-n", "-1"], 2, "-1"),
         (["append", "{dir}", "t-0", "--compression", "brotli"], 2, "unknown codec 'brotli'"),
-        (["append", "{dir}", "t-9"], 2, "no partition t-9"),
+        (["append", "{dir}", "t-9"], 2, "did you mean t-0?; --create makes it"),
         (["append", "{dir}", "t-0", "-X", "segment.bytes=x"], 2, "segment.bytes"),
         (["append", "{dir}", "t-0", "-X", "segment.byte=5"], 2, "segment.bytes"),
         (["dump", "{dir}/nothing.log"], 2, "not found"),
@@ -215,6 +215,13 @@ def test_errors_are_one_line(run: Any, log_dir: str, tmp_path: Path, argv: list[
     (line,) = result.err.splitlines()
     assert line.startswith("kafkalog: ")
     assert text in line
+
+
+@pytest.mark.parametrize("command", ["verify", "describe", "cat", "recover", "reindex"])
+def test_a_partition_folder_stands_for_its_partition(run: Any, log_dir: str, command: str) -> None:
+    named = run(command, log_dir, "t-0")
+    assert named.code == 0, named.err
+    assert run(command, str(Path(log_dir) / "t-0")).out == named.out
 
 
 def test_a_held_directory(run: Any, log_dir: str) -> None:
