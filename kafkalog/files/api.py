@@ -39,9 +39,16 @@ class File(ABC):
     Writes write everything or raise; after a failed write any prefix of it may be on disk.
     """
 
-    __slots__ = ("path",)
+    __slots__ = ()
 
-    path: str
+    @property
+    @abstractmethod
+    def path(self) -> str:
+        """Where it is; whoever renames it says so."""
+
+    @path.setter
+    @abstractmethod
+    def path(self, path: str) -> None: ...
 
     @property
     @abstractmethod

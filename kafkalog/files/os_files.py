@@ -1,4 +1,4 @@
-"""The real disk.  The append path is one Python call around one system call: no stat, no bookkeeping."""
+"""The real disk.  Reads and writes are one native call around one system call: no stat, no bookkeeping."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ import mmap
 import os
 import stat
 import sys
-from collections.abc import Sequence
 from typing import ClassVar
 
-from kafkalog.files.api import Buffer, File, FileLock, Files, FileStat, HasFileno
+from kafkalog._native.descriptor import Descriptor
+from kafkalog.files.api import File, FileLock, Files, FileStat, HasFileno
 from kafkalog.files.lock import OsFileLock
 
-_IOV_MAX = max(os.sysconf("SC_IOV_MAX"), 16) if "SC_IOV_MAX" in os.sysconf_names else 1024
 _NS_PER_MS = 1_000_000
 
 
@@ -31,119 +30,38 @@ def _full_sync(fd: int) -> None:
     os.fsync(fd)
 
 
-class OsFile(File):
+class OsFile(Descriptor, File):
     """A descriptor with positions."""
 
-    __slots__ = ("_fd",)
-
-    def __init__(self, path: str, fd: int) -> None:
-        self.path = path
-        self._fd = fd
-
-    @property
-    def closed(self) -> bool:
-        return self._fd < 0
-
-    def fileno(self) -> int:
-        return self._fd
+    __slots__ = ()
 
     def size(self) -> int:
-        return os.fstat(self._fd).st_size
-
-    def pread(self, n: int, position: int) -> bytes:
-        data = os.pread(self._fd, n, position)
-        if len(data) == n or not data:
-            return data
-        parts = [data]
-        got = len(data)
-        while got < n and (data := os.pread(self._fd, n - got, position + got)):
-            parts.append(data)
-            got += len(data)
-        return b"".join(parts)
-
-    def pread_into(self, buffer: bytearray | memoryview | mmap.mmap, position: int) -> int:
-        wanted = len(buffer)
-        got = os.preadv(self._fd, (buffer,), position)
-        if got == wanted or not got:
-            return got
-        with memoryview(buffer) as view:
-            while got < wanted and (more := os.preadv(self._fd, (view[got:],), position + got)):
-                got += more
-        return got
-
-    def pwrite(self, data: Buffer, position: int) -> None:
-        try:
-            written = os.pwrite(self._fd, data, position)
-            if written != len(data):
-                self._write_rest((data,), written, position)
-        except OSError as error:
-            raise self._named(error)
-
-    def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
-        total = sum(map(len, buffers))
-        try:
-            if len(buffers) == 1:
-                written = os.pwrite(self._fd, buffers[0], position)
-            else:
-                written = os.pwritev(self._fd, buffers if len(buffers) <= _IOV_MAX else buffers[:_IOV_MAX], position)
-            if written != total:
-                self._write_rest(buffers, written, position)
-        except OSError as error:
-            raise self._named(error)
-        return total
+        return os.fstat(self.fileno()).st_size
 
     def _named(self, error: OSError) -> OSError:
         """The error with the file's name in it: calls on descriptors do not know it."""
         error.filename = self.path
         return error
 
-    def _write_rest(self, buffers: Sequence[Buffer], written: int, position: int) -> None:
-        # Short writes: a signal, more than 2 GiB, more than IOV_MAX buffers, or a disk that is nearly full (the
-        # next call then raises ENOSPC).
-        skip = written
-        position += written
-        for buffer in buffers:
-            with memoryview(buffer) as whole, whole.cast("B") as view:
-                if skip >= len(view):
-                    skip -= len(view)
-                    continue
-                while skip < len(view):
-                    count = os.pwrite(self._fd, view[skip:], position)
-                    if count == 0:
-                        raise OSError(errno.EIO, "write of 0 bytes", self.path)
-                    skip += count
-                    position += count
-                skip = 0
-
     def truncate(self, size: int) -> None:
         try:
-            os.ftruncate(self._fd, size)
+            os.ftruncate(self.fileno(), size)
         except OSError as error:
             raise self._named(error)
 
     def sync(self) -> None:
         try:
-            _full_sync(self._fd)
+            _full_sync(self.fileno())
         except OSError as error:
             raise self._named(error)
 
-    def close(self) -> None:
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
-
-    def __del__(self) -> None:
-        fd = getattr(self, "_fd", -1)
-        if fd >= 0:
-            os.close(fd)
-
     def map(self) -> mmap.mmap | None:
-        if os.fstat(self._fd).st_size == 0:
+        if os.fstat(self.fileno()).st_size == 0:
             return None
-        return mmap.mmap(self._fd, 0, access=mmap.ACCESS_READ)
+        return mmap.mmap(self.fileno(), 0, access=mmap.ACCESS_READ)
 
     def send_to(self, sock: HasFileno, position: int, count: int) -> int:
-        return os.sendfile(sock.fileno(), self._fd, position, count)
+        return os.sendfile(sock.fileno(), self.fileno(), position, count)
 
 
 def _must_be_regular(path: str, mode: int) -> None:

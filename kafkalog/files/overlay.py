@@ -46,7 +46,9 @@ class _Node:
 class OverlayFile(File):
     """A handle on a node; all handles of a node see its changes."""
 
-    __slots__ = ("_at", "_closed", "_inner", "_node", "_overlay")
+    __slots__ = ("_at", "_closed", "_inner", "_node", "_overlay", "path")
+
+    path: str
 
     def __init__(self, overlay: OverlayFiles, path: str, node: _Node) -> None:
         self.path = path

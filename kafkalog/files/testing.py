@@ -24,7 +24,9 @@ Do = Callable[[], None]
 class _TwinFile(File):
     """A file whose changes are asked of, or told to, its twin."""
 
-    __slots__ = ("inner", "node", "twin")
+    __slots__ = ("inner", "node", "path", "twin")
+
+    path: str
 
     def __init__(self, twin: _Twin, inner: File, node: int) -> None:
         self.path = inner.path

@@ -5,11 +5,13 @@ from __future__ import annotations
 import errno
 import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from kafkalog.files import OS_FILES, ManualClock, OsFile, SystemClock, os_files, parent_dir
+from kafkalog.files import OS_FILES, ManualClock, OsFile, SystemClock, parent_dir
 from kafkalog.files.testing import RecordingFiles
 
 
@@ -58,28 +60,61 @@ def test_opening(path: str) -> None:
 
 
 @pytest.mark.parametrize("limit", [1, 3, 7])
-def test_short_writes_are_finished(path: str, monkeypatch: pytest.MonkeyPatch, limit: int) -> None:
-    real_pwrite = os.pwrite
-
-    def pwrite(fd: int, data: bytes, position: int) -> int:
-        return real_pwrite(fd, memoryview(data)[:limit], position)
-
-    def pwritev(fd: int, buffers: list[bytes], position: int) -> int:
-        return real_pwrite(fd, b"".join(buffers)[:limit], position)
-
-    monkeypatch.setattr(os, "pwrite", pwrite)
-    monkeypatch.setattr(os, "pwritev", pwritev)
+def test_short_transfers_are_finished(path: str, limit: int) -> None:
     with OS_FILES.open(path, create=True) as file:
+        assert isinstance(file, OsFile)
+        file.call_bytes = limit
         file.pwrite(b"0123456789", 2)
         assert file.pwritev([b"ab", b"", b"cdefg", b"h"], 12) == 8
-        assert file.pread(100, 0) == b"\0\x000123456789abcdefgh"
+        assert file.pwritev([b"ijk", b"lmnop"], 20) == 8
+        assert file.pread(100, 0) == b"\0\x000123456789abcdefghijklmnop"
+        buffer = bytearray(6)
+        assert file.pread_into(buffer, 24) == 4
+        assert buffer == b"mnop\0\0"
 
 
-def test_many_buffers(path: str) -> None:
-    buffers = [bytes([number % 251]) * 3 for number in range(os_files._IOV_MAX * 2 + 5)]
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 2053])
+def test_any_number_of_buffers(path: str, count: int) -> None:
+    buffers = [bytes([number % 251]) * 3 for number in range(count)]
     with OS_FILES.open(path, create=True) as file:
-        assert file.pwritev(buffers, 1) == 3 * len(buffers)
+        assert file.pwritev(buffers, 1) == 3 * count
         assert file.pread(10**6, 1) == b"".join(buffers)
+
+
+def test_errors_name_the_file(path: str) -> None:
+    with OS_FILES.open(path, create=True) as file:
+        pass
+    calls = [
+        lambda: file.pread(1, 0),
+        lambda: file.pread_into(bytearray(1), 0),
+        lambda: file.pwrite(b"x", 0),
+        lambda: file.pwritev([b"x", b"y"], 0),
+        lambda: file.pwritev([b"x"], 0),
+    ]
+    for call in calls:
+        with pytest.raises(OSError) as raised:
+            call()
+        assert (raised.value.errno, raised.value.filename) == (errno.EBADF, path)
+    with pytest.raises(ValueError), OS_FILES.open(path) as file:
+        file.pread(-1, 0)
+
+
+def test_a_file_size_limit_in_the_middle_of_a_write(path: str) -> None:
+    """A short write by the kernel itself, and the error of what follows."""
+    code = (
+        "import resource, signal, sys\n"
+        "from kafkalog.files import OS_FILES\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))\n"
+        "with OS_FILES.open(sys.argv[1], create=True) as file:\n"
+        "    file.pwritev([b'0123', b'4567'], 0)\n"
+        "    try:\n"
+        "        file.pwritev([b'89', b'abcd'], 8)\n"
+        "    except OSError as error:\n"
+        "        print(error.errno, error.filename, file.pread(99, 0).decode())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=True)
+    assert done.stdout == f"{errno.EFBIG} {path} 0123456789\n"
 
 
 def test_maps_are_read_only_and_outlive_the_file(path: str) -> None:

@@ -1,0 +1,189 @@
+"""Reads and writes at positions of a file descriptor: one C call around one system call.
+
+The base of `kafkalog.files.OsFile`, which is what everybody else sees.  Every call reads or writes all of it, goes on
+after signals and short transfers, and gives up the GIL while the kernel works.  Errors are OSErrors that name the file.
+"""
+
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrnoWithFilenameObject
+from libc.errno cimport EINTR, EIO, errno
+from libc.stdint cimport int64_t, uint8_t
+
+cdef extern from "<sys/types.h>" nogil:
+    ctypedef int64_t off_t
+
+cdef extern from "<unistd.h>" nogil:
+    int c_close "close"(int fd)
+    Py_ssize_t c_pread "pread"(int fd, void* data, size_t count, off_t position)
+    Py_ssize_t c_pwrite "pwrite"(int fd, const void* data, size_t count, off_t position)
+
+cdef extern from *:
+    """
+    #include <errno.h>
+    #include <sys/uio.h>
+    static void set_errno(int code) { errno = code; }
+    static Py_ssize_t write_two(int fd, const void *a, size_t a_size, const void *b, size_t b_size, off_t position) {
+    #if defined(__linux__)
+        struct iovec parts[2] = {{(void *)a, a_size}, {(void *)b, b_size}};
+        return pwritev(fd, parts, 2, position);
+    #else
+        return pwrite(fd, a, a_size, position);  /* the rest follows, as after any short write */
+    #endif
+    }
+    """
+    void set_errno(int code) noexcept
+    Py_ssize_t write_two(
+        int fd, const void* a, size_t a_size, const void* b, size_t b_size, off_t position
+    ) noexcept nogil
+
+
+@cython.auto_pickle(False)
+cdef class Descriptor:
+    """An open file: `path` for messages, and its descriptor, -1 once closed.  Closed when forgotten.
+
+    `call_bytes`: the most that one system call is asked for; some kernels refuse more than 2^31 - 1.
+    """
+
+    cdef public str path
+    cdef public Py_ssize_t call_bytes
+    cdef int fd
+
+    def __init__(self, str path not None, int fd):
+        self.path = path
+        self.fd = fd
+
+    def __cinit__(self, *args, **kwargs):
+        self.fd = -1
+        self.call_bytes = 1 << 30
+
+    def __dealloc__(self):
+        if self.fd >= 0:
+            c_close(self.fd)
+
+    @property
+    def closed(self):
+        return self.fd < 0
+
+    def fileno(self):
+        return self.fd
+
+    def close(self):
+        cdef int fd = self.fd, code
+        self.fd = -1
+        if fd >= 0:
+            with nogil:
+                code = errno if c_close(fd) < 0 else 0
+            if code and code != EINTR:  # the descriptor is gone all the same
+                self.fail(code)
+
+    cdef int fail(self, int code) except -1:
+        set_errno(code)
+        PyErr_SetFromErrnoWithFilenameObject(OSError, self.path)
+        return -1
+
+    cdef Py_ssize_t read_all(self, void* data, Py_ssize_t count, off_t position) except -1:
+        """Bytes read: fewer than `count` only at the file's end."""
+        cdef Py_ssize_t done = 0, got
+        cdef int code
+        while done < count:
+            with nogil:
+                got = c_pread(self.fd, <uint8_t*>data + done, min(count - done, self.call_bytes), position + done)
+                code = errno
+            if got == 0:
+                break
+            if got > 0:
+                done += got
+            elif code == EINTR:
+                PyErr_CheckSignals()
+            else:
+                self.fail(code)
+        return done
+
+    cdef int write_all(self, const void* data, Py_ssize_t count, off_t position) except -1:
+        cdef Py_ssize_t done = 0, got
+        cdef int code
+        while done < count:
+            with nogil:
+                got = c_pwrite(
+                    self.fd, <const uint8_t*>data + done, min(count - done, self.call_bytes), position + done
+                )
+                code = errno
+            if got > 0:
+                done += got
+            elif got == 0:
+                self.fail(EIO)
+            elif code == EINTR:
+                PyErr_CheckSignals()
+            else:
+                self.fail(code)
+        return 0
+
+    def pread(self, Py_ssize_t n, off_t position):
+        """At most `n` bytes from `position`, fewer only at the end."""
+        cdef bytes data
+        cdef Py_ssize_t got
+        if n < 0:
+            raise ValueError(f"{n} bytes")
+        data = PyBytes_FromStringAndSize(NULL, n)
+        got = self.read_all(PyBytes_AS_STRING(data), n, position)
+        return data if got == n else data[:got]
+
+    def pread_into(self, buffer, off_t position):
+        """Fills the buffer from `position`; answers the bytes read, fewer only at the end."""
+        cdef Py_buffer view
+        PyObject_GetBuffer(buffer, &view, PyBUF_WRITABLE)
+        try:
+            return self.read_all(view.buf, view.len, position)
+        finally:
+            PyBuffer_Release(&view)
+
+    def pwrite(self, data, off_t position):
+        cdef Py_buffer view
+        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        try:
+            self.write_all(view.buf, view.len, position)
+        finally:
+            PyBuffer_Release(&view)
+
+    def pwritev(self, buffers, off_t position):
+        """Writes the buffers one behind the other, two of them in one system call; answers the bytes."""
+        cdef Py_buffer head, body
+        cdef Py_ssize_t total = 0
+        if len(buffers) != 2:
+            for buffer in buffers:
+                PyObject_GetBuffer(buffer, &head, PyBUF_SIMPLE)
+                try:
+                    self.write_all(head.buf, head.len, position + total)
+                    total += head.len
+                finally:
+                    PyBuffer_Release(&head)
+            return total
+        PyObject_GetBuffer(buffers[0], &head, PyBUF_SIMPLE)
+        try:
+            PyObject_GetBuffer(buffers[1], &body, PyBUF_SIMPLE)
+            try:
+                self.write_pair(&head, &body, position)
+                return head.len + body.len
+            finally:
+                PyBuffer_Release(&body)
+        finally:
+            PyBuffer_Release(&head)
+
+    cdef int write_pair(self, const Py_buffer* head, const Py_buffer* body, off_t position) except -1:
+        cdef Py_ssize_t got = 0
+        cdef int code = 0
+        if head.len + body.len <= self.call_bytes:
+            with nogil:
+                got = write_two(self.fd, head.buf, head.len, body.buf, body.len, position)
+                code = errno
+            if got < 0 and code != EINTR:
+                self.fail(code)
+        if got < head.len:  # short, or a signal before anything was written
+            got = max(got, 0)
+            self.write_all(<const uint8_t*>head.buf + got, head.len - got, position + got)
+            got = head.len
+        if got < head.len + body.len:
+            self.write_all(<const uint8_t*>body.buf + (got - head.len), head.len + body.len - got, position + got)
+        return 0
