@@ -10,10 +10,10 @@ cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.memoryview cimport PyMemoryView_FromObject
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 
-from kafkalog._native.batches cimport BatchHeader, Row, header_of, parse_header
+from kafkalog._native.batches cimport Row, header_of, parse_header
 from kafkalog._native.crc32c cimport crc32c_update
 from kafkalog._native.cursor cimport Cursor, take
 from kafkalog._native.layout cimport (
@@ -91,22 +91,6 @@ cdef enum:
     # Up to this many bytes a copy costs less than a second buffer in the write.
     COPY_BYTES = 4096
     LAST_CODEC = 4
-
-cdef struct Rules:
-    int reader
-    bint need_key
-    bint create_time
-    int64_t now
-    int64_t before_max
-    int64_t after_max
-    int32_t max_record_bytes
-
-cdef struct Batch:
-    int64_t base_offset
-    int64_t base_timestamp
-    int64_t append_time
-    bint log_append
-    int32_t count
 
 cdef struct Refusal:
     int32_t index
@@ -318,6 +302,44 @@ cdef void walk(Cursor cursor, const Batch* batch, const Rules* rules, Findings* 
         if offset != i:
             out.sequential = False
         out.record_bytes += size_of_uvarint64(zigzag32(parts.body_size)) + parts.body_size
+
+
+cdef bint walk_plain(
+    Cursor cursor, const Batch* batch, const Rules* rules, int64_t max_timestamp, int64_t* record_bytes
+) noexcept nogil:
+    """Whether these are the records of nearly every batch: all of it in order, nothing refused, none with headers.
+
+    False says nothing: `walk` looks again, at everything.
+    """
+    cdef const uint8_t* start
+    cdef int64_t timestamp_delta, timestamp, largest = -1
+    cdef int32_t i, size, offset_delta, part_size, headers
+    cdef int32_t size_max = rules.max_record_bytes if rules.reader == C_SKIP else INT32_MAX
+    record_bytes[0] = 0
+    for i in range(batch.count):
+        if not read_varint(&cursor, &size) or size > cursor.end - cursor.at or size < 1 or size > size_max:
+            return False
+        record_bytes[0] += size_of_uvarint64(zigzag32(size)) + size
+        start = cursor.at
+        cursor.at += 1  # attributes
+        if not read_varlong(&cursor, &timestamp_delta) or not read_varint(&cursor, &offset_delta) or offset_delta != i:
+            return False
+        if not read_varint(&cursor, &part_size) or part_size > cursor.end - cursor.at:
+            return False
+        timestamp = <int64_t>(<uint64_t>batch.base_timestamp + <uint64_t>timestamp_delta)
+        if judge(rules, batch, timestamp, part_size >= 0) >= 0:
+            return False
+        if timestamp > largest:
+            largest = timestamp
+        if part_size > 0:
+            cursor.at += part_size
+        if not read_varint(&cursor, &part_size) or part_size > cursor.end - cursor.at:
+            return False
+        if part_size > 0:
+            cursor.at += part_size
+        if not read_varint(&cursor, &headers) or headers != 0 or cursor.at - start != size:
+            return False
+    return cursor.at == cursor.end and largest == max_timestamp
 
 
 @cython.auto_pickle(False)
@@ -564,11 +586,6 @@ cdef class ClientBatch:
     Plain: its records are checked.  Compressed (`codec` above 0): they are once `check_payload` said so.
     """
 
-    cdef Row row
-    cdef Batch batch
-    cdef Rules rules
-    cdef readonly int64_t record_bytes
-
     def __init__(self):
         raise TypeError("made by client_batch()")
 
@@ -616,6 +633,8 @@ cdef class ClientBatch:
 
     cdef bint check(self, Cursor cursor) noexcept nogil:
         cdef Findings findings
+        if walk_plain(cursor, &self.batch, &self.rules, self.row.max_timestamp, &self.record_bytes):
+            return True
         walk(cursor, &self.batch, &self.rules, &findings, NULL)
         self.record_bytes = findings.record_bytes
         return (
@@ -642,8 +661,8 @@ cdef class ClientBatch:
         PyBuffer_Release(&view)
         return good
 
-    def assign(self, data, int64_t next_offset, int32_t leader_epoch):
-        """Offsets from `next_offset` on: (what to write, one buffer behind the other; its header at position 0).
+    cpdef tuple stamped(self, data, int64_t next_offset, int32_t leader_epoch):
+        """What to write, one buffer behind the other, when the batch's offsets begin at `next_offset`.
 
         `data` is the buffer that `client_batch` saw; it stays as it is.
         """
@@ -651,7 +670,6 @@ cdef class ClientBatch:
         cdef Py_ssize_t copied
         cdef bytes head
         cdef uint8_t* out
-        cdef BatchHeader header
         PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
         try:
             if view.len != self.row.size:
@@ -664,13 +682,9 @@ cdef class ClientBatch:
         out = <uint8_t*>PyBytes_AS_STRING(head)
         store64(out + BASE_OFFSET, <uint64_t>next_offset)
         store32(out + LEADER_EPOCH, <uint32_t>leader_epoch)
-        header = header_of(&self.row)
-        header.row.base_offset = next_offset
-        header.row.last_offset = next_offset + self.row.record_count - 1
-        header.row.leader_epoch = leader_epoch
         if copied == self.row.size:
-            return (head,), header
-        return (head, PyMemoryView_FromObject(data)[RECORDS:]), header
+            return (head,)
+        return (head, PyMemoryView_FromObject(data)[RECORDS:])
 
 
 cdef inline bint is_ordinary(const Row* row) noexcept nogil:
@@ -684,13 +698,23 @@ cdef inline bint is_ordinary(const Row* row) noexcept nogil:
     return row.producer_id >= 0 and row.base_sequence >= 0
 
 
-def client_batch(
-    object data, int64_t size_max, bint need_key, int64_t now, int64_t before_max, int64_t after_max
-):
-    """The single ordinary v2 batch that `data` is, whole and with the right checksum, for a topic with CreateTime.
+@cython.auto_pickle(False)
+@cython.final
+cdef class BatchRules:
+    """What a topic with CreateTime asks of a batch: bytes at most, a key in every record, how far its records' times
+    may be from now (milliseconds)."""
 
-    None for anything else: the slower checks know what it is and how to say so.  `now` and the two limits on its
-    records' times in milliseconds.
+    def __init__(self, int64_t size_max, bint need_key, int64_t before_max_ms, int64_t after_max_ms):
+        self.size_max = size_max
+        self.need_key = need_key
+        self.before_max_ms = before_max_ms
+        self.after_max_ms = after_max_ms
+
+
+def client_batch(object data, BatchRules rules not None, int64_t now):
+    """The single ordinary v2 batch that `data` is, whole and with the right checksum, that the rules let in at `now`.
+
+    None for anything else: the slower checks know what it is and how to say so.
     """
     cdef Py_buffer view
     cdef ClientBatch found
@@ -701,15 +725,15 @@ def client_batch(
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
     try:
         header = whole_batch(&view, 0, &size)
-        if header == NULL or size != view.len or size > size_max:
+        if header == NULL or size != view.len or size > rules.size_max:
             return None
         found = ClientBatch.__new__(ClientBatch)
         parse_header(header, 0, size, &found.row)
         if not is_ordinary(&found.row):
             return None
         load_batch(header, &found.batch)
-        found.rules = Rules(C_SKIP if found.row.attributes & CODEC_MASK else C_BUFFER, need_key, True, now,
-                            before_max, after_max, 0)
+        found.rules = Rules(C_SKIP if found.row.attributes & CODEC_MASK else C_BUFFER, rules.need_key, True,
+                            now, rules.before_max_ms, rules.after_max_ms, 0)
         cursor.at = header + RECORDS
         cursor.end = header + size
         if size < NOGIL_BYTES:

@@ -29,7 +29,7 @@ from kafkalog.errors import (
     UnexpectedAppendOffsetException,
 )
 from kafkalog.files import Buffer
-from kafkalog.format.batch import CREATE_TIME, MemoryRecords
+from kafkalog.format.batch import MemoryRecords
 from kafkalog.format.codecs import decompress_partial
 from kafkalog.format.java_hash import JavaHashMap, long_hash
 from kafkalog.format.records import records as decode_records
@@ -103,14 +103,8 @@ def append_ordinary(log: UnifiedLog, records: Buffer | MemoryRecords, leader_epo
         metadata_file.maybe_flush()
     data: Buffer = memoryview(records.buffer) if isinstance(records, MemoryRecords) else records
     local = log.local_log
-    config = local.config
-    if config.message_timestamp_type != CREATE_TIME:
-        return None
-    now = local.clock.milliseconds()
-    batch = client_batch(
-        data, min(config.max_message_bytes, config.segment_size), config.compact, now,
-        config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms,
-    )  # fmt: skip
+    config, rules = local.config, local.client_rules
+    batch = None if rules is None else client_batch(data, rules, local.clock.milliseconds())
     if batch is None:
         return None
     codec, wanted = batch.codec, config.compression_codec
@@ -122,10 +116,10 @@ def append_ordinary(log: UnifiedLog, records: Buffer | MemoryRecords, leader_epo
         if failure is not None or not batch.check_payload(payload, config.max_decompressed_message_bytes):
             return None
         stats = RecordValidationStats(HEADER_BYTES + batch.record_bytes)
-    size, max_timestamp = batch.size, batch.max_timestamp
     with log.lock:
         epochs = log.leader_epoch_cache.entries
-        end_offset = local.next_offset_metadata[0]
+        end = local.next_offset_metadata
+        end_offset = end[0]
         channel = local.log_dir_failure_channel
         if not epochs or epochs[-1][0] != leader_epoch or epochs[-1][1] > end_offset:
             return None
@@ -137,35 +131,36 @@ def append_ordinary(log: UnifiedLog, records: Buffer | MemoryRecords, leader_epo
             producer = psm.continued_entry(batch)
             if producer is None:
                 return None
-        count = batch.count
-        last_offset = end_offset + count - 1
+        segment = local.segments.active_segment
+        size = segment.log.size
         try:
-            if local.segments.active_segment.must_roll(
-                config.max_segment_ms, config.segment_size, max_timestamp, last_offset, size, now
-            ):
+            last_offset = segment.tail.append(
+                batch, data, end_offset, leader_epoch, config.max_segment_ms, config.segment_size
+            )
+            if last_offset < 0:
                 return None
-            buffers, header = batch.assign(data, end_offset, leader_epoch)
-            local.append(last_offset, buffers, (header,))
-            if producer is not None:
-                psm.continue_entry(producer, batch, last_offset)
-            psm.map_end_offset = last_offset + 1
-            if log.first_unstable_offset_metadata is not psm.first_unstable_offset:
-                log.maybe_increment_first_unstable_offset()  # a truncation leaves the old one until now
-            if last_offset + 1 - local.recovery_point >= config.flush_messages:
-                log.flush(False)
         except OSError as error:
+            local.take_back(segment, size, end)
             _fail(log, error)
-        source_epoch = batch.leader_epoch
+        next_offset = last_offset + 1
+        local.moved_to(next_offset, segment)
+        if producer is not None:
+            psm.continue_entry(producer, batch, last_offset)
+        psm.map_end_offset = next_offset
+        if log.first_unstable_offset_metadata is not psm.first_unstable_offset:
+            log.maybe_increment_first_unstable_offset()  # a truncation leaves the old one until now
+        if next_offset - local.recovery_point >= config.flush_messages:
+            log.flush(False)
         return LogAppendInfo(
             end_offset,
             last_offset,
-            None if source_epoch == -1 else source_epoch,
-            max_timestamp,
+            None if batch.leader_epoch == -1 else batch.leader_epoch,
+            batch.max_timestamp,
             -1,
             log.log_start_offset,
             codec,
-            size,
-            count - 1,
+            batch.size,
+            last_offset - end_offset,
             stats,
             [],
         )

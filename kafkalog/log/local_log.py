@@ -16,6 +16,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn
 
+from kafkalog._native.validation import BatchRules
 from kafkalog.errors import (
     IllegalStateException,
     KafkaException,
@@ -25,6 +26,7 @@ from kafkalog.errors import (
 )
 from kafkalog.files import Buffer, Clock, Files, LogDirFailureChannel, Scheduler
 from kafkalog.format import names
+from kafkalog.format.batch import CREATE_TIME
 from kafkalog.format.names import DELETED_FILE_SUFFIX, TopicPartition
 from kafkalog.segment.log_segment import LogSegment
 from kafkalog.segment.log_segments import LogSegments
@@ -110,7 +112,7 @@ class LocalLog:
     ) -> None:
         self.dir = dir
         self.parent_dir = os.path.dirname(dir)
-        self.config = config
+        self.update_config(config)
         self.segments = segments
         self.recovery_point = recovery_point
         self.next_offset_metadata = next_offset_metadata
@@ -161,6 +163,13 @@ class LocalLog:
 
     def update_config(self, new_config: LogConfig) -> None:
         self.config = new_config
+        # What a client's batch must be to be appended as it is; None where LogAppendTime changes every batch.
+        self.client_rules: BatchRules | None = None
+        if new_config.message_timestamp_type == CREATE_TIME:
+            self.client_rules = BatchRules(
+                min(new_config.max_message_bytes, new_config.segment_size), new_config.compact,
+                new_config.message_timestamp_before_max_ms, new_config.message_timestamp_after_max_ms,
+            )  # fmt: skip
 
     def rename_dir(self, name: str) -> bool:
         """Renames the partition's folder (atomic, parent directory synced); False when the name is the same."""
@@ -235,6 +244,10 @@ class LocalLog:
             self.take_back(segment, size, self.next_offset_metadata)
             raise
         end_offset = last_offset + 1
+        self.moved_to(end_offset, segment)
+
+    def moved_to(self, end_offset: int, segment: LogSegment) -> None:
+        """Notes where an append to the active segment has left the log's end."""
         self.next_offset_metadata = new_tuple(LogOffsetMetadata, (end_offset, segment.base_offset, segment.log.size))
         if self.recovery_point > end_offset:
             self.recovery_point = end_offset

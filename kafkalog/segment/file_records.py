@@ -178,15 +178,15 @@ def base_offset_of(file: File, header: BatchHeader, position: int) -> int:
 
 
 class FileRecords:
-    """A .log file.  `size` is its logical length in bytes: with preallocation the file is longer."""
+    """A .log file.  `size` is its logical bytes (with preallocation the file is longer), `channel` the open file."""
 
-    __slots__ = ("_file", "_files", "_preallocated", "path", "read_only", "size")
+    __slots__ = ("_files", "_preallocated", "channel", "path", "read_only", "size")
 
     def __init__(self, path: str, file: File, files: Files, size: int, *, preallocated: bool, read_only: bool) -> None:
         self.path = path
         self.size = size
         self.read_only = read_only
-        self._file = file
+        self.channel = file
         self._files = files
         self._preallocated = preallocated
 
@@ -228,11 +228,6 @@ class FileRecords:
         """Kafka's name for `path`."""
         return self.path
 
-    @property
-    def channel(self) -> File:
-        """The open file."""
-        return self._file
-
     # --- writing ---------------------------------------------------------------------------------------
 
     def append(self, buffers: Sequence[Buffer], length: int) -> int:
@@ -243,16 +238,20 @@ class FileRecords:
                 f"Append of size {length} bytes is too large for segment with current file position at {size}"
             )
         try:
-            written = self._file.pwritev(buffers, size)
+            written = self.channel.pwritev(buffers, size)
         except OSError:
-            if not self._preallocated:
-                try:
-                    self._file.truncate(size)
-                except OSError:
-                    pass  # the log directory goes offline either way
+            self.undo_write(size)
             raise
         self.size = size + written
         return written
+
+    def undo_write(self, size: int) -> None:
+        """Cuts off what a failed write behind `size` left."""
+        if not self._preallocated:
+            try:
+                self.channel.truncate(size)
+            except OSError:
+                pass  # the log directory goes offline either way
 
     def truncate_to(self, target_size: int) -> int:
         """Cuts the file to `target_size` bytes; answers how many logical bytes went."""
@@ -262,8 +261,8 @@ class FileRecords:
                 f"Attempt to truncate log segment {self.path} to {target_size} bytes failed,  size of this log segment "
                 f"is {original_size} bytes."
             )
-        if target_size < self._file.size():
-            self._file.truncate(target_size)
+        if target_size < self.channel.size():
+            self.channel.truncate(target_size)
             self._preallocated = False
             self.size = target_size
         return original_size - target_size
@@ -273,15 +272,15 @@ class FileRecords:
         self.truncate_to(self.size)
 
     def flush(self) -> None:
-        self._file.sync()
+        self.channel.sync()
 
     def close(self) -> None:
-        self._file.close()
+        self.channel.close()
 
     def delete_if_exists(self) -> bool:
         """Closes and unlinks the file; False when there was none."""
         try:
-            self._file.close()
+            self.channel.close()
         except OSError:
             pass
         return self._files.unlink_if_exists(self.path)
@@ -292,15 +291,15 @@ class FileRecords:
             self._files.rename(self.path, path)
         finally:
             self.path = path
-            self._file.path = path
+            self.channel.path = path
 
     def update_parent_dir(self, parent_dir: str) -> None:
         """Notes that the folder was renamed."""
-        self.path = self._file.path = os.path.join(parent_dir, os.path.basename(self.path))
+        self.path = self.channel.path = os.path.join(parent_dir, os.path.basename(self.path))
 
     def refresh(self) -> int:
         """Takes the file's present length as the size: a read-only view of a file that someone else writes."""
-        self.size = min(self._file.size(), INT_MAX)
+        self.size = min(self.channel.size(), INT_MAX)
         return self.size
 
     # --- reading ---------------------------------------------------------------------------------------
@@ -314,11 +313,11 @@ class FileRecords:
             raise IllegalArgumentException(f"Slice from position {position} exceeds end position of {self}")
         if size < 0:
             raise IllegalArgumentException(f"Invalid size: {size} in read from {self}")
-        return FileRecordsSlice(self._file, position, min(size, current - position))
+        return FileRecordsSlice(self.channel, position, min(size, current - position))
 
     def read(self, position: int, size: int) -> bytes:
         """Exactly `size` bytes from `position`; CorruptRecordException where the file ends before."""
-        data = self._file.pread(size, position)
+        data = self.channel.pread(size, position)
         if len(data) != size:
             raise CorruptRecordException(
                 f"The file ends {size - len(data)} bytes too early", path=self.path, position=position + len(data)
@@ -327,27 +326,27 @@ class FileRecords:
 
     def batches(self) -> Iterator[BatchHeader]:
         """All headers, lazily; positions are file positions."""
-        return walk_headers(self._file, 0, self.size)
+        return walk_headers(self.channel, 0, self.size)
 
     def batches_from(self, start: int, *, window_bytes: int = WALK_WINDOW_BYTES) -> Iterator[BatchHeader]:
         """The headers from position `start` on, lazily."""
-        return walk_headers(self._file, start, self.size, window_bytes=window_bytes)
+        return walk_headers(self.channel, start, self.size, window_bytes=window_bytes)
 
     def first_batch(self, position: int = 0) -> BatchHeader | None:
         """The header at `position`; None at the end."""
-        return next(walk_headers(self._file, position, self.size, window_bytes=128), None)
+        return next(walk_headers(self.channel, position, self.size, window_bytes=128), None)
 
     def scan(
         self, start: int = 0, end: int | None = None, *, check_crc: bool = True, slice_bytes: int | None = None
     ) -> LogScan:
         """Tables of the valid batches of [start, end)."""
         return LogScan(
-            self._file, start, self.size if end is None else end, check_crc=check_crc, slice_bytes=slice_bytes
+            self.channel, start, self.size if end is None else end, check_crc=check_crc, slice_bytes=slice_bytes
         )
 
     def base_offset_of(self, header: BatchHeader) -> int:
         """The first offset of a batch whose header has a file position."""
-        return base_offset_of(self._file, header, header.position)
+        return base_offset_of(self.channel, header, header.position)
 
     def search_for_offset_from_position(self, target_offset: int, starting_position: int) -> LogOffsetPosition | None:
         """The batch that holds `target_offset`, or the first above it, from a position on; None when there is none."""
@@ -355,7 +354,7 @@ class FileRecords:
         end = self.size
         while end - starting_position >= RECORD_BATCH_OVERHEAD:
             # While batches are large, header by header: a window would hold one and much that is not wanted.
-            data = self._file.pread(RECORD_BATCH_OVERHEAD, starting_position)
+            data = self.channel.pread(RECORD_BATCH_OVERHEAD, starting_position)
             if len(data) < RECORD_BATCH_OVERHEAD:
                 break
             header = native.header_at(data)
@@ -371,7 +370,7 @@ class FileRecords:
             starting_position += size
         if previous is not None:
             previous = previous.at(starting_position - previous.size)
-        for header in walk_headers(self._file, starting_position, end, window_bytes=SEARCH_WINDOW_BYTES):
+        for header in walk_headers(self.channel, starting_position, end, window_bytes=SEARCH_WINDOW_BYTES):
             base_offset = header.base_offset
             if header.magic < 2 and header.is_compressed:
                 base_offset = self.base_offset_of(header)

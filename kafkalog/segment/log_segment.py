@@ -6,7 +6,7 @@ last offset and the start of a batch, made when more than index.interval.bytes l
 (or the opening of the segment).  Appending and recovering make the same entries.
 
 Not thread-safe for writing: UnifiedLog holds its lock around every call that changes something.  Reads need no lock.
-`append` and `recover` are the hot paths: the one is one write and a handful of Python steps, the other one native
+`append` takes whatever there is; a leader's common append goes past it, to the native `tail`.  `recover` is one native
 scan in slices, in which Python sees only the batches that change producer state or leader epochs.  The file is long
 because Kafka's class is: every method here is one of its methods.
 """
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafkalog._native import batches as native
 from kafkalog._native.batches import IndexPlan
+from kafkalog._native.tail import SegmentTail
 from kafkalog.errors import (
     IllegalArgumentException,
     LogSegmentOffsetOverflowException,
@@ -76,22 +77,17 @@ class LogSegment:
     """
 
     __slots__ = (
-        "_bytes_since_last_index_entry",
         "_files",
         "_lazy_offset_index",
         "_lazy_time_index",
-        "_max_offset",
-        "_max_timestamp",
         "_offset_index",
-        "_rolling_based_timestamp",
         "_time_index",
         "base_offset",
         "clock",
         "created",
-        "index_interval_bytes",
         "log",
         "read_only",
-        "roll_jitter_ms",
+        "tail",
         "txn_index",
     )
 
@@ -114,18 +110,12 @@ class LogSegment:
         self._time_index: TimeIndex | None = None
         self.txn_index = txn_index
         self.base_offset = base_offset
-        self.index_interval_bytes = index_interval_bytes
-        self.roll_jitter_ms = roll_jitter_ms
         self.clock = clock
         self.read_only = log.read_only
         self._files = files
         self.created = clock.milliseconds()
-        self._bytes_since_last_index_entry = 0
-        # The first batch's max timestamp; None until someone looked.
-        self._rolling_based_timestamp: int | None = None
-        # Largest timestamp so far and the last offset of its batch; None: ask the time index.
-        self._max_timestamp: int | None = None
-        self._max_offset = -1
+        # What appends need and move: distances, timestamps, and the indexes once they are open.
+        self.tail = SegmentTail(base_offset, index_interval_bytes, roll_jitter_ms, log)
 
     @classmethod
     def open(
@@ -191,14 +181,14 @@ class LogSegment:
     def offset_index(self) -> OffsetIndex:
         index = self._offset_index
         if index is None:
-            index = self._offset_index = self._lazy_offset_index.get()
+            index = self._offset_index = self.tail.offset_index = self._lazy_offset_index.get()
         return index
 
     @property
     def time_index(self) -> TimeIndex:
         index = self._time_index
         if index is None:
-            index = self._time_index = self._lazy_time_index.get()
+            index = self._time_index = self.tail.time_index = self._lazy_time_index.get()
         return index
 
     @property
@@ -212,16 +202,16 @@ class LogSegment:
     @property
     def max_timestamp_and_offset_so_far(self) -> TimestampOffset:
         """The largest timestamp and the last offset of the first batch that has it (readMaxTimestampAndOffsetSoFar)."""
-        timestamp = self._max_timestamp
+        timestamp = self.tail.max_timestamp
         if timestamp is None:
             entry = self.time_index.last_entry
-            timestamp, self._max_offset = entry
-            self._max_timestamp = timestamp
-        return TimestampOffset(timestamp, self._max_offset)
+            timestamp, self.tail.offset_of_max_timestamp = entry
+            self.tail.max_timestamp = timestamp
+        return TimestampOffset(timestamp, self.tail.offset_of_max_timestamp)
 
     @property
     def max_timestamp_so_far(self) -> int:
-        timestamp = self._max_timestamp
+        timestamp = self.tail.max_timestamp
         return self.max_timestamp_and_offset_so_far[0] if timestamp is None else timestamp
 
     @property
@@ -267,7 +257,7 @@ class LogSegment:
         )
 
     def __repr__(self) -> str:
-        largest = -1 if self._max_timestamp is None else self._max_timestamp
+        largest = -1 if self.tail.max_timestamp is None else self.tail.max_timestamp
         return (
             f"LogSegment(baseOffset={self.base_offset}, size={self.size}, lastModifiedTime={self.last_modified}, "
             f"largestRecordTimestamp={largest})"
@@ -284,9 +274,9 @@ class LogSegment:
         """
         if not headers:
             return
-        log = self.log
+        log, tail = self.log, self.tail
         position = log.size
-        offset_index = self._offset_index or self.offset_index
+        offset_index = self.offset_index
         if not 0 <= largest_offset - self.base_offset <= INT_MAX:
             raise self._overflow(largest_offset)
         header = headers[0]
@@ -297,26 +287,20 @@ class LogSegment:
             length = header.size
             log.append(buffers, length)
             timestamp = header.max_timestamp
-            largest = self._max_timestamp
-            if largest is None:
-                largest = self.max_timestamp_so_far
-            if timestamp > largest:
-                self._max_timestamp = timestamp
-                self._max_offset = header.last_offset
-            if self._bytes_since_last_index_entry > self.index_interval_bytes:
+            if timestamp > self.max_timestamp_so_far:
+                tail.max_timestamp = timestamp
+                tail.offset_of_max_timestamp = header.last_offset
+            if tail.bytes_since_last_index_entry > tail.index_interval_bytes:
                 offset_index.append(header.last_offset, position)
-                time_index = self._time_index or self.time_index
-                largest = self._max_timestamp
-                if largest != time_index.last_entry[0] or time_index.entries >= time_index.max_entries - 1:
-                    time_index.maybe_append(*self.max_timestamp_and_offset_so_far)
-                self._bytes_since_last_index_entry = length
+                self.time_index.maybe_append(*self.max_timestamp_and_offset_so_far)
+                tail.bytes_since_last_index_entry = length
             else:
-                self._bytes_since_last_index_entry += length
-        if position == 0 and self._rolling_based_timestamp is None:
-            self._rolling_based_timestamp = header.max_timestamp
+                tail.bytes_since_last_index_entry += length
+        if position == 0 and tail.first_timestamp is None:
+            tail.first_timestamp = header.max_timestamp
 
     def _index_appended(self, headers: Sequence[BatchHeader], position: int) -> None:
-        plan = self._new_plan(self._bytes_since_last_index_entry, *self.max_timestamp_and_offset_so_far)
+        plan = self._new_plan(self.tail.bytes_since_last_index_entry, *self.max_timestamp_and_offset_so_far)
         first_position = headers[0].position
         planned = plan.add_headers(list(headers), base_position=position - first_position)
         self._take_plan(plan)
@@ -330,7 +314,7 @@ class LogSegment:
         offset_index, time_index = self.offset_index, self.time_index
         return IndexPlan(
             self.base_offset,
-            self.index_interval_bytes,
+            self.tail.index_interval_bytes,
             bytes_since_last_entry=bytes_since_last_entry,
             max_timestamp=max_timestamp,
             offset_of_max_timestamp=offset_of_max_timestamp,
@@ -352,9 +336,9 @@ class LogSegment:
     def _take_plan(self, plan: IndexPlan) -> None:
         """Makes a plan's entries and its largest timestamp this segment's."""
         self._write_plan(plan)
-        self._bytes_since_last_index_entry = plan.bytes_since_last_entry
-        self._max_timestamp = plan.max_timestamp
-        self._max_offset = plan.offset_of_max_timestamp
+        self.tail.bytes_since_last_index_entry = plan.bytes_since_last_entry
+        self.tail.max_timestamp = plan.max_timestamp
+        self.tail.offset_of_max_timestamp = plan.offset_of_max_timestamp
 
     def _raise_index_error(self, plan: IndexPlan, last_offset: int, position: int) -> None:
         """Raises what Kafka raises where the plan stopped: its next entry is refused by the index itself."""
@@ -410,38 +394,19 @@ class LogSegment:
 
     def should_roll(self, roll_params: RollParams) -> bool:
         """Whether an append must go to a new segment: bytes, time, a full index or an offset too far."""
-        return self.must_roll(*roll_params)
-
-    def must_roll(
-        self,
-        max_segment_ms: int,
-        max_segment_bytes: int,
-        max_timestamp: int,
-        max_offset: int,
-        messages_size: int,
-        now: int,
-    ) -> bool:
-        """`should_roll` with the values of RollParams."""
+        max_segment_ms, max_segment_bytes, max_timestamp, max_offset, messages_size, now = roll_params
         size = self.log.size
         if size > max_segment_bytes - messages_size:
             return True
-        if size > 0:
-            first = self._rolling_based_timestamp
-            if first is None or first < 0 or max_timestamp < 0:
-                waited_ms = self.time_waited_for_roll(now, max_timestamp)
-            else:
-                waited_ms = max_timestamp - first
-            if waited_ms > max_segment_ms - self.roll_jitter_ms:
-                return True
-        offset_index = self._offset_index or self.offset_index
-        if offset_index.entries >= offset_index.max_entries:
+        if size > 0 and self.time_waited_for_roll(now, max_timestamp) > max_segment_ms - self.tail.roll_jitter_ms:
             return True
-        time_index = self._time_index or self.time_index
-        return time_index.entries >= time_index.max_entries - 1 or not 0 <= max_offset - self.base_offset <= INT_MAX
+        return (
+            self.offset_index.is_full or self.time_index.is_full or not self.offset_index.can_append_offset(max_offset)
+        )
 
     def time_waited_for_roll(self, now: int, message_timestamp: int) -> int:
         """ms from the first batch's timestamp to `message_timestamp`; without one, from opening to `now`."""
-        timestamp = self._rolling_based_timestamp
+        timestamp = self.tail.first_timestamp
         if timestamp is None:
             timestamp = self._load_first_batch_timestamp()
         if timestamp >= 0:
@@ -456,12 +421,12 @@ class LogSegment:
         return timestamp if timestamp >= 0 else LONG_MAX
 
     def _load_first_batch_timestamp(self) -> int:
-        if self._rolling_based_timestamp is None:
+        if self.tail.first_timestamp is None:
             first = self.log.first_batch() if self.log.size else None
             if first is None:
                 return -1
-            self._rolling_based_timestamp = first.max_timestamp
-        return self._rolling_based_timestamp
+            self.tail.first_timestamp = first.max_timestamp
+        return self.tail.first_timestamp
 
     def on_become_inactive_segment(self) -> None:
         """Closes the segment for writing: a last time index entry, and all files cut to what is in them."""
@@ -589,7 +554,7 @@ class LogSegment:
         self.offset_index.reset()
         self.time_index.reset()
         self.txn_index.reset()
-        self._max_timestamp = None
+        self.tail.max_timestamp = None
         plan = self._new_plan(0, *self.max_timestamp_and_offset_so_far, recovery=True)
         replay = Replay(self.txn_index, producer_state_manager, leader_epoch_cache)
         scan = self.log.scan()
@@ -616,8 +581,8 @@ class LogSegment:
                 plan = self._new_plan(*before, recovery=True)
                 planned = plan.add_table(table)
                 assert planned, plan.error
-            self._max_timestamp = plan.max_timestamp
-            self._max_offset = plan.offset_of_max_timestamp
+            self.tail.max_timestamp = plan.max_timestamp
+            self.tail.offset_of_max_timestamp = plan.offset_of_max_timestamp
             if not planned:
                 self._write_plan(plan)
                 row = table[count]
@@ -659,10 +624,10 @@ class LogSegment:
         bytes_truncated = 0 if mapping is None else self.log.truncate_to(mapping.position)
         if self.log.size == 0:
             self.created = self.clock.milliseconds()
-            self._rolling_based_timestamp = None
-        self._bytes_since_last_index_entry = 0
+            self.tail.first_timestamp = None
+        self.tail.bytes_since_last_index_entry = 0
         if self.max_timestamp_so_far >= 0:
-            self._max_timestamp, self._max_offset = self._read_largest_timestamp()
+            self.tail.max_timestamp, self.tail.offset_of_max_timestamp = self._read_largest_timestamp()
         return bytes_truncated
 
     def _read_largest_timestamp(self) -> TimestampOffset:

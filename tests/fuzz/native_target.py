@@ -300,7 +300,8 @@ def client(source: Input) -> None:
     flags, next_offset, epoch = source.byte(), source.number(), source.int32()
     now, before, after = source.number(), source.number(), source.number()
     data = source.rest()
-    found = validation.client_batch(data, 1 << 20, bool(flags & 1), now, before, after)
+    rules = validation.BatchRules(1 << 20, bool(flags & 1), before, after)
+    found = validation.client_batch(data, rules, now)
     if found is None:
         return
     for name in (
@@ -311,11 +312,10 @@ def client(source: Input) -> None:
     found.check_payload(data[61:] if flags & 2 else exact(b""), source.at if flags & 4 else 2**31 - 1)
     if flags & 8:
         with contextlib.suppress(ValueError):
-            found.assign(data[:-1], next_offset, epoch)
-    parts, header = found.assign(data, next_offset, epoch)
-    whole = b"".join(bytes(part) for part in parts)
-    assert header.size == len(whole) == found.size
-    assert batches.header_at(whole).base_offset == next_offset == header.base_offset
+            found.stamped(data[:-1], next_offset, epoch)
+    whole = b"".join(bytes(part) for part in found.stamped(data, next_offset, epoch))
+    assert len(whole) == found.size
+    assert batches.header_at(whole).base_offset == next_offset
     assert batches.crc_matches(whole)
 
 

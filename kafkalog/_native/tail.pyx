@@ -1,0 +1,110 @@
+"""The end of a segment that appends go to: what a leader's common append needs to know and to move, in one call.
+
+Decides like LogSegment.shouldRoll and LogSegment.append (Apache Kafka 4.4.0), writes through the files it is given and
+leaves everything that is not common to its caller: `append` then answers -1, and nothing was done.
+"""
+
+cimport cython
+from libc.stdint cimport int32_t, int64_t, uint64_t
+
+from kafkalog._native.validation cimport ClientBatch
+
+cdef enum:
+    INT_MAX = 0x7FFFFFFF
+
+
+@cython.auto_pickle(False)
+@cython.final
+cdef class SegmentTail:
+    """Timestamps and distances at a segment's end.
+
+    `max_timestamp` is the largest so far, of the batch that ends at `offset_of_max_timestamp`, `first_timestamp` the
+    first batch's; both None until someone looked.  `log`, `offset_index`, `time_index`: the open files, None until then.
+    """
+
+    cdef readonly int64_t base_offset
+    cdef readonly int64_t index_interval_bytes
+    cdef readonly int64_t roll_jitter_ms
+    cdef public int64_t bytes_since_last_index_entry
+    cdef public int64_t offset_of_max_timestamp
+    cdef public object log, offset_index, time_index
+    cdef int64_t largest, first
+    cdef bint largest_known, first_known
+
+    def __init__(self, int64_t base_offset, int64_t index_interval_bytes, int64_t roll_jitter_ms, log):
+        self.base_offset = base_offset
+        self.index_interval_bytes = index_interval_bytes
+        self.roll_jitter_ms = roll_jitter_ms
+        self.offset_of_max_timestamp = -1
+        self.log = log
+
+    @property
+    def max_timestamp(self):
+        return self.largest if self.largest_known else None
+
+    @max_timestamp.setter
+    def max_timestamp(self, timestamp):
+        self.largest_known = timestamp is not None
+        self.largest = timestamp if self.largest_known else -1
+
+    @property
+    def first_timestamp(self):
+        return self.first if self.first_known else None
+
+    @first_timestamp.setter
+    def first_timestamp(self, timestamp):
+        self.first_known = timestamp is not None
+        self.first = timestamp if self.first_known else -1
+
+    def append(
+        self,
+        ClientBatch batch not None,
+        data,
+        int64_t next_offset,
+        int32_t leader_epoch,
+        int64_t segment_ms,
+        int64_t segment_bytes,
+    ):
+        """Writes the batch of `data` with offsets from `next_offset` on, and its index entries; its last offset.
+
+        -1 when the segment must roll, or may have to.  An OSError leaves the log as it was, its indexes perhaps ahead.
+        """
+        cdef object log = self.log, offset_index = self.offset_index, time_index = self.time_index
+        cdef int64_t size, last_offset = <int64_t>(<uint64_t>next_offset + <uint64_t>batch.row.record_count - 1)
+        cdef int64_t timestamp = batch.row.max_timestamp
+        if not self.largest_known or offset_index is None or time_index is None:
+            return -1
+        size = log.size
+        if size > segment_bytes - batch.row.size:
+            return -1
+        if size > 0 and (
+            not self.first_known or self.first < 0 or timestamp < 0
+            or timestamp - self.first > segment_ms - self.roll_jitter_ms
+        ):
+            return -1
+        if last_offset < next_offset or <uint64_t>last_offset - <uint64_t>self.base_offset > INT_MAX:
+            return -1
+        if offset_index.entries >= offset_index.max_entries or time_index.entries >= time_index.max_entries - 1:
+            return -1
+
+        buffers = batch.stamped(data, next_offset, leader_epoch)
+        try:
+            log.channel.pwritev(buffers, size)
+        except OSError:
+            log.undo_write(size)
+            raise
+        log.size = size + batch.row.size
+        if timestamp > self.largest:
+            self.largest = timestamp
+            self.offset_of_max_timestamp = last_offset
+        if self.bytes_since_last_index_entry > self.index_interval_bytes:
+            offset_index.append(last_offset, size)
+            if self.largest != <int64_t>time_index.last_entry[0]:
+                time_index.maybe_append(self.largest, self.offset_of_max_timestamp)
+            self.bytes_since_last_index_entry = batch.row.size
+        else:
+            self.bytes_since_last_index_entry += batch.row.size
+        if size == 0 and not self.first_known:
+            self.first_known = True
+            self.first = timestamp
+        return last_offset

@@ -1,0 +1,38 @@
+# The batch of the common append, for the native end of a segment.
+from libc.stdint cimport int32_t, int64_t
+
+from kafkalog._native.batches cimport Row
+from kafkalog._native.cursor cimport Cursor
+
+cdef struct Rules:
+    int reader
+    bint need_key
+    bint create_time
+    int64_t now
+    int64_t before_max
+    int64_t after_max
+    int32_t max_record_bytes
+
+cdef struct Batch:
+    int64_t base_offset
+    int64_t base_timestamp
+    int64_t append_time
+    bint log_append
+    int32_t count
+
+
+cdef class BatchRules:
+    cdef readonly int64_t size_max
+    cdef readonly bint need_key
+    cdef readonly int64_t before_max_ms
+    cdef readonly int64_t after_max_ms
+
+
+cdef class ClientBatch:
+    cdef Row row
+    cdef Batch batch
+    cdef Rules rules
+    cdef readonly int64_t record_bytes
+
+    cdef bint check(self, Cursor cursor) noexcept nogil
+    cpdef tuple stamped(self, data, int64_t next_offset, int32_t leader_epoch)
