@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from typing import Any, Final, Never, final
 
 import numpy as np
@@ -90,6 +91,9 @@ def headers(
     framing: int = 0,
     max_batches: int = -1,
 ) -> tuple[list[BatchHeader], int, int]: ...
+def batch_with_offset(
+    pread: Callable[[int, int], bytes], target: int, position: int, end: int
+) -> tuple[int, int, int] | None: ...
 def scan(
     data: Buffer,
     position: int = 0,

@@ -81,6 +81,10 @@ cdef enum:
     # Handing the GIL over costs about as much as a checksum of this many bytes.
     WORTH_A_RELEASE = 8192
     FIRST_ROWS = 64
+    # About two index intervals: the wanted header and the one behind it.  Of larger batches it would hold one header
+    # and much that is not wanted.
+    SEARCH_WINDOW = 8192
+    LARGE_BATCH = 2048
     FULL = 100
 
 
@@ -404,6 +408,50 @@ def headers(data, int64_t position=0, int64_t end=-1, *, int64_t base_position=0
         return found, verdict, position
     finally:
         PyBuffer_Release(&view)
+
+
+def batch_with_offset(pread, int64_t target, int64_t position, int64_t end):
+    """The batch that holds `target`, or the first above it, from `position` in a file of `end` bytes on.
+
+    `pread(count, position)` gives bytes of the file; bodies are not read while batches are large.  Answers
+    (base offset, position, size), or None where there is none and where anything but whole batches of magic 2
+    lies on the way: then the caller walks himself, by the rules of `FRAMING_FILE`.
+    """
+    cdef const uint8_t* p
+    cdef bytes data = b""
+    cdef int64_t at = 0, want = RECORDS
+    cdef int64_t left, base_offset, size
+    cdef int64_t previous_base = 0, previous_last = 0, previous_size = 0
+    if position < 0 or position > end:
+        return None
+    while end - position > HEADER_UP_TO_MAGIC:
+        left = end - position
+        if left < RECORDS:
+            return None
+        if at > len(data) - RECORDS:
+            want = min(want, left)
+            data = pread(want, position)
+            at = 0
+            if len(data) != want:
+                return None
+        p = <const uint8_t*>PyBytes_AS_STRING(data) + at
+        size = <int64_t><int32_t>load32(p + BATCH_LENGTH) + LOG_OVERHEAD
+        if p[MAGIC] != 2 or size < RECORDS or size > left:
+            return None
+        base_offset = <int64_t>load64(p + BASE_OFFSET)
+        if base_offset >= target:
+            if base_offset == target or previous_size == 0 or previous_last < target:
+                return base_offset, position, size
+            break
+        previous_base = base_offset
+        previous_last = <int64_t>(load64(p + BASE_OFFSET) + <uint64_t><int64_t><int32_t>load32(p + LAST_OFFSET_DELTA))
+        previous_size = size
+        want = RECORDS if size >= LARGE_BATCH else SEARCH_WINDOW
+        position += size
+        at += size
+    if previous_size == 0 or previous_last < target:
+        return None
+    return previous_base, position - previous_size, previous_size
 
 
 # --- many batches -------------------------------------------------------------------------------

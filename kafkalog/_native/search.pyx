@@ -38,11 +38,15 @@ cdef inline int64_t entry_bytes(Column column) noexcept nogil:
     return OFFSET_ENTRY if column == OFFSET_OF_OFFSET_INDEX or column == POSITION else TIME_ENTRY
 
 
+cdef inline int64_t position_at(const Index* index, int64_t slot) noexcept nogil:
+    return <int32_t>load32(index.bytes + slot * OFFSET_ENTRY + 4)
+
+
 cdef inline int64_t key(const Index* index, int64_t slot) noexcept nogil:
     if index.column == OFFSET_OF_OFFSET_INDEX:
         return index.base + <int32_t>load32(index.bytes + slot * OFFSET_ENTRY)
     if index.column == POSITION:
-        return <int32_t>load32(index.bytes + slot * OFFSET_ENTRY + 4)
+        return position_at(index, slot)
     if index.column == TIMESTAMP:
         return <int64_t>load64(index.bytes + slot * TIME_ENTRY)
     return index.base + <int32_t>load32(index.bytes + slot * TIME_ENTRY + 8)
@@ -145,6 +149,33 @@ def find_timestamp(index, int64_t entries, int64_t target):
 def find_time_offset(index, int64_t entries, int64_t base_offset, int64_t target):
     """Time index: the last slot with offset <= target."""
     return find_one(index, entries, base_offset, target, OFFSET_OF_TIME_INDEX, False)
+
+
+def lookup_offset(index, int64_t entries, int64_t base_offset, int64_t target):
+    """Offset index: (offset, position in bytes) of the last slot with offset <= target, or (base_offset, 0)."""
+    cdef Index opened
+    cdef Py_buffer view
+    cdef int64_t slot, offset = base_offset, position = 0
+    open_index(&opened, &view, index, entries, base_offset, OFFSET_OF_OFFSET_INDEX, False)
+    slot = find(&opened, target)
+    if slot >= 0:
+        offset = key(&opened, slot)
+        position = position_at(&opened, slot)
+    PyBuffer_Release(&view)
+    return offset, position
+
+
+def lookup_position(index, int64_t entries, int64_t base_offset, int64_t target):
+    """The second half of `lookup_offset`."""
+    cdef Index opened
+    cdef Py_buffer view
+    cdef int64_t slot, position = 0
+    open_index(&opened, &view, index, entries, base_offset, OFFSET_OF_OFFSET_INDEX, False)
+    slot = find(&opened, target)
+    if slot >= 0:
+        position = position_at(&opened, slot)
+    PyBuffer_Release(&view)
+    return position
 
 
 def find_offsets(index, int64_t entries, int64_t base_offset, targets):

@@ -454,15 +454,15 @@ class LocalLog:
                 base_offset = segment.base_offset
                 limit: int | None
                 if base_offset < max_segment_base:
-                    limit = segment.size
-                elif base_offset == max_segment_base and not max_offset_metadata.message_offset_only:
+                    limit = segment.log.size
+                elif base_offset == max_segment_base:  # never where only the offset is known
                     limit = max_position
                 else:
                     limit = None
                 found = segment.read(start_offset, max_length, limit, min_one_message)
                 if found is not None:
                     if include_aborted_txns:
-                        self._add_aborted_transactions(start_offset, segment, found)
+                        return self._with_aborted_transactions(start_offset, segment, found)
                     return found
                 segment = self.segments.higher_segment(base_offset)
             # Offsets up to the end that compaction took away: the reader goes on at the end.
@@ -471,17 +471,18 @@ class LocalLog:
             message = f"Exception while reading from {self.topic_partition} in dir {self.parent_dir}"
             raise_offline(channel, self.parent_dir, message, error)
 
-    def _add_aborted_transactions(self, start_offset: int, segment: LogSegment, found: FetchDataInfo) -> None:
+    def _with_aborted_transactions(self, start_offset: int, segment: LogSegment, found: FetchDataInfo) -> FetchDataInfo:
         metadata = found.fetch_offset_metadata
         start = OffsetPosition(metadata.message_offset, metadata.relative_position_in_segment)
         upper = segment.fetch_upper_bound_offset(start, found.records.size)
         if upper is None:
             higher = self.segments.higher_segment(segment.base_offset)
             upper = self.log_end_offset if higher is None else higher.base_offset
-        found.aborted_transactions = [
+        aborted = [
             AbortedTransaction(txn.producer_id, txn.first_offset)
             for txn in self._collect_aborted(start_offset, upper, segment)
         ]
+        return found._replace(aborted_transactions=aborted)
 
     def _collect_aborted(self, start_offset: int, upper_bound_offset: int, starting: LogSegment) -> list[AbortedTxn]:
         aborted: list[AbortedTxn] = []

@@ -306,14 +306,14 @@ class FileRecords:
 
     def slice(self, position: int, size: int) -> FileRecordsSlice:
         """At most `size` bytes from `position`, clamped to the present end."""
-        current = self.size
+        left = self.size - position
         if position < 0:
             raise IllegalArgumentException(f"Invalid position: {position} in read from {self}")
-        if position > current:
+        if left < 0:
             raise IllegalArgumentException(f"Slice from position {position} exceeds end position of {self}")
         if size < 0:
             raise IllegalArgumentException(f"Invalid size: {size} in read from {self}")
-        return FileRecordsSlice(self.channel, position, min(size, current - position))
+        return FileRecordsSlice(self.channel, position, size if size < left else left)
 
     def read(self, position: int, size: int) -> bytes:
         """Exactly `size` bytes from `position`; CorruptRecordException where the file ends before."""
@@ -350,26 +350,12 @@ class FileRecords:
 
     def search_for_offset_from_position(self, target_offset: int, starting_position: int) -> LogOffsetPosition | None:
         """The batch that holds `target_offset`, or the first above it, from a position on; None when there is none."""
-        previous: BatchHeader | None = None
         end = self.size
-        while end - starting_position >= RECORD_BATCH_OVERHEAD:
-            # While batches are large, header by header: a window would hold one and much that is not wanted.
-            data = self.channel.pread(RECORD_BATCH_OVERHEAD, starting_position)
-            if len(data) < RECORD_BATCH_OVERHEAD:
-                break
-            header = native.header_at(data)
-            size, base_offset = header.size, header.base_offset
-            if header.magic != 2 or not SEARCH_WINDOW_BYTES // 4 <= size <= end - starting_position:
-                break
-            if base_offset >= target_offset:
-                if base_offset > target_offset and previous is not None and previous.last_offset >= target_offset:
-                    base_offset, size = previous.base_offset, previous.size
-                    starting_position -= size
-                return new_tuple(LogOffsetPosition, (base_offset, starting_position, size))
-            previous = header
-            starting_position += size
-        if previous is not None:
-            previous = previous.at(starting_position - previous.size)
+        found = native.batch_with_offset(self.channel.pread, target_offset, starting_position, end)
+        if found is not None:
+            return new_tuple(LogOffsetPosition, found)
+        # Nothing is there, or old or damaged batches on the way.
+        previous: BatchHeader | None = None
         for header in walk_headers(self.channel, starting_position, end, window_bytes=SEARCH_WINDOW_BYTES):
             base_offset = header.base_offset
             if header.magic < 2 and header.is_compressed:
@@ -431,8 +417,9 @@ class FileRecordsSlice:
 
     def to_bytes(self) -> bytes:
         """All bytes; KafkaException when the file was cut since."""
-        data = self._file.pread(self.size, self.position) if self.size else b""
-        if len(data) < self.size:
+        size = self.size
+        data = self._file.pread(size, self.position) if size else b""
+        if len(data) < size:
             raise self._truncated(len(data))
         return data
 

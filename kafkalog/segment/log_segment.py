@@ -67,6 +67,7 @@ logger = logging.getLogger("kafkalog.segment")
 WHOLE_SEGMENT = -LONG_MAX  # max_position of a read: up to the end as it is
 SPLIT_CHUNK_BYTES = 1 << 20
 INDEX_FLUSH_ENTRIES = 4096  # recovery writes index entries in runs of about this many
+new_tuple = tuple.__new__  # a named tuple without the Python call of its own __new__
 _FUTURE_DIR = re.compile(r"^(\S+)-(\S+)\.(\S+)-future", re.ASCII)
 
 
@@ -444,10 +445,12 @@ class LogSegment:
 
     def translate_offset(self, offset: int, starting_file_position: int = 0) -> LogOffsetPosition | None:
         """The first batch that holds `offset` or lies above it; None when there is none."""
-        position = (self._offset_index or self.offset_index).lookup(offset)[1]
+        position = (self._offset_index or self.offset_index).lookup_position(offset)
         if self.read_only:
             position = self._checked_position(position, offset)
-        return self.log.search_for_offset_from_position(offset, max(position, starting_file_position))
+        if position < starting_file_position:
+            position = starting_file_position
+        return self.log.search_for_offset_from_position(offset, position)
 
     def _checked_position(self, position: int, offset: int) -> int:
         """`position` if a batch at or below `offset` begins there, else 0.
@@ -477,19 +480,23 @@ class LogSegment:
         """
         if max_size < 0:
             raise IllegalArgumentException(f"Invalid max size {max_size} for log read from segment {self.log}")
+        log = self.log
         if max_position == WHOLE_SEGMENT:
-            max_position = self.log.size
+            max_position = log.size
         found = self.translate_offset(start_offset)
         if found is None:
             return None
         base_offset, position, batch_size = found
-        metadata = tuple.__new__(LogOffsetMetadata, (base_offset, self.base_offset, position))
-        if min_one_message and batch_size > max_size:
+        metadata = new_tuple(LogOffsetMetadata, (base_offset, self.base_offset, position))
+        if batch_size > max_size and min_one_message:
             max_size = batch_size
         if max_size == 0 or max_position is None:
             return FetchDataInfo(metadata, EMPTY_RECORDS)
-        fetch_size = min(to_int32(max_position - position), max_size)
-        return FetchDataInfo(metadata, self.log.slice(position, fetch_size), max_size < batch_size)
+        left = max_position - position
+        if left < 0 or left > INT_MAX:
+            left = to_int32(left)
+        records = log.slice(position, left if left < max_size else max_size)
+        return new_tuple(FetchDataInfo, (metadata, records, max_size < batch_size, None))
 
     def fetch_upper_bound_offset(self, start_offset_position: OffsetPosition, fetch_size: int) -> int | None:
         """An offset that a read of `fetch_size` bytes from there does not pass; None when the index knows none."""

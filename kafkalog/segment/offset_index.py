@@ -76,16 +76,12 @@ class OffsetIndex(AbstractIndex):
         view, count = self._view, self.entries
         if count == 0:
             return OffsetPosition(base, 0)
-        if view is not None and count * ENTRY.size <= len(view):
+        if view is not None:
             # As below, without its calls: nearly every lookup.
             try:
-                slot = search.find_offset(view, count, base, target_offset)
-                if slot < 0:
-                    return OffsetPosition(base, 0)
-                relative, position = ENTRY.unpack_from(view, slot * ENTRY.size)
-                return new_tuple(OffsetPosition, (base + relative, position))
+                return new_tuple(OffsetPosition, search.lookup_offset(view, count, base, target_offset))
             except ValueError:
-                pass  # the map was closed since we took it
+                pass  # the map was closed since we took it, or ends before the entries
 
         def look(view: View, entries: int) -> OffsetPosition:
             if entries * ENTRY.size <= len(view):
@@ -98,6 +94,16 @@ class OffsetIndex(AbstractIndex):
             return OffsetPosition(base + relative, position)
 
         return self._search(look)
+
+    def lookup_position(self, target_offset: int) -> int:
+        """`lookup(target_offset).position`."""
+        view, count = self._view, self.entries
+        if count and view is not None:
+            try:
+                return search.lookup_position(view, count, self.base_offset, target_offset)
+            except ValueError:
+                pass  # as above
+        return self.lookup(target_offset)[1]
 
     def entry(self, n: int) -> OffsetPosition:
         """The n-th entry; IllegalArgumentException beyond the last."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from kafkalog.errors import KafkaException
@@ -170,8 +169,7 @@ class _NoRecords:
 EMPTY_RECORDS: Records = _NoRecords()
 
 
-@dataclass(slots=True)
-class FetchDataInfo:
+class FetchDataInfo(NamedTuple):
     """FetchDataInfo: what a read found.
 
     `first_entry_incomplete`: the first batch is larger than what was asked for, so it is cut.

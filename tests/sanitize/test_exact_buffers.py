@@ -72,6 +72,15 @@ def test_walks_over_noise(framing: int, seed: int) -> None:
         batches.headers(exact(noise), framing=framing)
 
 
+def test_searches_of_a_file_cut_and_damaged() -> None:
+    for end in range(len(BYTES) + 1):
+        for target in (-1, 0, 4, 5, 2**63 - 1):
+            # bytes of a pread have room behind them: the walk itself must not pass what was read
+            data = BYTES[:end]
+            batches.batch_with_offset(lambda count, at, data=data: data[at : at + count], target, 0, len(BYTES))
+            batches.batch_with_offset(lambda count, at, data=data: data[at : at + count], target, 0, end)
+
+
 def test_one_batch_cut_at_every_byte() -> None:
     stamp = {"last_offset": 5, "timestamp_type": 1}
     for batch in (v2_batch(0, b"abc"), legacy_batch(0, b"abc"), v2_batch(0, b"x" * 9000)[:70]):
@@ -109,6 +118,8 @@ def test_searches() -> None:
         targets = [rng.randrange(-(2**31), 2**31) for _ in range(200)] + [-(2**63), 2**63 - 1]
         for target in targets:
             search.find_offset(offsets, entries, 0, target)
+            search.lookup_offset(offsets, entries, 0, target)
+            search.lookup_position(offsets, entries, 2**62, target)
             search.find_offset_upper_bound(offsets, entries, 2**62, target)
             search.find_position_upper_bound(offsets, entries, target)
             search.find_timestamp(times, entries, target)

@@ -454,3 +454,99 @@ def test_only_tables_of_batches() -> None:
         native.IndexPlan(0, 0).add_header(None)  # type: ignore[arg-type]
     with pytest.raises(TypeError):
         native.IndexPlan(0, 0).add_headers([None])  # type: ignore[list-item]
+
+
+# --- the search for an offset in a file ---------------------------------------------------------------
+
+
+class Preads:
+    """A file's pread that writes down what was asked for."""
+
+    def __init__(self, data: bytes, end: int | None = None) -> None:
+        self.data = data[:end]
+        self.asked: list[tuple[int, int]] = []
+
+    def __call__(self, count: int, position: int) -> bytes:
+        assert 0 < count <= 8192
+        assert position >= 0
+        self.asked.append((count, position))
+        return self.data[position : position + count]
+
+
+def plain_search(data: bytes, target: int, position: int) -> tuple[int, int, int] | None:
+    """FileRecords.searchForOffsetFromPosition over the headers of all whole batches."""
+    found, _, _ = native.headers(data, position, framing=native.FRAMING_FILE)
+    before = None
+    for header in found:
+        if header.base_offset >= target:
+            if header.base_offset > target and before is not None and before.last_offset >= target:
+                break
+            return header.base_offset, header.position, header.size
+        before = header
+    if before is None or before.last_offset < target:
+        return None
+    return before.base_offset, before.position, before.size
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_search_in_a_file_equals_the_plain_one(seed: int) -> None:
+    rng = random.Random(seed)
+    offset, parts = 1000, []
+    most = rng.choice([10, 400, 3000, 20_000])
+    for _ in range(rng.randrange(1, 40)):
+        count = rng.randrange(1, 9)
+        parts.append(v2_batch(offset, bytes(rng.randrange(most)), count=count))
+        offset += rng.choice([-2, count - 1, count, count, count, count + 3])  # overlaps, gaps, steps back
+    data = b"".join(parts)
+    starts = [0]
+    for part in parts[:-1]:
+        starts.append(starts[-1] + len(part))
+    for tail in (b"", bytes(17), b"\xff" * 11):
+        whole = data + tail
+        for start in [*rng.sample(starts, min(len(starts), 5)), len(data), len(whole)]:
+            for target in [*(rng.randrange(990, offset + 10) for _ in range(20)), -(2**63), 2**63 - 1]:
+                want = plain_search(whole, target, start)
+                assert native.batch_with_offset(Preads(whole), target, start, len(whole)) == want
+
+
+def test_search_reads_no_bodies_of_large_batches() -> None:
+    parts = [v2_batch(10 * i, bytes(16_000), count=10) for i in range(4)]
+    size = len(parts[0])
+    file = Preads(b"".join(parts))
+    assert native.batch_with_offset(file, 15, 0, 4 * size) == (10, size, size)
+    assert file.asked == [(61, 0), (61, size), (61, 2 * size)]
+    parts = [v2_batch(i, bytes(30)) for i in range(100)]
+    size = len(parts[0])
+    file = Preads(b"".join(parts))
+    assert native.batch_with_offset(file, 60, 0, 100 * size) == (60, 60 * size, size)
+    assert file.asked == [(61, 0), (8192, size)]
+
+
+def test_search_leaves_what_is_not_ordinary_to_the_caller() -> None:
+    first, last = v2_batch(0, b"a" * 30, count=5), v2_batch(5, b"b" * 30, count=5)
+    data = first + last
+    assert native.batch_with_offset(Preads(data), 7, 0, len(data)) == (5, len(first), len(last))
+    for position in (-(2**63), -1, len(data) + 1, 2**63 - 1):
+        assert native.batch_with_offset(Preads(data), 7, position, len(data)) is None
+    for magic in (0, 1, 3, 255):
+        other = bytearray(data)
+        other[len(first) + 16] = magic
+        assert native.batch_with_offset(Preads(bytes(other)), 7, 0, len(data)) is None
+    for length in (-(2**31), -1, 0, 14, 48, len(last) - 11, 2**31 - 1):
+        other = bytearray(data)
+        struct.pack_into(">i", other, len(first) + 8, length)
+        assert native.batch_with_offset(Preads(bytes(other)), 7, 0, len(data)) is None
+    for end in range(len(data)):
+        # A shorter log; a file that was cut since.
+        assert native.batch_with_offset(Preads(data), 7, 0, end) is None
+        assert native.batch_with_offset(Preads(data, end), 7, 0, len(data)) is None
+    with pytest.raises(OSError, match="gone"):
+        native.batch_with_offset(gone, 7, 0, len(data))
+    with pytest.raises(TypeError):
+        native.batch_with_offset(lambda _, __: bytearray(61), 7, 0, len(data))  # type: ignore[arg-type, return-value]
+    with pytest.raises(TypeError):
+        native.batch_with_offset(lambda _, __: None, 7, 0, len(data))  # type: ignore[arg-type, return-value]
+
+
+def gone(count: int, position: int) -> bytes:
+    raise OSError("gone")

@@ -56,6 +56,19 @@ def test_all_searches_equal_the_twin(entries: int, step: int) -> None:
         assert search.find_timestamp(by_time, entries, target) == find(times, target, entry_bytes=12, upper=False)
 
 
+@pytest.mark.parametrize("entries", SIZES)
+def test_lookups_answer_the_entry_of_the_slot(entries: int) -> None:
+    rng = random.Random(entries)
+    offsets = sorted(rng.sample(range(BASE, BASE + 100_000), entries))
+    positions = [rng.randrange(-(2**31), 2**31) for _ in offsets]
+    data = offset_index(offsets, positions) + b"\x7f" * 80
+    for target in targets_for(offsets, rng):
+        slot = search.find_offset(data, entries, BASE, target)
+        want = (offsets[slot], positions[slot]) if slot >= 0 else (BASE, 0)
+        assert search.lookup_offset(data, entries, BASE, target) == want
+        assert search.lookup_position(data, entries, BASE, target) == want[1]
+
+
 def test_bulk_equals_single() -> None:
     rng = random.Random(3)
     offsets = sorted(rng.sample(range(BASE, BASE + 100_000), 3000))
@@ -98,3 +111,7 @@ def test_more_entries_than_bytes_are_refused(entries: int) -> None:
         search.find_offset(bytes(23), entries, 0, 0)
     with pytest.raises(ValueError, match="do not lie within"):
         search.find_timestamps(bytes(35), entries, [1])
+    with pytest.raises(ValueError, match="do not lie within"):
+        search.lookup_offset(bytes(23), entries, 0, 0)
+    with pytest.raises(ValueError, match="do not lie within"):
+        search.lookup_position(bytes(23), entries, 0, 0)
