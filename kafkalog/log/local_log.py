@@ -438,18 +438,18 @@ class LocalLog:
         if channel.any_offline:
             check_online(channel, self.parent_dir)
         try:
-            end = self.next_offset_metadata
+            end_offset = self.next_offset_metadata[0]
             segment = self.segments.floor_segment(start_offset)
-            if start_offset > end[0] or segment is None:
+            if segment is None or start_offset > end_offset:
                 raise OffsetOutOfRangeException(
                     f"Received request for offset {start_offset} for partition {self.topic_partition}, "
-                    f"but we only have log segments upto {end[0]}."
+                    f"but we only have log segments upto {end_offset}."
                 )
             max_offset, max_segment_base, max_position = max_offset_metadata
-            if start_offset == max_offset:
+            if start_offset >= max_offset:
+                if start_offset > max_offset:
+                    max_offset_metadata = self.convert_to_offset_metadata_or_throw(start_offset)
                 return _empty(max_offset_metadata, include_aborted_txns)
-            if start_offset > max_offset:
-                return _empty(self.convert_to_offset_metadata_or_throw(start_offset), include_aborted_txns)
             while segment is not None:
                 base_offset = segment.base_offset
                 limit: int | None

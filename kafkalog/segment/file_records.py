@@ -186,7 +186,7 @@ class FileRecords:
         self.path = path
         self.size = size
         self.read_only = read_only
-        self.channel = file
+        self.channel = self.channel = file  # Kafka's name for the open file
         self._files = files
         self._preallocated = preallocated
 
@@ -350,23 +350,28 @@ class FileRecords:
 
     def search_for_offset_from_position(self, target_offset: int, starting_position: int) -> LogOffsetPosition | None:
         """The batch that holds `target_offset`, or the first above it, from a position on; None when there is none."""
-        end = self.size
-        found = native.batch_with_offset(self.channel.pread, target_offset, starting_position, end)
-        if found is not None:
-            return new_tuple(LogOffsetPosition, found)
-        # Nothing is there, or old or damaged batches on the way.
+        found = self.find_batch(target_offset, starting_position)
+        return None if found is None else new_tuple(LogOffsetPosition, found)
+
+    def find_batch(self, target_offset: int, starting_position: int) -> tuple[int, int, int] | None:
+        """`search_for_offset_from_position` as a plain tuple, which takes half the time to make."""
+        found = native.batch_with_offset(self.channel.pread, target_offset, starting_position, self.size)
+        return found or self._find_any_batch(target_offset, starting_position)
+
+    def _find_any_batch(self, target_offset: int, starting_position: int) -> tuple[int, int, int] | None:
+        """For what the native search leaves: nothing may be there, old or damaged batches lie on the way."""
         previous: BatchHeader | None = None
-        for header in walk_headers(self.channel, starting_position, end, window_bytes=SEARCH_WINDOW_BYTES):
+        for header in walk_headers(self.channel, starting_position, self.size, window_bytes=SEARCH_WINDOW_BYTES):
             base_offset = header.base_offset
             if header.magic < 2 and header.is_compressed:
                 base_offset = self.base_offset_of(header)
             if base_offset >= target_offset:
                 if base_offset > target_offset and previous is not None and previous.last_offset >= target_offset:
                     break
-                return LogOffsetPosition(base_offset, header.position, header.size)
+                return base_offset, header.position, header.size
             previous = header
         if previous is not None and previous.last_offset >= target_offset:
-            return LogOffsetPosition(self.base_offset_of(previous), previous.position, previous.size)
+            return self.base_offset_of(previous), previous.position, previous.size
         return None
 
     def search_for_timestamp(

@@ -483,7 +483,11 @@ class LogSegment:
         log = self.log
         if max_position == WHOLE_SEGMENT:
             max_position = log.size
-        found = self.translate_offset(start_offset)
+        if self.read_only:
+            found: tuple[int, int, int] | None = self.translate_offset(start_offset)
+        else:  # the same in fewer calls
+            position = (self._offset_index or self.offset_index).lookup_position(start_offset)
+            found = log.find_batch(start_offset, position if position > 0 else 0)
         if found is None:
             return None
         base_offset, position, batch_size = found
@@ -493,9 +497,13 @@ class LogSegment:
         if max_size == 0 or max_position is None:
             return FetchDataInfo(metadata, EMPTY_RECORDS)
         left = max_position - position
-        if left < 0 or left > INT_MAX:
+        if left < 0:
             left = to_int32(left)
-        records = log.slice(position, left if left < max_size else max_size)
+        size = left if left < max_size else max_size
+        if 0 <= size <= log.size - position:
+            records = FileRecordsSlice(log.channel, position, size)
+        else:
+            records = log.slice(position, size)
         return new_tuple(FetchDataInfo, (metadata, records, max_size < batch_size, None))
 
     def fetch_upper_bound_offset(self, start_offset_position: OffsetPosition, fetch_size: int) -> int | None:

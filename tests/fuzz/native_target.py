@@ -344,6 +344,10 @@ def searches(source: Input) -> None:
             assert -1 <= slot < max(entries, 0) or slot == -1, (slot, entries)
             assert slot == slots[i]
     search.find_offset_upper_bound(data, len(data) // 8, base, target)
+    found = search.lookup_offset(data, len(data) // 8, base, target)
+    assert found[1] == search.lookup_position(data, len(data) // 8, base, target)
+    place = batches.batch_with_offset(lambda n, at: bytes(data[at : at + n]), target, less, len(data))
+    assert place is None or less <= place[1] < place[1] + place[2] <= len(data)
     for wrong in (len(data) // 8 + 1, -1, 2**62):
         with contextlib.suppress(ValueError):
             search.find_offset(data, wrong, base, target)
