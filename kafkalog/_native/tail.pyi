@@ -6,7 +6,7 @@ from typing_extensions import Buffer
 from kafkalog._native.validation import ClientBatch
 
 class Channel(Protocol):
-    def pwritev(self, buffers: Sequence[Buffer], position: int, /) -> int: ...
+    def pwritev(self, buffers: Sequence[bytes | memoryview], position: int, /) -> int: ...
 
 class RecordsFile(Protocol):
     """What of a .log file is needed: its logical size, the file to write to, and a way back from a failed write."""

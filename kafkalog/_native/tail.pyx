@@ -19,7 +19,8 @@ cdef class SegmentTail:
     """Timestamps and distances at a segment's end.
 
     `max_timestamp` is the largest so far, of the batch that ends at `offset_of_max_timestamp`, `first_timestamp` the
-    first batch's; both None until someone looked.  `log`, `offset_index`, `time_index`: the open files, None until then.
+    first batch's; both None until someone looked.  `log`, `offset_index` and `time_index` are what is written to; the
+    indexes None until they are open.
     """
 
     cdef readonly int64_t base_offset

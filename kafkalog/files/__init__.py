@@ -6,7 +6,7 @@ plain OSErrors (and LogDirLockedException); who knows the log directory gives th
 
 from __future__ import annotations
 
-from kafkalog.files.api import Buffer, File, FileLock, Files, FileStat, HasFileno, parent_dir
+from kafkalog.files.api import Buffer, File, FileLock, Files, FileStat, HasFileno, Listing, parent_dir
 from kafkalog.files.clock import SYSTEM_CLOCK, Clock, ManualClock, SystemClock
 from kafkalog.files.failure import LogDirFailureChannel
 from kafkalog.files.os_files import OS_FILES, OsFile, OsFiles
@@ -22,6 +22,7 @@ __all__ = [
     "FileStat",
     "Files",
     "HasFileno",
+    "Listing",
     "LogDirFailureChannel",
     "ManualClock",
     "ManualScheduler",

@@ -10,10 +10,13 @@ import sys
 from typing import ClassVar
 
 from kafkalog._native.descriptor import Descriptor
-from kafkalog.files.api import File, FileLock, Files, FileStat, HasFileno
+from kafkalog.files.api import File, FileLock, Files, FileStat, HasFileno, Listing
 from kafkalog.files.lock import OsFileLock
 
 _NS_PER_MS = 1_000_000
+# Nobody waits for the other end of a pipe: without O_NONBLOCK the open itself would.
+_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+_WRITE = os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK
 
 
 def _full_sync(fd: int) -> None:
@@ -64,12 +67,11 @@ class OsFile(Descriptor, File):
         return os.sendfile(sock.fileno(), self.fileno(), position, count)
 
 
-def _must_be_regular(path: str, mode: int) -> None:
+def _not_regular(path: str, mode: int) -> OSError:
     """A log directory holds files: reading a device or a pipe may never end."""
-    if not stat.S_ISREG(mode):
-        if stat.S_ISDIR(mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-        raise OSError(errno.EINVAL, "found a device, pipe or socket, expected a file", path)
+    if stat.S_ISDIR(mode):
+        return IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    return OSError(errno.EINVAL, "found a device, pipe or socket, expected a file", path)
 
 
 class OsFiles(Files):
@@ -80,19 +82,27 @@ class OsFiles(Files):
     file_class: ClassVar[type[OsFile]] = OsFile
 
     def open(self, path: str, *, writable: bool = True, create: bool = False, exclusive: bool = False) -> OsFile:
-        # Nobody waits for the other end of a pipe: without O_NONBLOCK the open itself would.
-        flags = os.O_CLOEXEC | os.O_NONBLOCK | (os.O_RDWR if writable else os.O_RDONLY)
+        flags = _WRITE if writable else _READ
         if create or exclusive:
             flags |= os.O_CREAT
         if exclusive:
             flags |= os.O_EXCL
+        return self._open(path, flags)[0]
+
+    def open_sized(self, path: str, *, writable: bool = True, create: bool = False) -> tuple[OsFile, int]:
+        flags = _WRITE if writable else _READ
+        return self._open(path, flags | os.O_CREAT if create else flags)
+
+    def _open(self, path: str, flags: int) -> tuple[OsFile, int]:
         fd = os.open(path, flags, 0o666)
         try:
-            _must_be_regular(path, os.fstat(fd).st_mode)
+            found = os.fstat(fd)
+            if not stat.S_ISREG(found.st_mode):
+                raise _not_regular(path, found.st_mode)
         except OSError:
             os.close(fd)
             raise
-        return self.file_class(path, fd)
+        return self.file_class(path, fd), found.st_size
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)
@@ -112,9 +122,14 @@ class OsFiles(Files):
     def list_dir(self, path: str) -> list[str]:
         return sorted(os.listdir(path))
 
-    def list_files(self, path: str) -> list[str]:
-        with os.scandir(path) as entries:  # says what is a file without asking for each
-            return sorted([entry.name for entry in entries if entry.is_file()])
+    def listing(self, path: str) -> Listing:
+        with os.scandir(path) as found:  # says what is a file without asking for each
+            entries = list(found)
+        files = sorted([entry.name for entry in entries if entry.is_file()])
+        others: list[str] = []
+        if len(files) != len(entries):
+            others = sorted([entry.name for entry in entries if not entry.is_file() and self.exists(entry.path)])
+        return Listing(files, others)
 
     def rename(self, src: str, dst: str) -> None:
         os.replace(src, dst)
@@ -139,9 +154,11 @@ class OsFiles(Files):
         os.utime(path, ns=(mtime_ms * _NS_PER_MS, mtime_ms * _NS_PER_MS))
 
     def read_bytes(self, path: str) -> bytes:
-        fd = os.open(path, os.O_CLOEXEC | os.O_NONBLOCK | os.O_RDONLY)
+        fd = os.open(path, _READ)
         with open(fd, "rb", buffering=0) as file:
-            _must_be_regular(path, os.fstat(fd).st_mode)
+            mode = os.fstat(fd).st_mode
+            if not stat.S_ISREG(mode):
+                raise _not_regular(path, mode)
             return file.read()
 
     def lock(self, path: str) -> FileLock:

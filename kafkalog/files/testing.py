@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from kafkalog.files.api import Buffer, File, FileLock, Files, FileStat, HasFileno
+from kafkalog.files.api import Buffer, File, FileLock, Files, FileStat, HasFileno, Listing
 from kafkalog.files.disk_model import Disk, Op
 from kafkalog.files.os_files import OS_FILES, OsFile, OsFiles
 
@@ -131,9 +131,9 @@ class _Twin(Files):
         self.look("list_dir", path)
         return self.inner.list_dir(path)
 
-    def list_files(self, path: str) -> list[str]:
+    def listing(self, path: str) -> Listing:
         self.look("list_dir", path)
-        return self.inner.list_files(path)
+        return self.inner.listing(path)
 
     def rename(self, src: str, dst: str) -> None:
         self.change(Op("rename", src, target=dst), lambda: self.inner.rename(src, dst))

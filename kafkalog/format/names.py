@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import uuid
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from kafkalog.errors import IllegalArgumentException, InvalidTopicException, KafkaException, NumberFormatException
@@ -18,6 +19,7 @@ LOG_FILE_SUFFIX = ".log"
 INDEX_FILE_SUFFIX = ".index"
 TIME_INDEX_FILE_SUFFIX = ".timeindex"
 TXN_INDEX_FILE_SUFFIX = ".txnindex"
+INDEX_FILE_SUFFIXES = (INDEX_FILE_SUFFIX, TIME_INDEX_FILE_SUFFIX, TXN_INDEX_FILE_SUFFIX)
 PRODUCER_SNAPSHOT_FILE_SUFFIX = ".snapshot"
 DELETED_FILE_SUFFIX = ".deleted"
 CLEANED_FILE_SUFFIX = ".cleaned"
@@ -45,6 +47,7 @@ _SUFFIXED_DIR = {
     suffix: re.compile(rf"(\S+)-(\S+)\.(\S+){suffix}", re.ASCII)
     for suffix in (DELETE_DIR_SUFFIX, FUTURE_DIR_SUFFIX, STRAY_DIR_SUFFIX)
 }
+_LOG_FILE = re.compile(r"00[0-9]{18}\.log")
 _LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]+")
 
 
@@ -64,6 +67,13 @@ class TopicPartition(NamedTuple):
 def filename_prefix_from_offset(offset: int) -> str:
     """At least twenty digits, so that names sort as offsets do."""
     return f"{offset:020d}" if offset >= 0 else f"-{-offset:020d}"
+
+
+def segment_stem(directory: str, offset: int) -> str:
+    """Path of a segment's files up to their suffixes."""
+    if directory.endswith(os.sep) or not directory:
+        return directory + filename_prefix_from_offset(offset)
+    return f"{directory}{os.sep}{filename_prefix_from_offset(offset)}"
 
 
 def log_file(directory: str, offset: int, suffix: str = "") -> str:
@@ -105,6 +115,14 @@ def offset_from_filename(name: str) -> int:
     return parse_long(digits)
 
 
+def log_stems(file_names: Iterable[str]) -> set[str]:
+    """The offsets, as text of twenty digits, of the .log files that are named as Kafka names them.
+
+    Left out are names that Kafka reads but does not write (`7.log`), and offsets of nineteen digits.
+    """
+    return {name[:20] for name in file_names if len(name) == 24 and _LOG_FILE.match(name)}
+
+
 def is_log_file(name: str) -> bool:
     """Whether the name is that of a segment's records (transient suffixes excluded)."""
     return name.endswith(LOG_FILE_SUFFIX)
@@ -112,7 +130,7 @@ def is_log_file(name: str) -> bool:
 
 def is_index_file(name: str) -> bool:
     """Whether the name is that of one of the three indexes."""
-    return name.endswith((INDEX_FILE_SUFFIX, TIME_INDEX_FILE_SUFFIX, TXN_INDEX_FILE_SUFFIX))
+    return name.endswith(INDEX_FILE_SUFFIXES)
 
 
 def replace_suffix(path: str, old: str, new: str) -> str:

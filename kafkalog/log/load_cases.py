@@ -8,6 +8,7 @@ asked: the lowest offset of any `.cleaned` file, and the range [lowest base, hig
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from kafkalog.errors import IllegalStateException
@@ -57,6 +58,11 @@ CASES = (
 
 
 _TRANSIENT = (DELETED_FILE_SUFFIX, CLEANED_FILE_SUFFIX, SWAP_FILE_SUFFIX)
+
+
+def transient(file_names: Iterable[str]) -> list[str]:
+    """The names that concern this table, whatever else is in the folder."""
+    return [name for name in file_names if name.endswith(_TRANSIENT)]
 
 
 def suffix_of(name: str) -> str:

@@ -26,7 +26,7 @@ from kafkalog.errors import (
     NoSuchFileException,
     NumberFormatException,
 )
-from kafkalog.files import Clock, Files, LogDirFailureChannel, Scheduler
+from kafkalog.files import Clock, Files, Listing, LogDirFailureChannel, Scheduler
 from kafkalog.format import names
 from kafkalog.format.names import TopicPartition
 from kafkalog.log import load_cases
@@ -83,7 +83,9 @@ class LogLoader:
         num_remaining_segments: MutableMapping[str, int] | None = None,
         *,
         files: Files,
+        listing: Listing | None = None,
     ) -> None:
+        """`listing`: what is in `dir`, where the caller has just looked."""
         self.dir = dir
         self.topic_partition = topic_partition
         self.config = config
@@ -101,7 +103,8 @@ class LogLoader:
         # The manager of the last recovered segment, where the next one can start from it (see recover_segment).
         self._reusable: ProducerStateManager | None = None
         self._recovered: list[LogSegment] = []
-        self._listed: list[str] | None = None  # the folder's files, while nothing has changed them
+        self._listing = listing  # what is in the folder, while nothing has changed it
+        self._snapshots_changed = False  # by others than our producer state manager
 
     def load(self) -> LoadedLogOffsets:
         self._settle_replacements()
@@ -126,7 +129,7 @@ class LogLoader:
         psm = self.producer_state_manager
         if not psm.is_empty:
             raise IllegalStateException("Producer state must be empty during log initialization")
-        psm.remove_stray_snapshots(self.segments.base_offsets)
+        psm.remove_stray_snapshots(self.segments.base_offsets, list_anew=self._snapshots_changed)
         rebuild_producer_state(
             psm, self.segments, new_log_start_offset, next_offset, self.clock, self.had_clean_shutdown
         )
@@ -143,15 +146,15 @@ class LogLoader:
         cleaned: list[str] = []
         swap: list[str] = []
         min_cleaned = LONG_MAX
-        present = self._regular_files()
+        listing = self._take_listing()
+        present = listing.files
         folder = os.path.join(self.dir, "")
-        plain: list[str] = []
+        access, readable = os.access, os.R_OK
         for name in present:
-            if not os.access(folder + name, os.R_OK):
+            if not access(folder + name, readable):
                 raise PermissionError(f"Could not read file {folder + name}")
+        for name in load_cases.transient(present):
             suffix = load_cases.suffix_of(name)
-            if suffix != names.DELETED_FILE_SUFFIX:
-                plain.append(name)
             if suffix == names.DELETED_FILE_SUFFIX:
                 deleted.append(name)
             elif suffix == names.CLEANED_FILE_SUFFIX:
@@ -163,8 +166,10 @@ class LogLoader:
         for name in deleted:
             self._apply(name, min_cleaned, None)
         if not (swap or cleaned):
-            self._listed = plain
+            gone = set(deleted)
+            self._listing = listing._replace(files=[name for name in present if name not in gone]) if gone else listing
             return  # nothing was replaced: no range, nothing superseded
+        self._snapshots_changed = True
 
         valid: list[str] = []
         for name in swap:
@@ -230,32 +235,53 @@ class LogLoader:
         self._load_segment_files()
 
     def _load_segment_files(self) -> None:
-        present = self._regular_files() if self._listed is None else self._listed
-        self._listed = None
-        present_set = set(present)
-        for name in present:
-            if names.is_index_file(name):
-                log_name = names.filename_prefix_from_offset(names.offset_from_filename(name)) + names.LOG_FILE_SUFFIX
-                if log_name not in present_set:
-                    logger.warning("%s: deleting orphaned index file %s", self.topic_partition, name)
-                    self.files.unlink_if_exists(os.path.join(self.dir, name))
-            elif names.is_log_file(name):
-                base_offset = names.offset_from_filename(name)
-                prefix = names.filename_prefix_from_offset(base_offset)
-                time_index_missing = prefix + names.TIME_INDEX_FILE_SUFFIX not in present_set
-                segment = LogSegment.open(
-                    self.dir, base_offset, self.config, self.clock, self.files, file_already_exists=True
-                )
-                try:
-                    segment.sanity_check(time_index_missing)
-                except NoSuchFileException:
-                    if self.had_clean_shutdown or base_offset < self.recovery_point_checkpoint:
-                        logger.error("%s: no offset index for %s; recovering the segment", self.topic_partition, name)
-                    self._rebuild_indexes(segment)
-                except CorruptIndexException as error:
-                    logger.warning("%s: %s; recovering the segment", self.topic_partition, error)
-                    self._rebuild_indexes(segment)
-                self.segments.add(segment)
+        files, others = self._take_listing()
+        present = {*files, *others}
+        stems = names.log_stems(files)  # nearly every file belongs to one of these
+        loaded: list[LogSegment] = []
+        try:
+            for name in files:
+                if name.endswith(names.LOG_FILE_SUFFIX):
+                    loaded.append(self._load_segment(name, present, stems, loaded))
+                elif name.endswith(names.INDEX_FILE_SUFFIXES) and name.partition(".")[0] not in stems:
+                    self._delete_if_orphaned(name, present)
+        finally:
+            self.segments.add_all(loaded)
+
+    def _load_segment(self, name: str, present: set[str], stems: set[str], loaded: list[LogSegment]) -> LogSegment:
+        """Opens the segment of a .log file and rebuilds what is missing of its indexes, for which the segments
+        `loaded` so far are handed over."""
+        stem = name[: -len(names.LOG_FILE_SUFFIX)]
+        if stem in stems:
+            base_offset = int(stem)
+            has_txn_index = stem + names.TXN_INDEX_FILE_SUFFIX in present
+            has_offset_index: bool | None = stem + names.INDEX_FILE_SUFFIX in present
+        else:  # an offset that is written in another way: its other files are not named like this one
+            base_offset = names.offset_from_filename(name)
+            stem = names.filename_prefix_from_offset(base_offset)
+            has_txn_index, has_offset_index = True, None
+        segment = LogSegment.open(
+            self.dir, base_offset, self.config, self.clock, self.files, file_already_exists=True,
+            has_txn_index=has_txn_index,
+        )  # fmt: skip
+        try:
+            segment.sanity_check(stem + names.TIME_INDEX_FILE_SUFFIX not in present, has_offset_index=has_offset_index)
+            return segment
+        except NoSuchFileException:
+            if self.had_clean_shutdown or base_offset < self.recovery_point_checkpoint:
+                logger.error("%s: no offset index for %s; recovering the segment", self.topic_partition, name)
+        except CorruptIndexException as error:
+            logger.warning("%s: %s; recovering the segment", self.topic_partition, error)
+        self.segments.add_all(loaded)
+        loaded.clear()
+        self._rebuild_indexes(segment)
+        return segment
+
+    def _delete_if_orphaned(self, name: str, present: set[str]) -> None:
+        stem = names.filename_prefix_from_offset(names.offset_from_filename(name))
+        if stem + names.LOG_FILE_SUFFIX not in present:
+            logger.warning("%s: deleting orphaned index file %s", self.topic_partition, name)
+            self.files.unlink_if_exists(os.path.join(self.dir, name))
 
     def _rebuild_indexes(self, segment: LogSegment) -> None:
         """Recovers a segment because of its indexes, whether it was flushed or not."""
@@ -286,6 +312,7 @@ class LogLoader:
                 return run()
             except LogSegmentOffsetOverflowException as error:
                 segment = error.segment
+                self._snapshots_changed = True
                 logger.info("%s: %s; splitting the segment", self.topic_partition, error)
                 self._reusable = None
                 self._recovered = [kept for kept in self._recovered if kept is not segment]
@@ -303,6 +330,7 @@ class LogLoader:
         The producer state before the segment comes from a manager of its own.  Loading it unlinks every snapshot
         above the segment's base or at or below the log start, and a snapshot is taken at the segment's end.
         """
+        self._snapshots_changed = True
         psm = self._reusable
         if psm is None or psm.map_end_offset != segment.base_offset:
             own = self.producer_state_manager
@@ -433,6 +461,11 @@ class LogLoader:
     def _regular_files(self) -> list[str]:
         """Names in the folder that are files, sorted."""
         return self.files.list_files(self.dir)
+
+    def _take_listing(self) -> Listing:
+        """The listing that is still right, once; else a new one."""
+        listing, self._listing = self._listing, None
+        return listing or self.files.listing(self.dir)
 
     def _active_segment(self) -> LogSegment:
         return self.segments.active_segment

@@ -12,7 +12,7 @@ from __future__ import annotations
 import bisect
 import logging
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Generic, TypeVar
 
@@ -127,13 +127,19 @@ class _OffsetMap(Generic[V]):
         self._values.clear()
 
 
-def list_snapshot_files(directory: str, files: Files = OS_FILES) -> list[SnapshotFile]:
-    """The `.snapshot` files of a partition's directory, by name; none where there is no directory."""
-    if not files.is_dir(directory):
-        return []
+def list_snapshot_files(
+    directory: str, files: Files = OS_FILES, present: Iterable[str] | None = None
+) -> list[SnapshotFile]:
+    """The `.snapshot` files of a partition's directory, by name; none where there is no directory.
+
+    `present`: the names of the files in it, where the caller has just listed them.
+    """
+    if present is None:
+        present = files.list_files(directory) if files.is_dir(directory) else ()
+    folder = os.path.join(directory, "")
     return [
-        SnapshotFile(os.path.join(directory, name), files=files)
-        for name in files.list_files(directory)
+        SnapshotFile(folder + name, offset_from_filename(name), files=files)
+        for name in present
         if name.endswith(PRODUCER_SNAPSHOT_FILE_SUFFIX)
     ]
 
@@ -153,7 +159,10 @@ class ProducerStateManager:
         producer_state_manager_config: ProducerStateManagerConfig,
         clock: Clock,
         files: Files = OS_FILES,
+        *,
+        present: Iterable[str] | None = None,
     ) -> None:
+        """`present`: the names of the files in `log_dir`, where the caller has just listed them."""
         self.topic_partition = topic_partition
         self.max_transaction_timeout_ms = max_transaction_timeout_ms
         self.producer_state_manager_config = producer_state_manager_config
@@ -168,7 +177,7 @@ class ProducerStateManager:
         self._oldest_txn_last_timestamp = -1
         self.map_end_offset = 0
         self._last_snap_offset = 0
-        self._snapshots = self._load_snapshots()
+        self._snapshots = self._load_snapshots(present)
 
     # --- producers ------------------------------------------------------------------------------
 
@@ -414,13 +423,14 @@ class ProducerStateManager:
         for snapshot in self._snapshots:
             snapshot.update_parent_dir(parent_dir)
 
-    def remove_stray_snapshots(self, segment_base_offsets: Collection[int]) -> None:
+    def remove_stray_snapshots(self, segment_base_offsets: Collection[int], *, list_anew: bool = True) -> None:
         """Unlink snapshots at no segment's base, but keep the latest of them where it lies above all segments.
 
-        That one was taken at a clean close, at the log's end.  The directory is listed anew.
+        That one was taken at a clean close, at the log's end.  The directory is listed anew, unless the caller knows
+        that nobody but this manager has changed its snapshots.
         """
         bases = set(segment_base_offsets)
-        snapshots = self._load_snapshots()
+        snapshots = self._load_snapshots() if list_anew else self._snapshots
         strays = [snapshot for snapshot in snapshots if snapshot.offset not in bases]
         if strays and (not bases or strays[-1].offset > max(bases)):
             strays.pop()
@@ -446,9 +456,9 @@ class ProducerStateManager:
             return None
         return snapshot
 
-    def _load_snapshots(self) -> _OffsetMap[SnapshotFile]:
+    def _load_snapshots(self, present: Iterable[str] | None = None) -> _OffsetMap[SnapshotFile]:
         snapshots: _OffsetMap[SnapshotFile] = _OffsetMap()
-        for snapshot in list_snapshot_files(self._log_dir, self._files):
+        for snapshot in list_snapshot_files(self._log_dir, self._files, present):
             snapshots.put(snapshot.offset, snapshot)
         return snapshots
 

@@ -128,12 +128,15 @@ class UnifiedLog(PartitionOffsets):
             try:
                 checkpoint = PartitionEpochCheckpoint(path, log_dir_failure_channel, files=files)
                 epochs = LeaderEpochFileCache(topic_partition, checkpoint, scheduler)
+                listing = files.listing(path)
                 psm = ProducerStateManager(
-                    topic_partition, path, max_transaction_timeout_ms, producer_state_manager_config, clock, files
-                )
+                    topic_partition, path, max_transaction_timeout_ms, producer_state_manager_config, clock, files,
+                    present=listing.files,
+                )  # fmt: skip
                 loaded = LogLoader(
                     path, topic_partition, config, scheduler, clock, log_dir_failure_channel, last_shutdown_clean,
                     segments, log_start_offset, recovery_point, epochs, psm, num_remaining_segments, files=files,
+                    listing=listing,
                 ).load()  # fmt: skip
                 local_log = LocalLog(
                     path, config, segments, loaded.recovery_point, loaded.next_offset_metadata, scheduler, clock,

@@ -186,7 +186,7 @@ class FileRecords:
         self.path = path
         self.size = size
         self.read_only = read_only
-        self.channel = self.channel = file  # Kafka's name for the open file
+        self.channel = file
         self._files = files
         self._preallocated = preallocated
 
@@ -207,13 +207,11 @@ class FileRecords:
         length counts.  KafkaException beyond 2^31-1 bytes.
         """
         preallocated = mutable and preallocate and not file_already_exists
-        file = files.open(path, create=True) if mutable else files.open(path, writable=False)
+        file, size = files.open_sized(path, writable=mutable, create=mutable)
         try:
             if preallocated:
                 file.truncate(init_file_size)
                 size = 0
-            else:
-                size = file.size()
             if size > INT_MAX:
                 raise KafkaException(
                     f"The size of segment {path} ({size}) is larger than the maximum allowed segment size of {INT_MAX}"

@@ -85,8 +85,7 @@ class AbstractIndex:
         try:
             file = files.open(self.path, create=True, exclusive=True)
         except FileExistsError:
-            self._file = file = files.open(self.path)
-            self.length = file.size()
+            self._file, self.length = files.open_sized(self.path)
             self.entries = self.length // size
             return
         self._file = file

@@ -132,14 +132,16 @@ class LogSegment:
         preallocate: bool = False,
         suffix: str = "",
         read_only: bool = False,
+        has_txn_index: bool = True,
     ) -> LogSegment:
         """Opens or creates the segment's .log file; its indexes wait for their first use.
 
-        `read_only`: nothing is created or written, missing indexes count as empty, and nothing is mapped, so that it
-        works beside a running broker.
+        `has_txn_index`: False where a listing of the folder shows no transaction index.  `read_only`: nothing is
+        created or written, missing indexes count as empty, and nothing is mapped, so that it works beside a running
+        broker.
         """
         max_index_size = config.max_index_size
-        stem = os.path.join(dir, names.filename_prefix_from_offset(base_offset))
+        stem = names.segment_stem(dir, base_offset)
         log = FileRecords.open(
             stem + names.LOG_FILE_SUFFIX + suffix,
             files,
@@ -150,13 +152,19 @@ class LogSegment:
         )
         return cls(
             log,
-            LazyIndex.for_offset(
-                stem + names.INDEX_FILE_SUFFIX + suffix, base_offset, max_index_size, files, read_only=read_only
+            LazyIndex(
+                OffsetIndex, stem + names.INDEX_FILE_SUFFIX + suffix, base_offset, max_index_size, files, read_only
             ),
-            LazyIndex.for_time(
-                stem + names.TIME_INDEX_FILE_SUFFIX + suffix, base_offset, max_index_size, files, read_only=read_only
+            LazyIndex(
+                TimeIndex, stem + names.TIME_INDEX_FILE_SUFFIX + suffix, base_offset, max_index_size, files, read_only
             ),
-            TransactionIndex(base_offset, stem + names.TXN_INDEX_FILE_SUFFIX + suffix, files, read_only=read_only),
+            TransactionIndex(
+                base_offset,
+                stem + names.TXN_INDEX_FILE_SUFFIX + suffix,
+                files,
+                read_only=read_only,
+                exists=has_txn_index,
+            ),
             base_offset,
             config.index_interval_bytes,
             config.random_segment_jitter(),
@@ -545,9 +553,14 @@ class LogSegment:
 
     # --- recovering and cutting ------------------------------------------------------------------------
 
-    def sanity_check(self, time_index_file_newly_created: bool) -> None:
-        """NoSuchFileException without an offset index, CorruptIndexException for a bad transaction index."""
-        if not self._files.exists(self.offset_index_file):
+    def sanity_check(self, time_index_file_newly_created: bool, *, has_offset_index: bool | None = None) -> None:
+        """NoSuchFileException without an offset index, CorruptIndexException for a bad transaction index.
+
+        `has_offset_index`: what a listing of the folder shows; None: the file is looked for.
+        """
+        if has_offset_index is None:
+            has_offset_index = self._files.exists(self.offset_index_file)
+        if not has_offset_index:
             raise NoSuchFileException(f"Offset index file {os.path.abspath(self.offset_index_file)} does not exist")
         if time_index_file_newly_created:
             self.time_index.resize(0)

@@ -62,11 +62,16 @@ class TxnIndexSearchResult(NamedTuple):
 class TransactionIndex:
     """The .txnindex of the segment that starts at `start_offset`.
 
-    A file that exists is opened at once, a missing one is created by the first append.  Bytes behind the last whole
-    record are not read, yet the next record goes behind them, as in Kafka.
+    A file that exists is opened at once, a missing one is created by the first append.  `exists`: False where a
+    listing of the folder shows none, and nothing is looked for.  Bytes behind the last whole record are not read, yet
+    the next record goes behind them, as in Kafka.
     """
 
-    def __init__(self, start_offset: int, path: str, files: Files, *, read_only: bool = False) -> None:
+    __slots__ = ("_end", "_file", "_files", "_last_offset", "path", "read_only", "start_offset")
+
+    def __init__(
+        self, start_offset: int, path: str, files: Files, *, read_only: bool = False, exists: bool = True
+    ) -> None:
         self.start_offset = start_offset
         self.path = path
         self.read_only = read_only
@@ -74,10 +79,11 @@ class TransactionIndex:
         self._file: File | None = None
         self._end = 0  # bytes that this index knows of: where the next record goes
         self._last_offset: int | None = None  # of what this object appended; a reopened index knows nothing
-        try:
-            self._open(create=False)
-        except FileNotFoundError:
-            pass
+        if exists:
+            try:
+                self._open(create=False)
+            except FileNotFoundError:
+                pass
 
     @property
     def file(self) -> str:
@@ -85,13 +91,8 @@ class TransactionIndex:
         return self.path
 
     def _open(self, *, create: bool) -> File:
-        if self.read_only:
-            file = self._files.open(self.path, writable=False)
-        else:
-            file = self._files.open(self.path, create=create)
-        self._file = file
-        self._end = file.size()
-        return file
+        self._file, self._end = self._files.open_sized(self.path, writable=not self.read_only, create=create)
+        return self._file
 
     def _channel(self) -> File:
         if self.read_only:
@@ -181,6 +182,8 @@ class TransactionIndex:
 
     def sanity_check(self) -> None:
         """CorruptIndexException when a record ends before the segment starts."""
+        if self._file is None:
+            return
         for txn, position in self._read():
             if txn.last_offset < self.start_offset:
                 raise CorruptIndexException(

@@ -7,11 +7,13 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from kafkalog.files import OS_FILES, ManualClock, OsFile, SystemClock, parent_dir
+from kafkalog.files import OS_FILES, Files, ManualClock, OsFile, SystemClock, parent_dir
+from kafkalog.files.overlay import OverlayFiles
 from kafkalog.files.testing import RecordingFiles
 
 
@@ -57,6 +59,38 @@ def test_opening(path: str) -> None:
         assert file.pread(10, 0) == b"kept"
         with pytest.raises(OSError):
             file.pwrite(b"x", 0)
+
+
+@pytest.fixture(params=["disk", "overlay"])
+def files(request: pytest.FixtureRequest) -> Iterator[Files]:
+    with OverlayFiles() as overlay:
+        yield overlay if request.param == "overlay" else OS_FILES
+
+
+def test_opening_tells_the_length(tmp_path: Path, files: Files) -> None:
+    path = str(tmp_path / "file")
+    with pytest.raises(FileNotFoundError):
+        files.open_sized(path)
+    made, length = files.open_sized(path, create=True)
+    assert length == 0
+    made.pwrite(b"kept", 0)
+    made.close()
+    again, length = files.open_sized(path, writable=False)
+    assert (length, again.pread(10, 0)) == (4, b"kept")
+    again.close()
+    with pytest.raises(OSError):
+        files.open_sized(str(tmp_path), writable=False)
+
+
+def test_listing_by_kind(tmp_path: Path, files: Files) -> None:
+    (tmp_path / "b").touch()
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "dir").mkdir()
+    (tmp_path / "link").symlink_to("dir")
+    (tmp_path / "lost").symlink_to("nowhere")
+    os.mkfifo(tmp_path / "pipe")
+    assert files.listing(str(tmp_path)) == (["a", "b"], ["dir", "link", "pipe"])
+    assert files.list_files(str(tmp_path)) == ["a", "b"]
 
 
 @pytest.mark.parametrize("limit", [1, 3, 7])

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kafkalog.errors import KafkaStorageException, NumberFormatException
-from kafkalog.files import OS_FILES
+from kafkalog.files import OS_FILES, Listing, OsFile, OsFiles
 from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.segment.log_segment import LogSegment
 from kafkalog.topics.view import PartitionView
@@ -109,6 +109,59 @@ def test_orphaned_indexes_go(kit: Kit) -> None:
         kit.path(name(5, suffix)).write_bytes(b"")
     kit.open()
     assert not [entry for entry in kit.names if entry.startswith(name(5, ""))]
+
+
+def test_a_clean_open_asks_little_of_the_system(kit: Kit) -> None:
+    closed(kit, 40)
+    asked: list[str] = []
+
+    class CountingFiles(OsFiles):
+        def open_sized(self, path: str, *, writable: bool = True, create: bool = False) -> tuple[OsFile, int]:
+            asked.append(path)
+            return super().open_sized(path, writable=writable, create=create)
+
+        def exists(self, path: str) -> bool:
+            asked.append(path)
+            return super().exists(path)
+
+        def listing(self, path: str) -> Listing:
+            asked.append(path)
+            return super().listing(path)
+
+    kit.files = CountingFiles()
+    log = kit.open()
+    assert log.number_of_segments == 10
+    assert asked.count(kit.dir) == 1
+    inner = [os.path.basename(path) for path in asked if os.path.basename(path) in kit.names]
+    assert sorted(inner) == sorted(
+        [name(base, ".log") for base in bases(log)]
+        + [name(log.active_segment.base_offset, suffix) for suffix in (".index", ".timeindex")]
+        + ["leader-epoch-checkpoint", "partition.metadata"]
+    )
+
+
+def test_an_offset_that_is_not_written_as_kafka_writes_it(kit: Kit) -> None:
+    closed(kit)
+    kit.path(name(8, ".log")).rename(kit.path("8.log"))
+    log = kit.open()
+    # Kafka opens the name that it would have given, which makes that file; the other indexes went as orphans.
+    assert bases(log) == [0, 8, 16]
+    assert kit.path(name(8, ".log")).stat().st_size == 0
+    assert "8.log" in kit.names
+    assert name(8, ".timeindex") in kit.names
+
+
+@pytest.mark.parametrize("suffix", [".txnindex", ".index"])
+def test_a_folder_in_the_place_of_an_index(kit: Kit, suffix: str) -> None:
+    closed(kit)
+    path = kit.path(name(8, suffix))
+    path.unlink(missing_ok=True)
+    path.mkdir()
+    if suffix == ".txnindex":  # opened with its segment
+        with pytest.raises(KafkaStorageException):
+            kit.open()
+    else:  # there, and not looked into
+        assert bases(kit.open()) == [0, 8, 16]
 
 
 def test_a_log_start_beyond_the_end_empties_the_log(kit: Kit) -> None:

@@ -27,6 +27,22 @@ def test_segment_files() -> None:
         names.replace_suffix("a.log", ".swap", "")
 
 
+def test_stems() -> None:
+    assert names.segment_stem("/d/t-0", 7) == "/d/t-0/00000000000000000007"
+    assert names.segment_stem("/", 7) == "/00000000000000000007"
+    assert names.segment_stem("", -7) == "-00000000000000000007"
+    text = "00000000000000000007"
+    others = [
+        "7.log",
+        text + ".index",
+        text + ".log.swap",
+        "-" + text + ".log",
+        "0\u0660" + text[2:] + ".log",
+        "a" * 24,
+    ]
+    assert names.log_stems([text + ".log", *others]) == {text}
+
+
 @pytest.mark.parametrize(
     ("name", "offset"),
     [("00000000000000000007.log", 7), ("7.log.cleaned", 7), ("/x.y/12.index", 12), ("-3.log", -3), ("٣.log", 3)],
