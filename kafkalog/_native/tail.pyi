@@ -1,13 +1,15 @@
 from collections.abc import Sequence
-from typing import Protocol, final
+from typing import Protocol, final, type_check_only
 
 from typing_extensions import Buffer
 
 from kafkalog._native.validation import ClientBatch
 
+@type_check_only
 class Channel(Protocol):
     def pwritev(self, buffers: Sequence[bytes | memoryview], position: int, /) -> int: ...
 
+@type_check_only
 class RecordsFile(Protocol):
     """What of a .log file is needed: its logical size, the file to write to, and a way back from a failed write."""
 
@@ -16,16 +18,31 @@ class RecordsFile(Protocol):
     def channel(self) -> Channel: ...
     def undo_write(self, size: int, /) -> None: ...
 
-class Index(Protocol):
+@type_check_only
+class IndexFile(Protocol):
+    def pwrite(self, data: bytes, position: int, /) -> None: ...
+
+@type_check_only
+class OffsetEntries(Protocol):
+    """An offset index.  Entries go straight to `channel` while it is open and `behind` is 0."""
+
+    entries: int
+    last_offset: int
+    dirty: bool
+    @property
+    def channel(self) -> IndexFile | None: ...
+    @property
+    def behind(self) -> int: ...
+    @property
+    def max_entries(self) -> int: ...
+    def append(self, offset: int, position: int, /) -> None: ...
+
+@type_check_only
+class TimeEntries(Protocol):
     @property
     def entries(self) -> int: ...
     @property
     def max_entries(self) -> int: ...
-
-class OffsetEntries(Index, Protocol):
-    def append(self, offset: int, position: int, /) -> None: ...
-
-class TimeEntries(Index, Protocol):
     @property
     def last_entry(self) -> tuple[int, int]: ...
     def maybe_append(self, timestamp: int, offset: int, /) -> None: ...

@@ -5,8 +5,10 @@ leaves everything that is not common to its caller: `append` then answers -1, an
 """
 
 cimport cython
-from libc.stdint cimport int32_t, int64_t, uint64_t
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
+from kafkalog._native.layout cimport store32
 from kafkalog._native.validation cimport ClientBatch
 
 cdef enum:
@@ -57,6 +59,21 @@ cdef class SegmentTail:
         self.first_known = timestamp is not None
         self.first = timestamp if self.first_known else -1
 
+    cdef int add_offset_entry(self, index, int64_t last_offset, int32_t position) except -1:
+        cdef uint8_t entry[8]
+        cdef int64_t entries = index.entries
+        cdef object channel = index.channel
+        if channel is None or index.behind or (entries and last_offset <= <int64_t>index.last_offset):
+            index.append(last_offset, position)
+            return 0
+        store32(entry, <uint32_t>(last_offset - self.base_offset))
+        store32(entry + 4, <uint32_t>position)
+        channel.pwrite(PyBytes_FromStringAndSize(<const char*>entry, 8), entries * 8)
+        index.dirty = True
+        index.entries = entries + 1
+        index.last_offset = last_offset
+        return 0
+
     def append(
         self,
         ClientBatch batch not None,
@@ -99,7 +116,7 @@ cdef class SegmentTail:
             self.largest = timestamp
             self.offset_of_max_timestamp = last_offset
         if self.bytes_since_last_index_entry > self.index_interval_bytes:
-            offset_index.append(last_offset, size)
+            self.add_offset_entry(offset_index, last_offset, <int32_t>size)
             if self.largest != <int64_t>time_index.last_entry[0]:
                 time_index.maybe_append(self.largest, self.offset_of_max_timestamp)
             self.bytes_since_last_index_entry = batch.row.size

@@ -1,8 +1,10 @@
-from typing import Final, Never, final
+from typing import Any, Final, Never, TypeVar, final
 
-from typing_extensions import Buffer
+from typing_extensions import Buffer, disjoint_base
 
 from kafkalog._native.batches import BatchHeader
+
+_Info = TypeVar("_Info", bound=AppendInfo)
 
 BUFFER: Final[int]
 STREAM: Final[int]
@@ -79,6 +81,33 @@ def assign_plain(
     after_max: int,
 ) -> tuple[bytes, BatchHeader, int, int] | None: ...
 
+@disjoint_base
+class AppendInfo:
+    first_offset: int
+    last_offset: int
+    last_leader_epoch: int | None
+    max_timestamp: int
+    log_append_time: int
+    log_start_offset: int
+    source_compression: int
+    valid_bytes: int
+    last_offset_of_first_batch: int
+    record_validation_stats: Any
+    record_errors: list[Any]
+    def __init__(
+        self,
+        first_offset: int,
+        last_offset: int,
+        last_leader_epoch: int | None,
+        max_timestamp: int,
+        log_append_time: int,
+        log_start_offset: int,
+        source_compression: int,
+        valid_bytes: int,
+        last_offset_of_first_batch: int,
+        record_validation_stats: Any,
+    ) -> None: ...
+
 @final
 class ClientBatch:
     def __init__(self, *args: Never, **kwargs: Never) -> None: ...
@@ -105,6 +134,9 @@ class ClientBatch:
     @property
     def record_bytes(self) -> int: ...
     def check_payload(self, payload: Buffer, max_record_bytes: int) -> bool: ...
+    def appended(
+        self, kind: type[_Info], first_offset: int, log_start_offset: int, record_validation_stats: object
+    ) -> _Info: ...
     def stamped(self, data: Buffer, next_offset: int, leader_epoch: int) -> tuple[bytes] | tuple[bytes, memoryview]: ...
 
 @final

@@ -87,7 +87,7 @@ cdef enum:
     E_TIMESTAMP = 1
     E_CLAIMS_APPEND_TIME = 2
     # Below this many bytes giving the interpreter away costs more than it brings.
-    NOGIL_BYTES = 8192
+    NOGIL_BYTES = 32768
     # Up to this many bytes a copy costs less than a second buffer in the write.
     COPY_BYTES = 4096
     LAST_CODEC = 4
@@ -578,6 +578,40 @@ def assign_plain(
 
 
 @cython.auto_pickle(False)
+cdef class AppendInfo:
+    """The fields of `kafkalog.log.types.LogAppendInfo`."""
+
+    cdef public int64_t first_offset
+    cdef public int64_t last_offset
+    cdef public object last_leader_epoch
+    cdef public int64_t max_timestamp
+    cdef public int64_t log_append_time
+    cdef public int64_t log_start_offset
+    cdef public int source_compression
+    cdef public int64_t valid_bytes
+    cdef public int64_t last_offset_of_first_batch
+    cdef public object record_validation_stats
+    cdef public list record_errors
+
+    def __init__(
+        self, int64_t first_offset, int64_t last_offset, last_leader_epoch, int64_t max_timestamp,
+        int64_t log_append_time, int64_t log_start_offset, int source_compression, int64_t valid_bytes,
+        int64_t last_offset_of_first_batch, record_validation_stats,
+    ):
+        self.first_offset = first_offset
+        self.last_offset = last_offset
+        self.last_leader_epoch = last_leader_epoch
+        self.max_timestamp = max_timestamp
+        self.log_append_time = log_append_time
+        self.log_start_offset = log_start_offset
+        self.source_compression = source_compression
+        self.valid_bytes = valid_bytes
+        self.last_offset_of_first_batch = last_offset_of_first_batch
+        self.record_validation_stats = record_validation_stats
+        self.record_errors = []
+
+
+@cython.auto_pickle(False)
 @cython.freelist(16)
 @cython.final
 cdef class ClientBatch:
@@ -685,6 +719,22 @@ cdef class ClientBatch:
         if copied == self.row.size:
             return (head,)
         return (head, PyMemoryView_FromObject(data)[RECORDS:])
+
+    def appended(self, kind, int64_t first_offset, int64_t log_start_offset, record_validation_stats):
+        """The `kind` of AppendInfo that tells of this batch, appended at `first_offset` as it was."""
+        cdef AppendInfo info = kind.__new__(kind)
+        info.first_offset = first_offset
+        info.last_offset = first_offset + self.row.record_count - 1
+        info.last_leader_epoch = None if self.row.leader_epoch == -1 else self.row.leader_epoch
+        info.max_timestamp = self.row.max_timestamp
+        info.log_append_time = -1
+        info.log_start_offset = log_start_offset
+        info.source_compression = self.row.attributes & CODEC_MASK
+        info.valid_bytes = self.row.size
+        info.last_offset_of_first_batch = self.row.record_count - 1
+        info.record_validation_stats = record_validation_stats
+        info.record_errors = []
+        return info
 
 
 cdef inline bint is_ordinary(const Row* row) noexcept nogil:

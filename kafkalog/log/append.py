@@ -56,6 +56,8 @@ INT_MAX = 0x7FFFFFFF
 CURRENT_MAGIC = 2
 HEADER_BYTES = 61
 
+new_tuple = tuple.__new__  # a named tuple without the Python call of its own __new__
+
 
 def append(
     log: UnifiedLog,
@@ -143,7 +145,7 @@ def append_ordinary(log: UnifiedLog, records: Buffer | MemoryRecords, leader_epo
             local.take_back(segment, size, end)
             _fail(log, error)
         next_offset = last_offset + 1
-        local.moved_to(next_offset, segment)
+        local.next_offset_metadata = new_tuple(LogOffsetMetadata, (next_offset, segment.base_offset, segment.log.size))
         if producer is not None:
             psm.continue_entry(producer, batch, last_offset)
         psm.map_end_offset = next_offset
@@ -151,19 +153,7 @@ def append_ordinary(log: UnifiedLog, records: Buffer | MemoryRecords, leader_epo
             log.maybe_increment_first_unstable_offset()  # a truncation leaves the old one until now
         if next_offset - local.recovery_point >= config.flush_messages:
             log.flush(False)
-        return LogAppendInfo(
-            end_offset,
-            last_offset,
-            None if batch.leader_epoch == -1 else batch.leader_epoch,
-            batch.max_timestamp,
-            -1,
-            log.log_start_offset,
-            codec,
-            batch.size,
-            last_offset - end_offset,
-            stats,
-            [],
-        )
+        return batch.appended(LogAppendInfo, end_offset, log.log_start_offset, stats)
 
 
 def _fail(log: UnifiedLog, error: OSError) -> NoReturn:
@@ -252,6 +242,7 @@ def analyze(
             source_codec,
             valid_bytes,
             last_offset_of_first_batch,
+            RecordValidationStats(),
         ),
         batches,
     )

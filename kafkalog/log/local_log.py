@@ -244,10 +244,6 @@ class LocalLog:
             self.take_back(segment, size, self.next_offset_metadata)
             raise
         end_offset = last_offset + 1
-        self.moved_to(end_offset, segment)
-
-    def moved_to(self, end_offset: int, segment: LogSegment) -> None:
-        """Notes where an append to the active segment has left the log's end."""
         self.next_offset_metadata = new_tuple(LogOffsetMetadata, (end_offset, segment.base_offset, segment.log.size))
         if self.recovery_point > end_offset:
             self.recovery_point = end_offset

@@ -6,9 +6,10 @@ Field names are those of Kafka's classes of the same names, in snake_case (`org.
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
+from kafkalog._native.validation import AppendInfo
 from kafkalog.segment.types import AppendOrigin as AppendOrigin  # segments replay appends, so it lives one floor down
 
 NO_TIMESTAMP = -1
@@ -69,22 +70,31 @@ class RecordError:
     message: str | None = None
 
 
-@dataclass(slots=True)
-class LogAppendInfo:
-    """What came of an append.  `first_offset` and `last_offset` are -1 where nothing was appended."""
+APPEND_INFO_FIELDS = (
+    "first_offset",
+    "last_offset",
+    "last_leader_epoch",
+    "max_timestamp",
+    "log_append_time",
+    "log_start_offset",
+    "source_compression",
+    "valid_bytes",
+    "last_offset_of_first_batch",
+    "record_validation_stats",
+    "record_errors",
+)
 
-    first_offset: int
-    last_offset: int
-    last_leader_epoch: int | None
-    max_timestamp: int
-    log_append_time: int
-    log_start_offset: int
-    source_compression: int  # codec id, see kafkalog.format.codecs
-    valid_bytes: int
-    last_offset_of_first_batch: int
-    record_validation_stats: RecordValidationStats = field(default_factory=RecordValidationStats)
-    record_errors: list[RecordError] = field(default_factory=list)
-    leader_hw_change: LeaderHwChange = LeaderHwChange.NONE
+
+class LogAppendInfo(AppendInfo):
+    """What came of an append.  `first_offset` and `last_offset` are -1 where nothing was appended.
+
+    `source_compression`: codec id, see kafkalog.format.codecs; times in ms, `log_append_time` -1 where a producer's
+    times stay; `valid_bytes` of the batches; `record_errors`: what was refused, one RecordError each.
+    """
+
+    __slots__ = ()
+
+    leader_hw_change = LeaderHwChange.NONE
 
     @property
     def first_or_last_offset_of_first_batch(self) -> int:
@@ -95,3 +105,18 @@ class LogAppendInfo:
         if self.first_offset >= 0 and self.last_offset >= 0:
             return self.last_offset - self.first_offset + 1
         return 0
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, LogAppendInfo):
+            return NotImplemented
+        return all(getattr(self, name) == getattr(other, name) for name in APPEND_INFO_FIELDS)
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+
+    def __repr__(self) -> str:
+        return (
+            f"LogAppendInfo(firstOffset={self.first_offset}, lastOffset={self.last_offset}, "
+            f"maxTimestamp={self.max_timestamp}, logAppendTime={self.log_append_time}, "
+            f"logStartOffset={self.log_start_offset}, validBytes={self.valid_bytes}, "
+            f"recordErrors={self.record_errors})"
+        )

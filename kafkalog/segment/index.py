@@ -66,11 +66,12 @@ class AbstractIndex:
         self.entries = 0
         self.length = 0
         self._files = files
-        self._file: File | None = None
+        # The open file, None until it is needed again.  While it is open, `_view` is a map of it or None.
+        self.channel: File | None = None
         self._view: View | None = None
-        self._dirty = True  # what an earlier process left unsynced is unknown
+        self.dirty = True  # what an earlier process left unsynced is unknown
         # How far Kafka's map position is behind the entries, in bytes: 0, but for an index that was cut below them.
-        self._behind = 0
+        self.behind = 0
         self._lock = threading.RLock()
         if read_only:
             self._open_read_only()
@@ -85,10 +86,10 @@ class AbstractIndex:
         try:
             file = files.open(self.path, create=True, exclusive=True)
         except FileExistsError:
-            self._file, self.length = files.open_sized(self.path)
+            self.channel, self.length = files.open_sized(self.path)
             self.entries = self.length // size
             return
-        self._file = file
+        self.channel = file
         if self.max_index_size < size:
             self.close()
             raise IllegalArgumentException(f"Invalid max index size: {self.max_index_size}")
@@ -164,25 +165,24 @@ class AbstractIndex:
     # --- the file --------------------------------------------------------------------------------------
 
     def _writable(self) -> File:
-        file = self._file
+        file = self.channel
         if file is None:
             if self.read_only:
                 raise LogReadOnlyException("The index was opened read-only", path=self.path)
             if self.closed:
                 raise IllegalStateException("The index is closed", path=self.path)
-            file = self._file = self._files.open(self.path)
+            file = self.channel = self._files.open(self.path)
+            self._view = None  # the bytes of a trimmed one do not follow what is written
         return file
 
     def _write_entries(self, data: bytes | bytearray | memoryview, count: int) -> None:
         """Puts `count` entries behind the present ones, in one write; the caller has checked that they fit."""
         entries = self.entries
-        (self._file or self._writable()).pwrite(data, entries * self.entry_size - self._behind)
-        self._dirty = True
-        if type(self._view) is bytes:
-            self._view = None
+        (self.channel or self._writable()).pwrite(data, entries * self.entry_size - self.behind)
+        self.dirty = True
         self.entries = entries + count
-        if self._behind:
-            position = self.entries * self.entry_size - self._behind
+        if self.behind:
+            position = self.entries * self.entry_size - self.behind
             raise IllegalStateException(
                 f"{self.entries} entries but file position in index is {position}", path=self.path
             )
@@ -190,13 +190,13 @@ class AbstractIndex:
     def _truncate_to_entries(self, entries: int) -> None:
         """IllegalArgumentException (after `entries` was set, as in Kafka) when the file ends before them."""
         with self._lock:
-            position = self.entries * self.entry_size - self._behind
+            position = self.entries * self.entry_size - self.behind
             self.entries = entries
             wanted = entries * self.entry_size
             if wanted > self.length:
-                self._behind = wanted - position
+                self.behind = wanted - position
                 raise IllegalArgumentException(f"newPosition > limit: ({wanted} > {self.length})", path=self.path)
-            self._behind = 0
+            self.behind = 0
             self._entries_changed()
 
     def _entries_changed(self) -> None:
@@ -220,7 +220,7 @@ class AbstractIndex:
                 return view
             if self.closed:
                 raise IllegalStateException("The index is closed", path=self.path)
-            keep = self._file
+            keep = self.channel
             file = keep or self._files.open(self.path, writable=False)
             try:
                 if keep is None and self.length <= VIEW_AS_BYTES_MAX:
@@ -286,8 +286,8 @@ class AbstractIndex:
         start = slot * size
         if start + size > self.length:
             raise IndexOutOfBoundsException(f"Entry {slot} lies beyond {self.length} bytes", path=self.path)
-        if self._view is None and self._file is not None:
-            return self._file.pread(size, start).ljust(size, b"\0")
+        if self._view is None and self.channel is not None:
+            return self.channel.pread(size, start).ljust(size, b"\0")
         return self._search(lambda view, _: bytes(view[start : start + size])).ljust(size, b"\0")
 
     def resize(self, new_size: int) -> bool:
@@ -304,10 +304,10 @@ class AbstractIndex:
             file.truncate(rounded)
             self.length = rounded
             self.max_entries = rounded // self.entry_size
-            self._dirty = True
-            position = self.entries * self.entry_size - self._behind
+            self.dirty = True
+            position = self.entries * self.entry_size - self.behind
             if position > rounded:
-                self._behind = self.entries * self.entry_size  # the new map is at its beginning
+                self.behind = self.entries * self.entry_size  # the new map is at its beginning
                 raise IllegalArgumentException(f"newPosition > limit: ({position} > {rounded})", path=self.path)
         return True
 
@@ -318,9 +318,9 @@ class AbstractIndex:
                 return
             self.resize(self.entry_size * self.entries)
             self._release_view()
-            if self._file is not None:
-                self._file.close()
-                self._file = None
+            if self.channel is not None:
+                self.channel.close()
+                self.channel = None
 
     def reset(self) -> None:
         """Forgets all entries and makes the file full-sized again."""
@@ -330,16 +330,16 @@ class AbstractIndex:
     def flush(self) -> None:
         """Makes entries and length durable; nothing to do when nothing changed since the last time."""
         with self._lock:
-            if self.closed or self.read_only or not self._dirty:
+            if self.closed or self.read_only or not self.dirty:
                 return
-            if self._file is not None:
-                self._file.sync()
+            if self.channel is not None:
+                self.channel.sync()
             else:
                 try:
                     self._files.sync_file(self.path)
                 except FileNotFoundError:
                     return
-            self._dirty = False
+            self.dirty = False
 
     def rename_to(self, path: str) -> None:
         """Renames the file; from now on `path` is the new one, also when that failed."""
@@ -362,9 +362,9 @@ class AbstractIndex:
         with self._lock:
             self.closed = True
             self._release_view()
-            if self._file is not None:
-                self._file.close()
-                self._file = None
+            if self.channel is not None:
+                self.channel.close()
+                self.channel = None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.path}, entries={self.entries}, max_entries={self.max_entries})"

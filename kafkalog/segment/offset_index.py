@@ -13,7 +13,7 @@ from kafkalog._native import search
 from kafkalog.errors import CorruptIndexException, IllegalArgumentException, InvalidOffsetException
 from kafkalog.files import Files
 from kafkalog.segment.index import AbstractIndex, View
-from kafkalog.segment.types import INT_MAX, OffsetPosition, to_int32
+from kafkalog.segment.types import OffsetPosition, to_int32
 
 ENTRY = struct.Struct(">ii")  # offset - base offset, position
 new_tuple = tuple.__new__  # a named tuple without the Python call of its own __new__
@@ -53,13 +53,7 @@ class OffsetIndex(AbstractIndex):
                 f"Attempt to append an offset {offset} to position {entries} no larger than the last offset appended "
                 f"({self.last_offset}) to {self.path}"
             )
-        relative, file = offset - self.base_offset, self._file
-        if file is None or self._behind or not 0 <= relative <= INT_MAX or type(self._view) is bytes:
-            self._write_entries(ENTRY.pack(self.relative_offset(offset), position), 1)
-        else:  # the same in fewer calls: most appends come here
-            file.pwrite(ENTRY.pack(relative, position), entries * 8)
-            self._dirty = True
-            self.entries = entries + 1
+        self._write_entries(ENTRY.pack(self.relative_offset(offset), position), 1)
         self.last_offset = offset
 
     def append_packed(self, data: bytes | memoryview) -> None:

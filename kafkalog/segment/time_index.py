@@ -75,7 +75,7 @@ class TimeIndex(AbstractIndex):
                 )
         if timestamp > last_timestamp:
             data = ENTRY.pack(timestamp, self.relative_offset(offset))
-            if (entries + 1) * ENTRY.size - self._behind > self.length:
+            if (entries + 1) * ENTRY.size - self.behind > self.length:
                 raise BufferOverflowException(f"No room for a last entry in time index {self.path} (size = {entries}).")
             self.last_entry = TimestampOffset(timestamp, offset)
             self._write_entries(data, 1)
@@ -140,7 +140,7 @@ class TimeIndex(AbstractIndex):
 
     def resize(self, new_size: int) -> bool:
         changed = super().resize(new_size)
-        if changed and self._behind:
+        if changed and self.behind:
             self._entries_changed()  # the file's last entry is not what was written last
         return changed
 
