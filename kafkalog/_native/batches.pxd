@@ -86,9 +86,7 @@ cdef inline int next_frame(const uint8_t* p, int64_t left, int framing, int64_t*
     if framing == F_FILE:
         if length > left - LOG_OVERHEAD:
             return V_TORN
-        # Kafka takes a negative magic for a legacy one, whose checksum then fails; a magic above 2 for 2.
-        if magic < 0:
-            return V_BAD_MAGIC
+        # As Kafka has it, a negative magic is a legacy one and a magic above 2 is 2: what lies behind stays in sight.
     else:
         if magic < 0 or magic > 2:
             return V_BAD_MAGIC

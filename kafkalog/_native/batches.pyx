@@ -514,7 +514,8 @@ def scan(data, int64_t position=0, int64_t end=-1, *, int64_t base_position=0, i
 
     `position` column = base_position + place in data.  With stop_at_bad_crc=False a bad checksum goes into the
     `verdict` column and the scan goes on; else every row's verdict is OK.  framing=FRAMING_FILE follows
-    FileLogInputStream (a tail of 17 bytes or less is the end; a magic above 2 is read as 2),
+    FileLogInputStream (a tail of 17 bytes or less is the end; a magic above 2 is read as 2,
+    a negative one as legacy),
     FRAMING_BUFFER follows ByteBufferLogInputStream.  Runs without the GIL.
     """
     cdef Py_buffer view

@@ -53,7 +53,8 @@ class Entry(NamedTuple):
 
     @property
     def magic(self) -> int:
-        return self.message[4]
+        magic = self.message[4]
+        return magic if magic < 0x80 else magic - 0x100
 
     @property
     def codec(self) -> int:
@@ -145,7 +146,7 @@ def entries(
     codecs.check_codec(outer.codec)
     if outer.codec == codecs.NONE:
         return [outer]
-    if outer.magic > 1:
+    if not 0 <= outer.magic <= 1:
         raise InvalidRecordException(f"Invalid wrapper magic found in legacy deep record iterator {outer.magic}")
     if outer.codec == codecs.ZSTD:
         raise InvalidRecordException(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from kafkalog._native import records as native
 from kafkalog._native.records import Record
-from kafkalog.errors import InvalidRecordException, KafkalogError
+from kafkalog.errors import CorruptRecordException, InvalidRecordException, KafkalogError
 from kafkalog.format import codecs, legacy
 from kafkalog.format.batch import HEADER, RECORD_BATCH_OVERHEAD, TIMESTAMP_TYPE_FLAG
 from kafkalog.format.codecs import MAX_DECOMPRESSED_BYTES, IllegalArgumentException
@@ -92,6 +92,8 @@ def _read(
 ) -> tuple[list[Record], KafkalogError | None]:
     """The records before the first that breaks the format, and what is wrong with that one."""
     start = header.position if at is None else at
+    if header.magic < 0:  # a file's framing lets it pass, a reader's does not
+        raise CorruptRecordException(f"Invalid magic found in record: {header.magic}")
     if header.magic < 2:
         found = legacy.records(data, start, header.size, max_record_bytes=max_record_bytes, max_bytes=max_bytes)
         return found, None

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kafkalog.format.records import offset_of_max_timestamp
+from kafkalog.segment.file_records import max_timestamp_of
 from kafkalog.segment.types import TimestampAndOffset
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def _find_max_timestamp(log: UnifiedLog) -> TimestampAndOffset | None:
     timestamp, shallow_offset = latest.max_timestamp_and_offset_so_far
     position = latest.offset_index.lookup(shallow_offset).position
     for header in latest.log.batches_from(position):
-        if header.max_timestamp != timestamp:
+        if max_timestamp_of(header) != timestamp:
             continue
         data = latest.log.read(header.position, header.size)
         limit = log.config.max_decompressed_message_bytes

@@ -144,9 +144,11 @@ def walk_headers(
         yield from found
         if why == native.BAD_SIZE:
             size = int.from_bytes(data[reached + 8 : reached + 12], "big", signed=True)
+            least = MIN_RECORD_OVERHEAD
+            if size >= least:  # Kafka takes what lies behind such a batch for the rest of its header
+                least = RECORD_BATCH_OVERHEAD - LOG_OVERHEAD
             raise CorruptRecordException(
-                f"Found record size {size} smaller than minimum record overhead ({MIN_RECORD_OVERHEAD}) in file "
-                f"{file.path}.",
+                f"Found record size {size} smaller than minimum record overhead ({least}) in file {file.path}.",
                 position=position + reached,
             )
         if len(data) < want:
@@ -175,6 +177,14 @@ def base_offset_of(file: File, header: BatchHeader, position: int) -> int:
     if header.magic >= 2 or not header.is_compressed:
         return header.base_offset
     return legacy.base_offset(file.pread(header.size, position), header, at=0)
+
+
+def max_timestamp_of(header: BatchHeader) -> int:
+    """The max timestamp of a header that was read without its body; IllegalArgumentException for a negative magic,
+    whose header has no known size."""
+    if header.magic < 0:
+        legacy.record_overhead(header.magic)
+    return header.max_timestamp
 
 
 class FileRecords:
@@ -381,7 +391,7 @@ class FileRecords:
     ) -> TimestampAndOffset | None:
         """The first record at or above both a timestamp and an offset, from a position on; None when there is none."""
         for header in self.batches_from(starting_position):
-            if header.max_timestamp < target_timestamp:
+            if max_timestamp_of(header) < target_timestamp:
                 continue
             data = self.read(header.position, header.size)
             for record in stream(data, header, at=0, max_record_bytes=max_record_body_size):
@@ -395,8 +405,9 @@ class FileRecords:
         found: BatchHeader | None = None
         largest = -1
         for header in self.batches_from(starting_position):
-            if header.max_timestamp > largest:
-                largest, found = header.max_timestamp, header
+            timestamp = max_timestamp_of(header)
+            if timestamp > largest:
+                largest, found = timestamp, header
         if found is None:
             return TimestampAndOffset(-1, -1, None)
         return TimestampAndOffset(largest, found.last_offset, None if found.leader_epoch == -1 else found.leader_epoch)

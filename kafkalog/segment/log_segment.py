@@ -37,6 +37,7 @@ from kafkalog.segment.file_records import (
     FileRecords,
     FileRecordsSlice,
     LogScan,
+    max_timestamp_of,
 )
 from kafkalog.segment.lazy_index import LazyIndex
 from kafkalog.segment.offset_index import OffsetIndex
@@ -434,7 +435,7 @@ class LogSegment:
             first = self.log.first_batch() if self.log.size else None
             if first is None:
                 return -1
-            self.tail.first_timestamp = first.max_timestamp
+            self.tail.first_timestamp = max_timestamp_of(first)
         return self.tail.first_timestamp
 
     def on_become_inactive_segment(self) -> None:

@@ -103,8 +103,6 @@ def next_frame(data: bytes, position: int, end: int, framing: int) -> tuple[int,
         return BAD_MAGIC, 0
     if torn:
         return TORN, 0
-    if magic < 0:
-        return BAD_MAGIC, 0
     if magic >= 2 and length + 12 < 61:  # DefaultRecordBatch.ensureValid
         return BAD_SIZE, 0
     return OK, length + 12
