@@ -260,11 +260,11 @@ class CleanShutdownFile:
     def read(self) -> int | None:
         """The broker epoch; None where there is no file or it does not parse."""
         try:
-            text = self._files.read_bytes(self.path).decode("utf-8").lstrip(" \t\r\n")
-            content, _ = json.JSONDecoder().raw_decode(text)
-            epoch = content["brokerEpoch"]
-            return parse_long(epoch.strip()) if isinstance(epoch, str) else int(epoch)
-        except (OSError, ValueError, TypeError, KeyError, RecursionError, OverflowError):
+            text = self._files.read_bytes(self.path).decode("utf-8", "replace").lstrip(" \t\r\n")
+            content, _ = _JSON.raw_decode(text)  # Jackson does not look at what follows either
+            _json_number(content.get("version"), parse_int)
+            return _json_number(content.get("brokerEpoch"), parse_long)
+        except (OSError, ValueError, TypeError, AttributeError, RecursionError, OverflowError):
             return None
 
     def delete(self) -> bool:
@@ -274,3 +274,21 @@ class CleanShutdownFile:
             return False
         self._files.sync_dir(parent_dir(self.path))
         return True
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON")
+
+
+_JSON = json.JSONDecoder(parse_constant=_no_constant)
+
+
+def _json_number(value: object, parse: Callable[[str], int]) -> int | None:
+    """A number as Jackson binds it to an integer: cut to a whole one, within its range, and also from a string."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return parse(value.strip())
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{value!r} is no number")
+    return parse(str(int(value)))

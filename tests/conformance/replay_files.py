@@ -8,9 +8,16 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from tests.conformance.replay_session import Op, Session
+from kafkalog.errors import CorruptCheckpointException
+from kafkalog.format.checkpoints import CleanShutdownFile, OffsetCheckpointFile
+from kafkalog.format.meta_properties import read_meta_properties
+from tests.conformance.replay_session import Op, ScriptError, Session
 
 Result = dict[str, Any]
+
+
+class RuntimeException(Exception):
+    """What Kafka calls a meta.properties that says too little."""
 
 
 def _with_parent(session: Session, relative: str) -> Path:
@@ -80,8 +87,29 @@ def _mtime(session: Session, op: Op, result: Result) -> None:
     os.utime(session.path(op["file"]), ns=(nanoseconds, nanoseconds))
 
 
+def _read(session: Session, op: Op, result: Result) -> None:
+    """What kafkalog's own readers find in a file of a log directory."""
+    path, kind = session.path(op["file"]), op["kind"]
+    try:
+        if kind == "offsets":
+            offsets = OffsetCheckpointFile(str(path)).read()
+            result["result"] = {f"{at.topic} {at.partition}": offset for at, offset in offsets.items()}
+        elif kind == "clean":
+            result["result"] = CleanShutdownFile(str(path.parent)).read()
+        elif kind == "meta":
+            result["result"] = list(read_meta_properties(str(path)))
+        else:
+            raise ScriptError(f"unknown kind {kind}")
+    except CorruptCheckpointException as error:
+        if type(error) is not CorruptCheckpointException:
+            raise
+        # Kafka's plain words for a file that does not parse.
+        raise (OSError if kind == "offsets" else RuntimeException)(str(error)) from error
+
+
 OPERATIONS = {
     "dump": _dump,
+    "fs_read": _read,
     "fs_truncate": _truncate,
     "fs_corrupt": _corrupt,
     "fs_write": _write,

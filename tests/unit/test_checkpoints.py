@@ -265,6 +265,15 @@ def test_clean_shutdown_marker(tmp_path: Path) -> None:
         (b"[]", None),
         (b"\xff\xfe", None),
         (b"[" * 100_000, None),
+        # As Jackson reads it: what follows does not count, be it text or not; numbers are cut and must fit.
+        (b'{"version":0,"brokerEpoch":42}<G\x1b\xff\xfe', 42),
+        (b'{"other":"\xff","brokerEpoch":42}', 42),
+        (b'{"version":1.5,"brokerEpoch":42.9}', 42),
+        (b'{"version":99999999999,"brokerEpoch":42}', None),
+        (b'{"brokerEpoch":9223372036854775808}', None),
+        (b'{"brokerEpoch":true}', None),
+        (b'{"brokerEpoch":NaN}', None),
+        (b'{"brokerEpoch":1e400}', None),
     ],
 )
 def test_clean_shutdown_marker_content(tmp_path: Path, content: bytes, epoch: int | None) -> None:

@@ -10,8 +10,15 @@ import java.nio.file.Path;
 import java.nio.file.StandardCopyOption;
 import java.nio.file.StandardOpenOption;
 import java.nio.file.attribute.FileTime;
+import java.util.OptionalLong;
 import java.util.TreeMap;
 import java.util.stream.Stream;
+import org.apache.kafka.common.errors.KafkaStorageException;
+import org.apache.kafka.metadata.properties.MetaProperties;
+import org.apache.kafka.metadata.properties.PropertiesUtils;
+import org.apache.kafka.storage.internals.checkpoint.CleanShutdownFileHandler;
+import org.apache.kafka.storage.internals.checkpoint.OffsetCheckpointFile;
+import org.apache.kafka.storage.internals.log.LogDirFailureChannel;
 
 /** Looking at the files, and damaging them. */
 final class FileOps {
@@ -21,9 +28,10 @@ final class FileOps {
         this.session = session;
     }
 
-    void run(Op op, ObjectNode result) throws IOException {
+    void run(Op op, ObjectNode result) throws Exception {
         switch (op.name()) {
             case "dump" -> dump(op, result);
+            case "fs_read" -> read(op, result);
             case "fs_truncate" -> truncate(op, result);
             case "fs_corrupt" -> corrupt(op);
             case "fs_write" -> Files.write(withParent(op, "file"), content(op));
@@ -72,6 +80,33 @@ final class FileOps {
             }
             bytes.flip();
             channel.write(bytes, position);
+        }
+    }
+
+    /** What Kafka's own readers find in a file of a log directory. */
+    private void read(Op op, ObjectNode result) throws Exception {
+        Path path = file(op);
+        switch (op.text("kind")) {
+            case "offsets" -> {
+                try {
+                    var found = new OffsetCheckpointFile(path.toFile(), new LogDirFailureChannel(1)).read();
+                    ObjectNode offsets = result.putObject("result");
+                    found.forEach((at, offset) -> offsets.put(at.topic() + " " + at.partition(), offset));
+                } catch (KafkaStorageException e) {
+                    throw e.getCause() instanceof IOException io ? new IOException(io.getMessage()) : e;
+                }
+            }
+            case "clean" -> {
+                OptionalLong epoch = new CleanShutdownFileHandler(path.getParent().toString()).read();
+                result.put("result", epoch.isPresent() ? (Long) epoch.getAsLong() : null);
+            }
+            case "meta" -> {
+                var found = new MetaProperties.Builder(PropertiesUtils.readPropertiesFile(path.toString())).build();
+                result.putArray("result").add(found.version().number()).add(found.clusterId().orElse(null))
+                    .add(found.nodeId().isPresent() ? (Integer) found.nodeId().getAsInt() : null)
+                    .add(found.directoryId().map(Object::toString).orElse(null));
+            }
+            default -> throw new ScriptError("unknown kind " + op.text("kind"));
         }
     }
 
