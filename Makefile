@@ -66,10 +66,12 @@ fuzz: $(VENV)/.built  ## long differential fuzzing against Apache Kafka (FUZZ_CO
 	$(PY) -m tests.conformance.fuzz_machine --examples $(FUZZ_EXAMPLES) --seed $(FUZZ_SEED)
 
 FUZZ_MINUTES ?= 30
+FUZZ_DIFFERENTIAL_COUNT ?= 1000
 fuzz-native: $(VENV)/.built  ## long fuzzing of the native modules (under the sanitizers: tests/sanitize/run.sh)
 	$(PY) -m tests.fuzz.native_target --minutes $(FUZZ_MINUTES) --seed $(FUZZ_SEED)
 
-fuzz-damage: $(VENV)/.built  ## long fuzzing of damaged directories
+fuzz-damage: $(VENV)/.built  ## long fuzzing of damaged directories: beside Apache Kafka (FUZZ_DIFFERENTIAL_COUNT), then alone (FUZZ_MINUTES)
+	$(PY) -m tests.damage.differential --count $(FUZZ_DIFFERENTIAL_COUNT) --seed $(FUZZ_SEED)
 	$(PY) -m tests.damage.fuzz --minutes $(FUZZ_MINUTES) --seed $(FUZZ_SEED)
 
 crash: $(VENV)/.built  ## long crash-state enumeration and kill -9 runs

@@ -21,7 +21,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,7 @@ class Outcome:
     lines: list[Line]
     difference: Difference | None
     kafka_results: list[dict[str, Any]]
+    results: list[dict[str, Any]] = field(default_factory=list)  # kafkalog's
 
 
 class Engines:
@@ -60,10 +61,11 @@ class Engines:
         outcomes = []
         for number, (lines, expected) in enumerate(zip(scripts, kafka, strict=True)):
             out = root / "kafkalog" / f"{number}.out"
+            actual = load_results(out) if out.exists() else []
             if out.exists():
                 difference = compare_runs(
                     expected,
-                    load_results(out),
+                    actual,
                     root / "kafka" / f"{number}.work",
                     root / "kafkalog" / f"{number}.work",
                     uses_snappy=broker_may_compress_with_snappy(lines),
@@ -71,7 +73,7 @@ class Engines:
             else:
                 said = (root / "kafkalog" / "stderr").read_text()[-2000:]
                 difference = Difference("the process", f"kafkalog died, or never came to this script:\n{said}")
-            outcomes.append(Outcome(lines, difference, expected))
+            outcomes.append(Outcome(lines, difference, expected, actual))
         return outcomes
 
     def run_kafka(self, scripts: Sequence[list[Line]], root: Path) -> list[list[dict[str, Any]]]:

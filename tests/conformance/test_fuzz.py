@@ -10,12 +10,14 @@ import pytest
 
 from tests.conformance import kafka_jars
 from tests.conformance.compare import Difference
-from tests.conformance.fuzz import Outcome, fuzz
+from tests.conformance.fuzz import Engines, Outcome, fuzz, work_folder
 from tests.conformance.fuzz_machine import ScriptMachine, ServedEngines, served, smallest_difference
 from tests.conformance.fuzz_scripts import COMPACTION_STEPS, Line, ScriptWriter
+from tests.damage import differential
 
 EXAMPLES = int(os.environ.get("KAFKALOG_FUZZ_EXAMPLES", "40"))
 COUNT = int(os.environ.get("KAFKALOG_FUZZ_COUNT", "40"))
+DAMAGE_COUNT = COUNT // 2
 
 
 def test_a_seed_gives_one_script() -> None:
@@ -51,6 +53,17 @@ def test_random_scripts_agree(damage: bool, seed: int) -> None:
             f"seed {number}{' --damage' if damage else ''}: {outcome.difference}\n"
             f"shrink it: python -m tests.conformance.fuzz --count 1 --seed {number}{' --damage' if damage else ''}"
         )
+
+
+@pytest.mark.jvm
+@pytest.mark.usefixtures("kafka_driver")
+def test_structured_damage_agrees() -> None:
+    with work_folder() as work:
+        for found in differential.fuzz(Engines(work), DAMAGE_COUNT, 1):
+            assert found.named is not None, (
+                f"seed {found.seed}, {'; '.join(found.notes)}: {found.outcome.difference}\n"
+                f"shrink it: python -m tests.damage.differential --count 1 --seed {found.seed} --shrink"
+            )
 
 
 @pytest.mark.jvm

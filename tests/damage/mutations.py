@@ -170,6 +170,10 @@ def _batches(data: bytes) -> list[tuple[int, int]]:
     return [(header.position, header.size) for header in native.headers(data, framing=native.FRAMING_FILE)[0]]
 
 
+def _modern(data: bytes | bytearray, at: int) -> bool:
+    return 2 <= data[at + 16] < 0x80  # a signed byte
+
+
 def _edge(rng: random.Random, width: int) -> bytes:
     value = rng.choice(EDGES_64 if width == 8 else EDGES_32) if rng.random() < 0.7 else rng.randrange(64)
     return (value & ((1 << 8 * width) - 1)).to_bytes(width, "big")
@@ -181,7 +185,7 @@ def _change_field(rng: random.Random, damage: Damage, path: str) -> tuple[int, i
     if not found:
         return None
     at, size = rng.choice(found)
-    fields = FIELDS if data[at + 16] >= 2 else LEGACY_FIELDS
+    fields = FIELDS if _modern(data, at) else LEGACY_FIELDS
     offset, width = rng.choice(sorted(fields.items()))
     width = min(width, size - offset)
     if width > 0:
@@ -203,7 +207,7 @@ def fix_crc(damage: Damage, path: str, at: int) -> None:
     data = bytearray(damage.tree[path])
     for begin, size in _batches(bytes(data)):
         if begin == at:
-            place = at + (17 if data[at + 16] >= 2 else 12)
+            place = at + (17 if _modern(data, at) else 12)
             data[place : place + 4] = struct.pack(">I", native.compute_crc(data, at, size))
             damage.tree[path] = bytes(data)
             damage.touch(path, (at, at + size))
@@ -217,7 +221,7 @@ def varint_right(rng: random.Random, damage: Damage, path: str) -> None:
     if not found:
         return
     at, size = rng.choice(found)
-    head = 61 if data[at + 16] >= 2 else 26
+    head = 61 if _modern(data, at) else 26
     body = bytearray(data[at + head : at + size])
     for _ in range(rng.choice((1, 1, 2))):
         place = rng.randrange(len(body) + 1) if rng.random() < 0.5 else min(len(body), rng.randrange(12))
