@@ -630,7 +630,8 @@ cdef int64_t whole_batch(Py_buffer* view, int64_t position) except -1:
     if position < 0 or position > view.len:
         raise ValueError(f"position {position} lies outside the buffer's {view.len} bytes")
     p = <const uint8_t*>view.buf + position
-    if next_frame(p, view.len - position, F_FILE, &size) != V_OK or size == 0:
+    # A negative magic frames a batch that may be walked over, not one that may be stamped.
+    if next_frame(p, view.len - position, F_FILE, &size) != V_OK or size == 0 or <int8_t>p[MAGIC] < 0:
         raise ValueError(f"no whole batch at {position}")
     return size
 
