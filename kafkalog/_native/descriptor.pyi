@@ -3,6 +3,8 @@ from collections.abc import Sequence
 
 from typing_extensions import Buffer, disjoint_base
 
+def milliseconds() -> int: ...
+
 @disjoint_base
 class Descriptor:
     path: str

@@ -1,4 +1,4 @@
-"""Reads and writes at positions of a file descriptor: one C call around one system call.
+"""Reads and writes at positions of a file descriptor, and the time of day: one C call around one system call.
 
 The base of `kafkalog.files.OsFile`, which is what everybody else sees.  Every call reads or writes all of it, goes on
 after signals and short transfers, and gives up the GIL while the kernel works.  Errors are OSErrors that name the file.
@@ -10,6 +10,7 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrnoWithFilenameObject
 from libc.errno cimport EINTR, EIO, errno
 from libc.stdint cimport int64_t, uint8_t
+from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
 cdef extern from "<sys/types.h>" nogil:
     ctypedef int64_t off_t
@@ -37,6 +38,13 @@ cdef extern from *:
     Py_ssize_t write_two(
         int fd, const void* a, size_t a_size, const void* b, size_t b_size, off_t position
     ) noexcept nogil
+
+
+def milliseconds():
+    """Since the epoch, by the machine's clock."""
+    cdef timespec now
+    clock_gettime(CLOCK_REALTIME, &now)
+    return <int64_t>now.tv_sec * 1000 + now.tv_nsec // 1_000_000
 
 
 @cython.auto_pickle(False)

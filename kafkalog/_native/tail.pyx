@@ -16,6 +16,32 @@ cdef enum:
 
 
 @cython.auto_pickle(False)
+cdef class RecordsEnd:
+    """A .log file's logical `size` in bytes, and `channel`, the open file.  The base of FileRecords."""
+
+    cdef public int64_t size
+    cdef public object channel
+
+
+@cython.auto_pickle(False)
+cdef class IndexEnd:
+    """How far an index file is filled.  The base of AbstractIndex.
+
+    `entries` count, `max_entries` fit; `last_offset` is the last one's, or the base offset; `last_timestamp` only a
+    time index has, -1 without an entry.  `channel` is the file while it is open.  `behind` is how many bytes Kafka's
+    map position is behind the entries: 0, but for an index that was cut below them.
+    """
+
+    cdef public int64_t entries
+    cdef public int64_t max_entries
+    cdef public int64_t last_offset
+    cdef public int64_t last_timestamp
+    cdef public int64_t behind
+    cdef public bint dirty
+    cdef public object channel
+
+
+@cython.auto_pickle(False)
 @cython.final
 cdef class SegmentTail:
     """Timestamps and distances at a segment's end.
@@ -30,11 +56,14 @@ cdef class SegmentTail:
     cdef readonly int64_t roll_jitter_ms
     cdef public int64_t bytes_since_last_index_entry
     cdef public int64_t offset_of_max_timestamp
-    cdef public object log, offset_index, time_index
+    cdef public RecordsEnd log
+    cdef public IndexEnd offset_index, time_index
     cdef int64_t largest, first
     cdef bint largest_known, first_known
 
-    def __init__(self, int64_t base_offset, int64_t index_interval_bytes, int64_t roll_jitter_ms, log):
+    def __init__(
+        self, int64_t base_offset, int64_t index_interval_bytes, int64_t roll_jitter_ms, RecordsEnd log not None
+    ):
         self.base_offset = base_offset
         self.index_interval_bytes = index_interval_bytes
         self.roll_jitter_ms = roll_jitter_ms
@@ -59,18 +88,16 @@ cdef class SegmentTail:
         self.first_known = timestamp is not None
         self.first = timestamp if self.first_known else -1
 
-    cdef int add_offset_entry(self, index, int64_t last_offset, int32_t position) except -1:
+    cdef int add_offset_entry(self, IndexEnd index, int64_t last_offset, int32_t position) except -1:
         cdef uint8_t entry[8]
-        cdef int64_t entries = index.entries
-        cdef object channel = index.channel
-        if channel is None or index.behind or (entries and last_offset <= <int64_t>index.last_offset):
+        if index.channel is None or index.behind or (index.entries and last_offset <= index.last_offset):
             index.append(last_offset, position)
             return 0
         store32(entry, <uint32_t>(last_offset - self.base_offset))
         store32(entry + 4, <uint32_t>position)
-        channel.pwrite(PyBytes_FromStringAndSize(<const char*>entry, 8), entries * 8)
+        index.channel.pwrite(PyBytes_FromStringAndSize(<const char*>entry, 8), index.entries * 8)
         index.dirty = True
-        index.entries = entries + 1
+        index.entries += 1
         index.last_offset = last_offset
         return 0
 
@@ -87,7 +114,8 @@ cdef class SegmentTail:
 
         -1 when the segment must roll, or may have to.  An OSError leaves the log as it was, its indexes perhaps ahead.
         """
-        cdef object log = self.log, offset_index = self.offset_index, time_index = self.time_index
+        cdef RecordsEnd log = self.log
+        cdef IndexEnd offset_index = self.offset_index, time_index = self.time_index
         cdef int64_t size, last_offset = <int64_t>(<uint64_t>next_offset + <uint64_t>batch.row.record_count - 1)
         cdef int64_t timestamp = batch.row.max_timestamp
         if not self.largest_known or offset_index is None or time_index is None:
@@ -117,7 +145,7 @@ cdef class SegmentTail:
             self.offset_of_max_timestamp = last_offset
         if self.bytes_since_last_index_entry > self.index_interval_bytes:
             self.add_offset_entry(offset_index, last_offset, <int32_t>size)
-            if self.largest != <int64_t>time_index.last_entry[0]:
+            if self.largest != time_index.last_timestamp:
                 time_index.maybe_append(self.largest, self.offset_of_max_timestamp)
             self.bytes_since_last_index_entry = batch.row.size
         else:

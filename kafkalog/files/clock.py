@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
+from kafkalog._native import descriptor
+
 _NS_PER_MS = 1_000_000
 
 
@@ -21,8 +23,7 @@ class SystemClock:
 
     __slots__ = ()
 
-    def milliseconds(self) -> int:
-        return time.time_ns() // _NS_PER_MS
+    milliseconds = staticmethod(descriptor.milliseconds)
 
     def nanoseconds(self) -> int:
         return time.perf_counter_ns()

@@ -123,7 +123,10 @@ def append_ordinary(log: UnifiedLog, records: Buffer | MemoryRecords, leader_epo
         end = local.next_offset_metadata
         end_offset = end[0]
         channel = local.log_dir_failure_channel
-        if not epochs or epochs[-1][0] != leader_epoch or epochs[-1][1] > end_offset:
+        if not epochs:
+            return None
+        epoch, epoch_start = epochs[-1]
+        if epoch != leader_epoch or epoch_start > end_offset:
             return None
         if local.is_closed or (channel.any_offline and channel.has_offline_log_dir(local.parent_dir)):
             return None
@@ -147,7 +150,9 @@ def append_ordinary(log: UnifiedLog, records: Buffer | MemoryRecords, leader_epo
         next_offset = last_offset + 1
         local.next_offset_metadata = new_tuple(LogOffsetMetadata, (next_offset, segment.base_offset, segment.log.size))
         if producer is not None:
-            psm.continue_entry(producer, batch, last_offset)
+            producer.continue_with(batch, last_offset)
+            if producer.current_txn_first_offset is not None:
+                psm.update_oldest_txn_timestamp()
         psm.map_end_offset = next_offset
         if log.first_unstable_offset_metadata is not psm.first_unstable_offset:
             log.maybe_increment_first_unstable_offset()  # a truncation leaves the old one until now

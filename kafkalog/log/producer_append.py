@@ -9,12 +9,11 @@ Source classes: ProducerAppendInfo, ProducerStateEntry, BatchMetadata, TxnMetada
 from __future__ import annotations
 
 import logging
-from collections import deque
 from collections.abc import Collection
 from typing import NamedTuple
 
 from kafkalog._native.batches import BatchHeader
-from kafkalog._native.validation import ClientBatch
+from kafkalog._native.producers import ProducerEntry
 from kafkalog.errors import (
     IllegalArgumentException,
     InvalidProducerEpochException,
@@ -35,7 +34,6 @@ log = logging.getLogger(__name__)
 
 INT_MAX = 0x7FFFFFFF
 SHORT_MAX = 0x7FFF
-NUM_BATCHES_TO_RETAIN = 5
 
 
 def in_sequence(last_seq: int, next_seq: int) -> bool:
@@ -98,21 +96,14 @@ class TxnMetadata:
         )
 
 
-class ProducerStateEntry:
+class ProducerStateEntry(ProducerEntry):
     """ProducerStateEntry: what a partition remembers of one producer id.
 
     At most five batches, oldest first; a new epoch forgets them.  `current_txn_first_offset` is None outside a
     transaction; `last_timestamp` in ms, -1 before the first append.
     """
 
-    __slots__ = (
-        "_batches",
-        "coordinator_epoch",
-        "current_txn_first_offset",
-        "last_timestamp",
-        "producer_epoch",
-        "producer_id",
-    )
+    __slots__ = ()
 
     def __init__(
         self,
@@ -122,12 +113,7 @@ class ProducerStateEntry:
         last_timestamp: int = NO_TIMESTAMP,
         current_txn_first_offset: int | None = None,
     ) -> None:
-        self.producer_id = producer_id
-        self.producer_epoch = producer_epoch
-        self.coordinator_epoch = coordinator_epoch
-        self.last_timestamp = last_timestamp
-        self.current_txn_first_offset = current_txn_first_offset
-        self._batches: deque[BatchMetadata] = deque(maxlen=NUM_BATCHES_TO_RETAIN)
+        super().__init__(producer_id, producer_epoch, coordinator_epoch, last_timestamp, current_txn_first_offset)
 
     @classmethod
     def empty(cls, producer_id: int) -> ProducerStateEntry:
@@ -135,31 +121,30 @@ class ProducerStateEntry:
 
     @property
     def batch_metadata(self) -> Collection[BatchMetadata]:
-        return tuple(self._batches)
-
-    @property
-    def is_empty(self) -> bool:
-        return not self._batches
+        return tuple([BatchMetadata(*batch) for batch in self.batches()])
 
     @property
     def first_seq(self) -> int:
-        return self._batches[0].first_seq if self._batches else NO_SEQUENCE
+        return NO_SEQUENCE if self.is_empty else BatchMetadata(*self.batches()[0]).first_seq
 
     @property
     def last_seq(self) -> int:
-        return self._batches[-1].last_seq if self._batches else NO_SEQUENCE
+        last = self.last_batch()
+        return NO_SEQUENCE if last is None else last[0]
 
     @property
     def first_data_offset(self) -> int:
-        return self._batches[0].first_offset if self._batches else -1
+        return -1 if self.is_empty else BatchMetadata(*self.batches()[0]).first_offset
 
     @property
     def last_data_offset(self) -> int:
-        return self._batches[-1].last_offset if self._batches else -1
+        last = self.last_batch()
+        return -1 if last is None else last[1]
 
     @property
     def last_offset_delta(self) -> int:
-        return self._batches[-1].offset_delta if self._batches else 0
+        last = self.last_batch()
+        return 0 if last is None else last[2]
 
     def with_producer_id(self, producer_id: int) -> ProducerStateEntry:
         """This entry's epochs, time and transaction under `producer_id`, without its batches."""
@@ -175,14 +160,15 @@ class ProducerStateEntry:
         self, producer_epoch: int, last_seq: int, last_offset: int, offset_delta: int, timestamp: int
     ) -> None:
         self._maybe_update_producer_epoch(producer_epoch)
-        self._batches.append(BatchMetadata(last_seq, last_offset, offset_delta, timestamp))
+        self.remember(last_seq, last_offset, offset_delta, timestamp)
         self.last_timestamp = timestamp
 
     def update(self, next_entry: ProducerStateEntry) -> None:
         """Take over what an append left in `next_entry`, whose batches move here."""
         self._maybe_update_producer_epoch(next_entry.producer_epoch)
-        self._batches.extend(next_entry._batches)
-        next_entry._batches.clear()
+        for batch in next_entry.batches():
+            self.remember(*batch)
+        next_entry.forget()
         self.coordinator_epoch = next_entry.coordinator_epoch
         self.current_txn_first_offset = next_entry.current_txn_first_offset
         self.last_timestamp = next_entry.last_timestamp
@@ -199,36 +185,18 @@ class ProducerStateEntry:
         if batch.producer_epoch != self.producer_epoch:
             return None
         first_seq, last_seq = batch.base_sequence, batch.last_sequence
-        for known in self._batches:
+        for known in self.batch_metadata:
             if known.last_seq == last_seq and known.first_seq == first_seq:
                 return known
         return None
 
-    def is_continued_by(self, batch: ClientBatch) -> bool:
-        """Whether a client's batch just goes on: next sequence, same epoch, in the transaction that is open or in
-        none where none is.  Such a batch is no duplicate, and ProducerAppendInfo would take it."""
-        batches = self._batches
-        return (
-            len(batches) > 0
-            and batches[-1].last_seq + 1 == batch.base_sequence
-            and self.producer_epoch == batch.producer_epoch
-            and (self.current_txn_first_offset is not None) is batch.is_transactional
-        )
-
-    def continue_with(self, batch: ClientBatch, last_offset: int) -> None:
-        """What such a batch, now in the log, leaves here."""
-        timestamp = self.last_timestamp = batch.max_timestamp
-        self._batches.append(
-            tuple.__new__(BatchMetadata, (batch.last_sequence, last_offset, batch.count - 1, timestamp))
-        )
-
     def _maybe_update_producer_epoch(self, producer_epoch: int) -> None:
         if self.producer_epoch != producer_epoch:
-            self._batches.clear()
+            self.forget()
             self.producer_epoch = producer_epoch
 
     def __repr__(self) -> str:
-        batches = ", ".join(map(str, self._batches))
+        batches = ", ".join(map(str, self.batch_metadata))
         return (
             f"ProducerStateEntry(producerId={self.producer_id}, producerEpoch={self.producer_epoch}, "
             f"currentTxnFirstOffset={self.current_txn_first_offset}, coordinatorEpoch={self.coordinator_epoch}, "

@@ -87,44 +87,44 @@ class SnapshotFile:
 class _OffsetMap(Generic[V]):
     """A dictionary by offset that knows its order: Java's TreeMap as far as it is used here."""
 
-    __slots__ = ("_values", "offsets")
+    __slots__ = ("_offsets", "_values", "first")
 
     def __init__(self) -> None:
-        self.offsets: list[int] = []
+        self._offsets: list[int] = []
         self._values: dict[int, V] = {}
+        self.first: V | None = None  # the value at the lowest offset: asked for with every batch
 
     def __len__(self) -> int:
-        return len(self.offsets)
+        return len(self._offsets)
 
     def __iter__(self) -> Iterator[V]:
         """Values by offset, as they were when the walk began."""
-        return iter([self._values[offset] for offset in self.offsets])
-
-    @property
-    def first(self) -> V | None:
-        return self._values[self.offsets[0]] if self.offsets else None
+        return iter([self._values[offset] for offset in self._offsets])
 
     @property
     def last(self) -> V | None:
-        return self._values[self.offsets[-1]] if self.offsets else None
+        return self._values[self._offsets[-1]] if self._offsets else None
 
     def get(self, offset: int) -> V | None:
         return self._values.get(offset)
 
     def put(self, offset: int, value: V) -> None:
         if offset not in self._values:
-            bisect.insort(self.offsets, offset)
+            bisect.insort(self._offsets, offset)
         self._values[offset] = value
+        self.first = self._values[self._offsets[0]]
 
     def pop(self, offset: int) -> V | None:
         value = self._values.pop(offset, None)
         if value is not None:
-            del self.offsets[bisect.bisect_left(self.offsets, offset)]
+            del self._offsets[bisect.bisect_left(self._offsets, offset)]
+            self.first = self._values[self._offsets[0]] if self._offsets else None
         return value
 
     def clear(self) -> None:
-        self.offsets.clear()
+        self._offsets.clear()
         self._values.clear()
+        self.first = None
 
 
 def list_snapshot_files(
@@ -219,20 +219,18 @@ class ProducerStateManager:
             self._add_producer(updated)
         for txn in append_info.started_transactions:
             self._ongoing_txns.put(txn.first_offset.message_offset, txn)
-        self._update_oldest_txn_timestamp()
+        self.update_oldest_txn_timestamp()
 
     def continued_entry(self, batch: ClientBatch) -> ProducerStateEntry | None:
-        """The entry that the batch continues, where no verification is under way; None: `prepare_update` judges it."""
+        """The entry that the batch continues, where no verification is under way; None: `prepare_update` judges it.
+
+        Once the batch is in the log, `entry.continue_with` does what `update` would, but for a transaction, which
+        wants `update_oldest_txn_timestamp` as well.
+        """
         entry = self._producers.get(batch.producer_id)
         if entry is None or self._verification_states or not entry.is_continued_by(batch):
             return None
         return entry
-
-    def continue_entry(self, entry: ProducerStateEntry, batch: ClientBatch, last_offset: int) -> None:
-        """What `update` does for the batch of a `continued_entry`."""
-        entry.continue_with(batch, last_offset)
-        if entry.current_txn_first_offset is not None:
-            self._update_oldest_txn_timestamp()
 
     def load_producer_entry(self, entry: ProducerStateEntry) -> None:
         """Take an entry as a snapshot has it, with the transaction it is in."""
@@ -287,8 +285,6 @@ class ProducerStateManager:
     @property
     def first_unstable_offset(self) -> LogOffsetMetadata | None:
         """Where the oldest transaction begins that is open, or whose marker the high watermark has not passed."""
-        if not self._unreplicated_txns.offsets and not self._ongoing_txns.offsets:
-            return None  # as nearly always
         unreplicated, undecided = self._unreplicated_txns.first, self._ongoing_txns.first
         if unreplicated is None:
             return None if undecided is None else undecided.first_offset
@@ -319,7 +315,7 @@ class ProducerStateManager:
             )
         txn.last_offset = completed_txn.last_offset
         self._unreplicated_txns.put(completed_txn.first_offset, txn)
-        self._update_oldest_txn_timestamp()
+        self.update_oldest_txn_timestamp()
 
     def has_late_transaction(self, current_time_ms: int) -> bool:
         """Whether the oldest open transaction has outlived the longest timeout by five minutes."""
@@ -339,7 +335,7 @@ class ProducerStateManager:
             if txn.last_offset is not None and txn.last_offset < offset:
                 self._unreplicated_txns.pop(txn.first_offset.message_offset)
 
-    def _update_oldest_txn_timestamp(self) -> None:
+    def update_oldest_txn_timestamp(self) -> None:
         oldest = self._ongoing_txns.first
         entry = None if oldest is None else self._producers.get(oldest.producer_id)
         self._oldest_txn_last_timestamp = -1 if entry is None else entry.last_timestamp
@@ -366,7 +362,7 @@ class ProducerStateManager:
             return
         self._clear_producers()
         self._ongoing_txns.clear()
-        self._update_oldest_txn_timestamp()
+        self.update_oldest_txn_timestamp()
         self._unreplicated_txns.clear()
         self._load_from_snapshot(log_start_offset, current_time_ms)
 
@@ -379,7 +375,7 @@ class ProducerStateManager:
             self._remove_and_delete_snapshot(snapshot.offset)
         self._last_snap_offset = 0
         self.map_end_offset = offset
-        self._update_oldest_txn_timestamp()
+        self.update_oldest_txn_timestamp()
 
     def truncate_fully_and_reload_snapshots(self) -> None:
         self.truncate_fully_and_start_at(0)
@@ -479,7 +475,7 @@ class ProducerStateManager:
                 if not self._is_producer_expired(current_time_ms, entry):
                     self.load_producer_entry(entry)
             self.map_end_offset = self._last_snap_offset = snapshot.offset
-            self._update_oldest_txn_timestamp()
+            self.update_oldest_txn_timestamp()
             return
         self.map_end_offset = self._last_snap_offset = log_start_offset
 

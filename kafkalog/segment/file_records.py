@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalog._native import batches as native
 from kafkalog._native.crc32c import crc32, crc32c
+from kafkalog._native.tail import RecordsEnd
 from kafkalog.errors import CorruptRecordException, IllegalArgumentException, KafkaException
 from kafkalog.files import Buffer, File, Files, HasFileno
 from kafkalog.format import legacy
@@ -187,10 +188,12 @@ def max_timestamp_of(header: BatchHeader) -> int:
     return header.max_timestamp
 
 
-class FileRecords:
+class FileRecords(RecordsEnd):
     """A .log file.  `size` is its logical bytes (with preallocation the file is longer), `channel` the open file."""
 
-    __slots__ = ("_files", "_preallocated", "channel", "path", "read_only", "size")
+    __slots__ = ("_files", "_preallocated", "path", "read_only")
+
+    channel: File
 
     def __init__(self, path: str, file: File, files: Files, size: int, *, preallocated: bool, read_only: bool) -> None:
         self.path = path

@@ -23,6 +23,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from kafkalog._native.tail import IndexEnd
 from kafkalog.errors import (
     IllegalArgumentException,
     IllegalStateException,
@@ -45,7 +46,7 @@ class IndexOutOfBoundsException(IllegalStateException, IndexError):
     """java.lang.IndexOutOfBoundsException: an index that was cut below its entries is asked for one that is gone."""
 
 
-class AbstractIndex:
+class AbstractIndex(IndexEnd):
     """An index file.  `entries` count, `max_entries` fit, `length` is the file's bytes, `path` where it is.
 
     Opening creates a missing file, sparse, of `max_index_size` rounded down to whole entries; of a file that exists
@@ -54,6 +55,7 @@ class AbstractIndex:
     """
 
     entry_size = 1
+    channel: File | None  # None until it is needed again; while it is open, `_view` is a map of it or None
 
     def __init__(
         self, path: str, base_offset: int, max_index_size: int, files: Files, *, read_only: bool = False
@@ -63,15 +65,12 @@ class AbstractIndex:
         self.max_index_size = max_index_size
         self.read_only = read_only
         self.closed = False
-        self.entries = 0
+        self.last_offset = base_offset
+        self.last_timestamp = -1
         self.length = 0
         self._files = files
-        # The open file, None until it is needed again.  While it is open, `_view` is a map of it or None.
-        self.channel: File | None = None
         self._view: View | None = None
         self.dirty = True  # what an earlier process left unsynced is unknown
-        # How far Kafka's map position is behind the entries, in bytes: 0, but for an index that was cut below them.
-        self.behind = 0
         self._lock = threading.RLock()
         if read_only:
             self._open_read_only()

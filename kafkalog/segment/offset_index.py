@@ -13,7 +13,7 @@ from kafkalog._native import search
 from kafkalog.errors import CorruptIndexException, IllegalArgumentException, InvalidOffsetException
 from kafkalog.files import Files
 from kafkalog.segment.index import AbstractIndex, View
-from kafkalog.segment.types import OffsetPosition, to_int32
+from kafkalog.segment.types import OffsetPosition, to_int32, to_int64
 
 ENTRY = struct.Struct(">ii")  # offset - base offset, position
 new_tuple = tuple.__new__  # a named tuple without the Python call of its own __new__
@@ -29,12 +29,11 @@ class OffsetIndex(AbstractIndex):
     def __init__(
         self, path: str, base_offset: int, max_index_size: int, files: Files, *, read_only: bool = False
     ) -> None:
-        self.last_offset = base_offset
         super().__init__(path, base_offset, max_index_size, files, read_only=read_only)
         self._entries_changed()
 
     def _entries_changed(self) -> None:
-        self.last_offset = self._parse(self.entries - 1).offset if self.entries else self.base_offset
+        self.last_offset = to_int64(self._parse(self.entries - 1).offset) if self.entries else self.base_offset
 
     def _parse(self, slot: int) -> OffsetPosition:
         relative, position = ENTRY.unpack(self._entry_bytes(slot))
@@ -62,7 +61,7 @@ class OffsetIndex(AbstractIndex):
         if count:
             assert self.entries + count <= self.max_entries, self
             self._write_entries(data, count)
-            self.last_offset = self.base_offset + int(ENTRY.unpack_from(data, len(data) - ENTRY.size)[0])
+            self.last_offset = to_int64(self.base_offset + ENTRY.unpack_from(data, len(data) - ENTRY.size)[0])
 
     def lookup(self, target_offset: int) -> OffsetPosition:
         """The last entry at or below `target_offset`, or (base offset, 0)."""

@@ -18,7 +18,7 @@ from kafkalog.errors import (
 )
 from kafkalog.files import Files
 from kafkalog.segment.index import AbstractIndex, View
-from kafkalog.segment.types import TimestampOffset
+from kafkalog.segment.types import TimestampOffset, to_int64
 
 ENTRY = struct.Struct(">qi")  # timestamp, offset - base offset
 TIMESTAMP = (struct.Struct(">q"), 0, False)
@@ -37,16 +37,20 @@ class TimeIndex(AbstractIndex):
     def __init__(
         self, path: str, base_offset: int, max_index_size: int, files: Files, *, read_only: bool = False
     ) -> None:
-        self.last_entry = TimestampOffset(-1, base_offset)
         super().__init__(path, base_offset, max_index_size, files, read_only=read_only)
         self._entries_changed()
 
     def _entries_changed(self) -> None:
-        self.last_entry = self._parse(self.entries - 1) if self.entries else TimestampOffset(-1, self.base_offset)
+        timestamp, offset = self._parse(self.entries - 1) if self.entries else (-1, self.base_offset)
+        self.last_timestamp, self.last_offset = timestamp, to_int64(offset)
 
     def _parse(self, slot: int) -> TimestampOffset:
         timestamp, relative = ENTRY.unpack(self._entry_bytes(slot))
         return TimestampOffset(timestamp, self.base_offset + relative)
+
+    @property
+    def last_entry(self) -> TimestampOffset:
+        return TimestampOffset(self.last_timestamp, self.last_offset)
 
     @property
     def is_full(self) -> bool:
@@ -61,7 +65,7 @@ class TimeIndex(AbstractIndex):
         entries = self.entries
         if not skip_full_check and entries >= self.max_entries - 1:
             raise IllegalArgumentException(f"Attempt to append to a full time index (size = {entries}).")
-        last_timestamp, last_offset = self.last_entry
+        last_timestamp, last_offset = self.last_timestamp, self.last_offset
         if entries:
             if offset < last_offset:
                 raise InvalidOffsetException(
@@ -77,7 +81,7 @@ class TimeIndex(AbstractIndex):
             data = ENTRY.pack(timestamp, self.relative_offset(offset))
             if (entries + 1) * ENTRY.size - self.behind > self.length:
                 raise BufferOverflowException(f"No room for a last entry in time index {self.path} (size = {entries}).")
-            self.last_entry = TimestampOffset(timestamp, offset)
+            self.last_timestamp, self.last_offset = timestamp, offset
             self._write_entries(data, 1)
 
     def append_packed(self, data: bytes | memoryview) -> None:
@@ -87,7 +91,7 @@ class TimeIndex(AbstractIndex):
             assert self.entries + count < self.max_entries, self
             self._write_entries(data, count)
             timestamp, relative = ENTRY.unpack_from(data, len(data) - ENTRY.size)
-            self.last_entry = TimestampOffset(timestamp, self.base_offset + relative)
+            self.last_timestamp, self.last_offset = timestamp, to_int64(self.base_offset + relative)
 
     def lookup(self, target_timestamp: int) -> TimestampOffset:
         """The last entry at or below `target_timestamp`, or (-1, base offset)."""
