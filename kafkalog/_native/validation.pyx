@@ -4,7 +4,8 @@ Three readers, because Kafka has three and they refuse different things: the buf
 may look past its own length, the sum must fit), the stream reader (decompressed, each record in its own bounds) and
 the skipping reader (decompressed and kept as it is: keys and values are stepped over, the length is not compared).
 Knows bytes and numbers; wording and raising is the caller's.  Source: DefaultRecordBatch, DefaultRecord.readFrom and
-readPartiallyFrom, LogValidator.validateRecord (4.4.0).
+readPartiallyFrom, LogValidator.validateRecord (4.4.0).  Long, because the short walk of the common append and the
+complete ones share readers and judgement, which the compiler inlines only within a module.
 """
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -89,7 +90,7 @@ cdef enum:
     # Below this many bytes giving the interpreter away costs more than it brings.
     NOGIL_BYTES = 32768
     # Up to this many bytes a copy costs less than a second buffer in the write.
-    COPY_BYTES = 4096
+    COPY_BYTES = 32768
     LAST_CODEC = 4
 
 cdef struct Refusal:
@@ -624,46 +625,12 @@ cdef class ClientBatch:
         raise TypeError("made by client_batch()")
 
     @property
-    def size(self):
-        """Bytes."""
-        return self.row.size
-
-    @property
-    def count(self):
-        return self.row.record_count
-
-    @property
     def codec(self):
         return self.row.attributes & CODEC_MASK
 
     @property
-    def is_transactional(self):
-        return self.row.attributes & TRANSACTIONAL_FLAG != 0
-
-    @property
-    def leader_epoch(self):
-        """As the producer wrote it."""
-        return self.row.leader_epoch
-
-    @property
-    def max_timestamp(self):
-        return self.row.max_timestamp
-
-    @property
     def producer_id(self):
         return self.row.producer_id
-
-    @property
-    def producer_epoch(self):
-        return self.row.producer_epoch
-
-    @property
-    def base_sequence(self):
-        return self.row.base_sequence
-
-    @property
-    def last_sequence(self):
-        return self.row.last_sequence
 
     cdef bint check(self, Cursor cursor) noexcept nogil:
         cdef Findings findings

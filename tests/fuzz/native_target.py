@@ -23,7 +23,7 @@ from pathlib import Path
 
 import numpy as np
 
-from kafkalog._native import batches, columns, crc32c, records, search, validation
+from kafkalog._native import batches, columns, crc32c, producers, records, search, validation
 from kafkalog.format import codecs
 from kafkalog.format.records import record_error
 from tests.fuzz import native_seeds
@@ -304,17 +304,19 @@ def client(source: Input) -> None:
     found = validation.client_batch(data, rules, now)
     if found is None:
         return
-    for name in (
-        "size count codec is_transactional leader_epoch max_timestamp producer_id producer_epoch base_sequence "
-        "last_sequence record_bytes"
-    ).split():
+    for name in ("codec", "producer_id", "record_bytes"):
         getattr(found, name)
+    entry = producers.ProducerEntry(found.producer_id, epoch & 0x7FFF, -1, -1, None)
+    for _ in range(7):
+        entry.is_continued_by(found)
+        entry.continue_with(found, next_offset)
+    assert len(entry.batches()) == 5
     found.check_payload(data[61:] if flags & 2 else exact(b""), source.at if flags & 4 else 2**31 - 1)
     if flags & 8:
         with contextlib.suppress(ValueError):
             found.stamped(data[:-1], next_offset, epoch)
     whole = b"".join(bytes(part) for part in found.stamped(data, next_offset, epoch))
-    assert len(whole) == found.size
+    assert len(whole) == len(data)
     assert batches.header_at(whole).base_offset == next_offset
     assert batches.crc_matches(whole)
 
