@@ -67,7 +67,7 @@ fuzz: $(VENV)/.built  ## long differential fuzzing against Apache Kafka (FUZZ_CO
 
 FUZZ_MINUTES ?= 30
 FUZZ_DIFFERENTIAL_COUNT ?= 1000
-fuzz-native: $(VENV)/.built  ## long fuzzing of the native modules (under the sanitizers: tests/sanitize/run.sh)
+fuzz-native: $(VENV)/.built  ## long fuzzing of the native modules (under the sanitizers: tests/fuzz/native.sh)
 	$(PY) -m tests.fuzz.native_target --minutes $(FUZZ_MINUTES) --seed $(FUZZ_SEED)
 
 fuzz-damage: $(VENV)/.built  ## long fuzzing of damaged directories: beside Apache Kafka (FUZZ_DIFFERENTIAL_COUNT), then alone (FUZZ_MINUTES)
