@@ -38,6 +38,7 @@ View = mmap.mmap | bytes
 
 KeyColumn = tuple[struct.Struct, int, bool]  # of what a search compares: layout, place in the entry, upper bound?
 
+INDEX_FULL_HINT = "its segment has more entries than segment.index.bytes has room for: open it with a larger one"
 WARM_BYTES = 8192  # searched first, as in `_native.search`
 VIEW_AS_BYTES_MAX = 1 << 16  # a trimmed index up to this many bytes is read, not mapped
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from kafkalog._native import search
 from kafkalog.errors import CorruptIndexException, IllegalArgumentException, InvalidOffsetException
 from kafkalog.files import Files
-from kafkalog.segment.index import AbstractIndex, View
+from kafkalog.segment.index import INDEX_FULL_HINT, AbstractIndex, View
 from kafkalog.segment.types import OffsetPosition, to_int32, to_int64
 
 ENTRY = struct.Struct(">ii")  # offset - base offset, position
@@ -46,7 +46,9 @@ class OffsetIndex(AbstractIndex):
         """
         entries = self.entries
         if entries >= self.max_entries:
-            raise IllegalArgumentException(f"Attempt to append to a full index (size = {entries}).")
+            raise IllegalArgumentException(
+                f"Attempt to append to a full index (size = {entries}).", path=self.path, hint=INDEX_FULL_HINT
+            )
         if entries and offset <= self.last_offset:
             raise InvalidOffsetException(
                 f"Attempt to append an offset {offset} to position {entries} no larger than the last offset appended "

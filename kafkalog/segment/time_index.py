@@ -17,7 +17,7 @@ from kafkalog.errors import (
     InvalidOffsetException,
 )
 from kafkalog.files import Files
-from kafkalog.segment.index import AbstractIndex, View
+from kafkalog.segment.index import INDEX_FULL_HINT, AbstractIndex, View
 from kafkalog.segment.types import TimestampOffset, to_int64
 
 ENTRY = struct.Struct(">qi")  # timestamp, offset - base offset
@@ -64,7 +64,9 @@ class TimeIndex(AbstractIndex):
         """
         entries = self.entries
         if not skip_full_check and entries >= self.max_entries - 1:
-            raise IllegalArgumentException(f"Attempt to append to a full time index (size = {entries}).")
+            raise IllegalArgumentException(
+                f"Attempt to append to a full time index (size = {entries}).", path=self.path, hint=INDEX_FULL_HINT
+            )
         last_timestamp, last_offset = self.last_timestamp, self.last_offset
         if entries:
             if offset < last_offset:
