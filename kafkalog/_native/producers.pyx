@@ -61,7 +61,7 @@ cdef class ProducerEntry:
 
     def forget(self):
         """Drops all batches."""
-        self.count = 0
+        self.oldest = self.count = 0  # so that those remembered are the ring's first `count`
 
     cdef inline Remembered* newest(self) noexcept:
         return &self.ring[(self.oldest + self.count - 1) % REMEMBERED]
@@ -75,7 +75,15 @@ cdef class ProducerEntry:
 
     def is_continued_by(self, ClientBatch batch not None):
         """Whether a client's batch just goes on: next sequence, same epoch, in the transaction that is open or in
-        none where none is.  Such a batch is no duplicate, and ProducerAppendInfo would take it."""
+        none where none is, and not remembered.  ProducerAppendInfo would take such a batch."""
+        cdef int i
+        # What a leader took has growing sequences; a follower takes any, and the next one may have been here before.
+        for i in range(self.count):
+            if (
+                self.ring[i].last_seq == batch.row.last_sequence
+                and self.ring[i].offset_delta == batch.row.record_count - 1
+            ):
+                return False
         return (
             self.count > 0
             and <int64_t>self.newest().last_seq + 1 == batch.row.base_sequence

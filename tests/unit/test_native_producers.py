@@ -66,6 +66,15 @@ def test_what_goes_on(known: ProducerEntry, given: ClientBatch, goes_on: bool) -
     assert known.is_continued_by(given) is goes_on
 
 
+def test_the_next_sequence_may_have_been_here_before() -> None:
+    # A follower takes what its leader took, in any order of sequences.
+    made = entry(None)
+    made.remember(7, 19, 0, NOW)
+    made.remember(6, 32, 0, NOW)
+    assert not made.is_continued_by(batch(7, count=1))
+    assert made.is_continued_by(batch(7, count=2))
+
+
 def test_the_next_batch_is_remembered_with_its_last_offset_and_largest_time() -> None:
     made = entry(4)
     made.continue_with(batch(5), 102)
