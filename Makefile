@@ -67,12 +67,12 @@ fuzz: $(VENV)/.built  ## long differential fuzzing against Apache Kafka (FUZZ_CO
 
 FUZZ_MINUTES ?= 30
 FUZZ_DIFFERENTIAL_COUNT ?= 1000
-fuzz-native: $(VENV)/.built  ## long fuzzing of the native modules (under the sanitizers: tests/fuzz/native.sh)
-	$(PY) -m tests.fuzz.native_target --minutes $(FUZZ_MINUTES) --seed $(FUZZ_SEED)
+fuzz-native: $(VENV)/.built  ## long fuzzing of the native modules, under the sanitizers
+	PYTHON=$(CURDIR)/$(PY) bash tests/fuzz/native.sh --minutes $(FUZZ_MINUTES) --seed $(FUZZ_SEED)
 
-fuzz-damage: $(VENV)/.built  ## long fuzzing of damaged directories: beside Apache Kafka (FUZZ_DIFFERENTIAL_COUNT), then alone (FUZZ_MINUTES)
+fuzz-damage: $(VENV)/.built  ## long fuzzing of damaged directories: beside Apache Kafka (FUZZ_DIFFERENTIAL_COUNT), then alone, under the sanitizers (FUZZ_MINUTES)
 	$(PY) -m tests.damage.differential --count $(FUZZ_DIFFERENTIAL_COUNT) --seed $(FUZZ_SEED)
-	$(PY) -m tests.damage.fuzz --minutes $(FUZZ_MINUTES) --seed $(FUZZ_SEED)
+	PYTHON=$(CURDIR)/$(PY) bash tests/damage/fuzz.sh --minutes $(FUZZ_MINUTES) --seed $(FUZZ_SEED)
 
 crash: $(VENV)/.built  ## long crash-state enumeration and kill -9 runs
 	KAFKALOG_LONG=1 $(PYTEST) tests/crash $(PYTEST_FLAGS)
