@@ -5,6 +5,7 @@
     python -m tests.conformance.fuzz --count 1 --seed 4711 --keep DIR # one script again; its runs stay in DIR
 
 A script that differs is shrunk (lines are dropped while the difference remains) and saved below `--save`; exit 1.
+With damage some differences are on purpose: `permitted` knows them, and they are counted.
 The same operations written by hypothesis, which shrinks choice by choice: `fuzz_machine`.
 """
 
@@ -19,13 +20,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.conformance import kafka_jars
+from tests.conformance import kafka_jars, permitted
 from tests.conformance.compare import NOT_COMPARED, Difference, compare_runs, load_results
 from tests.conformance.fuzz_scripts import Line, ScriptWriter, broker_may_compress_with_snappy, with_built_batches
 
@@ -227,6 +229,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     began = time.monotonic()
     different: dict[str, int] = {}
+    named: Counter[str] = Counter()
     for seed, outcome in fuzz(
         args.count,
         args.seed,
@@ -237,6 +240,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         stop_after=args.stop_after,
     ):
         assert outcome.difference is not None
+        name = permitted.name_of(outcome) if args.damage else None
+        if name is not None:
+            named[name] += 1
+            continue
         kind = signature(outcome.difference)
         different[kind] = different.get(kind, 0) + 1
         if different[kind] > 1 or len(different) > args.max_shown:
@@ -253,6 +260,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             print(f"    saved in {save(small, f'fuzz_{seed}', args.save)}")
     for kind, number in sorted(different.items(), key=lambda item: -item[1]):
         print(f"{number:5}  {kind}")
+    for name, number in named.most_common():
+        print(f"{number:5}  on purpose: {name}. {permitted.NAMED[name].reason}")
     total = sum(different.values())
     print(f"{args.count} scripts from seed {args.seed}: {total} differ; {time.monotonic() - began:.0f} s")
     return 1 if total else 0

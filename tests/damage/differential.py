@@ -6,7 +6,7 @@
 Each script lives a while, ends (closed or crashed), has one to three files of its partition changed, inside batches
 with lengths and CRCs made right again, is opened clean or unclean, and lives on.  Then a file of the log directory
 (checkpoints, the clean-shutdown marker, meta.properties) is changed and read by both.  `tests.conformance.fuzz
---damage` does the same with blind changes.  Exit 1 with differences that no rule of NAMED explains.
+--damage` does the same with blind changes.  Exit 1 with differences that no rule of `tests.conformance.permitted` explains.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kafkalog._native import batches as native
+from tests.conformance import permitted
 from tests.conformance.fuzz import Engines, Outcome, save, shrink, signature, work_folder
-from tests.conformance.fuzz_scripts import DIR, INT_MAX, PARTITION, Line, ScriptWriter
+from tests.conformance.fuzz_scripts import DIR, PARTITION, Line, ScriptWriter
 from tests.damage.directories import Tree
 from tests.damage.mutations import Damage, damaged
 
@@ -43,118 +43,12 @@ ROOT_FILES: dict[str, tuple[str, bytes]] = {
 }
 
 
-FULL_INDEX = "Attempt to append to a full "
-ILLEGAL = "IllegalArgumentException"
-
-
 @dataclass
 class Script:
     """The lines of a seed, and what was damaged, in words."""
 
     lines: list[Line]
     notes: list[str] = field(default_factory=list)
-
-
-# --- what differs on purpose -----------------------------------------------------------------------------
-
-
-def _torn_base_offset(outcome: Outcome) -> bool:
-    difference = outcome.difference
-    assert difference is not None
-    return (
-        difference.place.endswith("(open), field error")
-        and "actual   (missing)" in difference.detail
-        and re.search(
-            "Split operation is only permitted for segments with overflow|Found record size", difference.detail
-        )
-        is not None
-        and any(map(_has_batch_out_of_range, outcome.lines))
-    )
-
-
-def _has_batch_out_of_range(line: Line) -> bool:
-    base = re.search(r"/(\d{20})\.log$", line.get("file", ""))
-    if line["op"] != "fs_write" or base is None:
-        return False
-    headers, _, _ = native.headers(bytes.fromhex(line["hex"]), framing=native.FRAMING_FILE)
-    return any(not 0 <= header.last_offset - int(base[1]) <= INT_MAX for header in headers)
-
-
-def _count_without_memory(outcome: Outcome) -> bool:
-    difference = outcome.difference
-    assert difference is not None
-    return (
-        "expected OutOfMemoryError" in difference.detail
-        and re.search(r"actual   (IOException|KafkaStorageException)\n", difference.detail) is not None
-        and re.search(r"\((open|fs_read)\), field error$", difference.place) is not None
-        and any(line.get("file", "").endswith("checkpoint") for line in outcome.lines)
-    )
-
-
-def _unfinished_index(outcome: Outcome) -> bool:
-    difference = outcome.difference
-    assert difference is not None
-    refused = {
-        (result["line"], result["error"])
-        for result in outcome.kafka_results
-        if result["op"] == "open" and FULL_INDEX in result.get("message", "")
-    } & {(result["line"], result.get("error")) for result in outcome.results if FULL_INDEX in result.get("message", "")}
-    if not refused:
-        return False
-    if difference.place.endswith("(open), field error"):  # the next open
-        return (
-            "expected (missing)" in difference.detail and f"actual said: {ILLEGAL}: {FULL_INDEX}" in difference.detail
-        )
-    name = re.search(r"(\d{20}\.index)$", difference.place)
-    left = [path for result in outcome.results for path in result.get("files", {})]
-    return (
-        name is not None
-        and any(word in difference.detail for word in ("actual   (missing)", "actual   (no such file)"))
-        and any(path.endswith(f"{name[1]}.cleaned") for path in left)
-    )
-
-
-def _smaller_than_its_header(outcome: Outcome) -> bool:
-    difference = outcome.difference
-    assert difference is not None
-    return (
-        difference.place.endswith("field error")
-        and "expected (missing)" in difference.detail
-        and "smaller than minimum record overhead (49)" in difference.detail
-    )
-
-
-@dataclass(frozen=True)
-class Named:
-    """A difference on purpose: why, and how it is known."""
-
-    reason: str
-    applies: Callable[[Outcome], bool]
-
-
-NAMED = {
-    "count without memory": Named(
-        "A checkpoint that promises two billion lines: Kafka makes room for them before it reads the first and dies of "
-        "OutOfMemoryError; kafkalog counts what is there and names the file.",
-        _count_without_memory,
-    ),
-    "torn base offset": Named(
-        "A batch whose base offset (no CRC covers it) lies outside its segment is cut off by recovery like any other "
-        "torn batch; Kafka takes it for an overflow, finds none to split, and refuses the log for good.",
-        _torn_base_offset,
-    ),
-    "smaller than its header": Named(
-        "A batch that declares fewer bytes than its own header has: Kafka's walks take the next batch's bytes for the "
-        "missing ones until a CRC is asked for; kafkalog says that the batch is corrupt.",
-        _smaller_than_its_header,
-    ),
-    "unfinished index": Named(
-        "Where both refuse to open because a rebuilt index does not fit segment.index.bytes, kafkalog leaves what it "
-        "has built as `.index.cleaned`, which the next load deletes and builds again; Kafka leaves it under the index's "
-        "own name, and the next load trusts it, and half of a transaction index with it.",
-        _unfinished_index,
-    ),
-}
 
 
 # --- scripts ---------------------------------------------------------------------------------------------
@@ -269,7 +163,7 @@ def fuzz(
             if damages is not None:
                 damages.update(map(kind_of, script.notes))
             if outcome.difference is not None:
-                named = next((name for name, rule in NAMED.items() if rule.applies(outcome)), None)
+                named = permitted.name_of(outcome)
                 yield Found(number, script.notes, outcome, named)
 
 
@@ -309,7 +203,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     print("damages:", ", ".join(f"{number} {file}" for file, number in files.most_common()))
     print("of", ", ".join(f"{number} {kind}" for kind, number in sorted(damages.items())))
     for name, number in named.most_common():
-        print(f"{number:5}  on purpose: {name}. {NAMED[name].reason}")
+        print(f"{number:5}  on purpose: {name}. {permitted.NAMED[name].reason}")
     for kind, number in kinds.most_common():
         print(f"{number:5}  DIFFERENT: {kind}")
     total = sum(kinds.values())

@@ -1,0 +1,125 @@
+"""Where kafkalog differs from Apache Kafka on purpose when files are damaged: each difference has a name, a reason and
+a rule that knows it, so that a fuzzer may go on.  What no rule knows is a find.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from kafkalog._native import batches as native
+from tests.conformance.fuzz_scripts import INT_MAX, Line
+
+if TYPE_CHECKING:
+    from tests.conformance.fuzz import Outcome
+
+FULL_INDEX = "Attempt to append to a full "
+ILLEGAL = "IllegalArgumentException"
+
+
+def _torn_base_offset(outcome: Outcome) -> bool:
+    difference = outcome.difference
+    assert difference is not None
+    return (
+        difference.place.endswith("(open), field error")
+        and "actual   (missing)" in difference.detail
+        and re.search(
+            "Split operation is only permitted for segments with overflow|Found record size", difference.detail
+        )
+        is not None
+        and any(map(_may_have_batch_out_of_range, outcome.lines))
+    )
+
+
+def _may_have_batch_out_of_range(line: Line) -> bool:
+    if line["op"] == "fs_corrupt":
+        return bool(line["file"].endswith(".log"))
+    base = re.search(r"/(\d{20})\.log$", line.get("file", ""))
+    if line["op"] != "fs_write" or base is None:
+        return False
+    headers, _, _ = native.headers(bytes.fromhex(line["hex"]), framing=native.FRAMING_FILE)
+    return any(not 0 <= header.last_offset - int(base[1]) <= INT_MAX for header in headers)
+
+
+def _count_without_memory(outcome: Outcome) -> bool:
+    difference = outcome.difference
+    assert difference is not None
+    return (
+        "expected OutOfMemoryError" in difference.detail
+        and re.search(r"actual   (IOException|KafkaStorageException)\n", difference.detail) is not None
+        and re.search(r"\((open|fs_read)\), field error$", difference.place) is not None
+        and any(line.get("file", "").endswith("checkpoint") for line in outcome.lines)
+    )
+
+
+def _unfinished_index(outcome: Outcome) -> bool:
+    difference = outcome.difference
+    assert difference is not None
+    refused = {
+        (result["line"], result["error"])
+        for result in outcome.kafka_results
+        if result["op"] == "open" and FULL_INDEX in result.get("message", "")
+    } & {(result["line"], result.get("error")) for result in outcome.results if FULL_INDEX in result.get("message", "")}
+    if not refused:
+        return False
+    if difference.place.endswith("(open), field error"):  # the next open
+        return (
+            "expected (missing)" in difference.detail and f"actual said: {ILLEGAL}: {FULL_INDEX}" in difference.detail
+        )
+    name = re.search(r"(\d{20}\.index)$", difference.place)
+    left = [path for result in outcome.results for path in result.get("files", {})]
+    return (
+        name is not None
+        and any(word in difference.detail for word in ("actual   (missing)", "actual   (no such file)"))
+        and any(path.endswith(f"{name[1]}.cleaned") for path in left)
+    )
+
+
+def _smaller_than_its_header(outcome: Outcome) -> bool:
+    difference = outcome.difference
+    assert difference is not None
+    return (
+        difference.place.endswith("field error")
+        and "expected (missing)" in difference.detail
+        and "smaller than minimum record overhead (49)" in difference.detail
+    )
+
+
+@dataclass(frozen=True)
+class Named:
+    """A difference on purpose: why, and how it is known."""
+
+    reason: str
+    applies: Callable[[Outcome], bool]
+
+
+NAMED = {
+    "count without memory": Named(
+        "A checkpoint that promises two billion lines: Kafka makes room for them before it reads the first and dies of "
+        "OutOfMemoryError; kafkalog counts what is there and names the file.",
+        _count_without_memory,
+    ),
+    "torn base offset": Named(
+        "A batch whose base offset (no CRC covers it) lies outside its segment is cut off by recovery like any other "
+        "torn batch; Kafka takes it for an overflow, finds none to split, and refuses the log for good.",
+        _torn_base_offset,
+    ),
+    "smaller than its header": Named(
+        "A batch that declares fewer bytes than its own header has: Kafka's walks take the next batch's bytes for the "
+        "missing ones until a CRC is asked for; kafkalog says that the batch is corrupt.",
+        _smaller_than_its_header,
+    ),
+    "unfinished index": Named(
+        "Where both refuse to open because a rebuilt index does not fit segment.index.bytes, kafkalog leaves what it "
+        "has built as `.index.cleaned`, which the next load deletes and builds again; Kafka leaves it under the "
+        "index's own name, and the next load trusts it, and half of a transaction index with it.",
+        _unfinished_index,
+    ),
+}
+
+
+def name_of(outcome: Outcome) -> str | None:
+    """The name of the outcome's difference; None where no rule knows it."""
+    return next((name for name, rule in NAMED.items() if rule.applies(outcome)), None)
