@@ -59,6 +59,10 @@ def damaged(rng: random.Random, tree: Tree) -> Damage:
         path = first if number == 0 else rng.choice(near or names)
         if logs and rng.random() < 0.35:
             path = rng.choice(logs)
+        # Few partitions have aborted transactions.
+        rare = [name for name in near if name.endswith(".txnindex")]
+        if rare and rng.random() < 0.25:
+            path = rng.choice(rare)
         if path not in damage.tree:
             continue
         change = rng.choice(changes_for(path))
