@@ -240,7 +240,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         stop_after=args.stop_after,
     ):
         assert outcome.difference is not None
-        name = permitted.name_of(outcome) if args.damage else None
+        name = permitted.name_of(outcome)
         if name is not None:
             named[name] += 1
             continue

@@ -121,5 +121,7 @@ NAMED = {
 
 
 def name_of(outcome: Outcome) -> str | None:
-    """The name of the outcome's difference; None where no rule knows it."""
+    """The name of the outcome's difference; None where no rule knows it, and where nothing was damaged."""
+    if not any(line["op"].startswith("fs_") for line in outcome.lines):
+        return None
     return next((name for name, rule in NAMED.items() if rule.applies(outcome)), None)
