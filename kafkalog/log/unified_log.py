@@ -80,6 +80,9 @@ class UnifiedLog(PartitionOffsets):
         self.topic_id = topic_id
         self.partition_metadata_file: PartitionMetadataFile | None = None
         self.validator_metrics: MetricsRecorder | None = None  # told of what LogValidator refuses
+        # Whether a rolled segment is on the disk before the next one is written to.  Kafka's way leaves that to the
+        # scheduler: then a power loss may take the end of one segment and leave the next, a hole in the log.
+        self.flushes_rolls = False
 
         self.producer_expire_check = self.scheduler.schedule(
             "PeriodicProducerExpirationCheck",
@@ -446,7 +449,7 @@ class UnifiedLog(PartitionOffsets):
     # --- roll and flush ----------------------------------------------------------------------------------
 
     def roll(self, expected_next_offset: int = 0) -> LogSegment:
-        """Opens the next segment, snapshots the producers at its base, schedules the flush of what lies below."""
+        """Opens the next segment, snapshots the producers at its base, flushes what lies below, later or now."""
         with self.lock, self.local_log.guard("rolling log segment"):
             new_segment = self.local_log.roll(expected_next_offset)
             psm = self.producer_state_manager
@@ -461,7 +464,10 @@ class UnifiedLog(PartitionOffsets):
                     self._flush_producer_state_snapshot(snapshot)
                 self.flush_upto_offset_exclusive(base_offset)
 
-            self.scheduler.schedule_once("flush-log", flush_log)
+            if self.flushes_rolls:
+                flush_log()
+            else:
+                self.scheduler.schedule_once("flush-log", flush_log)
             return new_segment
 
     def flush(self, force_flush_active_segment: bool) -> None:

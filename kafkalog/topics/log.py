@@ -138,6 +138,8 @@ def open_log(
             topic_id,
             files=files,
         )
+        # A transaction or a batch of many that a roll divides would else survive a power loss without its beginning.
+        engine.flushes_rolls = durability == "fsync"
         engine.update_high_watermark(engine.log_end_offset)
         if engine.recovery_point < at.recovery_point:
             # The checkpoint says that more was flushed than there is; what comes to these offsets now is not.

@@ -187,7 +187,11 @@ class Transaction:
         return self._log.append_as(fields, records, sync=False)
 
     def commit(self) -> None:
-        """Make all of it visible to read_committed readers; with durability "fsync", durable too."""
+        """Make all of it visible to read_committed readers; with durability "fsync", durable too.
+
+        With durability "os" a power loss may take records of a segment that was rolled and not flushed yet, and leave
+        the commit in the next, as with Kafka.
+        """
         self._finish(ControlRecordType.COMMIT)
 
     def abort(self) -> None:

@@ -310,3 +310,28 @@ def test_content_of_is_the_oracles_own(tmp_path: Path) -> None:
     log = kit.filled(3)
     assert [(found.first, found.last) for found in content_of(log.log_segments())] == [(0, 1), (2, 3), (4, 5)]
     kit.crash(log)
+
+
+def test_a_rolled_segment_is_durable_before_the_next_is_written_to(tmp_path: Path) -> None:
+    """Of a transaction over two segments a power loss took the end of the first, and left the commit in the second."""
+    recording = RecordingFiles(str(tmp_path / "disk"), UnsyncedFiles())
+    clock = ManualClock(NOW_MS)
+    log = kafkalog.open_log(
+        tmp_path / "disk" / "logs", "t-0", durability="fsync", files=recording, config=SMALL, clock=clock,
+        scheduler=ManualScheduler(clock),
+    )  # fmt: skip
+    with log, log.transaction("x") as transaction:
+        for number in range(20):
+            transaction.append(b"%d" % number * 100)
+    written: set[str] = set()
+    segments: set[str] = set()
+    for op in recording.ops:
+        if not op.path.endswith(".log"):
+            continue
+        if op.kind == "write":
+            assert written <= {op.path}, f"{written} were not synced"
+            written.add(op.path)
+            segments.add(op.path)
+        elif op.kind == "sync":
+            written.discard(op.path)
+    assert len(segments) >= 3
