@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.conformance.batch_spec import batch_from_spec
-from tests.conformance.compare import compare_results, compare_runs, compare_trees
+from tests.conformance.compare import compare_results, compare_runs, compare_trees, load_results
 
 
 def batch(value: str, base_offset: int = 0) -> bytes:
@@ -93,3 +93,9 @@ def test_snappy_of_another_size_may_move_a_roll() -> None:
     assert compare_runs(expected, [appended(1, 117, 0, recovery_point=1), *moved[1:]], uses_snappy=True) is not None
     same_size = [appended(1, 117, 0), appended(2, 293, 0, 2, recovery_point=2)]
     assert compare_runs(expected, same_size, uses_snappy=True) is not None
+
+
+def test_results_are_lines_of_json_whatever_their_strings_hold(tmp_path: Path) -> None:
+    path = tmp_path / "results"
+    path.write_text('{"message": "a\u0085b\u2028c"}\n{"line": 2}\n', encoding="utf-8")
+    assert load_results(path) == [{"message": "a\u0085b\u2028c"}, {"line": 2}]
