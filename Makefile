@@ -75,7 +75,7 @@ fuzz-damage: $(VENV)/.built  ## long fuzzing of damaged directories: beside Apac
 	PYTHON=$(CURDIR)/$(PY) bash tests/damage/fuzz.sh --minutes $(FUZZ_MINUTES) --seed $(FUZZ_SEED)
 
 crash: $(VENV)/.built  ## long crash-state enumeration and kill -9 runs
-	KAFKALOG_LONG=1 $(PYTEST) tests/crash $(PYTEST_FLAGS)
+	KAFKALOG_LONG=1 $(PYTEST) -s tests/crash $(PYTEST_FLAGS)
 
 sanitize: $(VENV)/.built  ## the native tests under AddressSanitizer and UBSan
 	PYTHON=$(CURDIR)/$(PY) bash tests/sanitize/run.sh

@@ -16,7 +16,7 @@ from tests.crash.partition import Oracle
 from tests.crash.workloads import WORKLOADS, Workload, mixed
 
 SAMPLE = 55
-MIXED_SEEDS = range(60) if LONG else range(4)
+MIXED_SEEDS = range(16) if LONG else range(4)
 
 counts: dict[str, int] = {}
 
