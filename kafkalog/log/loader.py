@@ -22,6 +22,7 @@ from kafkalog.errors import (
     CorruptRecordException,
     IllegalStateException,
     InvalidOffsetException,
+    KafkalogError,
     LogSegmentOffsetOverflowException,
     NoSuchFileException,
     NumberFormatException,
@@ -285,16 +286,10 @@ class LogLoader:
 
     def _rebuild_indexes(self, segment: LogSegment) -> None:
         """Recovers a segment because of its indexes, whether it was flushed or not."""
-        if not self.had_clean_shutdown and segment.base_offset >= self.recovery_point_checkpoint:
-            try:
-                self.recover_segment(segment)
-            except CorruptRecordException as error:
-                # Of an earlier segment, whose producers are replayed although it is not recovered yet.  Kafka does
-                # not open such a log; recover_log comes by here once more, in order.
-                logger.warning("%s: %s; recovering %s later", self.topic_partition, error, segment)
-            return
-        # Nobody looks at this segment again if we are interrupted: until all is done its index stays missing, and
-        # is built under a name that the next load deletes.
+        unflushed = not self.had_clean_shutdown and segment.base_offset >= self.recovery_point_checkpoint
+        # Until all is done the index stays missing, and is built under a name that the next load deletes: a load that
+        # is interrupted is followed by one that comes by here again, and to the same end.  (What is cut here takes no
+        # later segment with it, what recover_log cuts does.)
         path = segment.offset_index_file
         self.files.unlink_if_exists(path)
         segment.rename_offset_index(path + names.CLEANED_FILE_SUFFIX)
@@ -303,7 +298,18 @@ class LogLoader:
         except LogSegmentOffsetOverflowException:
             segment.rename_offset_index(path)
             raise
-        segment.flush()
+        except KafkalogError as error:
+            if not unflushed:
+                raise
+            segment.rename_offset_index(path)
+            if not isinstance(error, CorruptRecordException):
+                raise
+            # Of an earlier segment, whose producers are replayed although it is not recovered yet.  Kafka does
+            # not open such a log; recover_log comes by here once more, in order.
+            logger.warning("%s: %s; recovering %s later", self.topic_partition, error, segment)
+            return
+        if not unflushed:
+            segment.flush()
         segment.rename_offset_index(path)
 
     def _retry_on_offset_overflow(self, run: Callable[[], T]) -> T:
