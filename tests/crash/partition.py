@@ -551,8 +551,10 @@ class Reopened:
         # An empty log forgets its epochs and producers with the second open, as in Kafka.
         empty = not any(batch.last >= self.log_start for batch in self.content)
         assert empty or again.epochs == self.epochs
-        # Producers whose records are all deleted may be gone as well, from snapshots too.
-        gone = self.producers.keys() - {batch.producer_id for batch in self.content}
+        # Producers whose records are all deleted, or below the log start, may be gone as well, or be back, from
+        # snapshots too: whether they are replayed depends on which snapshots are left.
+        there = {batch.producer_id for batch in self.content if batch.last >= self.log_start}
+        gone = (self.producers.keys() | again.producers.keys()) - there
         without = ".snapshot" if gone else None
         assert empty or not (changed := differing(self.files, again.files, without)), changed
 
