@@ -5,7 +5,7 @@ Judges and raises nothing: a batch that is not just the next one is its caller's
 """
 
 cimport cython
-from libc.stdint cimport int32_t, int64_t
+from libc.stdint cimport INT32_MAX, int32_t, int64_t
 
 from kafkalog._native.validation cimport ClientBatch
 from kafkalog._native.layout cimport TRANSACTIONAL_FLAG
@@ -66,6 +66,18 @@ cdef class ProducerEntry:
     cdef inline Remembered* newest(self) noexcept:
         return &self.ring[(self.oldest + self.count - 1) % REMEMBERED]
 
+    cdef const Remembered* known(self, int32_t first_seq, int32_t last_seq) noexcept:
+        cdef int i
+        for i in range(self.count):
+            if self.ring[i].last_seq == last_seq and first_seq_of(&self.ring[i]) == first_seq:
+                return &self.ring[i]
+        return NULL
+
+    def find(self, int32_t first_seq, int32_t last_seq):
+        """The remembered batch of these sequences, as in `batches`, or None."""
+        cdef const Remembered* found = self.known(first_seq, last_seq)
+        return None if found == NULL else as_tuple(found)
+
     cdef inline void add(self, Remembered batch) noexcept:
         if self.count == REMEMBERED:
             self.oldest = (self.oldest + 1) % REMEMBERED
@@ -76,19 +88,13 @@ cdef class ProducerEntry:
     def is_continued_by(self, ClientBatch batch not None):
         """Whether a client's batch just goes on: next sequence, same epoch, in the transaction that is open or in
         none where none is, and not remembered.  ProducerAppendInfo would take such a batch."""
-        cdef int i
-        # What a leader took has growing sequences; a follower takes any, and the next one may have been here before.
-        for i in range(self.count):
-            if (
-                self.ring[i].last_seq == batch.row.last_sequence
-                and self.ring[i].offset_delta == batch.row.record_count - 1
-            ):
-                return False
         return (
             self.count > 0
             and <int64_t>self.newest().last_seq + 1 == batch.row.base_sequence
             and self.producer_epoch == batch.row.producer_epoch
             and (self.current_txn_first_offset is not None) == (batch.row.attributes & TRANSACTIONAL_FLAG != 0)
+            # What a leader took has growing sequences; a follower takes any, and the next may have been here before.
+            and self.known(batch.row.base_sequence, batch.row.last_sequence) == NULL
         )
 
     def continue_with(self, ClientBatch batch not None, int64_t last_offset):
@@ -97,6 +103,12 @@ cdef class ProducerEntry:
         self.add(
             Remembered(last_offset, batch.row.max_timestamp, batch.row.last_sequence, batch.row.record_count - 1)
         )
+
+
+cdef inline int64_t first_seq_of(const Remembered* batch) noexcept:
+    """Sequences count modulo 2^31 (DefaultRecordBatch.decrementSequence)."""
+    cdef int64_t first = <int64_t>batch.last_seq - batch.offset_delta
+    return first if first >= 0 else first + INT32_MAX + 1
 
 
 cdef inline tuple as_tuple(const Remembered* batch):

@@ -295,14 +295,10 @@ class LogLoader:
         segment.rename_offset_index(path + names.CLEANED_FILE_SUFFIX)
         try:
             self.recover_segment(segment)
-        except LogSegmentOffsetOverflowException:
-            segment.rename_offset_index(path)
-            raise
         except KafkalogError as error:
-            if not unflushed:
-                raise
-            segment.rename_offset_index(path)
-            if not isinstance(error, CorruptRecordException):
+            if unflushed or isinstance(error, LogSegmentOffsetOverflowException):
+                segment.rename_offset_index(path)
+            if not unflushed or not isinstance(error, CorruptRecordException):
                 raise
             # Of an earlier segment, whose producers are replayed although it is not recovered yet.  Kafka does
             # not open such a log; recover_log comes by here once more, in order.

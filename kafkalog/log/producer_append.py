@@ -184,11 +184,8 @@ class ProducerStateEntry(ProducerEntry):
         """The remembered batch with this one's epoch and sequence range, if it was appended before."""
         if batch.producer_epoch != self.producer_epoch:
             return None
-        first_seq, last_seq = batch.base_sequence, batch.last_sequence
-        for known in self.batch_metadata:
-            if known.last_seq == last_seq and known.first_seq == first_seq:
-                return known
-        return None
+        found = self.find(batch.base_sequence, batch.last_sequence)
+        return None if found is None else BatchMetadata(*found)
 
     def _maybe_update_producer_epoch(self, producer_epoch: int) -> None:
         if self.producer_epoch != producer_epoch:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kafkalog._native import batches as native
+from tests.conformance.compare import Difference
 from tests.conformance.fuzz_scripts import INT_MAX, Line
 
 if TYPE_CHECKING:
@@ -19,9 +20,7 @@ FULL_INDEX = "Attempt to append to a full "
 ILLEGAL = "IllegalArgumentException"
 
 
-def _torn_base_offset(outcome: Outcome) -> bool:
-    difference = outcome.difference
-    assert difference is not None
+def _torn_base_offset(difference: Difference, outcome: Outcome) -> bool:
     return (
         difference.place.endswith("(open), field error")
         and "actual   (missing)" in difference.detail
@@ -43,9 +42,7 @@ def _may_have_batch_out_of_range(line: Line) -> bool:
     return any(not 0 <= header.last_offset - int(base[1]) <= INT_MAX for header in headers)
 
 
-def _count_without_memory(outcome: Outcome) -> bool:
-    difference = outcome.difference
-    assert difference is not None
+def _count_without_memory(difference: Difference, outcome: Outcome) -> bool:
     return (
         "expected OutOfMemoryError" in difference.detail
         and re.search(r"actual   (IOException|KafkaStorageException)\n", difference.detail) is not None
@@ -54,9 +51,7 @@ def _count_without_memory(outcome: Outcome) -> bool:
     )
 
 
-def _unfinished_index(outcome: Outcome) -> bool:
-    difference = outcome.difference
-    assert difference is not None
+def _unfinished_index(difference: Difference, outcome: Outcome) -> bool:
     refused = {
         (result["line"], result["error"])
         for result in outcome.kafka_results
@@ -77,9 +72,7 @@ def _unfinished_index(outcome: Outcome) -> bool:
     )
 
 
-def _smaller_than_its_header(outcome: Outcome) -> bool:
-    difference = outcome.difference
-    assert difference is not None
+def _smaller_than_its_header(difference: Difference, outcome: Outcome) -> bool:
     return (
         difference.place.endswith("field error")
         and "expected (missing)" in difference.detail
@@ -92,7 +85,7 @@ class Named:
     """A difference on purpose: why, and how it is known."""
 
     reason: str
-    applies: Callable[[Outcome], bool]
+    applies: Callable[[Difference, Outcome], bool]
 
 
 NAMED = {
@@ -122,6 +115,7 @@ NAMED = {
 
 def name_of(outcome: Outcome) -> str | None:
     """The name of the outcome's difference; None where no rule knows it, and where nothing was damaged."""
-    if not any(line["op"].startswith("fs_") for line in outcome.lines):
+    difference = outcome.difference
+    if difference is None or not any(line["op"].startswith("fs_") for line in outcome.lines):
         return None
-    return next((name for name, rule in NAMED.items() if rule.applies(outcome)), None)
+    return next((name for name, rule in NAMED.items() if rule.applies(difference, outcome)), None)

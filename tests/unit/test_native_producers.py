@@ -89,3 +89,13 @@ def test_sequences_wrap_around_in_a_batch() -> None:
     assert made.is_continued_by(wrapping)
     made.continue_with(wrapping, 102)
     assert made.last_batch() == (1, 102, 2, NOW + 2)
+
+
+def test_a_batch_is_found_by_its_sequences_also_around_the_end() -> None:
+    made = entry(None)
+    made.remember(7, 19, 2, NOW)
+    made.remember(1, 32, 3, NOW + 1)  # from 2^31 - 2 on
+    assert made.find(5, 7) == (7, 19, 2, NOW)
+    assert made.find(2**31 - 2, 1) == (1, 32, 3, NOW + 1)
+    assert made.find(6, 7) is None
+    assert made.find(-2, 1) is None
