@@ -1,0 +1,3 @@
+from typing_extensions import Buffer
+
+def bytes_of(data: Buffer) -> memoryview: ...
