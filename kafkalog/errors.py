@@ -229,6 +229,10 @@ class LogDirLockedException(KafkaException):
     """Another process (a broker, another kafkalog) holds the log directory's .lock."""
 
 
+class ClosedChannelException(IllegalStateException):
+    """java.nio.channels.ClosedChannelException: a file that was let go, because its log or segment is closed."""
+
+
 class LogReadOnlyException(IllegalStateException):
     """A write on a log that was opened read-only."""
 

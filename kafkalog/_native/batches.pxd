@@ -148,3 +148,41 @@ cdef inline BatchHeader header_of(const Row* row):
     cdef BatchHeader header = BatchHeader.__new__(BatchHeader)
     header.row = row[0]
     return header
+
+
+cdef inline bint entry_is_due(int64_t bytes_since_last_entry, int64_t interval_bytes) noexcept nogil:
+    """Whether the next batch gets index entries: more than index.interval.bytes lie before it."""
+    return bytes_since_last_entry > interval_bytes
+
+
+# Index entries as they will be written.
+cdef struct Entries:
+    uint8_t* bytes
+    size_t filled
+    size_t capacity
+
+
+cdef class IndexPlan:
+    cdef int64_t base_offset
+    cdef int64_t interval_bytes
+    cdef int64_t _bytes_since_last_entry
+    cdef int64_t _max_timestamp
+    cdef int64_t _offset_of_max_timestamp
+    cdef int64_t last_time
+    cdef int64_t last_time_offset
+    cdef int64_t _last_offset_entry
+    cdef int64_t offset_entry_count_
+    cdef int64_t time_entry_count_
+    cdef int64_t max_offset_entries
+    cdef int64_t max_time_entries
+    cdef bint check_range
+    cdef Entries offsets
+    cdef Entries times
+    cdef int error_kind
+    cdef int64_t error_row
+
+    cdef bint representable(self, int64_t offset) noexcept nogil
+    cdef int add(self, const Row* row, int64_t position) noexcept nogil
+    cdef int append_entries(self, int64_t offset, int64_t position) noexcept nogil
+    cdef int maybe_append_time(self, bint skip_full_check) noexcept nogil
+    cdef bint settle(self, int error, int64_t row) except -1

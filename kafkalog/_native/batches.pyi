@@ -3,7 +3,7 @@ from typing import Any, Final, Never, final
 
 import numpy as np
 import numpy.typing as npt
-from typing_extensions import Buffer
+from typing_extensions import Buffer, disjoint_base
 
 OK: Final[int]
 TORN: Final[int]
@@ -22,7 +22,7 @@ TIME_INDEX_FULL: Final[int]
 TIME_OFFSET_DECREASING: Final[int]
 TIMESTAMP_DECREASING: Final[int]
 
-@final
+@disjoint_base
 class BatchHeader:
     def __init__(self, *args: Never, **kwargs: Never) -> None: ...
     @property

@@ -699,12 +699,6 @@ cdef enum:
     E_NO_MEMORY = 7
 
 
-cdef struct Entries:
-    uint8_t* bytes
-    size_t filled
-    size_t capacity
-
-
 cdef uint8_t* room_for(Entries* entries, size_t length) noexcept nogil:
     cdef uint8_t* grown
     cdef size_t capacity
@@ -734,24 +728,6 @@ cdef class IndexPlan:
     everything up to there stands, as it would in Kafka.
     """
 
-    cdef int64_t base_offset
-    cdef int64_t interval_bytes
-    cdef int64_t _bytes_since_last_entry
-    cdef int64_t _max_timestamp
-    cdef int64_t _offset_of_max_timestamp
-    cdef int64_t last_time
-    cdef int64_t last_time_offset
-    cdef int64_t _last_offset_entry
-    cdef int64_t offset_entry_count_
-    cdef int64_t time_entry_count_
-    cdef int64_t max_offset_entries
-    cdef int64_t max_time_entries
-    cdef bint check_range
-    cdef Entries offsets
-    cdef Entries times
-    cdef int error_kind
-    cdef int64_t error_row
-
     def __cinit__(self, int64_t base_offset, int64_t interval_bytes, *, int64_t bytes_since_last_entry=0,
                   int64_t max_timestamp=-1, int64_t offset_of_max_timestamp=-1, last_time_entry=None,
                   last_offset_entry=None, int64_t offset_entry_count=0, int64_t time_entry_count=0,
@@ -775,7 +751,7 @@ cdef class IndexPlan:
         free(self.offsets.bytes)
         free(self.times.bytes)
 
-    cdef inline bint representable(self, int64_t offset) noexcept nogil:
+    cdef bint representable(self, int64_t offset) noexcept nogil:
         # Wraps as Java's subtraction does.
         cdef int64_t relative = <int64_t>(<uint64_t>offset - <uint64_t>self.base_offset)
         return 0 <= relative <= INT32_MAX
@@ -787,7 +763,7 @@ cdef class IndexPlan:
         if row.max_timestamp > self._max_timestamp:
             self._max_timestamp = row.max_timestamp
             self._offset_of_max_timestamp = row.last_offset
-        if self._bytes_since_last_entry > self.interval_bytes:
+        if entry_is_due(self._bytes_since_last_entry, self.interval_bytes):
             error = self.append_entries(row.last_offset, position)
             if error != E_NONE:
                 return error

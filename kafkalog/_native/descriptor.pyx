@@ -2,6 +2,7 @@
 
 The base of `kafkalog.files.OsFile`, which is what everybody else sees.  Every call reads or writes all of it, goes on
 after signals and short transfers, and gives up the GIL while the kernel works.  Errors are OSErrors that name the file.
+A write runs no signal handler before it is whole: whoever appends must know what is in the file.
 """
 
 cimport cython
@@ -11,9 +12,6 @@ from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrnoWithFilenameObjec
 from libc.errno cimport EINTR, EIO, errno
 from libc.stdint cimport int64_t, uint8_t
 from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
-
-cdef extern from "<sys/types.h>" nogil:
-    ctypedef int64_t off_t
 
 cdef extern from "<unistd.h>" nogil:
     int c_close "close"(int fd)
@@ -54,10 +52,6 @@ cdef class Descriptor:
     `call_bytes`: the most that one system call is asked for; some kernels refuse more than 2^31 - 1.
     """
 
-    cdef public str path
-    cdef public Py_ssize_t call_bytes
-    cdef int fd
-
     def __init__(self, str path not None, int fd):
         self.path = path
         self.fd = fd
@@ -65,6 +59,7 @@ cdef class Descriptor:
     def __cinit__(self, *args, **kwargs):
         self.fd = -1
         self.call_bytes = 1 << 30
+        self.own_writes = type(self).pwrite is Descriptor.pwrite and type(self).pwritev is Descriptor.pwritev
 
     def __dealloc__(self):
         if self.fd >= 0:
@@ -122,9 +117,7 @@ cdef class Descriptor:
                 done += got
             elif got == 0:
                 self.fail(EIO)
-            elif code == EINTR:
-                PyErr_CheckSignals()
-            else:
+            elif code != EINTR:
                 self.fail(code)
         return 0
 

@@ -1,36 +1,24 @@
-"""What a partition remembers of one producer, and the one change to it that nearly every batch makes.
+"""What a partition remembers of its producers, and every change that an append makes to it.
 
-The fields of ProducerStateEntry (Apache Kafka 4.4.0): epochs, time, transaction, and the last five batches in a ring.
-Judges and raises nothing: a batch that is not just the next one is its caller's to look at.
+The fields of ProducerStateEntry (Apache Kafka 4.4.0): epochs, time, transaction, and the last five batches in a ring;
+the table of these entries and the transactions that are open, or ended and not yet replicated.  Judges and raises
+nothing: a batch that is not just the next one is its caller's to look at.  Compiled, so that what an append changes
+here changes with the end of the log, and no signal handler sees the half of it.
 """
+
+from bisect import bisect_left, insort
 
 cimport cython
 from libc.stdint cimport INT32_MAX, int32_t, int64_t
 
-from kafkalog._native.validation cimport ClientBatch
+from kafkalog._native.batches cimport Row
 from kafkalog._native.layout cimport TRANSACTIONAL_FLAG
-
-cdef enum:
-    REMEMBERED = 5
-
-cdef struct Remembered:
-    int64_t last_offset
-    int64_t timestamp
-    int32_t last_seq
-    int32_t offset_delta
+from kafkalog._native.validation cimport ClientBatch
 
 
 @cython.auto_pickle(False)
 cdef class ProducerEntry:
     """At most five batches, oldest first.  `current_txn_first_offset` is None outside a transaction."""
-
-    cdef readonly int64_t producer_id
-    cdef public int32_t producer_epoch
-    cdef public int32_t coordinator_epoch
-    cdef public int64_t last_timestamp
-    cdef public object current_txn_first_offset
-    cdef Remembered ring[REMEMBERED]
-    cdef int oldest, count
 
     def __init__(
         self, int64_t producer_id, int32_t producer_epoch, int32_t coordinator_epoch, int64_t last_timestamp,
@@ -61,9 +49,9 @@ cdef class ProducerEntry:
 
     def forget(self):
         """Drops all batches."""
-        self.oldest = self.count = 0  # so that those remembered are the ring's first `count`
+        self.oldest = self.count = 0
 
-    cdef inline Remembered* newest(self) noexcept:
+    cdef Remembered* newest(self) noexcept:
         return &self.ring[(self.oldest + self.count - 1) % REMEMBERED]
 
     cdef const Remembered* known(self, int32_t first_seq, int32_t last_seq) noexcept:
@@ -78,12 +66,43 @@ cdef class ProducerEntry:
         cdef const Remembered* found = self.known(first_seq, last_seq)
         return None if found == NULL else as_tuple(found)
 
-    cdef inline void add(self, Remembered batch) noexcept:
+    cdef void add(self, Remembered batch) noexcept:
         if self.count == REMEMBERED:
             self.oldest = (self.oldest + 1) % REMEMBERED
         else:
             self.count += 1
         self.newest()[0] = batch
+
+    cdef void enter_epoch(self, int32_t producer_epoch) noexcept:
+        """A new epoch forgets the batches of the old one."""
+        if self.producer_epoch != producer_epoch:
+            self.oldest = self.count = 0  # so that those remembered are the ring's first `count`
+            self.producer_epoch = producer_epoch
+
+    def add_batch(
+        self, int32_t producer_epoch, int32_t last_seq, int64_t last_offset, int32_t offset_delta, int64_t timestamp
+    ):
+        self.enter_epoch(producer_epoch)
+        self.add(Remembered(last_offset, timestamp, last_seq, offset_delta))
+        self.last_timestamp = timestamp
+
+    def update(self, ProducerEntry next_entry not None):
+        """Takes over what an append left in `next_entry`, whose batches move here."""
+        cdef int i
+        self.enter_epoch(next_entry.producer_epoch)
+        for i in range(next_entry.count):
+            self.add(next_entry.ring[(next_entry.oldest + i) % REMEMBERED])
+        next_entry.oldest = next_entry.count = 0
+        self.coordinator_epoch = next_entry.coordinator_epoch
+        self.current_txn_first_offset = next_entry.current_txn_first_offset
+        self.last_timestamp = next_entry.last_timestamp
+
+    def end_transaction(self, int32_t producer_epoch, int32_t coordinator_epoch, int64_t last_timestamp):
+        """A marker's effect: the transaction is over; a changed epoch forgets the batches."""
+        self.enter_epoch(producer_epoch)
+        self.coordinator_epoch = coordinator_epoch
+        self.current_txn_first_offset = None
+        self.last_timestamp = last_timestamp
 
     def is_continued_by(self, ClientBatch batch not None):
         """Whether a client's batch just goes on: next sequence, same epoch, in the transaction that is open or in
@@ -97,12 +116,143 @@ cdef class ProducerEntry:
             and self.known(batch.row.base_sequence, batch.row.last_sequence) == NULL
         )
 
-    def continue_with(self, ClientBatch batch not None, int64_t last_offset):
+    cdef void go_on(self, const Row* row) noexcept:
         """What such a batch, now in the log, leaves here."""
-        self.last_timestamp = batch.row.max_timestamp
-        self.add(
-            Remembered(last_offset, batch.row.max_timestamp, batch.row.last_sequence, batch.row.record_count - 1)
-        )
+        self.last_timestamp = row.max_timestamp
+        self.add(Remembered(row.last_offset, row.max_timestamp, row.last_sequence, row.record_count - 1))
+
+    def continue_with(self, ClientBatch batch not None):
+        """`go_on` with a batch that has its place in the log."""
+        self.go_on(&batch.row)
+
+
+@cython.auto_pickle(False)
+@cython.final
+cdef class OffsetMap:
+    """A dictionary by offset that knows its order: Java's TreeMap as far as it is used here.
+
+    `first` is the value at the lowest offset, or None: asked for with every batch.
+    """
+
+    def __cinit__(self):
+        self.offsets = []
+        self.by_offset = {}
+
+    def __len__(self):
+        return len(self.offsets)
+
+    def __iter__(self):
+        """Values by offset, as they were when the walk began."""
+        return iter([self.by_offset[offset] for offset in self.offsets])
+
+    @property
+    def last(self):
+        return self.by_offset[self.offsets[len(self.offsets) - 1]] if self.offsets else None
+
+    def get(self, offset):
+        return self.by_offset.get(offset)
+
+    cdef int store(self, offset, value) except -1:
+        if offset not in self.by_offset:
+            insort(self.offsets, offset)
+        self.by_offset[offset] = value
+        self.first = self.by_offset[self.offsets[0]]
+        return 0
+
+    def put(self, offset, value):
+        self.store(offset, value)
+
+    cdef object take(self, offset):
+        value = self.by_offset.pop(offset, None)
+        if value is not None:
+            del self.offsets[bisect_left(self.offsets, offset)]
+            self.first = self.by_offset[self.offsets[0]] if self.offsets else None
+        return value
+
+    def pop(self, offset):
+        """Takes the value at an offset out; None where there is none."""
+        return self.take(offset)
+
+    def clear(self):
+        self.offsets.clear()
+        self.by_offset.clear()
+        self.first = None
+
+
+@cython.auto_pickle(False)
+cdef class ProducerTable:
+    """The entries by producer id and the transactions by first offset.  The base of ProducerStateManager.
+
+    `_producers` iterates as Kafka's HashMap does; `_oldest_txn_last_timestamp` is -1 without an open transaction; the
+    entries account for the log up to `map_end_offset`.
+    """
+
+    def __cinit__(self, *args, **kwargs):
+        self._ongoing_txns = OffsetMap()
+        self._unreplicated_txns = OffsetMap()
+        self._oldest_txn_last_timestamp = -1
+
+    cdef object first_unstable(self):
+        unreplicated, undecided = self._unreplicated_txns.first, self._ongoing_txns.first
+        if unreplicated is None:
+            return None if undecided is None else undecided.first_offset
+        if undecided is not None and undecided.first_offset[0] < unreplicated.first_offset[0]:
+            return undecided.first_offset
+        return unreplicated.first_offset
+
+    @property
+    def first_unstable_offset(self):
+        """Where the oldest transaction begins that is open, or whose marker the high watermark has not passed."""
+        return self.first_unstable()
+
+    cdef int take_over(self, ProducerEntry entry, started) except -1:
+        current = self._producers.get(entry.producer_id)
+        if current is not None:
+            (<ProducerEntry?>current).update(entry)
+        else:
+            self._producers[entry.producer_id] = entry
+        for txn in started:
+            self._ongoing_txns.store(txn.first_offset[0], txn)
+        return self.note_oldest()
+
+    cdef int close_txn(self, completed) except -1:
+        txn = self._ongoing_txns.take(completed.first_offset)
+        if txn is None:
+            raise LookupError(completed)
+        txn.last_offset = completed.last_offset
+        self._unreplicated_txns.store(completed.first_offset, txn)
+        return self.note_oldest()
+
+    cdef int drop_replicated(self, int64_t offset) except -1:
+        """Forgets the ended transactions whose markers lie below `offset`."""
+        if self._unreplicated_txns.first is not None:
+            for txn in self._unreplicated_txns:
+                if txn.last_offset is not None and txn.last_offset < offset:
+                    self._unreplicated_txns.take(txn.first_offset[0])
+        return 0
+
+    cdef int note_oldest(self) except -1:
+        oldest = self._ongoing_txns.first
+        entry = None if oldest is None else self._producers.get(oldest.producer_id)
+        self._oldest_txn_last_timestamp = -1 if entry is None else (<ProducerEntry?>entry).last_timestamp
+        return 0
+
+    def take_entry(self, ProducerEntry entry not None, started):
+        """What an append left of one producer, and the transactions (TxnMetadata) that it began."""
+        self.take_over(entry, started)
+
+    def end_txn(self, completed):
+        """Moves a transaction (CompletedTxn) from the open ones to those that wait for the high watermark.
+
+        LookupError where it is not open.
+        """
+        self.close_txn(completed)
+
+    def on_high_watermark_updated(self, int64_t high_watermark):
+        self.drop_replicated(high_watermark)
+
+    def update_oldest_txn_timestamp(self):
+        self.note_oldest()
 
 
 cdef inline int64_t first_seq_of(const Remembered* batch) noexcept:

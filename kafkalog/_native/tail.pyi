@@ -1,8 +1,12 @@
-from typing import Any, final
+from typing import Any, Final, final
 
 from typing_extensions import Buffer, disjoint_base
 
-from kafkalog._native.validation import ClientBatch
+from kafkalog._native.batches import BatchHeader
+
+WRITTEN: Final[int]
+INDEX_REFUSES: Final[int]
+INDEX_AWAY: Final[int]
 
 @disjoint_base
 class RecordsEnd:
@@ -19,28 +23,50 @@ class IndexEnd:
     dirty: bool
     channel: Any
 
+@disjoint_base
+class TransactionsEnd:
+    end: int
+    last_offset: int | None
+    channel: Any
+
 @final
 class SegmentTail:
+    created_ms: int
     bytes_since_last_index_entry: int
     offset_of_max_timestamp: int
     max_timestamp: int | None
     first_timestamp: int | None
-    log: RecordsEnd
     offset_index: IndexEnd | None
     time_index: IndexEnd | None
-    def __init__(self, base_offset: int, index_interval_bytes: int, roll_jitter_ms: int, log: RecordsEnd) -> None: ...
+    def __init__(
+        self,
+        base_offset: int,
+        index_interval_bytes: int,
+        roll_jitter_ms: int,
+        created_ms: int,
+        log: RecordsEnd,
+        transactions: TransactionsEnd,
+    ) -> None: ...
     @property
     def base_offset(self) -> int: ...
     @property
     def index_interval_bytes(self) -> int: ...
     @property
     def roll_jitter_ms(self) -> int: ...
-    def append(
+    @property
+    def log(self) -> RecordsEnd: ...
+    @property
+    def transactions(self) -> TransactionsEnd: ...
+    @property
+    def is_known(self) -> bool: ...
+    def time_waited_for_roll(self, now: int, timestamp: int) -> int: ...
+    def must_roll(
         self,
-        batch: ClientBatch,
-        data: Buffer,
-        next_offset: int,
-        leader_epoch: int,
-        segment_ms: int,
-        segment_bytes: int,
-    ) -> int: ...
+        max_segment_ms: int,
+        max_segment_bytes: int,
+        max_timestamp: int,
+        max_offset: int,
+        messages_bytes: int,
+        now: int,
+    ) -> bool: ...
+    def append(self, buffers: tuple[Buffer, ...], headers: list[BatchHeader]) -> int: ...

@@ -1,26 +1,30 @@
-"""The end of a segment that appends go to: what a leader's common append needs to know and to move, in one call.
+"""The end of a segment that appends go to: when it must roll, what an append writes, and how it is taken back.
 
-Decides like LogSegment.shouldRoll and LogSegment.append (Apache Kafka 4.4.0), writes through the files it is given and
-leaves everything that is not common to its caller: `append` then answers -1, and nothing was done.
+Decides like LogSegment.shouldRoll and LogSegment.append (Apache Kafka 4.4.0).  Index entries are planned before the
+first byte is written (what an index refuses is its caller's matter); then all files are written; then, once nothing
+can fail any more, the numbers here move.  A write that fails is cut off again.  No Python runs between the
+first byte and the last number, so no signal handler does (files of a test's own, which are Python, excepted).
 """
 
 cimport cython
-from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from libc.stdint cimport int64_t, uint64_t
 
-from kafkalog._native.layout cimport store32
-from kafkalog._native.validation cimport ClientBatch
+from kafkalog._native.batches cimport BatchHeader, IndexPlan, Row, entry_is_due
+from kafkalog._native.descriptor cimport Descriptor
+
+# What came of an append: done, or why nothing was.
+WRITTEN, INDEX_REFUSES, INDEX_AWAY = W_WRITTEN, W_INDEX_REFUSES, W_INDEX_AWAY
 
 cdef enum:
     INT_MAX = 0x7FFFFFFF
+    OFFSET_ENTRY = 8
+    TIME_ENTRY = 12
 
 
 @cython.auto_pickle(False)
 cdef class RecordsEnd:
     """A .log file's logical `size` in bytes, and `channel`, the open file.  The base of FileRecords."""
-
-    cdef public int64_t size
-    cdef public object channel
 
 
 @cython.auto_pickle(False)
@@ -32,13 +36,35 @@ cdef class IndexEnd:
     map position is behind the entries: 0, but for an index that was cut below them.
     """
 
-    cdef public int64_t entries
-    cdef public int64_t max_entries
-    cdef public int64_t last_offset
-    cdef public int64_t last_timestamp
-    cdef public int64_t behind
-    cdef public bint dirty
-    cdef public object channel
+
+@cython.auto_pickle(False)
+cdef class TransactionsEnd:
+    """Where the next record of a transaction index goes.  The base of TransactionIndex.
+
+    `end` in bytes; `last_offset` of what was appended, None where that is unknown; `channel` the file, None while there
+    is none.
+    """
+
+
+cdef int write_all(channel, tuple buffers, int64_t position) except -1:
+    """The buffers, one behind the other, at `position` of a file."""
+    cdef Py_buffer head, body
+    cdef Descriptor file
+    if not isinstance(channel, Descriptor) or not (<Descriptor>channel).own_writes or len(buffers) > 2:
+        channel.pwritev(buffers, position)
+        return 0
+    file = <Descriptor>channel
+    PyObject_GetBuffer(buffers[0], &head, PyBUF_SIMPLE)
+    try:
+        if len(buffers) == 1:
+            return file.write_all(head.buf, head.len, position)
+        PyObject_GetBuffer(buffers[1], &body, PyBUF_SIMPLE)
+        try:
+            return file.write_pair(&head, &body, position)
+        finally:
+            PyBuffer_Release(&body)
+    finally:
+        PyBuffer_Release(&head)
 
 
 @cython.auto_pickle(False)
@@ -47,28 +73,21 @@ cdef class SegmentTail:
     """Timestamps and distances at a segment's end.
 
     `max_timestamp` is the largest so far, of the batch that ends at `offset_of_max_timestamp`, `first_timestamp` the
-    first batch's; both None until someone looked.  `log`, `offset_index` and `time_index` are what is written to; the
-    indexes None until they are open.
+    first batch's; both None until someone looked.  `log`, `offset_index`, `time_index` and `transactions` are what is
+    written to; the indexes None until they are open.
     """
 
-    cdef readonly int64_t base_offset
-    cdef readonly int64_t index_interval_bytes
-    cdef readonly int64_t roll_jitter_ms
-    cdef public int64_t bytes_since_last_index_entry
-    cdef public int64_t offset_of_max_timestamp
-    cdef public RecordsEnd log
-    cdef public IndexEnd offset_index, time_index
-    cdef int64_t largest, first
-    cdef bint largest_known, first_known
-
     def __init__(
-        self, int64_t base_offset, int64_t index_interval_bytes, int64_t roll_jitter_ms, RecordsEnd log not None
+        self, int64_t base_offset, int64_t index_interval_bytes, int64_t roll_jitter_ms, int64_t created_ms,
+        RecordsEnd log not None, TransactionsEnd transactions not None,
     ):
         self.base_offset = base_offset
         self.index_interval_bytes = index_interval_bytes
         self.roll_jitter_ms = roll_jitter_ms
+        self.created_ms = created_ms
         self.offset_of_max_timestamp = -1
         self.log = log
+        self.transactions = transactions
 
     @property
     def max_timestamp(self):
@@ -88,69 +107,141 @@ cdef class SegmentTail:
         self.first_known = timestamp is not None
         self.first = timestamp if self.first_known else -1
 
-    cdef int add_offset_entry(self, IndexEnd index, int64_t last_offset, int32_t position) except -1:
-        cdef uint8_t entry[8]
-        if index.channel is None or index.behind or (index.entries and last_offset <= index.last_offset):
-            index.append(last_offset, position)
-            return 0
-        store32(entry, <uint32_t>(last_offset - self.base_offset))
-        store32(entry + 4, <uint32_t>position)
-        index.channel.pwrite(PyBytes_FromStringAndSize(<const char*>entry, 8), index.entries * 8)
-        index.dirty = True
-        index.entries += 1
-        index.last_offset = last_offset
-        return 0
+    @property
+    def is_known(self):
+        """Whether `must_roll` and `append` may be called: indexes are open, timestamps known."""
+        return (
+            self.offset_index is not None and self.time_index is not None and self.largest_known
+            and (self.first_known or self.log.size == 0)
+        )
 
-    def append(
-        self,
-        ClientBatch batch not None,
-        data,
-        int64_t next_offset,
-        int32_t leader_epoch,
-        int64_t segment_ms,
-        int64_t segment_bytes,
+    def time_waited_for_roll(self, int64_t now, int64_t timestamp):
+        """ms from the first batch's timestamp to `timestamp`; without one, from opening to `now`.  Wraps as Java's."""
+        if self.first_known and self.first >= 0:
+            return <int64_t>(<uint64_t>timestamp - <uint64_t>self.first)
+        return <int64_t>(<uint64_t>now - <uint64_t>self.created_ms)
+
+    def must_roll(
+        self, int64_t max_segment_ms, int64_t max_segment_bytes, int64_t max_timestamp, int64_t max_offset,
+        int64_t messages_bytes, int64_t now,
     ):
-        """Writes the batch of `data` with offsets from `next_offset` on, and its index entries; its last offset.
+        """Whether an append must go to a new segment: bytes, time, a full index or an offset too far."""
+        cdef uint64_t distance = <uint64_t>max_offset - <uint64_t>self.base_offset
+        if self.log.size > max_segment_bytes - messages_bytes:
+            return True
+        if self.log.size > 0 and self.time_waited_for_roll(now, max_timestamp) > max_segment_ms - self.roll_jitter_ms:
+            return True
+        return (
+            self.offset_index.entries >= self.offset_index.max_entries
+            or self.time_index.entries >= self.time_index.max_entries - 1
+            or distance > INT_MAX
+        )
 
-        -1 when the segment must roll, or may have to.  An OSError leaves the log as it was, its indexes perhaps ahead.
+    cdef IndexPlan planned(self, list headers):
+        """The entries of these batches and the numbers behind them; its `error_kind` says what an index refuses."""
+        cdef IndexEnd offset_index = self.offset_index, time_index = self.time_index
+        cdef IndexPlan plan = IndexPlan.__new__(IndexPlan, self.base_offset, self.index_interval_bytes)
+        cdef int64_t position = self.log.size
+        cdef BatchHeader header
+        cdef int error
+        plan._bytes_since_last_entry = self.bytes_since_last_index_entry
+        plan._max_timestamp = self.largest
+        plan._offset_of_max_timestamp = self.offset_of_max_timestamp
+        plan.last_time = time_index.last_timestamp
+        plan.last_time_offset = time_index.last_offset
+        plan._last_offset_entry = offset_index.last_offset
+        plan.offset_entry_count_ = offset_index.entries
+        plan.time_entry_count_ = time_index.entries
+        plan.max_offset_entries = offset_index.max_entries
+        plan.max_time_entries = time_index.max_entries
+        for header in headers:
+            error = plan.add(&header.row, position)
+            if not plan.settle(error, 0):
+                break
+            position += header.row.size
+        return plan
+
+    cdef int write(self, tuple buffers, list headers, bytes aborted, last_aborted) except -1:
+        """Puts whole batches behind the end, with their index entries and the transaction index's; all or nothing.
+
+        INDEX_REFUSES: an index is full, or its last entry is not below the new one; INDEX_AWAY: an index file must be
+        opened again first.  Then nothing was done.  Also when a write fails, whose error it raises.
         """
         cdef RecordsEnd log = self.log
         cdef IndexEnd offset_index = self.offset_index, time_index = self.time_index
-        cdef int64_t size, last_offset = <int64_t>(<uint64_t>next_offset + <uint64_t>batch.row.record_count - 1)
-        cdef int64_t timestamp = batch.row.max_timestamp
-        if not self.largest_known or offset_index is None or time_index is None:
-            return -1
-        size = log.size
-        if size > segment_bytes - batch.row.size:
-            return -1
-        if size > 0 and (
-            not self.first_known or self.first < 0 or timestamp < 0
-            or timestamp - self.first > segment_ms - self.roll_jitter_ms
-        ):
-            return -1
-        if last_offset < next_offset or <uint64_t>last_offset - <uint64_t>self.base_offset > INT_MAX:
-            return -1
-        if offset_index.entries >= offset_index.max_entries or time_index.entries >= time_index.max_entries - 1:
-            return -1
-
-        buffers = batch.stamped(data, next_offset, leader_epoch)
+        cdef TransactionsEnd transactions = self.transactions
+        cdef IndexPlan plan = None
+        cdef BatchHeader first = headers[0], header
+        cdef const Row* row = &first.row
+        cdef bytes offset_entries = b"", time_entries = b""
+        cdef int64_t position = log.size, size = 0
+        for header in headers:
+            size += header.row.size
+        if len(headers) > 1 or entry_is_due(self.bytes_since_last_index_entry, self.index_interval_bytes):
+            plan = self.planned(headers)
+            if plan.error_row >= 0:
+                return W_INDEX_REFUSES
+            offset_entries, time_entries = plan.offset_entries, plan.time_entries
+            if offset_entries:
+                if offset_index.behind or time_index.behind:
+                    return W_INDEX_REFUSES
+                if offset_index.channel is None or time_index.channel is None:
+                    return W_INDEX_AWAY
         try:
-            log.channel.pwritev(buffers, size)
-        except OSError:
-            log.undo_write(size)
+            write_all(log.channel, buffers, position)
+            if offset_entries:
+                write_all(offset_index.channel, (offset_entries,), offset_index.entries * OFFSET_ENTRY)
+            if time_entries:
+                write_all(time_index.channel, (time_entries,), time_index.entries * TIME_ENTRY)
+            if aborted:
+                write_all(transactions.channel, (aborted,), transactions.end)
+        except BaseException:
+            self.take_back(position)
             raise
-        log.size = size + batch.row.size
-        if timestamp > self.largest:
-            self.largest = timestamp
-            self.offset_of_max_timestamp = last_offset
-        if self.bytes_since_last_index_entry > self.index_interval_bytes:
-            self.add_offset_entry(offset_index, last_offset, <int32_t>size)
-            if self.largest != time_index.last_timestamp:
-                time_index.maybe_append(self.largest, self.offset_of_max_timestamp)
-            self.bytes_since_last_index_entry = batch.row.size
+
+        log.size = position + size
+        if plan is None:
+            self.bytes_since_last_index_entry += size
+            if row.max_timestamp > self.largest:
+                self.largest = row.max_timestamp
+                self.offset_of_max_timestamp = row.last_offset
         else:
-            self.bytes_since_last_index_entry += batch.row.size
-        if size == 0 and not self.first_known:
+            self.bytes_since_last_index_entry = plan._bytes_since_last_entry
+            self.largest = plan._max_timestamp
+            self.offset_of_max_timestamp = plan._offset_of_max_timestamp
+        if offset_entries:
+            offset_index.entries = plan.offset_entry_count_
+            offset_index.last_offset = plan._last_offset_entry
+            offset_index.dirty = True
+        if time_entries:
+            time_index.entries = plan.time_entry_count_
+            time_index.last_timestamp = plan.last_time
+            time_index.last_offset = plan.last_time_offset
+            time_index.dirty = True
+        if aborted:
+            transactions.end += len(aborted)
+            transactions.last_offset = last_aborted
+        if position == 0 and not self.first_known:
             self.first_known = True
-            self.first = timestamp
-        return last_offset
+            self.first = row.max_timestamp
+        return W_WRITTEN
+
+    cdef int take_back(self, int64_t size) except -1:
+        """Cuts off what a failed append wrote, as far as the disk lets it; index entries beyond the last do not count.
+
+        The first error is the one to be told.
+        """
+        try:
+            self.log.undo_write(size)
+        except Exception:
+            pass
+        try:
+            if self.transactions.channel is not None:
+                self.transactions.undo_write()
+        except Exception:
+            pass
+        return 0
+
+    def append(self, tuple buffers not None, list headers not None):
+        """`write` for a segment that no log stands above; 0, or the reason why nothing was done."""
+        return self.write(buffers, headers, None, None)

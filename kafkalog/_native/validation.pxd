@@ -1,7 +1,7 @@
 # The batch of the common append, for the native end of a segment.
 from libc.stdint cimport int32_t, int64_t
 
-from kafkalog._native.batches cimport Row
+from kafkalog._native.batches cimport BatchHeader
 from kafkalog._native.cursor cimport Cursor
 
 cdef struct Rules:
@@ -28,11 +28,12 @@ cdef class BatchRules:
     cdef readonly int64_t after_max_ms
 
 
-cdef class ClientBatch:
-    cdef Row row
+cdef class ClientBatch(BatchHeader):
     cdef Batch batch
     cdef Rules rules
     cdef readonly int64_t record_bytes
+    cdef int32_t given_epoch
+    cdef bytes head
+    cdef object data
 
     cdef bint check(self, Cursor cursor) noexcept nogil
-    cpdef tuple stamped(self, data, int64_t next_offset, int32_t leader_epoch)

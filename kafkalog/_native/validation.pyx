@@ -14,7 +14,7 @@ from cpython.memoryview cimport PyMemoryView_FromObject
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 
-from kafkalog._native.batches cimport Row, header_of, parse_header
+from kafkalog._native.batches cimport BatchHeader, Row, header_of, parse_header
 from kafkalog._native.crc32c cimport crc32c_update
 from kafkalog._native.cursor cimport Cursor, take
 from kafkalog._native.layout cimport (
@@ -615,22 +615,21 @@ cdef class AppendInfo:
 @cython.auto_pickle(False)
 @cython.freelist(16)
 @cython.final
-cdef class ClientBatch:
+cdef class ClientBatch(BatchHeader):
     """A producer's single batch that needs no change but its offset and leader epoch.  Made by `client_batch`.
 
-    Plain: its records are checked.  Compressed (`codec` above 0): they are once `check_payload` said so.
+    Plain: its records are checked.  Compressed (`codec` above 0): they are once `check_payload` said so.  A header
+    like any other, first as the producer wrote it, then as `place` left it.
     """
 
     def __init__(self):
         raise TypeError("made by client_batch()")
 
     @property
-    def codec(self):
-        return self.row.attributes & CODEC_MASK
-
-    @property
-    def producer_id(self):
-        return self.row.producer_id
+    def payload(self):
+        """The records as they are in the batch."""
+        whole = self.head if self.data is None else self.data
+        return PyMemoryView_FromObject(whole)[RECORDS:]
 
     cdef bint check(self, Cursor cursor) noexcept nogil:
         cdef Findings findings
@@ -662,37 +661,30 @@ cdef class ClientBatch:
         PyBuffer_Release(&view)
         return good
 
-    cpdef tuple stamped(self, data, int64_t next_offset, int32_t leader_epoch):
-        """What to write, one buffer behind the other, when the batch's offsets begin at `next_offset`.
+    def place(self, int64_t next_offset, int32_t leader_epoch):
+        """Gives the batch its offsets, from `next_offset` on; answers what to write, one buffer behind the other.
 
-        `data` is the buffer that `client_batch` saw; it stays as it is.
+        OverflowError where there are no more offsets.
         """
-        cdef Py_buffer view
-        cdef Py_ssize_t copied
-        cdef bytes head
-        cdef uint8_t* out
-        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
-        try:
-            if view.len != self.row.size:
-                raise ValueError(f"a batch of {self.row.size} bytes, not {view.len}")
-            # One small buffer is written faster than two.
-            copied = view.len if view.len <= COPY_BYTES else RECORDS
-            head = PyBytes_FromStringAndSize(<const char*>view.buf, copied)
-        finally:
-            PyBuffer_Release(&view)
-        out = <uint8_t*>PyBytes_AS_STRING(head)
+        cdef uint8_t* out = <uint8_t*>PyBytes_AS_STRING(self.head)  # nobody else has seen these bytes
+        cdef int64_t last_offset = <int64_t>(<uint64_t>next_offset + <uint64_t>self.row.record_count - 1)
+        if last_offset < next_offset:
+            raise OverflowError(next_offset)
         store64(out + BASE_OFFSET, <uint64_t>next_offset)
         store32(out + LEADER_EPOCH, <uint32_t>leader_epoch)
-        if copied == self.row.size:
-            return (head,)
-        return (head, PyMemoryView_FromObject(data)[RECORDS:])
+        self.row.base_offset = next_offset
+        self.row.last_offset = last_offset
+        self.row.leader_epoch = leader_epoch
+        if self.data is None:
+            return (self.head,)
+        return (self.head, PyMemoryView_FromObject(self.data)[RECORDS:])
 
-    def appended(self, kind, int64_t first_offset, int64_t log_start_offset, record_validation_stats):
-        """The `kind` of AppendInfo that tells of this batch, appended at `first_offset` as it was."""
+    def told(self, kind, int64_t log_start_offset, record_validation_stats):
+        """The `kind` of AppendInfo that tells of this batch, once it has its place."""
         cdef AppendInfo info = kind.__new__(kind)
-        info.first_offset = first_offset
-        info.last_offset = first_offset + self.row.record_count - 1
-        info.last_leader_epoch = None if self.row.leader_epoch == -1 else self.row.leader_epoch
+        info.first_offset = self.row.base_offset
+        info.last_offset = self.row.last_offset
+        info.last_leader_epoch = None if self.given_epoch == -1 else self.given_epoch
         info.max_timestamp = self.row.max_timestamp
         info.log_append_time = -1
         info.log_start_offset = log_start_offset
@@ -731,21 +723,37 @@ cdef class BatchRules:
 def client_batch(object data, BatchRules rules not None, int64_t now):
     """The single ordinary v2 batch that `data` is, whole and with the right checksum, that the rules let in at `now`.
 
-    None for anything else: the slower checks know what it is and how to say so.
+    None for anything else: the slower checks know what it is and how to say so.  What is checked is what `place`
+    hands out: a small batch is copied first (one buffer is written faster than two), a large one must be `bytes`, which
+    nobody changes meanwhile.
     """
     cdef Py_buffer view
     cdef ClientBatch found
     cdef Cursor cursor
     cdef const uint8_t* header
+    cdef bytes head
     cdef int64_t size
     cdef bint good
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
     try:
-        header = whole_batch(&view, 0, &size)
-        if header == NULL or size != view.len or size > rules.size_max:
+        if view.len < RECORDS or view.len > rules.size_max:
+            return None
+        if view.len <= COPY_BYTES:
+            head = PyBytes_FromStringAndSize(<const char*>view.buf, view.len)
+            header = <const uint8_t*>PyBytes_AS_STRING(head)
+        elif type(data) is bytes:
+            head = PyBytes_FromStringAndSize(<const char*>view.buf, RECORDS)
+            header = <const uint8_t*>view.buf
+        else:
+            return None
+        size = <int64_t><int32_t>load32(header + BATCH_LENGTH) + LOG_OVERHEAD
+        if size != view.len:
             return None
         found = ClientBatch.__new__(ClientBatch)
+        found.head = head
+        found.data = data if view.len > COPY_BYTES else None
         parse_header(header, 0, size, &found.row)
+        found.given_epoch = found.row.leader_epoch
         if not is_ordinary(&found.row):
             return None
         load_batch(header, &found.batch)

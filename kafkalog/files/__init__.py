@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from kafkalog.files.api import Buffer, File, FileLock, Files, FileStat, HasFileno, Listing, parent_dir
 from kafkalog.files.clock import SYSTEM_CLOCK, Clock, ManualClock, SystemClock
+from kafkalog.files.closed import ClosedFile
 from kafkalog.files.failure import LogDirFailureChannel
 from kafkalog.files.os_files import OS_FILES, OsFile, OsFiles
 from kafkalog.files.scheduler import ManualScheduler, Scheduler, Task, ThreadScheduler
@@ -17,6 +18,7 @@ __all__ = [
     "SYSTEM_CLOCK",
     "Buffer",
     "Clock",
+    "ClosedFile",
     "File",
     "FileLock",
     "FileStat",

@@ -16,9 +16,9 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Generic, NamedTuple, TypeVar
 
+from kafkalog._native.java_hash import JavaHashMap, hash_map_order, topic_partition_hash
 from kafkalog.errors import CorruptCheckpointException
 from kafkalog.files import OS_FILES, Files, parent_dir
-from kafkalog.format.java_hash import JavaHashMap, hash_map_order, topic_partition_hash
 from kafkalog.format.java_text import (
     IllegalArgumentException,
     NumberFormatException,

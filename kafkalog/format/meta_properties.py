@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
+from kafkalog._native.java_hash import hash_map_order, string_hash
 from kafkalog.errors import CorruptCheckpointException
 from kafkalog.files import OS_FILES, SYSTEM_CLOCK, Clock, Files, parent_dir
-from kafkalog.format.java_hash import hash_map_order, string_hash
 from kafkalog.format.java_text import (
     IllegalArgumentException,
     NumberFormatException,

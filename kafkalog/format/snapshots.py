@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from kafkalog._native.crc32c import crc32c
+from kafkalog._native.java_hash import hash_map_order, long_hash
 from kafkalog.errors import CorruptSnapshotException
 from kafkalog.files import OS_FILES, Files
-from kafkalog.format.java_hash import hash_map_order, long_hash
 
 VERSION = 1
 HEADER = struct.Struct(">hIi")  # version, crc, count

@@ -1,22 +1,28 @@
-"""The append path of UnifiedLog: judge the batches, give them offsets, roll, check producers, write, move the ends.
+"""The append path of UnifiedLog: admit, offsets and validation, roll, producers, write and advance.
 
 The steps and their order are those of Kafka's UnifiedLog.append (4.4.0); what a step did stays done when a later one
-refuses (the epoch entry of step 6, the roll of step 8).  The same code serves leaders and followers.  A plain single
-batch, the common case, walks through with no copy of its data, one CRC and few calls: the tests for what is unusual
-are attribute checks.
+refuses (the epoch entry, the roll).  The same code serves leaders and followers, ordinary batches and all others.  What
+is special about a client's ordinary batch (whole, good, kept as it is, going on where its producer was) is a choice
+inside two steps: it is admitted by one native look, and its producer needs no judge.  SHORT_CHOICE turns that off, so
+that tests can compare.
 
-Everything from `_append_locked` on runs under the partition's lock.  The buffer of the caller is never changed.
+Before the lock nothing is known of the log's state; from there on everything runs under it.  The last step is one
+native call (`Watermarks.commit`): nothing that the log has promised changes before it, and nothing is left to do after
+it but to flush.  The buffer of the caller is never changed, and not looked at twice if somebody else may change it.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from kafkalog._native.batches import FRAMING_BUFFER, OK, TORN, crc_matches
 from kafkalog._native.batches import headers as scan_headers
-from kafkalog._native.validation import client_batch
+from kafkalog._native.java_hash import JavaHashMap, long_hash
+from kafkalog._native.log_end import ProducerChange
+from kafkalog._native.tail import WRITTEN
+from kafkalog._native.validation import ClientBatch, client_batch
 from kafkalog.errors import (
     CorruptRecordException,
     IllegalArgumentException,
@@ -31,20 +37,21 @@ from kafkalog.errors import (
 from kafkalog.files import Buffer
 from kafkalog.format.batch import MemoryRecords
 from kafkalog.format.codecs import decompress_partial
-from kafkalog.format.java_hash import JavaHashMap, long_hash
+from kafkalog.format.octets import octets
 from kafkalog.format.records import records as decode_records
-from kafkalog.log.local_log import check_online, raise_offline
+from kafkalog.log.local_log import raise_offline
 from kafkalog.log.producer_replay import update_producers
 from kafkalog.log.producers import BatchMetadata, CompletedTxn, ProducerAppendInfo, ProducerStateEntry
-from kafkalog.log.types import AppendOrigin, LogAppendInfo, RecordValidationStats
+from kafkalog.log.types import TV_UNKNOWN, AppendOrigin, LogAppendInfo, RecordValidationStats
 from kafkalog.log.validator import NO_STATS, validate_append
+from kafkalog.log.verification import VerificationGuard
 from kafkalog.segment.log_segment import LogSegment
-from kafkalog.segment.types import LogOffsetMetadata, RollParams
+from kafkalog.segment.transaction_index import aborted_txn_of
+from kafkalog.segment.types import LogOffsetMetadata
 
 if TYPE_CHECKING:
     from kafkalog._native.batches import BatchHeader
     from kafkalog.log.unified_log import UnifiedLog
-    from kafkalog.log.verification import VerificationGuard
 
 logger = logging.getLogger("kafkalog.log")
 
@@ -56,35 +63,99 @@ INT_MAX = 0x7FFFFFFF
 CURRENT_MAGIC = 2
 HEADER_BYTES = 61
 
-new_tuple = tuple.__new__  # a named tuple without the Python call of its own __new__
+SHORT_CHOICE = True  # tests turn it off: every append then takes the general way
 
 
-def append(
-    log: UnifiedLog,
-    records: Buffer | MemoryRecords,
-    origin: AppendOrigin,
-    assign_offsets: bool,
-    leader_epoch: int,
-    verification_guard: VerificationGuard,
-    ignore_record_size: bool,
-    to_magic: int,
-    transaction_version: int,
-) -> LogAppendInfo:
+class AppendTerms(NamedTuple):
+    """On whose behalf an append comes, and what follows from that.  A follower keeps offsets and size as they are."""
+
+    origin: AppendOrigin
+    assigns_offsets: bool = True
+    verification_guard: VerificationGuard = VerificationGuard.SENTINEL
+    to_magic: int = CURRENT_MAGIC
+    transaction_version: int = TV_UNKNOWN
+
+
+CLIENT_TERMS = AppendTerms(AppendOrigin.CLIENT)
+FOLLOWER_TERMS = AppendTerms(AppendOrigin.REPLICATION, assigns_offsets=False)
+
+
+def append(log: UnifiedLog, records: Buffer | MemoryRecords, leader_epoch: int, terms: AppendTerms) -> LogAppendInfo:
     """UnifiedLog.append: `records` is one or more whole batches; bytes of a last, cut batch are ignored."""
-    log.maybe_flush_metadata_file()
-    data: Buffer = memoryview(records.buffer) if isinstance(records, MemoryRecords) else records
-    info, headers = analyze(log, data, origin, ignore_record_size, not assign_offsets, leader_epoch)
-    if info.valid_bytes <= 0:
-        return info
+    log.local_log.check_appendable()
+    metadata_file = log.partition_metadata_file
+    if metadata_file is not None and metadata_file.dirty_topic_id is not None:
+        metadata_file.maybe_flush()
+    data = unchanging(records.buffer if isinstance(records, MemoryRecords) else records)
+
+    # Admit.
+    ordinary = _ordinary(log, data) if terms is CLIENT_TERMS and SHORT_CHOICE else None
+    if ordinary is None:
+        info, headers = analyze(log, data, terms, leader_epoch)
+        if info.valid_bytes <= 0:
+            return info
     with log.lock:
         local = log.local_log
-        if local.log_dir_failure_channel.has_offline_log_dir(local.parent_dir):
-            check_online(local.log_dir_failure_channel, local.parent_dir)
+        local.check_appendable()
+        if log.unfinished is not None:
+            log.settle()
         try:
-            return _append_locked(
-                log, data, info, headers, origin, assign_offsets, leader_epoch, verification_guard,
-                ignore_record_size, to_magic, transaction_version,
-            )  # fmt: skip
+            # Offsets and validation.
+            buffers: Sequence[Buffer]
+            if ordinary is not None:
+                batch, stats = ordinary
+                buffers = batch.place(local.next_offset_metadata[0], leader_epoch)
+                headers = [batch]
+                info = batch.told(LogAppendInfo, log.log_start_offset, stats)
+            elif terms.assigns_offsets:
+                info.first_offset = local.next_offset_metadata[0]
+                buffers, headers = _validate(log, data, info, headers, terms, leader_epoch)
+            else:
+                if info.first_or_last_offset_of_first_batch < local.next_offset_metadata[0]:
+                    raise _unexpected_offset(log, data, info, headers)
+                buffers = [data if info.valid_bytes == len(data) else memoryview(data)[: info.valid_bytes]]
+
+            # Leader epochs: a new one is on disk before anything can refuse the append.
+            size = 0
+            has_producers = False
+            for header in headers:
+                size += header.size
+                if header.magic >= 2:
+                    log.leader_epoch_cache.assign(header.leader_epoch, header.base_offset)
+                    if header.producer_id > -1:
+                        has_producers = True
+                elif log.leader_epoch_cache.non_empty:
+                    logger.warning("%s: message format v%d clears the leader epochs", log.topic_partition, header.magic)
+                    log.leader_epoch_cache.clear_and_flush()
+
+            # Roll.
+            segment = segment_for(log, size, info)
+
+            # Producers.
+            continued: ProducerStateEntry | None = None
+            change: ProducerChange | None = None
+            if has_producers:
+                if ordinary is not None:
+                    continued = log.producer_state_manager.continued_entry(batch)
+                if continued is None:
+                    place = LogOffsetMetadata(
+                        info.first_or_last_offset_of_first_batch, segment.base_offset, segment.size
+                    )
+                    found = _check_producers(log, place, buffers, headers, terms)
+                    if isinstance(found, BatchMetadata):
+                        return _repeated(log, info, found)
+                    change = _change_of(log, segment, *found)
+
+            # Write and advance.
+            last_offset = info.last_offset
+            written = tuple(buffers)
+            while (refused := log.commit(segment.tail, written, headers, last_offset, continued, change)) != WRITTEN:
+                segment.make_ready(refused, written, headers)
+            if log.first_unstable_is_rough:
+                log.maybe_increment_first_unstable_offset()
+            if last_offset + 1 - local.recovery_point >= local.config.flush_messages:
+                log.flush(False)
+            return info
         except OverflowError as error:
             raise IllegalArgumentException(
                 f"No offset is left for {log.topic_partition}: its log ends at {log.log_end_offset}", path=log.dir
@@ -93,72 +164,31 @@ def append(
             _fail(log, error)
 
 
-def append_ordinary(log: UnifiedLog, records: Buffer | MemoryRecords, leader_epoch: int) -> LogAppendInfo | None:
-    """The common append in few steps: one good batch of a client in the epoch that the log is in, kept as it is.
+def unchanging(data: object) -> bytes:
+    """The bytes of any C-contiguous buffer: copied, unless nobody can change them while they are looked at."""
+    return data if type(data) is bytes else bytes(octets(data, "batches"))
 
-    Plain, or compressed as the topic wants it; of no producer, or of one that goes on where it was, in its
-    transaction or in none.  None for anything else, and then nothing was done: `append` takes it from the start.
-    What it does is what `append` would do; the steps left out change nothing for such a batch.
+
+def _ordinary(log: UnifiedLog, data: bytes) -> tuple[ClientBatch, RecordValidationStats] | None:
+    """The batch, if `data` is one that needs no change but its offset and epoch, and what validating it cost.
+
+    Plain, or compressed as the topic wants it.  None for anything else: `analyze` and the validator, which come to the
+    same for such a batch, look at it from the start.
     """
-    metadata_file = log.partition_metadata_file
-    if metadata_file is not None and metadata_file.dirty_topic_id is not None:
-        metadata_file.maybe_flush()
-    data: Buffer = memoryview(records.buffer) if isinstance(records, MemoryRecords) else records
     local = log.local_log
     config, rules = local.config, local.client_rules
     batch = None if rules is None else client_batch(data, rules, local.clock.milliseconds())
     if batch is None:
         return None
     codec, wanted = batch.codec, config.compression_codec
-    stats = NO_STATS
     if wanted != codec and wanted is not None:
         return None
-    if codec:
-        payload, failure = decompress_partial(codec, memoryview(data)[HEADER_BYTES:])
-        if failure is not None or not batch.check_payload(payload, config.max_decompressed_message_bytes):
-            return None
-        stats = RecordValidationStats(HEADER_BYTES + batch.record_bytes)
-    with log.lock:
-        epochs = log.leader_epoch_cache.entries
-        end = local.next_offset_metadata
-        end_offset = end[0]
-        channel = local.log_dir_failure_channel
-        if not epochs:
-            return None
-        epoch, epoch_start = epochs[-1]
-        if epoch != leader_epoch or epoch_start > end_offset:
-            return None
-        if local.is_closed or (channel.any_offline and channel.has_offline_log_dir(local.parent_dir)):
-            return None
-        psm = log.producer_state_manager
-        producer: ProducerStateEntry | None = None
-        if batch.producer_id >= 0:
-            producer = psm.continued_entry(batch)
-            if producer is None:
-                return None
-        segment = local.segments.active_segment
-        size = segment.log.size
-        try:
-            last_offset = segment.tail.append(
-                batch, data, end_offset, leader_epoch, config.max_segment_ms, config.segment_size
-            )
-            if last_offset < 0:
-                return None
-        except OSError as error:
-            local.take_back(segment, size, end)
-            _fail(log, error)
-        next_offset = last_offset + 1
-        local.next_offset_metadata = new_tuple(LogOffsetMetadata, (next_offset, segment.base_offset, segment.log.size))
-        if producer is not None:
-            producer.continue_with(batch, last_offset)
-            if producer.current_txn_first_offset is not None:
-                psm.update_oldest_txn_timestamp()
-        psm.map_end_offset = next_offset
-        if log.first_unstable_offset_metadata is not psm.first_unstable_offset:
-            log.maybe_increment_first_unstable_offset()  # a truncation leaves the old one until now
-        if next_offset - local.recovery_point >= config.flush_messages:
-            log.flush(False)
-        return batch.appended(LogAppendInfo, end_offset, log.log_start_offset, stats)
+    if not codec:
+        return batch, NO_STATS
+    payload, failure = decompress_partial(codec, batch.payload)
+    if failure is not None or not batch.check_payload(payload, config.max_decompressed_message_bytes):
+        return None
+    return batch, RecordValidationStats(HEADER_BYTES + batch.record_bytes)
 
 
 def _fail(log: UnifiedLog, error: OSError) -> NoReturn:
@@ -168,14 +198,10 @@ def _fail(log: UnifiedLog, error: OSError) -> NoReturn:
 
 
 def analyze(
-    log: UnifiedLog,
-    data: Buffer,
-    origin: AppendOrigin,
-    ignore_record_size: bool,
-    require_offsets_monotonic: bool,
-    leader_epoch: int,
+    log: UnifiedLog, data: bytes, terms: AppendTerms, leader_epoch: int
 ) -> tuple[LogAppendInfo, list[BatchHeader]]:
     """analyzeAndValidateRecords: shallow checks of each batch, without the lock; the batches that may go in."""
+    origin = terms.origin
     batches, verdict, _ = scan_headers(data, 0, -1, framing=FRAMING_BUFFER)
     first_offset = last_offset = max_timestamp = last_offset_of_first_batch = -1
     last_leader_epoch = -1
@@ -183,7 +209,7 @@ def analyze(
     valid_bytes = 0
     monotonic = True
     config = log.local_log.config
-    max_message_bytes = INT_MAX if ignore_record_size else config.max_message_bytes
+    max_message_bytes = INT_MAX if origin is REPLICATION else config.max_message_bytes
     for index, batch in enumerate(batches):
         batch_epoch = batch.leader_epoch
         if origin is CLIENT:
@@ -229,7 +255,7 @@ def analyze(
         valid_bytes += size
         if batch.codec:
             source_codec = batch.codec
-        if require_offsets_monotonic and not monotonic:
+        if not terms.assigns_offsets and not monotonic:
             raise OffsetsOutOfOrderException(
                 f"Out of order offsets found in append to {log.topic_partition}: "
                 + ",".join(str(offset) for offset in _record_offsets(data, batches))
@@ -258,115 +284,26 @@ def _record_offsets(data: Buffer, batches: Sequence[BatchHeader]) -> list[int]:
     return [record.offset for batch in batches for record in decode_records(data, batch, at=batch.position)]
 
 
-def _append_locked(
-    log: UnifiedLog,
-    data: Buffer,
-    info: LogAppendInfo,
-    headers: list[BatchHeader],
-    origin: AppendOrigin,
-    assign_offsets: bool,
-    leader_epoch: int,
-    verification_guard: VerificationGuard,
-    ignore_record_size: bool,
-    to_magic: int,
-    transaction_version: int,
-) -> LogAppendInfo:
-    local = log.local_log
-    local.check_if_closed()
-    config = local.config
-    end_offset = local.next_offset_metadata[0]
-    buffers: Sequence[Buffer]
-
-    # Step 5: offsets.
-    if assign_offsets:
-        info.first_offset = end_offset
-        buffers, headers = _validate(log, data, info, headers, origin, leader_epoch, ignore_record_size, to_magic)
-    else:
-        if info.first_or_last_offset_of_first_batch < end_offset:
-            raise _unexpected_offset(log, data, info, headers)
-        buffers = [data if info.valid_bytes == _size(data) else memoryview(data)[: info.valid_bytes]]
-
-    # Step 6: leader epochs; a new one is on disk before anything can refuse the append.
-    epochs = log.leader_epoch_cache
-    bytes_total = 0
-    has_producers = False
-    for header in headers:
-        bytes_total += header.size
-        if header.magic >= 2:
-            epochs.assign(header.leader_epoch, header.base_offset)
-            if header.producer_id > -1:
-                has_producers = True
-        elif epochs.non_empty:
-            logger.warning("%s: message format v%d clears the leader epochs", log.topic_partition, header.magic)
-            epochs.clear_and_flush()
-
-    # Steps 7 and 8: the segment.
-    if bytes_total > config.segment_size:
-        raise RecordBatchTooLargeException(
-            f"Message batch size is {bytes_total} bytes in append to partition {log.topic_partition}, "
-            f"which exceeds the maximum configured segment size of {config.segment_size}."
-        )
-    segment = maybe_roll(log, bytes_total, info)
-
-    # Step 9: producers.
-    psm = log.producer_state_manager
-    updated: JavaHashMap[int, ProducerAppendInfo] = JavaHashMap(long_hash)
-    completed: list[CompletedTxn] = []
-    if has_producers:
-        place = LogOffsetMetadata(info.first_or_last_offset_of_first_batch, segment.base_offset, segment.size)
-        duplicate = _check_producers(
-            log, place, buffers, headers, origin, verification_guard, transaction_version, updated, completed
-        )
-        if duplicate is not None:
-            info.first_offset = duplicate.first_offset
-            info.last_offset = duplicate.last_offset
-            info.log_append_time = duplicate.timestamp
-            info.log_start_offset = log.log_start_offset
-            return info
-
-    # Step 11: write.
-    last_offset = info.last_offset
-    before, size_before = local.next_offset_metadata, segment.log.size
-    local.append(last_offset, buffers, headers)
-    log.update_high_watermark_with_log_end_offset()
-    if has_producers:
-        for append_info in updated.values():
-            psm.update(append_info)
-        for txn in completed:
-            last_stable = psm.last_stable_offset(txn)
-            try:
-                segment.update_txn_index(txn, last_stable)
-            except OSError:
-                local.take_back(segment, size_before, before)
-                raise
-            psm.complete_txn(txn)
-    psm.update_map_end_offset(last_offset + 1)
-    log.maybe_increment_first_unstable_offset()
-    if last_offset + 1 - local.recovery_point >= config.flush_messages:
-        log.flush(False)
-    return info
-
-
 def _validate(
     log: UnifiedLog,
-    data: Buffer,
+    data: bytes,
     info: LogAppendInfo,
     headers: list[BatchHeader],
-    origin: AppendOrigin,
+    terms: AppendTerms,
     leader_epoch: int,
-    ignore_record_size: bool,
-    to_magic: int,
 ) -> tuple[Sequence[Buffer], list[BatchHeader]]:
-    """Step 5 of a leader: LogValidator gives offsets and, where the topic asks for it, another form."""
+    """A leader's part: LogValidator gives offsets and, where the topic asks for it, another form."""
     local = log.local_log
     config = local.config
-    result = validate_append(log, data, info, headers, origin, leader_epoch, to_magic, log.validator_metrics)
+    result = validate_append(
+        log, data, info, headers, terms.origin, leader_epoch, terms.to_magic, log.validator_metrics
+    )
     info.max_timestamp = result.max_timestamp
     info.last_offset = result.next_offset - 1
     info.record_validation_stats = result.record_validation_stats
     if config.message_timestamp_type == "LogAppendTime":
         info.log_append_time = result.log_append_time
-    if result.message_size_maybe_changed and not ignore_record_size:
+    if result.message_size_maybe_changed:
         for header in result.headers:
             if header.size > config.max_message_bytes:
                 raise RecordTooLargeException(
@@ -394,19 +331,30 @@ def _unexpected_offset(
     return error
 
 
-def maybe_roll(log: UnifiedLog, messages_size: int, info: LogAppendInfo) -> LogSegment:
-    """The segment that takes the append: the active one, or a new one by the five conditions of should_roll."""
+def segment_for(log: UnifiedLog, size: int, info: LogAppendInfo) -> LogSegment:
+    """The segment that takes `size` bytes: the active one, or a new one by the conditions of SegmentTail.must_roll.
+
+    RecordBatchTooLargeException where they fit into none.
+    """
     local = log.local_log
     config = local.config
+    if size > config.segment_size:
+        raise RecordBatchTooLargeException(
+            f"Message batch size is {size} bytes in append to partition {log.topic_partition}, "
+            f"which exceeds the maximum configured segment size of {config.segment_size}."
+        )
     segment = local.segments.active_segment
-    params = RollParams(
-        config.max_segment_ms, config.segment_size, info.max_timestamp, info.last_offset, messages_size,
+    tail = segment.tail
+    if not tail.is_known:
+        segment.know_end()
+    if tail.must_roll(
+        config.max_segment_ms, config.segment_size, info.max_timestamp, info.last_offset, size,
         local.clock.milliseconds(),
-    )  # fmt: skip
-    if not segment.should_roll(params):
-        return segment
-    # Without a first offset (message formats 0 and 1) the lowest that the last offset leaves possible.
-    return log.roll(info.last_offset - INT_MAX if info.first_offset == -1 else info.first_offset)
+    ):  # fmt: skip
+        # Without a first offset (message formats 0 and 1) the lowest that the last offset leaves possible.
+        segment = log.roll(info.last_offset - INT_MAX if info.first_offset == -1 else info.first_offset)
+        segment.check_append(info.last_offset, size)
+    return segment
 
 
 def _check_producers(
@@ -414,13 +362,13 @@ def _check_producers(
     place: LogOffsetMetadata,
     buffers: Sequence[Buffer],
     headers: Sequence[BatchHeader],
-    origin: AppendOrigin,
-    guard: VerificationGuard,
-    transaction_version: int,
-    updated: JavaHashMap[int, ProducerAppendInfo],
-    completed: list[CompletedTxn],
-) -> BatchMetadata | None:
-    """analyzeAndValidateProducerState: fills `updated` and `completed`; answers the batch that this one repeats."""
+    terms: AppendTerms,
+) -> BatchMetadata | tuple[list[ProducerAppendInfo], list[CompletedTxn]]:
+    """analyzeAndValidateProducerState: what the append does to each producer and the transactions that its markers
+    complete, or the batch that it repeats."""
+    origin, guard = terms.origin, terms.verification_guard
+    updated: JavaHashMap[int, ProducerAppendInfo] = JavaHashMap(long_hash)
+    completed: list[CompletedTxn] = []
     psm = log.producer_state_manager
     position = place.relative_position_in_segment
     joined: Buffer | None = None
@@ -456,13 +404,37 @@ def _check_producers(
                 first = LogOffsetMetadata(header.base_offset, place.segment_base_offset, position)
             if header.is_control and joined is None:
                 joined = buffers[0] if len(buffers) == 1 else b"".join(buffers)
-            done = update_producers(psm, header, joined, updated, first, origin, transaction_version, at=at)
+            done = update_producers(psm, header, joined, updated, first, origin, terms.transaction_version, at=at)
             if done is not None:
                 completed.append(done)
         position += header.size
         at += header.size
-    return None
+    return updated.values(), completed
 
 
-def _size(data: Buffer) -> int:
-    return data.nbytes if isinstance(data, memoryview) else len(data)
+def _change_of(
+    log: UnifiedLog, segment: LogSegment, updated: Sequence[ProducerAppendInfo], completed: list[CompletedTxn]
+) -> ProducerChange:
+    """All that commit changes for producers; nothing in it can fail any more."""
+    psm = log.producer_state_manager
+    entries = [psm.change_of(info) for info in updated]
+    if not completed:
+        return ProducerChange(entries, completed)
+    started = [txn for _, begun in entries for txn in begun]
+    psm.check_open(completed, started)
+    stable_offsets = psm.last_stable_offsets(completed, started)
+    aborted = [
+        aborted_txn_of(txn, stable) for txn, stable in zip(completed, stable_offsets, strict=True) if txn.is_aborted
+    ]
+    if not aborted:
+        return ProducerChange(entries, completed)
+    return ProducerChange(entries, completed, segment.txn_index.packed(aborted), aborted[-1].last_offset)
+
+
+def _repeated(log: UnifiedLog, info: LogAppendInfo, duplicate: BatchMetadata) -> LogAppendInfo:
+    """The answer to a batch that the log has already."""
+    info.first_offset = duplicate.first_offset
+    info.last_offset = duplicate.last_offset
+    info.log_append_time = duplicate.timestamp
+    info.log_start_offset = log.log_start_offset
+    return info

@@ -14,7 +14,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from kafkalog.errors import IllegalArgumentException
+from kafkalog.errors import IllegalArgumentException, KafkaStorageException
 from kafkalog.files import Scheduler
 from kafkalog.format.checkpoints import EpochEntry, LeaderEpochCheckpointFile
 from kafkalog.format.names import TopicPartition
@@ -48,7 +48,7 @@ class LeaderEpochFileCache:
         # Invariant: both columns grow strictly.  Replaced whole under _lock, read without it.
         self.entries: tuple[EpochEntry, ...] = ()
         for entry in checkpoint.read():
-            self._assign(entry)
+            self.entries = self._with(self.entries, entry)
 
     # --- reading --------------------------------------------------------------------------------
 
@@ -140,37 +140,39 @@ class LeaderEpochFileCache:
         Later entries that contradict it (same or higher epoch, same or higher offset) are dropped.
         Raises IllegalArgumentException for a negative epoch or offset, KafkaStorageException.
         """
-        if self._assign(EpochEntry(epoch, start_offset)):
-            self._write_to_file()
+        if _is_news(self.entries, epoch, start_offset):  # it hardly ever is: answered without the lock
+            with self._lock:
+                self._replace(self._with(self.entries, EpochEntry(epoch, start_offset)))
 
     def assign_all(self, entries: Iterable[EpochEntry]) -> None:
         """Assign several entries and write the file once (if there is any entry)."""
-        entries = list(entries)
-        for entry in entries:
-            self._assign(entry)
-        if entries:
-            self._write_to_file()
+        with self._lock:
+            assigned, given = self.entries, False
+            for entry in entries:
+                given = True
+                assigned = self._with(assigned, entry)
+            if given:
+                self._replace(assigned)
 
     def truncate_from_end_async_flush(self, end_offset: int) -> None:
         """Drop entries that begin at or above `end_offset`; the file follows by a scheduled task."""
         with self._lock:
             kept = _truncated_from_end(self.entries, end_offset)
             if len(kept) != len(self.entries):
-                self.entries = kept
                 self._schedule_flush()
+                self.entries = kept
 
     def truncate_from_start_async_flush(self, start_offset: int) -> None:
         """Drop entries that begin at or below `start_offset`, keeping the last of them as beginning there."""
         with self._lock:
             kept = _truncated_from_start(self.entries, start_offset)
             if kept is not self.entries:
-                self.entries = kept
                 self._schedule_flush()
+                self.entries = kept
 
     def clear_and_flush(self) -> None:
         with self._lock:
-            self.entries = ()
-            self._write_to_file()
+            self._replace(())
 
     def clear(self) -> None:
         """Forget the entries; the file stays as it is."""
@@ -187,36 +189,35 @@ class LeaderEpochFileCache:
         copy.entries = self.entries
         return copy
 
-    def _assign(self, entry: EpochEntry) -> bool:
+    def _with(self, epochs: tuple[EpochEntry, ...], entry: EpochEntry) -> tuple[EpochEntry, ...]:
+        """`epochs` and a new entry, without those that contradict it; `epochs` itself where it is no news."""
         if entry.epoch < 0 or entry.start_offset < 0:
             raise IllegalArgumentException(
                 f"Received invalid partition leader epoch entry "
                 f"EpochEntry[epoch={entry.epoch}, startOffset={entry.start_offset}]"
             )
-        # Nearly every append repeats the latest epoch: answered without the lock.
-        if not _is_news(self.entries, entry):
-            return False
-        with self._lock:
-            epochs = self.entries
-            if not _is_news(epochs, entry):
-                return False
-            keep = len(epochs)
-            while keep and (
-                epochs[keep - 1].epoch >= entry.epoch or epochs[keep - 1].start_offset >= entry.start_offset
-            ):
-                keep -= 1
-            dropped = epochs[keep:]
-            if len(dropped) > 1 or (dropped and dropped[0].start_offset != entry.start_offset):
-                log.warning("%s: new leader epoch %s drops conflicting %s", self._topic_partition, entry, dropped)
-            self.entries = (*epochs[:keep], entry)
-            return True
+        if not _is_news(epochs, *entry):
+            return epochs
+        keep = len(epochs)
+        while keep and (epochs[keep - 1].epoch >= entry.epoch or epochs[keep - 1].start_offset >= entry.start_offset):
+            keep -= 1
+        dropped = epochs[keep:]
+        if len(dropped) > 1 or (dropped and dropped[0].start_offset != entry.start_offset):
+            log.warning("%s: new leader epoch %s drops conflicting %s", self._topic_partition, entry, dropped)
+        return (*epochs[:keep], entry)
+
+    def _replace(self, entries: tuple[EpochEntry, ...]) -> None:
+        """The file first: what memory has and the file has not would never be written.  Where the disk refuses it,
+        memory has it all the same, as in Kafka: the directory is offline."""
+        try:
+            self._checkpoint.write(entries)
+        except KafkaStorageException:
+            self.entries = entries
+            raise
+        self.entries = entries
 
     def _schedule_flush(self) -> None:
         self._scheduler.schedule_once(f"leader-epoch-cache-flush-{self._topic_partition}", self._write_if_dir_exists)
-
-    def _write_to_file(self) -> None:
-        with self._lock:
-            self._checkpoint.write(self.entries)
 
     def _write_if_dir_exists(self) -> None:
         with self._lock:
@@ -231,8 +232,8 @@ def _start_offset(entry: EpochEntry) -> int:
     return entry.start_offset
 
 
-def _is_news(epochs: tuple[EpochEntry, ...], entry: EpochEntry) -> bool:
-    return not epochs or entry.epoch != epochs[-1].epoch or entry.start_offset < epochs[-1].start_offset
+def _is_news(epochs: tuple[EpochEntry, ...], epoch: int, start_offset: int) -> bool:
+    return not epochs or epoch != epochs[-1][0] or start_offset < epochs[-1][1]
 
 
 def _truncated_from_end(epochs: tuple[EpochEntry, ...], end_offset: int) -> tuple[EpochEntry, ...]:

@@ -4,6 +4,9 @@ Knows nothing of leaders, the high watermark, producers or retention: UnifiedLog
 thread-safe by itself: every call that changes something is made under UnifiedLog's lock; `read` needs no lock, since
 the segment map and `next_offset_metadata` are replaced whole, never changed in place.
 
+The end of the log and its life (open, closing, closed; forked in a child process) are native fields, so that an append
+moves the one in a single step with its write and asks the other without a call.
+
 An OSError in any operation takes the log directory offline (`io_guard`); from then on every operation on a partition
 of that directory raises KafkaStorageException.  Mirrors org.apache.kafka.storage.internals.log.LocalLog (4.4.0).
 """
@@ -16,15 +19,17 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn
 
+from kafkalog._native.log_end import CLOSED, FORKED, OPEN, LogEnd
 from kafkalog._native.validation import BatchRules
 from kafkalog.errors import (
+    ClosedChannelException,
     IllegalStateException,
     KafkaException,
     KafkalogError,
     KafkaStorageException,
     OffsetOutOfRangeException,
 )
-from kafkalog.files import Buffer, Clock, Files, LogDirFailureChannel, Scheduler
+from kafkalog.files import Clock, Files, LogDirFailureChannel, Scheduler
 from kafkalog.format import names
 from kafkalog.format.batch import CREATE_TIME
 from kafkalog.format.names import DELETED_FILE_SUFFIX, TopicPartition
@@ -40,7 +45,6 @@ from kafkalog.segment.types import (
 )
 
 if TYPE_CHECKING:
-    from kafkalog._native.batches import BatchHeader
     from kafkalog.config import LogConfig
 
 logger = logging.getLogger("kafkalog.log")
@@ -93,8 +97,10 @@ def raise_offline(
     raise KafkaStorageException(text) from error
 
 
-class LocalLog:
+class LocalLog(LogEnd):
     """The segments of one partition.  `dir` is the partition's folder, `parent_dir` the log directory it lies in."""
+
+    next_offset_metadata: LogOffsetMetadata
 
     def __init__(
         self,
@@ -122,7 +128,9 @@ class LocalLog:
         self.log_dir_failure_channel = log_dir_failure_channel
         self.files = files
         self.last_flush_time = clock.milliseconds()
-        self.is_closed = False
+        self.life = OPEN
+        self.opened_by = os.getpid()
+        self.truncations = 0  # so that a flush knows whether what it synced was cut and written anew meanwhile
         # Whether names in the folder changed since it was last synced: the next flush syncs it.  Kafka goes by base
         # offsets alone, and so misses renames, and what lies below a recovery point that the log start lifted.
         self.names_unsynced = True
@@ -149,15 +157,42 @@ class LocalLog:
 
     def guard(self, doing: str) -> io_guard:
         """The I/O guard of an operation; `doing` completes `Error while ...`."""
+        if self.life == FORKED:
+            raise self.is_foreign()
         return io_guard(
             self.log_dir_failure_channel,
             self.parent_dir,
             lambda: f"Error while {doing} for {self.topic_partition} in dir {self.parent_dir}",
         )
 
+    @property
+    def is_closed(self) -> bool:
+        return self.life >= CLOSED
+
     def check_if_closed(self) -> None:
-        if self.is_closed:
-            raise KafkaStorageException(f"The log for {self.topic_partition} is already closed")
+        if self.life >= CLOSED:
+            raise self.refusal()
+
+    def check_appendable(self) -> None:
+        """Raises where no append may begin: the directory is offline, the log is closed, or about to be."""
+        channel = self.log_dir_failure_channel
+        if channel.any_offline:
+            check_online(channel, self.parent_dir)
+        if self.life != OPEN:
+            raise self.refusal()
+
+    def refusal(self) -> KafkalogError:
+        """Why a log that is not open does nothing."""
+        if self.life == FORKED:
+            return self.is_foreign()
+        return KafkaStorageException(f"The log for {self.topic_partition} is already closed")
+
+    def is_foreign(self) -> IllegalStateException:
+        return IllegalStateException(
+            f"{self.topic_partition} of {self.parent_dir} was opened by process {self.opened_by}: a log belongs to the "
+            "process that opened it",
+            hint="open it in this process once the other has closed it, or read_only=True to look beside it",
+        )
 
     # --- life -----------------------------------------------------------------------------------------
 
@@ -189,14 +224,14 @@ class LocalLog:
             return
         with self.guard("closing log segments"):
             self.segments.close()
-            self.is_closed = True
+            self.life = CLOSED
 
     def close_quietly(self) -> None:
         """Closes the handles, whatever state the disk is in; nothing is trimmed or flushed on purpose."""
         if self.is_closed:
             return
         self.segments.close_quietly()
-        self.is_closed = True
+        self.life = CLOSED
 
     def delete_empty_dir(self) -> None:
         """Removes the folder and whatever files are left in it; every segment must be gone and the log closed."""
@@ -216,7 +251,7 @@ class LocalLog:
         with self.guard("deleting all segments"):
             deletable = list(self.segments.values())
             self.remove_and_delete_segments(deletable, False, "log deletion")
-            self.is_closed = True
+            self.life = CLOSED
             return deletable
 
     # --- the end of the log ----------------------------------------------------------------------------
@@ -226,41 +261,11 @@ class LocalLog:
 
     def update_log_end_offset(self, end_offset: int) -> None:
         active = self.segments.active_segment
+        if end_offset < self.log_end_offset:
+            self.truncations += 1
         self.next_offset_metadata = LogOffsetMetadata(end_offset, active.base_offset, active.size)
         if self.recovery_point > end_offset:
             self.recovery_point = end_offset
-
-    def append(self, last_offset: int, buffers: Sequence[Buffer], headers: Sequence[BatchHeader]) -> None:
-        """Appends batches that end at `last_offset` to the active segment and moves the end of the log.
-
-        When the disk fails half-way (ENOSPC), what was written is cut off again: a batch whose append was refused
-        must not be there after a restart.
-        """
-        segment = self.segments.active_segment
-        size = segment.log.size
-        try:
-            segment.append(last_offset, buffers, headers)
-        except OSError:
-            self.take_back(segment, size, self.next_offset_metadata)
-            raise
-        end_offset = last_offset + 1
-        self.next_offset_metadata = new_tuple(LogOffsetMetadata, (end_offset, segment.base_offset, segment.log.size))
-        if self.recovery_point > end_offset:
-            self.recovery_point = end_offset
-
-    def take_back(self, segment: LogSegment, size: int, end: LogOffsetMetadata) -> None:
-        """Undoes a failed append: cuts the segment to `size` bytes, it and its indexes to `end`, as far as the disk
-        lets it."""
-        self.next_offset_metadata = end
-        end_offset = end[0]
-        try:
-            if segment.log.size > size:
-                segment.log.truncate_to(size)
-            segment.offset_index.truncate_to(end_offset)
-            segment.time_index.truncate_to(end_offset)
-            segment.txn_index.truncate_to(end_offset)
-        except (OSError, KafkalogError):
-            logger.exception("%s: a failed append could not be taken back whole", self.topic_partition)
 
     def mark_flushed(self, offset: int) -> None:
         self.check_if_closed()
@@ -433,6 +438,8 @@ class LocalLog:
         channel = self.log_dir_failure_channel
         if channel.any_offline:
             check_online(channel, self.parent_dir)
+        if self.life >= CLOSED:
+            raise self.refusal()
         try:
             end_offset = self.next_offset_metadata[0]
             segment = self.segments.floor_segment(start_offset)
@@ -463,6 +470,10 @@ class LocalLog:
                 segment = self.segments.higher_segment(base_offset)
             # Offsets up to the end that compaction took away: the reader goes on at the end.
             return FetchDataInfo(self.next_offset_metadata, EMPTY_RECORDS)
+        except ClosedChannelException:
+            if self.life >= CLOSED:
+                raise self.refusal() from None
+            raise  # a segment that was deleted since we found it
         except OSError as error:
             message = f"Exception while reading from {self.topic_partition} in dir {self.parent_dir}"
             raise_offline(channel, self.parent_dir, message, error)

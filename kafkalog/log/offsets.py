@@ -1,15 +1,20 @@
 """The offsets of a partition that have a meaning beyond its files: log start, high watermark, last stable offset.
 
 Base class of UnifiedLog: who may see and drop what.  All are written under `lock` and read without it; the metadata
-objects are replaced whole.  Mirrors that part of Kafka's UnifiedLog (4.4.0, without remote storage).
+objects are replaced whole.  An append moves them in its native commit, everything else here.  Mirrors that part of
+Kafka's UnifiedLog (4.4.0, without remote storage).
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
-from typing import TYPE_CHECKING
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
 
+from kafkalog._native.log_end import Watermarks
 from kafkalog.errors import IllegalArgumentException, OffsetOutOfRangeException, PolicyViolationException
 from kafkalog.log.leader_epochs import LeaderEpochFileCache
 from kafkalog.log.local_log import LocalLog
@@ -23,9 +28,19 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("kafkalog.log")
 
+T = TypeVar("T")
 
-class PartitionOffsets:
-    """Log start offset, high watermark, first unstable offset over a LocalLog."""
+
+class PartitionOffsets(Watermarks):
+    """Log start offset, high watermark, first unstable offset over a LocalLog.
+
+    `high_watermark_follows`: a log of one replica, whose high watermark is its end after every append.
+    """
+
+    local_log: LocalLog
+    producer_state_manager: ProducerStateManager
+    high_watermark_metadata: LogOffsetMetadata
+    first_unstable_offset_metadata: LogOffsetMetadata | None
 
     def __init__(
         self,
@@ -42,7 +57,8 @@ class PartitionOffsets:
         self.log_start_offset = log_start_offset
         self.local_log_start_offset = log_start_offset
         self.high_watermark_metadata = LogOffsetMetadata(log_start_offset)
-        self.first_unstable_offset_metadata: LogOffsetMetadata | None = None
+        self.first_unstable_offset_metadata = None
+        self.unfinished: Callable[[], object] | None = None  # guarded by lock; what `settle` has to make again
 
     def _settle_offsets(self, log_start_offset: int) -> None:
         """After a load: raises what lies below the log start, which is not below the first segment."""
@@ -51,6 +67,32 @@ class PartitionOffsets:
         self._update_local_log_start_offset(max(log_start_offset, 0 if first_base is None else first_base))
         self.log_start_offset = self.local_log_start_offset
         self.maybe_increment_first_unstable_offset()
+
+    # --- changes of several steps ------------------------------------------------------------------------
+
+    def whole(self, change: Callable[[], T]) -> T:
+        """Makes a change of several steps, under the lock, so that it happens whole.
+
+        One that is cut short by what is no error (KeyboardInterrupt, between any two of its lines) is made again, from
+        its beginning, before anything else happens to the log: each may be made twice.
+        """
+        self.unfinished = change
+        try:
+            result = change()
+        except Exception:
+            self.unfinished = None
+            raise
+        self.unfinished = None
+        return result
+
+    def settle(self) -> None:
+        """Makes what was interrupted again."""
+        if self.unfinished is not None:
+            with self.lock:
+                change = self.unfinished
+                if change is not None:
+                    logger.warning("%s: finishing what was interrupted", self.topic_partition)
+                    self.whole(change)
 
     @property
     def config(self) -> LogConfig:
@@ -118,10 +160,33 @@ class PartitionOffsets:
             return None if new == old else new
 
     def update_high_watermark_with_log_end_offset(self) -> None:
-        """After the end moved: the high watermark never lies above it."""
+        """After the end moved: the high watermark never lies above it, nor below where it follows."""
         end = self.local_log.next_offset_metadata
-        if self.high_watermark_metadata[0] >= end[0]:
+        if self.high_watermark_follows or self.high_watermark_metadata[0] >= end[0]:
             self._set_high_watermark(end)
+
+    def follow_log_end(self) -> None:
+        """From now on the log has one replica: what is appended is at once below the high watermark."""
+        with self.lock:
+            self.high_watermark_follows = True
+            self.update_high_watermark_with_log_end_offset()
+
+    def await_high_watermark(self, above: int, timeout_s: float | None = None) -> int:
+        """Waits until the high watermark lies above an offset, the log closes or the time is over; where it is then."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while self.high_watermark_metadata[0] <= above and not self.local_log.is_closed:
+            waiter = threading.Lock()
+            waiter.acquire()
+            self.waiters.append(waiter)
+            # Looked at again once we are in the list: whoever moved it before did not see us.
+            if self.high_watermark_metadata[0] > above or self.local_log.is_closed:
+                break
+            left = -1.0 if deadline is None else deadline - time.monotonic()
+            if (deadline is not None and left <= 0) or not waiter.acquire(timeout=left):
+                with contextlib.suppress(ValueError):
+                    self.waiters.remove(waiter)
+                break
+        return self.high_watermark_metadata[0]
 
     def _set_high_watermark(self, new: LogOffsetMetadata) -> None:
         if new[0] < 0:
@@ -129,9 +194,10 @@ class PartitionOffsets:
         with self.lock:
             if new[0] < self.high_watermark_metadata[0]:
                 logger.warning("%s: high watermark goes back from %s to %s", self, self.high_watermark_metadata, new)
-            self.high_watermark_metadata = new
-            self.producer_state_manager.on_high_watermark_updated(new[0])
-            self.maybe_increment_first_unstable_offset()
+            self.local_log.check_if_closed()
+            self.set_high_watermark(new)
+            if self.first_unstable_is_rough:
+                self.maybe_increment_first_unstable_offset()
 
     def _fetch_high_watermark_metadata(self) -> LogOffsetMetadata:
         self.local_log.check_if_closed()
@@ -204,12 +270,15 @@ class PartitionOffsets:
             self.local_log.check_if_closed()
             if new_log_start_offset <= self.log_start_offset:
                 return False
-            self._update_log_start_offset(new_log_start_offset)
             logger.info("%s: log start offset %d (%s)", self.topic_partition, new_log_start_offset, reason.value)
-            self.leader_epoch_cache.truncate_from_start_async_flush(self.log_start_offset)
-            self.producer_state_manager.on_log_start_offset_incremented(new_log_start_offset)
-            self.maybe_increment_first_unstable_offset()
+            self.whole(lambda: self._raise_log_start_offset(new_log_start_offset))
             return True
+
+    def _raise_log_start_offset(self, offset: int) -> None:
+        self._update_log_start_offset(offset)
+        self.leader_epoch_cache.truncate_from_start_async_flush(offset)
+        self.producer_state_manager.on_log_start_offset_incremented(offset)
+        self.maybe_increment_first_unstable_offset()
 
     def delete_records(self, offset: int) -> int:
         """DeleteRecords as a leader does it (-1: up to the high watermark); answers the log start offset.

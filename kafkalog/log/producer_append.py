@@ -156,41 +156,12 @@ class ProducerStateEntry(ProducerEntry):
             self.current_txn_first_offset,
         )
 
-    def add_batch(
-        self, producer_epoch: int, last_seq: int, last_offset: int, offset_delta: int, timestamp: int
-    ) -> None:
-        self._maybe_update_producer_epoch(producer_epoch)
-        self.remember(last_seq, last_offset, offset_delta, timestamp)
-        self.last_timestamp = timestamp
-
-    def update(self, next_entry: ProducerStateEntry) -> None:
-        """Take over what an append left in `next_entry`, whose batches move here."""
-        self._maybe_update_producer_epoch(next_entry.producer_epoch)
-        for batch in next_entry.batches():
-            self.remember(*batch)
-        next_entry.forget()
-        self.coordinator_epoch = next_entry.coordinator_epoch
-        self.current_txn_first_offset = next_entry.current_txn_first_offset
-        self.last_timestamp = next_entry.last_timestamp
-
-    def end_transaction(self, producer_epoch: int, coordinator_epoch: int, last_timestamp: int) -> None:
-        """A marker's effect: the transaction is over; a changed epoch forgets the batches."""
-        self._maybe_update_producer_epoch(producer_epoch)
-        self.coordinator_epoch = coordinator_epoch
-        self.current_txn_first_offset = None
-        self.last_timestamp = last_timestamp
-
     def find_duplicate_batch(self, batch: BatchHeader) -> BatchMetadata | None:
         """The remembered batch with this one's epoch and sequence range, if it was appended before."""
         if batch.producer_epoch != self.producer_epoch:
             return None
         found = self.find(batch.base_sequence, batch.last_sequence)
         return None if found is None else BatchMetadata(*found)
-
-    def _maybe_update_producer_epoch(self, producer_epoch: int) -> None:
-        if self.producer_epoch != producer_epoch:
-            self.forget()
-            self.producer_epoch = producer_epoch
 
     def __repr__(self) -> str:
         batches = ", ".join(map(str, self.batch_metadata))

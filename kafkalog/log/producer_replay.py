@@ -10,8 +10,8 @@ import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from kafkalog._native.java_hash import JavaHashMap, long_hash
 from kafkalog.files import Buffer, LogDirFailureChannel, Scheduler
-from kafkalog.format.java_hash import JavaHashMap, long_hash
 from kafkalog.format.names import TopicPartition
 from kafkalog.log.local_log import io_guard
 from kafkalog.log.producers import CompletedTxn, ProducerAppendInfo, ProducerStateManager, SnapshotFile

@@ -9,18 +9,17 @@ Source classes: ProducerStateManager, SnapshotFile (4.4.0).
 
 from __future__ import annotations
 
-import bisect
 import logging
 import os
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Generic, TypeVar
 
+from kafkalog._native.java_hash import JavaHashMap, long_hash
+from kafkalog._native.producers import OffsetMap, ProducerEntry, ProducerTable
 from kafkalog._native.validation import ClientBatch
 from kafkalog.config import ProducerStateManagerConfig
 from kafkalog.errors import CorruptSnapshotException, IllegalArgumentException
 from kafkalog.files import OS_FILES, Clock, Files
-from kafkalog.format.java_hash import JavaHashMap, long_hash
 from kafkalog.format.names import (
     DELETED_FILE_SUFFIX,
     PRODUCER_SNAPSHOT_FILE_SUFFIX,
@@ -38,7 +37,6 @@ from kafkalog.log.producer_append import (
 )
 from kafkalog.log.types import NO_PRODUCER_ID, AppendOrigin
 from kafkalog.log.verification import VerificationStateEntry
-from kafkalog.segment.types import LogOffsetMetadata
 
 __all__ = [
     "BatchMetadata",
@@ -55,8 +53,6 @@ log = logging.getLogger(__name__)
 
 # A coordinator aborts a transaction after its timeout; one that is open this much longer hangs.
 LATE_TRANSACTION_BUFFER_MS = 5 * 60 * 1000
-
-V = TypeVar("V")
 
 
 class SnapshotFile:
@@ -84,49 +80,6 @@ class SnapshotFile:
         return f"SnapshotFile(offset={self.offset}, file={self.path})"
 
 
-class _OffsetMap(Generic[V]):
-    """A dictionary by offset that knows its order: Java's TreeMap as far as it is used here."""
-
-    __slots__ = ("_offsets", "_values", "first")
-
-    def __init__(self) -> None:
-        self._offsets: list[int] = []
-        self._values: dict[int, V] = {}
-        self.first: V | None = None  # the value at the lowest offset: asked for with every batch
-
-    def __len__(self) -> int:
-        return len(self._offsets)
-
-    def __iter__(self) -> Iterator[V]:
-        """Values by offset, as they were when the walk began."""
-        return iter([self._values[offset] for offset in self._offsets])
-
-    @property
-    def last(self) -> V | None:
-        return self._values[self._offsets[-1]] if self._offsets else None
-
-    def get(self, offset: int) -> V | None:
-        return self._values.get(offset)
-
-    def put(self, offset: int, value: V) -> None:
-        if offset not in self._values:
-            bisect.insort(self._offsets, offset)
-        self._values[offset] = value
-        self.first = self._values[self._offsets[0]]
-
-    def pop(self, offset: int) -> V | None:
-        value = self._values.pop(offset, None)
-        if value is not None:
-            del self._offsets[bisect.bisect_left(self._offsets, offset)]
-            self.first = self._values[self._offsets[0]] if self._offsets else None
-        return value
-
-    def clear(self) -> None:
-        self._offsets.clear()
-        self._values.clear()
-        self.first = None
-
-
 def list_snapshot_files(
     directory: str, files: Files = OS_FILES, present: Iterable[str] | None = None
 ) -> list[SnapshotFile]:
@@ -144,7 +97,7 @@ def list_snapshot_files(
     ]
 
 
-class ProducerStateManager:
+class ProducerStateManager(ProducerTable):
     """ProducerStateManager: producer entries, open transactions and snapshots of one partition.
 
     Offsets are logical, times in milliseconds.  `map_end_offset` is the offset up to which the entries account for
@@ -172,9 +125,6 @@ class ProducerStateManager:
         # Snapshots list the entries in a Java HashMap's order, which depends on how large it once was.
         self._producers: JavaHashMap[int, ProducerStateEntry] = JavaHashMap(long_hash)
         self._verification_states: dict[int, VerificationStateEntry] = {}
-        self._ongoing_txns: _OffsetMap[TxnMetadata] = _OffsetMap()
-        self._unreplicated_txns: _OffsetMap[TxnMetadata] = _OffsetMap()
-        self._oldest_txn_last_timestamp = -1
         self.map_end_offset = 0
         self._last_snap_offset = 0
         self._snapshots = self._load_snapshots(present)
@@ -206,28 +156,23 @@ class ProducerStateManager:
 
     def update(self, append_info: ProducerAppendInfo) -> None:
         """Take over what an append did; its batches are in the log by now."""
+        self.take_entry(*self.change_of(append_info))
+
+    def change_of(self, append_info: ProducerAppendInfo) -> tuple[ProducerEntry, list[TxnMetadata]]:
+        """What `update` would take over: for an append, which does it together with its write."""
         producer_id = append_info.producer_id
         if producer_id == NO_PRODUCER_ID:
             raise IllegalArgumentException(
                 f"Invalid producer id {producer_id} passed to update for partition{self.topic_partition}"
             )
-        updated = append_info.to_entry()
-        current = self._producers.get(producer_id)
-        if current is not None:
-            current.update(updated)
-        else:
-            self._add_producer(updated)
-        for txn in append_info.started_transactions:
-            self._ongoing_txns.put(txn.first_offset.message_offset, txn)
-        self.update_oldest_txn_timestamp()
+        return append_info.to_entry(), append_info.started_transactions
 
     def continued_entry(self, batch: ClientBatch) -> ProducerStateEntry | None:
-        """The entry that the batch continues, where no verification is under way; None: `prepare_update` judges it.
+        """The entry that the batch just continues, where no verification is under way; None: `prepare_update` judges.
 
-        Once the batch is in the log, `entry.continue_with` does what `update` would, but for a transaction, which
-        wants `update_oldest_txn_timestamp` as well.
+        `prepare_update` and `update` would come to the same.
         """
-        entry = self._producers.get(batch.producer_id)
+        entry: ProducerStateEntry | None = self._producers.get(batch.producer_id)
         if entry is None or self._verification_states or not entry.is_continued_by(batch):
             return None
         return entry
@@ -283,39 +228,41 @@ class ProducerStateManager:
     # --- transactions ---------------------------------------------------------------------------
 
     @property
-    def first_unstable_offset(self) -> LogOffsetMetadata | None:
-        """Where the oldest transaction begins that is open, or whose marker the high watermark has not passed."""
-        unreplicated, undecided = self._unreplicated_txns.first, self._ongoing_txns.first
-        if unreplicated is None:
-            return None if undecided is None else undecided.first_offset
-        if undecided is not None and undecided.first_offset.message_offset < unreplicated.first_offset.message_offset:
-            return undecided.first_offset
-        return unreplicated.first_offset
-
-    @property
     def first_undecided_offset(self) -> int | None:
         """Where the oldest open transaction begins."""
         undecided = self._ongoing_txns.first
         return None if undecided is None else undecided.first_offset.message_offset
 
+    def last_stable_offsets(self, completed: Sequence[CompletedTxn], started: Iterable[TxnMetadata] = ()) -> list[int]:
+        """The last stable offset once each of the transactions is ended and replicated, in their order; goes into the
+        transaction index.  `started`: transactions that the same append begins."""
+        open_txns = sorted(
+            {txn.first_offset.message_offset: txn.producer_id for txn in (*self._ongoing_txns, *started)}.items()
+        )
+        stable = []
+        for done in completed:
+            others = (offset for offset, producer_id in open_txns if producer_id != done.producer_id)
+            stable.append(next(others, done.last_offset + 1))
+            open_txns = [txn for txn in open_txns if txn[0] != done.first_offset]
+        return stable
+
     def last_stable_offset(self, completed_txn: CompletedTxn) -> int:
-        """The last stable offset as it will be once `completed_txn` is replicated; goes into the transaction index."""
-        for txn in self._ongoing_txns:
-            if txn.producer_id != completed_txn.producer_id:
-                return txn.first_offset.message_offset
-        return completed_txn.last_offset + 1
+        """The last stable offset as it will be once `completed_txn` is replicated."""
+        return self.last_stable_offsets([completed_txn])[0]
+
+    def check_open(self, completed: Iterable[CompletedTxn], started: Iterable[TxnMetadata] = ()) -> None:
+        """IllegalArgumentException for a transaction to be completed that is not open."""
+        begun = {txn.first_offset.message_offset for txn in started}
+        for txn in completed:
+            if self._ongoing_txns.get(txn.first_offset) is None and txn.first_offset not in begun:
+                raise IllegalArgumentException(
+                    f"Attempted to complete transaction {txn} on partition {self.topic_partition} which was not started"
+                )
 
     def complete_txn(self, completed_txn: CompletedTxn) -> None:
         """Move a transaction from the open ones to those that wait for the high watermark."""
-        txn = self._ongoing_txns.pop(completed_txn.first_offset)
-        if txn is None:
-            raise IllegalArgumentException(
-                f"Attempted to complete transaction {completed_txn} on partition {self.topic_partition} "
-                "which was not started"
-            )
-        txn.last_offset = completed_txn.last_offset
-        self._unreplicated_txns.put(completed_txn.first_offset, txn)
-        self.update_oldest_txn_timestamp()
+        self.check_open([completed_txn])
+        self.end_txn(completed_txn)
 
     def has_late_transaction(self, current_time_ms: int) -> bool:
         """Whether the oldest open transaction has outlived the longest timeout by five minutes."""
@@ -325,21 +272,6 @@ class ProducerStateManager:
             and current_time_ms - last_timestamp > self.max_transaction_timeout_ms + LATE_TRANSACTION_BUFFER_MS
         )
 
-    def on_high_watermark_updated(self, high_watermark: int) -> None:
-        self._remove_unreplicated_transactions(high_watermark)
-
-    def _remove_unreplicated_transactions(self, offset: int) -> None:
-        if not self._unreplicated_txns:
-            return
-        for txn in self._unreplicated_txns:
-            if txn.last_offset is not None and txn.last_offset < offset:
-                self._unreplicated_txns.pop(txn.first_offset.message_offset)
-
-    def update_oldest_txn_timestamp(self) -> None:
-        oldest = self._ongoing_txns.first
-        entry = None if oldest is None else self._producers.get(oldest.producer_id)
-        self._oldest_txn_last_timestamp = -1 if entry is None else entry.last_timestamp
-
     # --- the map's end and truncation -----------------------------------------------------------
 
     def update_map_end_offset(self, last_offset: int) -> None:
@@ -347,7 +279,7 @@ class ProducerStateManager:
 
     def on_log_start_offset_incremented(self, log_start_offset: int) -> None:
         """Producers stay, also those whose batches are gone: their sequences still count."""
-        self._remove_unreplicated_transactions(log_start_offset)
+        self.on_high_watermark_updated(log_start_offset)
         self.map_end_offset = max(self.map_end_offset, log_start_offset)
         latest = self._snapshots.last
         self._last_snap_offset = log_start_offset if latest is None else latest.offset
@@ -452,8 +384,8 @@ class ProducerStateManager:
             return None
         return snapshot
 
-    def _load_snapshots(self, present: Iterable[str] | None = None) -> _OffsetMap[SnapshotFile]:
-        snapshots: _OffsetMap[SnapshotFile] = _OffsetMap()
+    def _load_snapshots(self, present: Iterable[str] | None = None) -> OffsetMap[SnapshotFile]:
+        snapshots: OffsetMap[SnapshotFile] = OffsetMap()
         for snapshot in list_snapshot_files(self._log_dir, self._files, present):
             snapshots.put(snapshot.offset, snapshot)
         return snapshots

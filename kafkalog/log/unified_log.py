@@ -8,6 +8,11 @@ Lock: `lock` is Kafka's `lock`, one reentrant lock a partition.  It guards every
 the producer state and the epoch cache.  Readers take none: LogSegments, LogOffsetMetadata and the epoch entries are
 replaced whole, never changed in place.  Syncs run outside the lock.
 
+Life: open, closing, closed, in this order.  Closing takes the lock, and so waits for writers; from then on appends are
+refused.  Readers hold the files that they read: theirs goes on, a new read is refused.  In a child process the log is
+foreign and does nothing.  An interrupt (Ctrl-C) comes before an append's commit or after it; a change of more than one
+step that it cuts short is made again by the next operation (`whole`, `settle`).
+
 After an I/O error the log directory is offline and every operation raises KafkaStorageException.
 Mirrors org.apache.kafka.storage.internals.log.UnifiedLog (4.4.0) without remote storage.
 """
@@ -16,10 +21,13 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING
 
+from kafkalog._native.log_end import CLOSING, FORKED
 from kafkalog.errors import (
+    ClosedChannelException,
     IllegalArgumentException,
     InconsistentTopicIdException,
     InvalidProducerEpochException,
@@ -30,7 +38,7 @@ from kafkalog.format import names
 from kafkalog.format.batch import MemoryRecords
 from kafkalog.format.checkpoints import EpochEntry
 from kafkalog.log import fetch, producer_replay, retention
-from kafkalog.log.append import append, append_ordinary
+from kafkalog.log.append import CLIENT_TERMS, FOLLOWER_TERMS, AppendTerms, append
 from kafkalog.log.epoch_checkpoint import PartitionEpochCheckpoint
 from kafkalog.log.leader_epochs import LeaderEpochFileCache
 from kafkalog.log.loader import LogLoader
@@ -280,28 +288,21 @@ class UnifiedLog(PartitionOffsets):
 
         A transaction marker comes with origin COORDINATOR and an explicit transaction version.
         """
-        if origin is CLIENT:
-            done = append_ordinary(self, records, leader_epoch)
-            if done is not None:
-                return done
-        return append(
-            self, records, origin, origin is not AppendOrigin.RAFT_LEADER, leader_epoch, verification_guard, False,
-            CURRENT_MAGIC, transaction_version,
-        )  # fmt: skip
+        terms = CLIENT_TERMS
+        if origin is not CLIENT or verification_guard is not SENTINEL or transaction_version != TV_UNKNOWN:
+            assigns = origin is not AppendOrigin.RAFT_LEADER
+            terms = AppendTerms(origin, assigns, verification_guard, CURRENT_MAGIC, transaction_version)
+        return append(self, records, leader_epoch, terms)
 
     def append_as_leader_with_record_version(
         self, records: Buffer | MemoryRecords, leader_epoch: int, record_version: int
     ) -> LogAppendInfo:
         """As a leader of a topic that keeps an old message format (magic 0 or 1)."""
-        return append(
-            self, records, AppendOrigin.CLIENT, True, leader_epoch, SENTINEL, False, record_version, TV_UNKNOWN
-        )
+        return append(self, records, leader_epoch, AppendTerms(CLIENT, to_magic=record_version))
 
     def append_as_follower(self, records: Buffer | MemoryRecords, leader_epoch: int) -> LogAppendInfo:
         """Writes batches as the leader of `leader_epoch` (an int) sent them, with the offsets that they carry."""
-        return append(
-            self, records, AppendOrigin.REPLICATION, False, leader_epoch, SENTINEL, True, CURRENT_MAGIC, TV_UNKNOWN
-        )
+        return append(self, records, leader_epoch, FOLLOWER_TERMS)
 
     # --- reads -------------------------------------------------------------------------------------------
 
@@ -316,6 +317,8 @@ class UnifiedLog(PartitionOffsets):
 
         OffsetOutOfRangeException below the log start and above the log end.
         """
+        if self.unfinished is not None:
+            self.settle()
         if start_offset < self.log_start_offset:
             raise OffsetOutOfRangeException(
                 f"Received request for offset {start_offset} for partition {self.topic_partition}, "
@@ -327,16 +330,30 @@ class UnifiedLog(PartitionOffsets):
             bound = self._fetch_last_stable_offset_metadata()
         else:
             bound = self.high_watermark_metadata
-            if bound[1] < 0 or self.local_log.is_closed:
+            if bound[1] < 0:
                 bound = self._fetch_high_watermark_metadata()
-        return self.local_log.read(start_offset, max_length, min_one_message, bound, isolation is TXN_COMMITTED)
+        try:
+            return self.local_log.read(start_offset, max_length, min_one_message, bound, isolation is TXN_COMMITTED)
+        except ClosedChannelException:  # the segment was deleted since we found it
+            self.local_log.check_if_closed()
+            return self.read(start_offset, max_length, isolation, min_one_message)
 
     def collect_aborted_transactions(self, start_offset: int, upper_bound_offset: int) -> list[AbortedTxn]:
-        return self.local_log.collect_aborted_transactions(self.log_start_offset, start_offset, upper_bound_offset)
+        self.settle()
+        try:
+            return self.local_log.collect_aborted_transactions(self.log_start_offset, start_offset, upper_bound_offset)
+        except ClosedChannelException:  # as in read
+            self.local_log.check_if_closed()
+            return self.collect_aborted_transactions(start_offset, upper_bound_offset)
 
     def fetch_offset_by_timestamp(self, target_timestamp: int) -> TimestampAndOffset | None:
         """ListOffsets: see kafkalog.log.fetch for the special values."""
-        return fetch.fetch_offset_by_timestamp(self, target_timestamp)
+        self.settle()
+        try:
+            return fetch.fetch_offset_by_timestamp(self, target_timestamp)
+        except ClosedChannelException:  # as in read
+            self.local_log.check_if_closed()
+            return self.fetch_offset_by_timestamp(target_timestamp)
 
     # --- leader epochs -----------------------------------------------------------------------------------
 
@@ -451,46 +468,59 @@ class UnifiedLog(PartitionOffsets):
     def roll(self, expected_next_offset: int = 0) -> LogSegment:
         """Opens the next segment, snapshots the producers at its base, flushes what lies below, later or now."""
         with self.lock, self.local_log.guard("rolling log segment"):
-            new_segment = self.local_log.roll(expected_next_offset)
-            psm = self.producer_state_manager
-            psm.update_map_end_offset(new_segment.base_offset)
-            snapshot = psm.take_snapshot(False)
-            self.local_log.names_unsynced = True
-            self.update_high_watermark_with_log_end_offset()
-            base_offset = new_segment.base_offset
+            self.settle()
+            return self.whole(lambda: self._roll(expected_next_offset))
 
-            def flush_log() -> None:
-                if snapshot is not None:
-                    self._flush_producer_state_snapshot(snapshot)
-                self.flush_upto_offset_exclusive(base_offset)
+    def _roll(self, expected_next_offset: int) -> LogSegment:
+        new_segment = self.local_log.roll(expected_next_offset)
+        psm = self.producer_state_manager
+        psm.update_map_end_offset(new_segment.base_offset)
+        snapshot = psm.take_snapshot(False)
+        self.local_log.names_unsynced = True
+        self.update_high_watermark_with_log_end_offset()
+        base_offset = new_segment.base_offset
 
-            if self.flushes_rolls:
-                flush_log()
-            else:
-                self.scheduler.schedule_once("flush-log", flush_log)
-            return new_segment
+        def flush_log() -> None:
+            if snapshot is not None:
+                self._flush_producer_state_snapshot(snapshot)
+            self._flush(base_offset, False)
+
+        if self.flushes_rolls:
+            flush_log()
+        else:
+            self.scheduler.schedule_once("flush-log", flush_log)
+        return new_segment
 
     def flush(self, force_flush_active_segment: bool) -> None:
         """Syncs up to the log end, also an empty active segment when forced; moves the recovery point there."""
+        self.settle()
         self._flush(self.log_end_offset, force_flush_active_segment)
 
     def flush_upto_offset_exclusive(self, offset: int) -> None:
+        self.settle()
         self._flush(offset, False)
 
     def _flush(self, offset: int, including_offset: bool) -> None:
-        flush_offset = offset + 1 if including_offset else offset
         local = self.local_log
         with local.guard("flushing log"):
-            if flush_offset > local.recovery_point:
+            while True:
+                truncations = local.truncations
+                flush_offset = offset + 1 if including_offset else offset
+                if flush_offset <= local.recovery_point:
+                    if local.names_unsynced:
+                        local.flush(flush_offset)
+                    return
                 active = local.segments.active_segment
                 local.flush(flush_offset)
                 with self.lock:
-                    if active is not local.segments.active_segment:
-                        # It was rolled meanwhile, and trimmed behind our back: the flush after that roll takes it.
-                        offset = min(offset, active.base_offset)
-                    local.mark_flushed(offset)
-            elif local.names_unsynced:
-                local.flush(flush_offset)
+                    if truncations == local.truncations:
+                        if active is not local.segments.active_segment:
+                            # It was rolled meanwhile, and trimmed behind our back: the flush after that roll takes it.
+                            offset = min(offset, active.base_offset)
+                        local.mark_flushed(offset)
+                        return
+                    # What was synced is cut, and other records may have taken its offsets since: once more.
+                    offset = min(offset, local.log_end_offset)
 
     def _flush_producer_state_snapshot(self, snapshot: str) -> None:
         files = self.local_log.files
@@ -513,6 +543,7 @@ class UnifiedLog(PartitionOffsets):
                     self.topic_partition, target_offset, self.high_watermark,
                 )  # fmt: skip
             with self.lock:
+                self.settle()
                 if target_offset >= self.log_end_offset:
                     self.leader_epoch_cache.truncate_from_end_async_flush(self.log_end_offset)
                     return False
@@ -521,31 +552,41 @@ class UnifiedLog(PartitionOffsets):
                 assert first_base is not None
                 if first_base > target_offset:
                     self.truncate_fully_and_start_at(target_offset)
-                    return True
-                deleted = self.local_log.truncate_to(target_offset)
-                self.delete_producer_snapshots(deleted, True)
-                self.leader_epoch_cache.truncate_from_end_async_flush(target_offset)
-                self.log_start_offset = min(target_offset, self.log_start_offset)
-                self._rebuild_producer_state(target_offset)
-                self.local_log.names_unsynced = True
-                if self.high_watermark >= self.log_end_offset:
-                    self.update_high_watermark(self.log_end_offset_metadata)
+                else:
+                    self.whole(lambda: self._truncate_to(target_offset))
                 return True
+
+    def _truncate_to(self, target_offset: int) -> None:
+        deleted = self.local_log.truncate_to(target_offset)
+        self.delete_producer_snapshots(deleted, True)
+        self.leader_epoch_cache.truncate_from_end_async_flush(target_offset)
+        self.log_start_offset = min(target_offset, self.log_start_offset)
+        self._rebuild_producer_state(target_offset)
+        self.local_log.names_unsynced = True
+        if self.high_watermark >= self.log_end_offset:
+            self.update_high_watermark(self.log_end_offset_metadata)
 
     def truncate_fully_and_start_at(self, new_offset: int, log_start_offset: int | None = None) -> None:
         """Throws all records away; the log goes on at `new_offset`."""
         with self.local_log.guard("truncating the entire log"), self.lock:
-            self.local_log.truncate_fully_and_start_at(new_offset)
-            self.leader_epoch_cache.clear_and_flush()
-            self.producer_state_manager.truncate_fully_and_start_at(new_offset)
-            self.log_start_offset = new_offset if log_start_offset is None else log_start_offset
-            self._rebuild_producer_state(new_offset)
-            self.local_log.names_unsynced = True
-            self.update_high_watermark(self.log_end_offset_metadata)
+            self.settle()
+            self.whole(
+                lambda: self._truncate_fully(new_offset, new_offset if log_start_offset is None else log_start_offset)
+            )
+
+    def _truncate_fully(self, new_offset: int, log_start_offset: int) -> None:
+        self.local_log.truncate_fully_and_start_at(new_offset)
+        self.leader_epoch_cache.clear_and_flush()
+        self.producer_state_manager.truncate_fully_and_start_at(new_offset)
+        self.log_start_offset = log_start_offset
+        self._rebuild_producer_state(new_offset)
+        self.local_log.names_unsynced = True
+        self.update_high_watermark(self.log_end_offset_metadata)
 
     def delete_old_segments(self) -> int:
         """Retention by the topic's policy; answers the number of segments that it chose."""
         with self.local_log.guard("deleting old segments"):
+            self.settle()
             return retention.delete_old_segments(self)
 
     def replace_segments(self, new_segments: Sequence[LogSegment], old_segments: Sequence[LogSegment]) -> None:
@@ -572,9 +613,30 @@ class UnifiedLog(PartitionOffsets):
 
     # --- the end -----------------------------------------------------------------------------------------
 
+    def shut_down(self) -> None:
+        """A clean end: waits for writers, refuses what comes after, trims, flushes, writes what is due, closes.
+
+        Interrupted, or stopped by an error, it may be called again and goes on; of a closed log it does nothing.
+        """
+        local = self.local_log
+        with self.lock:
+            if local.is_closed:
+                return
+            self.settle()
+            local.life = CLOSING
+            self.prepare_active_segment_for_close()
+            self.flush(True)
+            self.close()
+
+    def disown(self) -> None:
+        """In a child process: this log is the parent's.  Whatever lock a thread held at the fork, nobody gives back."""
+        self.local_log.life = FORKED
+        self.lock = threading.RLock()
+        self.waiters = []
+
     def prepare_active_segment_for_close(self) -> None:
         """Trims the active segment's indexes and preallocated tail, as a manager does before a clean close."""
-        with self.local_log.guard("preparing active segment for close"):
+        with self.lock, self.local_log.guard("preparing active segment for close"):
             self.local_log.segments.active_segment.on_become_inactive_segment()
 
     def close(self) -> None:
@@ -588,12 +650,14 @@ class UnifiedLog(PartitionOffsets):
                 # A clean open believes that there were no producers when there is no snapshot.
                 self.local_log.files.sync_dir(self.dir)
             self.local_log.close()
+            self.wake_waiters()
 
     def close_quietly(self) -> None:
         """Lets go of the handles of a log whose directory is offline; writes nothing on purpose."""
         with self.lock:
             self.producer_expire_check.cancel()
             self.local_log.close_quietly()
+            self.wake_waiters()
 
     def delete(self) -> None:
         """Deletes all files at once and the folder with them; the log is closed afterwards."""
@@ -607,16 +671,20 @@ class UnifiedLog(PartitionOffsets):
     def rename_dir(self, name: str, should_reinitialize: bool) -> None:
         """Renames the folder; without reinitialization the log forgets its epochs and topic id file (deletion)."""
         with self.lock, self.local_log.guard("renaming dir"):
+            self.settle()
             self.maybe_flush_metadata_file()
-            if not self.local_log.rename_dir(name):
-                return
-            self.producer_state_manager.update_parent_dir(self.dir)
-            if should_reinitialize:
-                checkpoint = PartitionEpochCheckpoint(
-                    self.dir, self.log_dir_failure_channel, files=self.local_log.files
-                )
-                self.leader_epoch_cache = self.leader_epoch_cache.with_checkpoint(checkpoint)
-                self._initialize_partition_metadata()
+            if name == self.name:
+                self.local_log.rename_dir(name)
             else:
-                self.leader_epoch_cache.clear()
-                self.partition_metadata_file = None
+                self.whole(lambda: self._rename_dir(name, should_reinitialize))
+
+    def _rename_dir(self, name: str, should_reinitialize: bool) -> None:
+        self.local_log.rename_dir(name)
+        self.producer_state_manager.update_parent_dir(self.dir)
+        if should_reinitialize:
+            checkpoint = PartitionEpochCheckpoint(self.dir, self.log_dir_failure_channel, files=self.local_log.files)
+            self.leader_epoch_cache = self.leader_epoch_cache.with_checkpoint(checkpoint)
+            self._initialize_partition_metadata()
+        else:
+            self.leader_epoch_cache.clear()
+            self.partition_metadata_file = None

@@ -18,7 +18,7 @@ from kafkalog._native import batches as native
 from kafkalog._native.crc32c import crc32, crc32c
 from kafkalog._native.tail import RecordsEnd
 from kafkalog.errors import CorruptRecordException, IllegalArgumentException, KafkaException
-from kafkalog.files import Buffer, File, Files, HasFileno
+from kafkalog.files import Buffer, ClosedFile, File, Files, HasFileno
 from kafkalog.format import legacy
 from kafkalog.format.records import MAX_RECORD_BYTES, records, stream
 from kafkalog.segment.types import INT_MAX, LogOffsetPosition, TimestampAndOffset
@@ -258,11 +258,11 @@ class FileRecords(RecordsEnd):
 
     def undo_write(self, size: int) -> None:
         """Cuts off what a failed write behind `size` left."""
-        if not self._preallocated:
-            try:
-                self.channel.truncate(size)
-            except OSError:
-                pass  # the log directory goes offline either way
+        try:
+            self.channel.truncate(size)
+            self._preallocated = False
+        except OSError:
+            pass  # the log directory goes offline either way
 
     def truncate_to(self, target_size: int) -> int:
         """Cuts the file to `target_size` bytes; answers how many logical bytes went."""
@@ -286,14 +286,12 @@ class FileRecords(RecordsEnd):
         self.channel.sync()
 
     def close(self) -> None:
-        self.channel.close()
+        """Lets go of the file, which is closed once no reader holds a slice of it."""
+        self.channel = ClosedFile(self.path)
 
     def delete_if_exists(self) -> bool:
         """Closes and unlinks the file; False when there was none."""
-        try:
-            self.channel.close()
-        except OSError:
-            pass
+        self.close()
         return self._files.unlink_if_exists(self.path)
 
     def rename_to(self, path: str) -> None:

@@ -25,6 +25,7 @@ from typing import TypeVar
 
 from kafkalog._native.tail import IndexEnd
 from kafkalog.errors import (
+    ClosedChannelException,
     IllegalArgumentException,
     IllegalStateException,
     IndexOffsetOverflowException,
@@ -164,13 +165,14 @@ class AbstractIndex(IndexEnd):
 
     # --- the file --------------------------------------------------------------------------------------
 
-    def _writable(self) -> File:
+    def open_channel(self) -> File:
+        """The open file, opened again where it was let go."""
         file = self.channel
         if file is None:
             if self.read_only:
                 raise LogReadOnlyException("The index was opened read-only", path=self.path)
             if self.closed:
-                raise IllegalStateException("The index is closed", path=self.path)
+                raise ClosedChannelException("The index is closed", path=self.path)
             file = self.channel = self._files.open(self.path)
             self._view = None  # the bytes of a trimmed one do not follow what is written
         return file
@@ -178,7 +180,7 @@ class AbstractIndex(IndexEnd):
     def _write_entries(self, data: bytes | bytearray | memoryview, count: int) -> None:
         """Puts `count` entries behind the present ones, in one write; the caller has checked that they fit."""
         entries = self.entries
-        (self.channel or self._writable()).pwrite(data, entries * self.entry_size - self.behind)
+        (self.channel or self.open_channel()).pwrite(data, entries * self.entry_size - self.behind)
         self.dirty = True
         self.entries = entries + count
         if self.behind:
@@ -219,7 +221,7 @@ class AbstractIndex(IndexEnd):
             if view is not None:
                 return view
             if self.closed:
-                raise IllegalStateException("The index is closed", path=self.path)
+                raise ClosedChannelException("The index is closed", path=self.path)
             keep = self.channel
             file = keep or self._files.open(self.path, writable=False)
             try:
@@ -286,8 +288,9 @@ class AbstractIndex(IndexEnd):
         start = slot * size
         if start + size > self.length:
             raise IndexOutOfBoundsException(f"Entry {slot} lies beyond {self.length} bytes", path=self.path)
-        if self._view is None and self.channel is not None:
-            return self.channel.pread(size, start).ljust(size, b"\0")
+        file = self.channel
+        if self._view is None and file is not None:
+            return file.pread(size, start).ljust(size, b"\0")
         return self._search(lambda view, _: bytes(view[start : start + size])).ljust(size, b"\0")
 
     def resize(self, new_size: int) -> bool:
@@ -299,7 +302,7 @@ class AbstractIndex(IndexEnd):
         with self._lock:
             if self.length == rounded:
                 return False
-            file = self._writable()
+            file = self.open_channel()
             self._release_view()
             file.truncate(rounded)
             self.length = rounded
@@ -318,9 +321,7 @@ class AbstractIndex(IndexEnd):
                 return
             self.resize(self.entry_size * self.entries)
             self._release_view()
-            if self.channel is not None:
-                self.channel.close()
-                self.channel = None
+            self.channel = None
 
     def reset(self) -> None:
         """Forgets all entries and makes the file full-sized again."""
@@ -343,10 +344,11 @@ class AbstractIndex(IndexEnd):
 
     def rename_to(self, path: str) -> None:
         """Renames the file; from now on `path` is the new one, also when that failed."""
-        try:
-            self._files.rename(self.path, path)
-        finally:
-            self.path = path
+        with self._lock:  # or a reader who opens it meanwhile looks for a name that is gone
+            try:
+                self._files.rename(self.path, path)
+            finally:
+                self.path = path
 
     def update_parent_dir(self, parent_dir: str) -> None:
         """Notes that the folder was renamed."""
@@ -362,9 +364,7 @@ class AbstractIndex(IndexEnd):
         with self._lock:
             self.closed = True
             self._release_view()
-            if self.channel is not None:
-                self.channel.close()
-                self.channel = None
+            self.channel = None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.path}, entries={self.entries}, max_entries={self.max_entries})"

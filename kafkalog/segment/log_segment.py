@@ -6,7 +6,7 @@ last offset and the start of a batch, made when more than index.interval.bytes l
 (or the opening of the segment).  Appending and recovering make the same entries.
 
 Not thread-safe for writing: UnifiedLog holds its lock around every call that changes something.  Reads need no lock.
-`append` takes whatever there is; a leader's common append goes past it, to the native `tail`.  `recover` is one native
+What an append writes and moves is native, in `tail`; a log's append goes there past `append`.  `recover` is one native
 scan in slices, in which Python sees only the batches that change producer state or leader epochs.  The file is long
 because Kafka's class is: every method here is one of its methods.
 """
@@ -17,11 +17,11 @@ import logging
 import os
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NoReturn
 
 from kafkalog._native import batches as native
 from kafkalog._native.batches import IndexPlan
-from kafkalog._native.tail import SegmentTail
+from kafkalog._native.tail import INDEX_AWAY, WRITTEN, SegmentTail
 from kafkalog.errors import (
     IllegalArgumentException,
     LogSegmentOffsetOverflowException,
@@ -56,7 +56,6 @@ from kafkalog.segment.types import (
     TimestampAndOffset,
     TimestampOffset,
     to_int32,
-    to_int64,
 )
 
 if TYPE_CHECKING:
@@ -86,7 +85,6 @@ class LogSegment:
         "_time_index",
         "base_offset",
         "clock",
-        "created",
         "log",
         "read_only",
         "tail",
@@ -115,9 +113,8 @@ class LogSegment:
         self.clock = clock
         self.read_only = log.read_only
         self._files = files
-        self.created = clock.milliseconds()
         # What appends need and move: distances, timestamps, and the indexes once they are open.
-        self.tail = SegmentTail(base_offset, index_interval_bytes, roll_jitter_ms, log)
+        self.tail = SegmentTail(base_offset, index_interval_bytes, roll_jitter_ms, clock.milliseconds(), log, txn_index)
 
     @classmethod
     def open(
@@ -284,39 +281,54 @@ class LogSegment:
         """
         if not headers:
             return
-        log, tail = self.log, self.tail
-        position = log.size
-        offset_index = self.offset_index
+        self.check_append(largest_offset, sum([header.size for header in headers]))
+        written, described = tuple(buffers), list(headers)
+        while (refused := self.tail.append(written, described)) != WRITTEN:
+            self.make_ready(refused, written, described)
+
+    def check_append(self, largest_offset: int, length: int) -> None:
+        """What an append must keep to whatever the segment's state: offsets and positions of 31 bits."""
+        if not self.tail.is_known:
+            self.know_end()
         if not 0 <= largest_offset - self.base_offset <= INT_MAX:
             raise self._overflow(largest_offset)
+        if length > INT_MAX - self.log.size:
+            raise IllegalArgumentException(
+                f"Append of size {length} bytes is too large for segment with current file position at {self.log.size}",
+                path=self.log.path,
+            )
+
+    def know_end(self) -> None:
+        """Opens the indexes and looks for the timestamps that `tail` decides by."""
+        _ = (self.offset_index, self.time_index, self.max_timestamp_and_offset_so_far)
+        self._load_first_batch_timestamp()
+
+    def make_ready(self, refused: int, buffers: Sequence[Buffer], headers: Sequence[BatchHeader]) -> None:
+        """After an append that did nothing: opens the index files again, or raises what an index refuses.
+
+        Kafka finds that out when the batches are in the file, and leaves them there, behind the end of the log.
+        """
+        if refused == INDEX_AWAY:
+            self.offset_index.open_channel()
+            self.time_index.open_channel()
+            return
+        tail = self.tail
+        position = self.log.size
+        self.log.append(buffers, sum([header.size for header in headers]))
         header = headers[0]
         if len(headers) > 1:
-            log.append(buffers, sum([each.size for each in headers]))
-            self._index_appended(headers, position)
+            plan = self._new_plan(tail.bytes_since_last_index_entry, *self.max_timestamp_and_offset_so_far)
+            planned = plan.add_headers(list(headers), base_position=position - header.position)
+            self._take_plan(plan)
+            if not planned:
+                self._raise_index_error(plan, headers[_error_row(plan)].last_offset)
         else:
-            length = header.size
-            log.append(buffers, length)
-            timestamp = header.max_timestamp
-            if timestamp > self.max_timestamp_so_far:
-                tail.max_timestamp = timestamp
+            if header.max_timestamp > self.max_timestamp_so_far:
+                tail.max_timestamp = header.max_timestamp
                 tail.offset_of_max_timestamp = header.last_offset
-            if tail.bytes_since_last_index_entry > tail.index_interval_bytes:
-                offset_index.append(header.last_offset, position)
-                self.time_index.maybe_append(*self.max_timestamp_and_offset_so_far)
-                tail.bytes_since_last_index_entry = length
-            else:
-                tail.bytes_since_last_index_entry += length
-        if position == 0 and tail.first_timestamp is None:
-            tail.first_timestamp = header.max_timestamp
-
-    def _index_appended(self, headers: Sequence[BatchHeader], position: int) -> None:
-        plan = self._new_plan(self.tail.bytes_since_last_index_entry, *self.max_timestamp_and_offset_so_far)
-        first_position = headers[0].position
-        planned = plan.add_headers(list(headers), base_position=position - first_position)
-        self._take_plan(plan)
-        if not planned:
-            header = headers[_error_row(plan)]
-            self._raise_index_error(plan, header.last_offset, position + header.position - first_position)
+            self.offset_index.append(header.last_offset, position)
+            self.time_index.maybe_append(*self.max_timestamp_and_offset_so_far)
+        raise AssertionError(f"an index refused {headers}, but takes them, in {self}")
 
     def _new_plan(
         self, bytes_since_last_entry: int, max_timestamp: int, offset_of_max_timestamp: int, *, recovery: bool = False
@@ -350,17 +362,17 @@ class LogSegment:
         self.tail.max_timestamp = plan.max_timestamp
         self.tail.offset_of_max_timestamp = plan.offset_of_max_timestamp
 
-    def _raise_index_error(self, plan: IndexPlan, last_offset: int, position: int) -> None:
-        """Raises what Kafka raises where the plan stopped: its next entry is refused by the index itself."""
-        # Out of range may be the time entry's offset: then the offset entry before it is written already.
-        written = (
-            plan.error is not None
-            and plan.error[0] == native.OFFSET_OUT_OF_RANGE
-            and (self.offset_index.last_offset == last_offset)
-        )
-        if plan.error is not None and plan.error[0] in _OFFSET_ENTRY_ERRORS and not written:
-            self.offset_index.append(last_offset, position)
-        self.time_index.maybe_append(plan.max_timestamp, plan.offset_of_max_timestamp)
+    def _raise_index_error(self, plan: IndexPlan, last_offset: int) -> NoReturn:
+        """Raises what Kafka raises where the plan stopped: an index refuses its next entry."""
+        assert plan.error is not None
+        # Out of range may be the time entry's offset: then the offset entry before it was taken.
+        taken = plan.error[0] == native.OFFSET_OUT_OF_RANGE and plan.last_offset_entry == last_offset
+        if plan.error[0] in _OFFSET_ENTRY_ERRORS and not taken:
+            self.offset_index.check_append(last_offset, plan.offset_entry_count, plan.last_offset_entry)
+        self.time_index.check_append(
+            plan.max_timestamp, plan.offset_of_max_timestamp, plan.time_entry_count,
+            TimestampOffset(*plan.last_time_entry),
+        )  # fmt: skip
         raise AssertionError(f"index plan stopped with {plan.error} at {last_offset} in {self}")
 
     def _overflow(self, offset: int) -> LogSegmentOffsetOverflowException:
@@ -396,33 +408,19 @@ class LogSegment:
             self.append(chunk[-1].last_offset, [records.read(position, length)], chunk)
         return length
 
-    def update_txn_index(self, completed_txn: Any, last_stable_offset: int) -> None:
-        """Notes an aborted transaction (a CompletedTxn) in the transaction index; a committed one leaves no trace."""
-        self.txn_index.update(completed_txn, last_stable_offset)
-
     # --- rolling ---------------------------------------------------------------------------------------
 
     def should_roll(self, roll_params: RollParams) -> bool:
         """Whether an append must go to a new segment: bytes, time, a full index or an offset too far."""
         max_segment_ms, max_segment_bytes, max_timestamp, max_offset, messages_size, now = roll_params
-        size = self.log.size
-        if size > max_segment_bytes - messages_size:
-            return True
-        if size > 0 and self.time_waited_for_roll(now, max_timestamp) > max_segment_ms - self.tail.roll_jitter_ms:
-            return True
-        return (
-            self.offset_index.is_full or self.time_index.is_full or not self.offset_index.can_append_offset(max_offset)
-        )
+        if not self.tail.is_known:
+            self.know_end()
+        return self.tail.must_roll(max_segment_ms, max_segment_bytes, max_timestamp, max_offset, messages_size, now)
 
     def time_waited_for_roll(self, now: int, message_timestamp: int) -> int:
         """ms from the first batch's timestamp to `message_timestamp`; without one, from opening to `now`."""
-        timestamp = self.tail.first_timestamp
-        if timestamp is None:
-            timestamp = self._load_first_batch_timestamp()
-        if timestamp >= 0:
-            waited = message_timestamp - timestamp
-            return waited if message_timestamp >= -1 else to_int64(waited)
-        return now - self.created
+        self._load_first_batch_timestamp()
+        return self.tail.time_waited_for_roll(now, message_timestamp)
 
     @property
     def first_batch_timestamp(self) -> int:
@@ -618,7 +616,7 @@ class LogSegment:
                 last_offset = int(row["last_offset"])
                 if not 0 <= last_offset - self.base_offset <= INT_MAX:
                     raise self._overflow(last_offset)
-                self._raise_index_error(plan, last_offset, int(row["position"]))
+                self._raise_index_error(plan, last_offset)
             valid_bytes = int(table["position"][-1]) + int(table["size"][-1])
             if stopped_at is not None:
                 break
@@ -652,7 +650,7 @@ class LogSegment:
         time_index.resize(time_index.max_index_size)
         bytes_truncated = 0 if mapping is None else self.log.truncate_to(mapping.position)
         if self.log.size == 0:
-            self.created = self.clock.milliseconds()
+            self.tail.created_ms = self.clock.milliseconds()
             self.tail.first_timestamp = None
         self.tail.bytes_since_last_index_entry = 0
         if self.max_timestamp_so_far >= 0:

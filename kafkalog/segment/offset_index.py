@@ -44,18 +44,22 @@ class OffsetIndex(AbstractIndex):
 
         IllegalArgumentException when the index is full, InvalidOffsetException unless `offset` grows.
         """
-        entries = self.entries
+        self.check_append(offset, self.entries, self.last_offset)
+        self._write_entries(ENTRY.pack(self.relative_offset(offset), position), 1)
+        self.last_offset = offset
+
+    def check_append(self, offset: int, entries: int, last_offset: int) -> None:
+        """Raises what `append` raises when there are so many entries, the last of them `last_offset`."""
         if entries >= self.max_entries:
             raise IllegalArgumentException(
                 f"Attempt to append to a full index (size = {entries}).", path=self.path, hint=INDEX_FULL_HINT
             )
-        if entries and offset <= self.last_offset:
+        if entries and offset <= last_offset:
             raise InvalidOffsetException(
                 f"Attempt to append an offset {offset} to position {entries} no larger than the last offset appended "
-                f"({self.last_offset}) to {self.path}"
+                f"({last_offset}) to {self.path}"
             )
-        self._write_entries(ENTRY.pack(self.relative_offset(offset), position), 1)
-        self.last_offset = offset
+        self.relative_offset(offset)
 
     def append_packed(self, data: bytes | memoryview) -> None:
         """Adds entries that a native plan has laid out and checked; one write."""

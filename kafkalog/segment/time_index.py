@@ -63,11 +63,23 @@ class TimeIndex(AbstractIndex):
         or timestamp go backward.
         """
         entries = self.entries
+        self.check_append(timestamp, offset, entries, self.last_entry, skip_full_check=skip_full_check)
+        if timestamp > self.last_timestamp:
+            data = ENTRY.pack(timestamp, self.relative_offset(offset))
+            if (entries + 1) * ENTRY.size - self.behind > self.length:
+                raise BufferOverflowException(f"No room for a last entry in time index {self.path} (size = {entries}).")
+            self.last_timestamp, self.last_offset = timestamp, offset
+            self._write_entries(data, 1)
+
+    def check_append(
+        self, timestamp: int, offset: int, entries: int, last_entry: TimestampOffset, *, skip_full_check: bool = False
+    ) -> None:
+        """Raises what `maybe_append` raises when there are so many entries, and the last of them is `last_entry`."""
         if not skip_full_check and entries >= self.max_entries - 1:
             raise IllegalArgumentException(
                 f"Attempt to append to a full time index (size = {entries}).", path=self.path, hint=INDEX_FULL_HINT
             )
-        last_timestamp, last_offset = self.last_timestamp, self.last_offset
+        last_timestamp, last_offset = last_entry
         if entries:
             if offset < last_offset:
                 raise InvalidOffsetException(
@@ -80,11 +92,7 @@ class TimeIndex(AbstractIndex):
                     f"appended ({last_timestamp}) to {self.path}"
                 )
         if timestamp > last_timestamp:
-            data = ENTRY.pack(timestamp, self.relative_offset(offset))
-            if (entries + 1) * ENTRY.size - self.behind > self.length:
-                raise BufferOverflowException(f"No room for a last entry in time index {self.path} (size = {entries}).")
-            self.last_timestamp, self.last_offset = timestamp, offset
-            self._write_entries(data, 1)
+            self.relative_offset(offset)
 
     def append_packed(self, data: bytes | memoryview) -> None:
         """Adds entries that a native plan has laid out and checked; one write."""

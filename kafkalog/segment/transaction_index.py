@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
+from kafkalog._native.tail import TransactionsEnd
 from kafkalog.errors import CorruptIndexException, IllegalArgumentException, KafkaException, LogReadOnlyException
 from kafkalog.files import File, Files
 from kafkalog.segment.types import AbortedTransaction
@@ -52,6 +53,13 @@ class CompletedTransaction(Protocol):
     def is_aborted(self) -> bool: ...
 
 
+def aborted_txn_of(completed_txn: CompletedTransaction, last_stable_offset: int) -> AbortedTxn:
+    """The record of a transaction that an abort ended."""
+    return AbortedTxn(
+        completed_txn.producer_id, completed_txn.first_offset, completed_txn.last_offset, last_stable_offset
+    )
+
+
 class TxnIndexSearchResult(NamedTuple):
     """TxnIndexSearchResult: what was found; `is_complete` when no later segment can have more."""
 
@@ -59,7 +67,7 @@ class TxnIndexSearchResult(NamedTuple):
     is_complete: bool
 
 
-class TransactionIndex:
+class TransactionIndex(TransactionsEnd):
     """The .txnindex of the segment that starts at `start_offset`.
 
     A file that exists is opened at once, a missing one is created by the first append.  `exists`: False where a
@@ -67,7 +75,9 @@ class TransactionIndex:
     the next record goes behind them, as in Kafka.
     """
 
-    __slots__ = ("_end", "_file", "_files", "_last_offset", "path", "read_only", "start_offset")
+    __slots__ = ("_files", "path", "read_only", "start_offset")
+
+    channel: File | None
 
     def __init__(
         self, start_offset: int, path: str, files: Files, *, read_only: bool = False, exists: bool = True
@@ -76,9 +86,9 @@ class TransactionIndex:
         self.path = path
         self.read_only = read_only
         self._files = files
-        self._file: File | None = None
-        self._end = 0  # bytes that this index knows of: where the next record goes
-        self._last_offset: int | None = None  # of what this object appended; a reopened index knows nothing
+        self.channel = None
+        self.end = 0  # bytes that this index knows of: where the next record goes
+        self.last_offset = None  # of what this object appended; a reopened index knows nothing
         if exists:
             try:
                 self._open(create=False)
@@ -91,42 +101,52 @@ class TransactionIndex:
         return self.path
 
     def _open(self, *, create: bool) -> File:
-        self._file, self._end = self._files.open_sized(self.path, writable=not self.read_only, create=create)
-        return self._file
+        file, end = self._files.open_sized(self.path, writable=not self.read_only, create=create)
+        self.end = end
+        self.channel = file
+        return file
 
-    def _channel(self) -> File:
+    def _writable(self) -> File:
         if self.read_only:
             raise LogReadOnlyException("The transaction index was opened read-only", path=self.path)
-        return self._file or self._open(create=True)
+        return self.channel or self._open(create=True)
 
     def append(self, aborted_txn: AbortedTxn) -> None:
         """Adds a record.  IllegalArgumentException unless its last offset is above that of the previous append."""
-        last = self._last_offset
-        if last is not None and last >= aborted_txn.last_offset:
-            raise IllegalArgumentException(
-                "The last offset of appended transactions must increase sequentially, but "
-                f"{aborted_txn.last_offset} is not greater than current last offset {last} of index {self.path}"
-            )
-        self._last_offset = aborted_txn.last_offset
-        file = self._channel()
-        file.pwrite(ABORTED_TXN.pack(VERSION, *aborted_txn), self._end)
-        self._end += ABORTED_TXN.size
+        data = self.packed([aborted_txn])
+        self._writable().pwrite(data, self.end)
+        self.end += len(data)
+        self.last_offset = aborted_txn.last_offset
+
+    def packed(self, aborted_txns: Sequence[AbortedTxn]) -> bytes:
+        """The records of an append, for whoever writes them with its batches; errors as `append`'s.  Opens the file."""
+        last = self.last_offset
+        for txn in aborted_txns:
+            if last is not None and last >= txn.last_offset:
+                raise IllegalArgumentException(
+                    "The last offset of appended transactions must increase sequentially, but "
+                    f"{txn.last_offset} is not greater than current last offset {last} of index {self.path}"
+                )
+            last = txn.last_offset
+        self._writable()
+        return b"".join([ABORTED_TXN.pack(VERSION, *txn) for txn in aborted_txns])
+
+    def undo_write(self) -> None:
+        """Cuts off what a failed append left behind the end."""
+        if self.channel is not None:
+            self.channel.truncate(self.end)
 
     def update(self, completed_txn: CompletedTransaction, last_stable_offset: int) -> None:
         """Adds a record for a transaction that was aborted; one that was committed leaves no trace."""
         if completed_txn.is_aborted:
-            self.append(
-                AbortedTxn(
-                    completed_txn.producer_id, completed_txn.first_offset, completed_txn.last_offset, last_stable_offset
-                )
-            )
+            self.append(aborted_txn_of(completed_txn, last_stable_offset))
 
     def _read(self) -> Iterator[tuple[AbortedTxn, int]]:
         """Each whole record and its position; KafkaException at a record of another version."""
-        file = self._file
+        file = self.channel
         if file is None:
             return
-        position, end = 0, self._end
+        position, end = 0, self.end
         while end - position >= ABORTED_TXN.size:
             want = min((end - position) // ABORTED_TXN.size, _CHUNK_RECORDS) * ABORTED_TXN.size
             data = file.pread(want, position)
@@ -152,7 +172,7 @@ class TransactionIndex:
 
     def collect_aborted_txns(self, fetch_offset: int, upper_bound_offset: int) -> TxnIndexSearchResult:
         """Transactions that may have records in [fetch_offset, upper_bound_offset)."""
-        if self._file is None:
+        if self.channel is None:
             return TxnIndexSearchResult([], False)
         found: list[AbortedTxn] = []
         for txn, _ in self._read():
@@ -167,22 +187,22 @@ class TransactionIndex:
         new_last: int | None = None
         for txn, position in self._read():
             if txn.last_offset >= offset:
-                self._channel().truncate(position)
-                self._end = position
-                self._last_offset = new_last
+                self._writable().truncate(position)
+                self.end = position
+                self.last_offset = new_last
                 return
             new_last = txn.last_offset
 
     def reset(self) -> None:
         """Empties the file, if there is one."""
-        if self._file is not None:
-            self._channel().truncate(0)
-            self._end = 0
-        self._last_offset = None
+        if self.channel is not None:
+            self._writable().truncate(0)
+            self.end = 0
+        self.last_offset = None
 
     def sanity_check(self) -> None:
         """CorruptIndexException when a record ends before the segment starts."""
-        if self._file is None:
+        if self.channel is None:
             return
         for txn, position in self._read():
             if txn.last_offset < self.start_offset:
@@ -194,11 +214,12 @@ class TransactionIndex:
 
     @property
     def is_empty(self) -> bool:
-        return self._file is None or self._end < ABORTED_TXN.size
+        return self.channel is None or self.end < ABORTED_TXN.size
 
     def flush(self) -> None:
-        if self._file is not None and not self.read_only:
-            self._file.sync()
+        file = self.channel
+        if file is not None and not self.read_only:
+            file.sync()
 
     def rename_to(self, path: str) -> None:
         """Renames the file if there is one; from now on `path` is the new one."""
@@ -218,10 +239,8 @@ class TransactionIndex:
         return self._files.unlink_if_exists(self.path)
 
     def close(self) -> None:
-        """Closes the file; an append opens it again."""
-        file, self._file = self._file, None
-        if file is not None:
-            file.close()
+        """Lets go of the file, which is closed once no reader holds it; an append opens it again."""
+        self.channel = None
 
     def __repr__(self) -> str:
-        return f"TransactionIndex({self.path}, {self._end} bytes)"
+        return f"TransactionIndex({self.path}, {self.end} bytes)"

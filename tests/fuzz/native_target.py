@@ -309,13 +309,15 @@ def client(source: Input) -> None:
     entry = producers.ProducerEntry(found.producer_id, epoch & 0x7FFF, -1, -1, None)
     for _ in range(7):
         entry.is_continued_by(found)
-        entry.continue_with(found, next_offset)
+        entry.continue_with(found)
     assert len(entry.batches()) == 5
     found.check_payload(data[61:] if flags & 2 else exact(b""), source.at if flags & 4 else 2**31 - 1)
-    if flags & 8:
-        with contextlib.suppress(ValueError):
-            found.stamped(data[:-1], next_offset, epoch)
-    whole = b"".join(bytes(part) for part in found.stamped(data, next_offset, epoch))
+    assert bytes(found.payload) == data[61:]
+    try:
+        parts = found.place(next_offset, epoch)
+    except OverflowError:
+        return
+    whole = b"".join(bytes(part) for part in parts)
     assert len(whole) == len(data)
     assert batches.header_at(whole).base_offset == next_offset
     assert batches.crc_matches(whole)

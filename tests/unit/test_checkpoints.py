@@ -22,7 +22,7 @@ from kafkalog.files import OS_FILES, ManualClock
 from kafkalog.files.testing import RecordingFiles
 from kafkalog.format import java_text
 from kafkalog.format.checkpoints import CleanShutdownFile, EpochEntry, LeaderEpochCheckpointFile, OffsetCheckpointFile
-from kafkalog.format.java_hash import (
+from kafkalog._native.java_hash import (
     JavaHashMap,
     hash_map_order,
     long_hash,

@@ -23,7 +23,7 @@ from kafkalog.errors import (
     UnexpectedAppendOffsetException,
 )
 from kafkalog.format.batch import MemoryRecords
-from kafkalog.log.append import append_ordinary
+from kafkalog.log import append as appending
 from kafkalog.log.types import FetchIsolation
 from tests.unit.log_kit import NOW_MS, TOPIC_ID, Kit, bases, batch, name
 
@@ -57,13 +57,15 @@ def test_offsets_are_given_in_order_and_the_buffer_stays(kit: Kit) -> None:
 
 @pytest.mark.parametrize("overrides", [{}, {"cleanup.policy": "compact"}, {"index.interval.bytes": "0"}])
 @pytest.mark.parametrize("kind", ["plain", "large", "lz4", "idempotent", "transactional", "gzip of two producers"])
-def test_the_short_way_writes_what_the_long_way_writes(tmp_path: Path, overrides: dict[str, str], kind: str) -> None:
-    """Every file and every answer is the same with and without `append_ordinary`."""
+def test_the_short_choice_changes_nothing(
+    tmp_path: Path, overrides: dict[str, str], kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every file and every answer is the same with and without it."""
     if kind == "large":
         overrides = {**overrides, "internal.segment.bytes": "40000"}
     short, long = Kit(tmp_path / "short"), Kit(tmp_path / "long")
     logs = (short.open(overrides), long.open(overrides))
-    ways = []
+    admitted = 0
     sequences = [0, 0]
     for number in range(30):
         who = number % 5 % 2 if kind == "gzip of two producers" else 0
@@ -78,21 +80,22 @@ def test_the_short_way_writes_what_the_long_way_writes(tmp_path: Path, overrides
         value = b"v" * (3000 if kind == "large" else 40)
         codec = {"lz4": 3, "gzip of two producers": 1}.get(kind, 0)
         data = batch(count, ts=NOW_MS + number * 700 % 5000, value=value, codec=codec, **producer)
-        ways.append(append_ordinary(logs[0], data, number // 10))
-        infos = [logs[0].append_as_leader(data, number // 10)] if ways[-1] is None else [ways[-1]]
-        patched = data + b"\0"  # bytes behind the batch: not ordinary
-        assert append_ordinary(logs[1], patched, number // 10) is None
-        infos.append(logs[1].append_as_leader(patched, number // 10))
-        infos[1].valid_bytes = infos[0].valid_bytes
-        assert infos[0] == infos[1]
+        admitted += appending._ordinary(logs[0], data) is not None
+
+        def general(given: bytes, epoch: int) -> Any:
+            with monkeypatch.context() as patch:
+                patch.setattr(appending, "SHORT_CHOICE", False)
+                return logs[1].append_as_leader(given, epoch)
+
+        assert logs[0].append_as_leader(data, number // 10) == general(data, number // 10)
         assert logs[0].first_unstable_offset == logs[1].first_unstable_offset
         if producer:  # a repetition is answered with its first offsets, a gap is refused
-            assert logs[0].append_as_leader(data, number // 10) == logs[1].append_as_leader(patched, number // 10)
+            assert logs[0].append_as_leader(data, number // 10) == general(data, number // 10)
             gap = batch(1, **(producer | {"sequence": producer["sequence"] + 9}))
             for log in logs:
                 with pytest.raises(OutOfOrderSequenceException):
                     log.append_as_leader(gap, number // 10)
-    assert sum(way is not None for way in ways) > 10
+    assert admitted > 10
     for log in logs:
         log.close()
     assert short.names == long.names

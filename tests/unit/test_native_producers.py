@@ -75,9 +75,14 @@ def test_the_next_sequence_may_have_been_here_before() -> None:
     assert made.is_continued_by(batch(7, count=2))
 
 
+def placed(given: ClientBatch, offset: int) -> ClientBatch:
+    given.place(offset, 0)
+    return given
+
+
 def test_the_next_batch_is_remembered_with_its_last_offset_and_largest_time() -> None:
     made = entry(4)
-    made.continue_with(batch(5), 102)
+    made.continue_with(placed(batch(5), 100))
     assert made.batches() == [(4, 99, 0, NOW - 1), (7, 102, 2, NOW + 2)]
     assert made.last_timestamp == NOW + 2
     assert made.is_continued_by(batch(8))
@@ -87,7 +92,7 @@ def test_sequences_wrap_around_in_a_batch() -> None:
     made = entry(2**31 - 2)
     wrapping = batch(2**31 - 1)
     assert made.is_continued_by(wrapping)
-    made.continue_with(wrapping, 102)
+    made.continue_with(placed(wrapping, 100))
     assert made.last_batch() == (1, 102, 2, NOW + 2)
 
 

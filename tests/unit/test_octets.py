@@ -72,7 +72,7 @@ def test_it_is_not_copied_and_stays_while_it_is_held() -> None:
     assert octets(CONTENT, "data") is CONTENT
 
 
-@pytest.mark.parametrize("data", ["text", None, 5, 1.5, [1], object()], ids=repr)
+@pytest.mark.parametrize("data", ["text", None, 5, 1.5, [1], pytest.param(object(), id="object")], ids=repr)
 def test_what_is_no_buffer_is_refused_by_name(data: Any) -> None:
     with pytest.raises(IllegalArgumentException, match=f"a batch: found {type(data).__name__}, expected bytes"):
         octets(data, "a batch")

@@ -649,9 +649,9 @@ def test_largest_timestamp_falls_back_to_the_file(tmp_path: Path) -> None:
 
 def test_update_txn_index(tmp_path: Path) -> None:
     segment = open_segment(tmp_path)
-    segment.update_txn_index(Completed(9, 100, 105, False), 100)
+    segment.txn_index.update(Completed(9, 100, 105, False), 100)
     assert segment.txn_index.is_empty
-    segment.update_txn_index(Completed(9, 100, 105, True), 100)
+    segment.txn_index.update(Completed(9, 100, 105, True), 100)
     assert segment.collect_aborted_txns(0, 500) == ([AbortedTxn(9, 100, 105, 100)], False)
 
 

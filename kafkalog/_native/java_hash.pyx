@@ -4,15 +4,12 @@ A HashMap goes through its buckets in order, and through a bucket's chain in the
 buckets grows with the map and never shrinks, so the order depends on how large the map once was.  `JavaHashMap` keeps
 that history.  Beyond eight colliding keys Java turns a chain into a red-black tree and moves its root to the front;
 `_Bin` follows that for insertions (removals from such a bin keep their relative order, which Java mostly does too).
+
+Compiled, though no loop is hot: a producer joins the map in the middle of an append, where no signal handler may come
+between two steps.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, TypeVar
-
-K = TypeVar("K")
-V = TypeVar("V")
+from collections.abc import Mapping
 
 DEFAULT_CAPACITY = 16
 _TREEIFY_AT = 8
@@ -21,12 +18,12 @@ _UNTREEIFY_AT = 6
 _MAX_CAPACITY = 1 << 30
 
 
-def _int32(value: int) -> int:
+def _int32(value):
     value &= 0xFFFFFFFF
     return value - (1 << 32) if value & 0x80000000 else value
 
 
-def string_hash(text: str) -> int:
+def string_hash(text):
     """String.hashCode, over UTF-16 units."""
     value = 0
     if text.isascii():
@@ -39,29 +36,29 @@ def string_hash(text: str) -> int:
     return _int32(value)
 
 
-def long_hash(value: int) -> int:
+def long_hash(value):
     """Long.hashCode."""
     value &= 0xFFFFFFFFFFFFFFFF
     return _int32(value ^ (value >> 32))
 
 
-def topic_partition_hash(key: tuple[str, int]) -> int:
+def topic_partition_hash(key):
     """TopicPartition.hashCode."""
     return _int32(31 * (31 + key[1]) + string_hash(key[0]))
 
 
-def spread(value: int) -> int:
+def spread(value):
     """HashMap.hash: the high bits take part, as 32 unsigned bits."""
     value &= 0xFFFFFFFF
     return value ^ (value >> 16)
 
 
-def table_size_for(capacity: int) -> int:
+def table_size_for(capacity):
     """The power of two that holds `capacity` buckets."""
     return 1 if capacity <= 1 else min(1 << (capacity - 1).bit_length(), _MAX_CAPACITY)
 
 
-class JavaHashMap(dict[K, V]):
+class JavaHashMap(dict):
     """A dict that iterates as java.util.HashMap does.  Look-ups and updates of known keys cost what a dict's cost.
 
     `hash_of` is the key's hashCode.  `initial_capacity` is that of Java's constructor; `copy_of` is its copy
@@ -70,46 +67,46 @@ class JavaHashMap(dict[K, V]):
 
     __slots__ = ("_bins", "_capacity", "_hash_of")
 
-    def __init__(self, hash_of: Callable[[K], int], initial_capacity: int = DEFAULT_CAPACITY) -> None:
+    def __init__(self, hash_of, initial_capacity=DEFAULT_CAPACITY):
         super().__init__()
         self._hash_of = hash_of
         self._capacity = table_size_for(initial_capacity)
-        self._bins: dict[int, _Bin] = {}
+        self._bins = {}
 
     @classmethod
-    def copy_of(cls, source: Mapping[K, V], hash_of: Callable[[K], int]) -> JavaHashMap[K, V]:
+    def copy_of(cls, source, hash_of):
         """new HashMap<>(source)."""
         copy = cls(hash_of, int(len(source) / 0.75 + 1.0) if source else DEFAULT_CAPACITY)
         copy.update(source)
         return copy
 
     @property
-    def capacity(self) -> int:
+    def capacity(self):
         """The number of buckets."""
         return self._capacity
 
-    def __setitem__(self, key: K, value: V) -> None:
+    def __setitem__(self, key, value):
         if key not in self:
             self._arrive(key)
         super().__setitem__(key, value)
 
-    def __delitem__(self, key: K) -> None:
+    def __delitem__(self, key):
         super().__delitem__(key)
         self._leave(key)
 
-    def pop(self, key: K, *default: Any) -> Any:
+    def pop(self, key, *default):
         there = key in self
         value = super().pop(key, *default)
         if there:
             self._leave(key)
         return value
 
-    def setdefault(self, key: K, default: V) -> V:
+    def setdefault(self, key, default):
         if key not in self:
             self[key] = default
         return self[key]
 
-    def compute_if_absent(self, key: K, make: Callable[[], V]) -> V:
+    def compute_if_absent(self, key, make):
         """computeIfAbsent: a new entry goes to the front of its bucket, and the table grows one entry later."""
         if len(self) > self._capacity * 3 // 4:
             self._grow()
@@ -133,16 +130,16 @@ class JavaHashMap(dict[K, V]):
         super().__setitem__(key, value)
         return value
 
-    def update(self, *others: Any, **named: V) -> None:
+    def update(self, *others, **named):
         for key, value in dict(*others, **named).items() if not isinstance(others[0], Mapping) else others[0].items():
             self[key] = value
 
-    def clear(self) -> None:
+    def clear(self):
         """Empty it; the buckets stay as many as they are."""
         super().clear()
         self._bins.clear()
 
-    def _arrive(self, key: K) -> None:
+    def _arrive(self, key):
         hashed = spread(self._hash_of(key))
         index = hashed & (self._capacity - 1)
         found = self._bins.get(index)
@@ -157,19 +154,19 @@ class JavaHashMap(dict[K, V]):
         if len(self) + 1 > self._capacity * 3 // 4:
             self._grow()
 
-    def _leave(self, key: K) -> None:
+    def _leave(self, key):
         index = spread(self._hash_of(key)) & (self._capacity - 1)
         found = self._bins[index]
         found.remove(key)
         if not found.nodes:
             del self._bins[index]
 
-    def _grow(self) -> None:
+    def _grow(self):
         if self._capacity >= _MAX_CAPACITY:
             return
         bit = self._capacity
         self._capacity *= 2
-        bins: dict[int, _Bin] = {}
+        bins = {}
         for index, old in self._bins.items():
             low = [node for node in old.nodes if not node[0] & bit]
             high = [node for node in old.nodes if node[0] & bit]
@@ -180,18 +177,18 @@ class JavaHashMap(dict[K, V]):
                         bins[place].treeify()
         self._bins = bins
 
-    def __iter__(self) -> Iterator[K]:
+    def __iter__(self):
         for index in sorted(self._bins):
             for _, key in self._bins[index].nodes:
                 yield key
 
-    def keys(self) -> list[K]:  # type: ignore[override]
+    def keys(self):
         return list(self)
 
-    def values(self) -> list[V]:  # type: ignore[override]
+    def values(self):
         return [self[key] for key in self]
 
-    def items(self) -> list[tuple[K, V]]:  # type: ignore[override]
+    def items(self):
         return [(key, self[key]) for key in self]
 
 
@@ -200,15 +197,15 @@ class _Bin:
 
     __slots__ = ("nodes", "tree")
 
-    def __init__(self, nodes: list[tuple[int, Any]]) -> None:
+    def __init__(self, nodes):
         self.nodes = nodes
-        self.tree: _Tree | None = None
+        self.tree = None
 
     @property
-    def is_tree(self) -> bool:
+    def is_tree(self):
         return self.tree is not None
 
-    def add(self, hashed: int, key: Any) -> bool:
+    def add(self, hashed, key):
         """True where the chain has become too long."""
         node = (hashed, key)
         if self.tree is None:
@@ -219,13 +216,13 @@ class _Bin:
         self._root_to_front()
         return False
 
-    def treeify(self) -> None:
+    def treeify(self):
         self.tree = _Tree()
         for node in self.nodes:
             self.tree.insert(node)
         self._root_to_front()
 
-    def remove(self, key: Any) -> None:
+    def remove(self, key):
         self.nodes = [node for node in self.nodes if node[1] != key]
         if self.tree is not None:
             if len(self.nodes) <= _UNTREEIFY_AT:
@@ -235,7 +232,7 @@ class _Bin:
                 for node in self.nodes:
                     self.tree.insert(node)
 
-    def _root_to_front(self) -> None:
+    def _root_to_front(self):
         assert self.tree is not None
         root = self.tree.root_node
         self.nodes.remove(root)
@@ -250,19 +247,19 @@ class _Tree:
 
     __slots__ = ("left", "node", "parent", "red", "right", "root")
 
-    def __init__(self) -> None:
-        self.node: list[tuple[int, Any]] = []
-        self.left: list[int] = []
-        self.right: list[int] = []
-        self.parent: list[int] = []
-        self.red: list[bool] = []
+    def __init__(self):
+        self.node = []
+        self.left = []
+        self.right = []
+        self.parent = []
+        self.red = []
         self.root = -1
 
     @property
-    def root_node(self) -> tuple[int, Any]:
+    def root_node(self):
         return self.node[self.root]
 
-    def insert(self, node: tuple[int, Any]) -> tuple[int, Any]:
+    def insert(self, node):
         """Put a node in its place; its parent there (itself, if it is the first)."""
         new = len(self.node)
         self.node.append(node)
@@ -290,7 +287,7 @@ class _Tree:
         self._balance(new)
         return self.node[at]
 
-    def _balance(self, new: int) -> None:
+    def _balance(self, new):
         while True:
             up = self.parent[new]
             if up < 0:
@@ -316,7 +313,7 @@ class _Tree:
                 self.red[top] = True
                 self._rotate(top, left=not up_is_left)
 
-    def _rotate(self, at: int, *, left: bool) -> None:
+    def _rotate(self, at, *, left):
         down, side = (self.right, self.left) if left else (self.left, self.right)
         child = down[at]
         inner = side[child]
@@ -336,11 +333,9 @@ class _Tree:
         self.parent[at] = child
 
 
-def hash_map_order(
-    keys: Iterable[K], hash_of: Callable[[K], int], *, initial_capacity: int = DEFAULT_CAPACITY
-) -> list[K]:
+def hash_map_order(keys, hash_of, *, initial_capacity=DEFAULT_CAPACITY):
     """The keys in the order of a HashMap into which they were put one after the other."""
-    found: JavaHashMap[K, None] = JavaHashMap(hash_of, initial_capacity)
+    found = JavaHashMap(hash_of, initial_capacity)
     for key in keys:
         found[key] = None
     return list(found)

@@ -1,0 +1,17 @@
+# An open file, for native modules that write to it themselves.
+from libc.stdint cimport int64_t
+
+cdef extern from "<sys/types.h>" nogil:
+    ctypedef int64_t off_t
+
+
+cdef class Descriptor:
+    cdef public str path
+    cdef public Py_ssize_t call_bytes
+    cdef int fd
+    cdef readonly bint own_writes  # no subclass stands between a write and the file
+
+    cdef int fail(self, int code) except -1
+    cdef Py_ssize_t read_all(self, void* data, Py_ssize_t count, off_t position) except -1
+    cdef int write_all(self, const void* data, Py_ssize_t count, off_t position) except -1
+    cdef int write_pair(self, const Py_buffer* head, const Py_buffer* body, off_t position) except -1

@@ -1,0 +1,55 @@
+from collections.abc import Sequence
+from typing import Any, Final, Protocol, final
+
+from typing_extensions import Buffer, disjoint_base
+
+from kafkalog._native.batches import BatchHeader
+from kafkalog._native.producers import ProducerEntry
+from kafkalog._native.tail import SegmentTail
+
+OPEN: Final[int]
+CLOSING: Final[int]
+CLOSED: Final[int]
+FORKED: Final[int]
+
+class _Waiter(Protocol):
+    def release(self) -> object: ...
+
+@disjoint_base
+class LogEnd:
+    next_offset_metadata: Any
+    recovery_point: int
+    life: int
+
+@final
+class ProducerChange:
+    def __init__(
+        self,
+        entries: Sequence[tuple[ProducerEntry, Sequence[Any]]],
+        completed: Sequence[Any],
+        aborted: bytes | None = None,
+        last_aborted: int | None = None,
+    ) -> None: ...
+
+@disjoint_base
+class Watermarks:
+    local_log: Any
+    producer_state_manager: Any
+    high_watermark_metadata: Any
+    first_unstable_offset_metadata: Any
+    @property
+    def first_unstable_is_rough(self) -> bool: ...
+    log_start_offset: int
+    high_watermark_follows: bool
+    waiters: list[_Waiter]
+    def commit(
+        self,
+        tail: SegmentTail,
+        buffers: tuple[Buffer, ...],
+        headers: list[BatchHeader],
+        last_offset: int,
+        continued: ProducerEntry | None,
+        change: ProducerChange | None,
+    ) -> int: ...
+    def set_high_watermark(self, metadata: Any) -> None: ...
+    def wake_waiters(self) -> None: ...

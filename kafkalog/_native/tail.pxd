@@ -1,0 +1,48 @@
+# The end of a segment, for the end of the log.
+from libc.stdint cimport int64_t
+
+from kafkalog._native.batches cimport IndexPlan
+
+cdef enum:
+    W_WRITTEN = 0
+    W_INDEX_REFUSES = 1
+    W_INDEX_AWAY = 2
+
+
+cdef class RecordsEnd:
+    cdef public int64_t size
+    cdef public object channel
+
+
+cdef class IndexEnd:
+    cdef public int64_t entries
+    cdef public int64_t max_entries
+    cdef public int64_t last_offset
+    cdef public int64_t last_timestamp
+    cdef public int64_t behind
+    cdef public bint dirty
+    cdef public object channel
+
+
+cdef class TransactionsEnd:
+    cdef public int64_t end
+    cdef public object last_offset
+    cdef public object channel
+
+
+cdef class SegmentTail:
+    cdef readonly int64_t base_offset
+    cdef readonly int64_t index_interval_bytes
+    cdef readonly int64_t roll_jitter_ms
+    cdef public int64_t created_ms
+    cdef public int64_t bytes_since_last_index_entry
+    cdef public int64_t offset_of_max_timestamp
+    cdef readonly RecordsEnd log
+    cdef public IndexEnd offset_index, time_index
+    cdef readonly TransactionsEnd transactions
+    cdef int64_t largest, first
+    cdef bint largest_known, first_known
+
+    cdef IndexPlan planned(self, list headers)
+    cdef int take_back(self, int64_t size) except -1
+    cdef int write(self, tuple buffers, list headers, bytes aborted, last_aborted) except -1
