@@ -10,6 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kafkalog._native.java_hash import (
+    JavaHashMap,
+    hash_map_order,
+    long_hash,
+    string_hash,
+    topic_partition_hash,
+)
 from kafkalog.errors import (
     BadBytesError,
     CorruptCheckpointException,
@@ -22,13 +29,6 @@ from kafkalog.files import OS_FILES, ManualClock
 from kafkalog.files.testing import RecordingFiles
 from kafkalog.format import java_text
 from kafkalog.format.checkpoints import CleanShutdownFile, EpochEntry, LeaderEpochCheckpointFile, OffsetCheckpointFile
-from kafkalog._native.java_hash import (
-    JavaHashMap,
-    hash_map_order,
-    long_hash,
-    string_hash,
-    topic_partition_hash,
-)
 from kafkalog.format.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
 from kafkalog.format.names import TopicPartition
 from kafkalog.format.partition_metadata import (
