@@ -1,11 +1,14 @@
 from collections.abc import Sequence
-from typing import Any, Final, Protocol, final
+from typing import Any, Final, Protocol, TypeVar, final
 
 from typing_extensions import Buffer, disjoint_base
 
 from kafkalog._native.batches import BatchHeader
 from kafkalog._native.producers import ProducerEntry
 from kafkalog._native.tail import SegmentTail
+from kafkalog._native.validation import AppendInfo, ClientBatch
+
+_Info = TypeVar("_Info", bound=AppendInfo)
 
 OPEN: Final[int]
 CLOSING: Final[int]
@@ -39,6 +42,8 @@ class Watermarks:
     first_unstable_offset_metadata: Any
     @property
     def first_unstable_is_rough(self) -> bool: ...
+    @property
+    def finish_is_due(self) -> bool: ...
     log_start_offset: int
     high_watermark_follows: bool
     waiters: list[_Waiter]
@@ -51,5 +56,14 @@ class Watermarks:
         continued: ProducerEntry | None,
         change: ProducerChange | None,
     ) -> int: ...
+    def commit_ordinary(
+        self,
+        batch: ClientBatch,
+        tail: SegmentTail,
+        epochs: tuple[tuple[int, int], ...],
+        leader_epoch: int,
+        kind: type[_Info],
+        record_validation_stats: object,
+    ) -> _Info | None: ...
     def set_high_watermark(self, metadata: Any) -> None: ...
     def wake_waiters(self) -> None: ...

@@ -7,14 +7,24 @@ test's own).  Called under the partition's lock; readers read single fields with
 """
 
 cimport cython
-from libc.stdint cimport int64_t
+from cpython.ref cimport Py_INCREF
+from cpython.tuple cimport PyTuple_SET_ITEM
+from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from kafkalog._native.batches cimport BatchHeader
 from kafkalog._native.producers cimport ProducerEntry, ProducerTable
 from kafkalog._native.tail cimport W_WRITTEN, SegmentTail
+from kafkalog._native.validation cimport BatchRules, ClientBatch
+
+cdef extern from "Python.h":
+    ctypedef struct PyTypeObject:
+        object (*tp_alloc)(PyTypeObject*, Py_ssize_t)
+
+cdef enum:
+    C_OPEN = 0
 
 # The life of a log.
-OPEN, CLOSING, CLOSED, FORKED = 0, 1, 2, 3
+OPEN, CLOSING, CLOSED, FORKED = C_OPEN, 1, 2, 3
 
 
 @cython.auto_pickle(False)
@@ -55,8 +65,9 @@ cdef class Watermarks:
     """The offsets that have a meaning beyond the files.  The base of PartitionOffsets.
 
     Metadata are LogOffsetMetadata, replaced whole.  `high_watermark_follows`: a log of one replica, of which readers
-    see everything at once.  `first_unstable_is_rough`: `maybe_increment_first_unstable_offset` is due.  `waiters`:
-    locks that are released when the high watermark moves.
+    see everything at once.  `first_unstable_is_rough`: `maybe_increment_first_unstable_offset` is due;
+    `finish_is_due`: that, or a flush, after an ordinary append.  `waiters`: locks that are released when the high
+    watermark moves.
     """
 
     cdef public LogEnd local_log
@@ -64,6 +75,7 @@ cdef class Watermarks:
     cdef public object high_watermark_metadata
     cdef public object first_unstable_offset_metadata
     cdef readonly bint first_unstable_is_rough
+    cdef readonly bint finish_is_due
     cdef public int64_t log_start_offset
     cdef public bint high_watermark_follows
     cdef public list waiters
@@ -80,6 +92,45 @@ cdef class Watermarks:
         0 when it is done, else one of the segment's reasons why nothing was.  An error of the disk: nothing was done
         either.
         """
+        return self.put(tail, buffers, headers, last_offset, continued, change)
+
+    def commit_ordinary(self, ClientBatch batch not None, SegmentTail tail not None, tuple epochs not None, int32_t leader_epoch,
+                        kind, record_validation_stats):
+        """All steps of an append that are left for a batch that `client_batch` admitted, where none of them has
+        anything to do but to look: the epoch is the latest of `epochs`, the segment `tail` has room, the producer just
+        goes on.  The `kind` of AppendInfo that tells of it; None where a step has more to do, and nothing was done.
+        """
+        cdef LogEnd local = self.local_log
+        cdef BatchRules topic = batch.topic
+        cdef ProducerEntry continued = None
+        cdef int64_t first_offset = (<tuple>local.next_offset_metadata)[0]
+        cdef int64_t last_offset = <int64_t>(<uint64_t>first_offset + <uint64_t>batch.row.record_count - 1)
+        cdef int64_t epoch, epoch_start
+        if local.life != C_OPEN or last_offset < first_offset or len(epochs) == 0:
+            return None
+        epoch, epoch_start = <tuple>epochs[len(epochs) - 1]
+        if epoch != leader_epoch or epoch_start > first_offset:
+            return None
+        if not tail.knows_end() or tail.is_over(
+            topic.max_segment_ms, topic.segment_bytes, batch.row.max_timestamp, last_offset, batch.row.size,
+            batch.rules.now,
+        ):
+            return None
+        if batch.row.producer_id >= 0:
+            continued = self.producer_state_manager.continued(batch)
+            if continued is None:
+                return None
+        buffers = batch.placed(first_offset, leader_epoch)
+        info = batch.info(kind, self.log_start_offset, record_validation_stats)
+        if self.put(tail, buffers, [batch], last_offset, continued, None) != W_WRITTEN:
+            return None
+        self.finish_is_due = (
+            self.first_unstable_is_rough or last_offset + 1 - local.recovery_point >= topic.flush_messages
+        )
+        return info
+
+    cdef int put(self, SegmentTail tail, tuple buffers, list headers, int64_t last_offset, ProducerEntry continued,
+                 ProducerChange change) except -1:
         cdef LogEnd local = self.local_log
         cdef ProducerTable producers = self.producer_state_manager
         cdef BatchHeader last
@@ -94,7 +145,7 @@ cdef class Watermarks:
         local.next_offset_metadata = end
         if local.recovery_point > last_offset + 1:
             local.recovery_point = last_offset + 1
-        if self.high_watermark_metadata[0] >= last_offset + 1:
+        if <int64_t>(<tuple>self.high_watermark_metadata)[0] >= last_offset + 1:
             self.move_high_watermark(end)
         if continued is not None:
             last = headers[0]
@@ -114,7 +165,7 @@ cdef class Watermarks:
 
     cdef int move_high_watermark(self, metadata) except -1:
         self.high_watermark_metadata = metadata
-        self.producer_state_manager.drop_replicated(metadata[0])
+        self.producer_state_manager.drop_replicated((<tuple>metadata)[0])
         self.wake()
         return 0
 
@@ -123,11 +174,14 @@ cdef class Watermarks:
 
         Rough where its place in the file is to be looked for: the batch that is found there may begin before it.
         """
+        cdef int64_t offset, segment_base
         unstable = self.producer_state_manager.first_unstable()
         self.first_unstable_is_rough = False
-        if unstable is not None and (unstable[1] < 0 or unstable[0] < self.log_start_offset):
-            self.first_unstable_is_rough = True
-            unstable = place(type(unstable), max(<int64_t>unstable[0], self.log_start_offset), -1, -1)
+        if unstable is not None:
+            offset, segment_base = (<tuple>unstable)[0], (<tuple>unstable)[1]
+            if segment_base < 0 or offset < self.log_start_offset:
+                self.first_unstable_is_rough = True
+                unstable = place(type(unstable), max(offset, self.log_start_offset), -1, -1)
         self.first_unstable_offset_metadata = unstable
         return 0
 
@@ -148,5 +202,15 @@ cdef class Watermarks:
         self.wake()
 
 
-cdef inline object place(kind, int64_t offset, int64_t segment_base, int64_t position):
-    return tuple.__new__(kind, (offset, segment_base, position))
+cdef object place(kind, int64_t offset, int64_t segment_base, int64_t position):
+    """A LogOffsetMetadata (`kind`), made as its own __new__ would, without the calls."""
+    cdef object made = (<PyTypeObject*>kind).tp_alloc(<PyTypeObject*>kind, 3)
+    set_item(made, 0, offset)
+    set_item(made, 1, segment_base)
+    set_item(made, 2, position)
+    return made
+
+
+cdef inline void set_item(object made, Py_ssize_t at, object number):
+    Py_INCREF(number)
+    PyTuple_SET_ITEM(made, at, number)

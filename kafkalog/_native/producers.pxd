@@ -2,6 +2,7 @@
 from libc.stdint cimport int32_t, int64_t
 
 from kafkalog._native.batches cimport Row
+from kafkalog._native.validation cimport ClientBatch
 
 cdef enum:
     REMEMBERED = 5
@@ -25,6 +26,7 @@ cdef class ProducerEntry:
     cdef Remembered* newest(self) noexcept
     cdef const Remembered* known(self, int32_t first_seq, int32_t last_seq) noexcept
     cdef void add(self, Remembered batch) noexcept
+    cdef bint goes_on(self, const Row* row) noexcept
     cdef void go_on(self, const Row* row) noexcept
     cdef void enter_epoch(self, int32_t producer_epoch) noexcept
 
@@ -43,7 +45,9 @@ cdef class ProducerTable:
     cdef public OffsetMap _ongoing_txns, _unreplicated_txns
     cdef public int64_t _oldest_txn_last_timestamp
     cdef public int64_t map_end_offset
+    cdef public dict _verification_states
 
+    cdef ProducerEntry continued(self, ClientBatch batch)
     cdef object first_unstable(self)
     cdef int take_over(self, ProducerEntry entry, started) except -1
     cdef int close_txn(self, completed) except -1

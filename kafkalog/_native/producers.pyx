@@ -107,13 +107,16 @@ cdef class ProducerEntry:
     def is_continued_by(self, ClientBatch batch not None):
         """Whether a client's batch just goes on: next sequence, same epoch, in the transaction that is open or in
         none where none is, and not remembered.  ProducerAppendInfo would take such a batch."""
+        return self.goes_on(&batch.row)
+
+    cdef bint goes_on(self, const Row* row) noexcept:
         return (
             self.count > 0
-            and <int64_t>self.newest().last_seq + 1 == batch.row.base_sequence
-            and self.producer_epoch == batch.row.producer_epoch
-            and (self.current_txn_first_offset is not None) == (batch.row.attributes & TRANSACTIONAL_FLAG != 0)
+            and <int64_t>self.newest().last_seq + 1 == row.base_sequence
+            and self.producer_epoch == row.producer_epoch
+            and (self.current_txn_first_offset is not None) == (row.attributes & TRANSACTIONAL_FLAG != 0)
             # What a leader took has growing sequences; a follower takes any, and the next may have been here before.
-            and self.known(batch.row.base_sequence, batch.row.last_sequence) == NULL
+            and self.known(row.base_sequence, row.last_sequence) == NULL
         )
 
     cdef void go_on(self, const Row* row) noexcept:
@@ -183,7 +186,7 @@ cdef class OffsetMap:
 cdef class ProducerTable:
     """The entries by producer id and the transactions by first offset.  The base of ProducerStateManager.
 
-    `_producers` iterates as Kafka's HashMap does; `_oldest_txn_last_timestamp` is -1 without an open transaction; the
+    `_producers`, a dict of ProducerEntry, iterates as Kafka's HashMap does; `_verification_states` are those under way; `_oldest_txn_last_timestamp` is -1 without an open transaction; the
     entries account for the log up to `map_end_offset`.
     """
 
@@ -191,6 +194,20 @@ cdef class ProducerTable:
         self._ongoing_txns = OffsetMap()
         self._unreplicated_txns = OffsetMap()
         self._oldest_txn_last_timestamp = -1
+        self._verification_states = {}
+
+    def continued_entry(self, ClientBatch batch not None):
+        """The entry that the batch just continues, where no verification is under way; None: `prepare_update` judges.
+
+        `prepare_update` and `update` would come to the same.
+        """
+        return self.continued(batch)
+
+    cdef ProducerEntry continued(self, ClientBatch batch):
+        found = (<dict>self._producers).get(batch.row.producer_id)
+        if found is None or self._verification_states or not (<ProducerEntry>found).goes_on(&batch.row):
+            return None
+        return <ProducerEntry>found
 
     cdef object first_unstable(self):
         unreplicated, undecided = self._unreplicated_txns.first, self._ongoing_txns.first

@@ -40,9 +40,16 @@ cdef class SegmentTail:
     cdef readonly RecordsEnd log
     cdef public IndexEnd offset_index, time_index
     cdef readonly TransactionsEnd transactions
+    cdef IndexPlan plan
     cdef int64_t largest, first
     cdef bint largest_known, first_known
 
+    cdef bint knows_end(self) noexcept
+    cdef int64_t waited(self, int64_t now, int64_t timestamp) noexcept
+    cdef bint is_over(
+        self, int64_t max_segment_ms, int64_t max_segment_bytes, int64_t max_timestamp, int64_t max_offset,
+        int64_t messages_bytes, int64_t now,
+    ) noexcept
     cdef IndexPlan planned(self, list headers)
     cdef int take_back(self, int64_t size) except -1
     cdef int write(self, tuple buffers, list headers, bytes aborted, last_aborted) except -1

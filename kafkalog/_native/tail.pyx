@@ -8,9 +8,10 @@ first byte and the last number, so no signal handler does (files of a test's own
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint64_t
 
-from kafkalog._native.batches cimport BatchHeader, IndexPlan, Row, entry_is_due
+from kafkalog._native.batches cimport BatchHeader, Entries, IndexPlan, Row, entry_is_due
 from kafkalog._native.descriptor cimport Descriptor
 
 # What came of an append: done, or why nothing was.
@@ -46,11 +47,23 @@ cdef class TransactionsEnd:
     """
 
 
+cdef inline bint is_plain(channel) noexcept:
+    """Whether nobody stands between a write and the file."""
+    return isinstance(channel, Descriptor) and (<Descriptor>channel).own_writes
+
+
+cdef int write_entries(channel, const Entries* entries, int64_t position) except -1:
+    if is_plain(channel):
+        return (<Descriptor>channel).write_all(entries.bytes, <Py_ssize_t>entries.filled, position)
+    channel.pwrite(PyBytes_FromStringAndSize(<const char*>entries.bytes, <Py_ssize_t>entries.filled), position)
+    return 0
+
+
 cdef int write_all(channel, tuple buffers, int64_t position) except -1:
     """The buffers, one behind the other, at `position` of a file."""
     cdef Py_buffer head, body
     cdef Descriptor file
-    if not isinstance(channel, Descriptor) or not (<Descriptor>channel).own_writes or len(buffers) > 2:
+    if not is_plain(channel) or len(buffers) > 2:
         channel.pwritev(buffers, position)
         return 0
     file = <Descriptor>channel
@@ -88,6 +101,7 @@ cdef class SegmentTail:
         self.offset_of_max_timestamp = -1
         self.log = log
         self.transactions = transactions
+        self.plan = IndexPlan.__new__(IndexPlan, base_offset, index_interval_bytes)  # made once, planned anew each time
 
     @property
     def max_timestamp(self):
@@ -110,6 +124,9 @@ cdef class SegmentTail:
     @property
     def is_known(self):
         """Whether `must_roll` and `append` may be called: indexes are open, timestamps known."""
+        return self.knows_end()
+
+    cdef bint knows_end(self) noexcept:
         return (
             self.offset_index is not None and self.time_index is not None and self.largest_known
             and (self.first_known or self.log.size == 0)
@@ -117,6 +134,9 @@ cdef class SegmentTail:
 
     def time_waited_for_roll(self, int64_t now, int64_t timestamp):
         """ms from the first batch's timestamp to `timestamp`; without one, from opening to `now`.  Wraps as Java's."""
+        return self.waited(now, timestamp)
+
+    cdef int64_t waited(self, int64_t now, int64_t timestamp) noexcept:
         if self.first_known and self.first >= 0:
             return <int64_t>(<uint64_t>timestamp - <uint64_t>self.first)
         return <int64_t>(<uint64_t>now - <uint64_t>self.created_ms)
@@ -126,10 +146,16 @@ cdef class SegmentTail:
         int64_t messages_bytes, int64_t now,
     ):
         """Whether an append must go to a new segment: bytes, time, a full index or an offset too far."""
+        return self.is_over(max_segment_ms, max_segment_bytes, max_timestamp, max_offset, messages_bytes, now)
+
+    cdef bint is_over(
+        self, int64_t max_segment_ms, int64_t max_segment_bytes, int64_t max_timestamp, int64_t max_offset,
+        int64_t messages_bytes, int64_t now,
+    ) noexcept:
         cdef uint64_t distance = <uint64_t>max_offset - <uint64_t>self.base_offset
         if self.log.size > max_segment_bytes - messages_bytes:
             return True
-        if self.log.size > 0 and self.time_waited_for_roll(now, max_timestamp) > max_segment_ms - self.roll_jitter_ms:
+        if self.log.size > 0 and self.waited(now, max_timestamp) > max_segment_ms - self.roll_jitter_ms:
             return True
         return (
             self.offset_index.entries >= self.offset_index.max_entries
@@ -140,10 +166,11 @@ cdef class SegmentTail:
     cdef IndexPlan planned(self, list headers):
         """The entries of these batches and the numbers behind them; its `error_kind` says what an index refuses."""
         cdef IndexEnd offset_index = self.offset_index, time_index = self.time_index
-        cdef IndexPlan plan = IndexPlan.__new__(IndexPlan, self.base_offset, self.index_interval_bytes)
+        cdef IndexPlan plan = self.plan
         cdef int64_t position = self.log.size
         cdef BatchHeader header
         cdef int error
+        plan.offsets.filled = plan.times.filled = 0
         plan._bytes_since_last_entry = self.bytes_since_last_index_entry
         plan._max_timestamp = self.largest
         plan._offset_of_max_timestamp = self.offset_of_max_timestamp
@@ -173,7 +200,6 @@ cdef class SegmentTail:
         cdef IndexPlan plan = None
         cdef BatchHeader first = headers[0], header
         cdef const Row* row = &first.row
-        cdef bytes offset_entries = b"", time_entries = b""
         cdef int64_t position = log.size, size = 0
         for header in headers:
             size += header.row.size
@@ -181,18 +207,17 @@ cdef class SegmentTail:
             plan = self.planned(headers)
             if plan.error_row >= 0:
                 return W_INDEX_REFUSES
-            offset_entries, time_entries = plan.offset_entries, plan.time_entries
-            if offset_entries:
+            if plan.offsets.filled:
                 if offset_index.behind or time_index.behind:
                     return W_INDEX_REFUSES
                 if offset_index.channel is None or time_index.channel is None:
                     return W_INDEX_AWAY
         try:
             write_all(log.channel, buffers, position)
-            if offset_entries:
-                write_all(offset_index.channel, (offset_entries,), offset_index.entries * OFFSET_ENTRY)
-            if time_entries:
-                write_all(time_index.channel, (time_entries,), time_index.entries * TIME_ENTRY)
+            if plan is not None and plan.offsets.filled:
+                write_entries(offset_index.channel, &plan.offsets, offset_index.entries * OFFSET_ENTRY)
+                if plan.times.filled:
+                    write_entries(time_index.channel, &plan.times, time_index.entries * TIME_ENTRY)
             if aborted:
                 write_all(transactions.channel, (aborted,), transactions.end)
         except BaseException:
@@ -209,15 +234,15 @@ cdef class SegmentTail:
             self.bytes_since_last_index_entry = plan._bytes_since_last_entry
             self.largest = plan._max_timestamp
             self.offset_of_max_timestamp = plan._offset_of_max_timestamp
-        if offset_entries:
-            offset_index.entries = plan.offset_entry_count_
-            offset_index.last_offset = plan._last_offset_entry
-            offset_index.dirty = True
-        if time_entries:
-            time_index.entries = plan.time_entry_count_
-            time_index.last_timestamp = plan.last_time
-            time_index.last_offset = plan.last_time_offset
-            time_index.dirty = True
+            if plan.offsets.filled:
+                offset_index.entries = plan.offset_entry_count_
+                offset_index.last_offset = plan._last_offset_entry
+                offset_index.dirty = True
+            if plan.times.filled:
+                time_index.entries = plan.time_entry_count_
+                time_index.last_timestamp = plan.last_time
+                time_index.last_offset = plan.last_time_offset
+                time_index.dirty = True
         if aborted:
             transactions.end += len(aborted)
             transactions.last_offset = last_aborted

@@ -26,14 +26,21 @@ cdef class BatchRules:
     cdef readonly bint need_key
     cdef readonly int64_t before_max_ms
     cdef readonly int64_t after_max_ms
+    cdef readonly int codec
+    cdef readonly int64_t max_segment_ms
+    cdef readonly int64_t segment_bytes
+    cdef readonly int64_t flush_messages
 
 
 cdef class ClientBatch(BatchHeader):
     cdef Batch batch
     cdef Rules rules
     cdef readonly int64_t record_bytes
+    cdef readonly BatchRules topic
     cdef int32_t given_epoch
     cdef bytes head
     cdef object data
 
     cdef bint check(self, Cursor cursor) noexcept nogil
+    cdef tuple placed(self, int64_t next_offset, int32_t leader_epoch)
+    cdef object info(self, kind, int64_t log_start_offset, record_validation_stats)

@@ -11,7 +11,7 @@ cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.memoryview cimport PyMemoryView_FromObject
-from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
 
 from kafkalog._native.batches cimport BatchHeader, Row, header_of, parse_header
@@ -63,6 +63,10 @@ BYTES_LEFT = 14
 BAD_BOUNDS = 15             # the batch does not lie in the buffer: the caller's mistake
 # Why a record is refused.
 NO_KEY, TIMESTAMP_OUT_OF_RANGE, CLAIMS_APPEND_TIME = 0, 1, 2
+
+cdef extern from "Python.h":
+    ctypedef struct PyTypeObject:
+        object (*tp_new)(PyTypeObject*, object, void*)
 
 cdef enum:
     C_BUFFER = 0
@@ -592,7 +596,7 @@ cdef class AppendInfo:
     cdef public int64_t valid_bytes
     cdef public int64_t last_offset_of_first_batch
     cdef public object record_validation_stats
-    cdef public list record_errors
+    cdef list refused
 
     def __init__(
         self, int64_t first_offset, int64_t last_offset, last_leader_epoch, int64_t max_timestamp,
@@ -609,7 +613,16 @@ cdef class AppendInfo:
         self.valid_bytes = valid_bytes
         self.last_offset_of_first_batch = last_offset_of_first_batch
         self.record_validation_stats = record_validation_stats
-        self.record_errors = []
+
+    @property
+    def record_errors(self):
+        if self.refused is None:
+            self.refused = []
+        return self.refused
+
+    @record_errors.setter
+    def record_errors(self, list errors not None):
+        self.refused = errors
 
 
 @cython.auto_pickle(False)
@@ -666,6 +679,9 @@ cdef class ClientBatch(BatchHeader):
 
         OverflowError where there are no more offsets.
         """
+        return self.placed(next_offset, leader_epoch)
+
+    cdef tuple placed(self, int64_t next_offset, int32_t leader_epoch):
         cdef uint8_t* out = <uint8_t*>PyBytes_AS_STRING(self.head)  # nobody else has seen these bytes
         cdef int64_t last_offset = <int64_t>(<uint64_t>next_offset + <uint64_t>self.row.record_count - 1)
         if last_offset < next_offset:
@@ -681,7 +697,10 @@ cdef class ClientBatch(BatchHeader):
 
     def told(self, kind, int64_t log_start_offset, record_validation_stats):
         """The `kind` of AppendInfo that tells of this batch, once it has its place."""
-        cdef AppendInfo info = kind.__new__(kind)
+        return self.info(kind, log_start_offset, record_validation_stats)
+
+    cdef object info(self, kind, int64_t log_start_offset, record_validation_stats):
+        cdef AppendInfo info = (<PyTypeObject*>kind).tp_new(<PyTypeObject*>kind, (), NULL)
         info.first_offset = self.row.base_offset
         info.last_offset = self.row.last_offset
         info.last_leader_epoch = None if self.given_epoch == -1 else self.given_epoch
@@ -692,7 +711,6 @@ cdef class ClientBatch(BatchHeader):
         info.valid_bytes = self.row.size
         info.last_offset_of_first_batch = self.row.record_count - 1
         info.record_validation_stats = record_validation_stats
-        info.record_errors = []
         return info
 
 
@@ -711,13 +729,20 @@ cdef inline bint is_ordinary(const Row* row) noexcept nogil:
 @cython.final
 cdef class BatchRules:
     """What a topic with CreateTime asks of a batch: bytes at most, a key in every record, how far its records' times
-    may be from now (milliseconds)."""
+    may be from now (milliseconds), the codec (-1: any); and of the segment that takes it."""
 
-    def __init__(self, int64_t size_max, bint need_key, int64_t before_max_ms, int64_t after_max_ms):
+    def __init__(
+        self, int64_t size_max, bint need_key, int64_t before_max_ms, int64_t after_max_ms, int codec=-1,
+        int64_t max_segment_ms=INT64_MAX, int64_t segment_bytes=INT32_MAX, int64_t flush_messages=INT64_MAX,
+    ):
         self.size_max = size_max
         self.need_key = need_key
         self.before_max_ms = before_max_ms
         self.after_max_ms = after_max_ms
+        self.codec = codec
+        self.max_segment_ms = max_segment_ms
+        self.segment_bytes = segment_bytes
+        self.flush_messages = flush_messages
 
 
 def client_batch(object data, BatchRules rules not None, int64_t now):
@@ -754,8 +779,9 @@ def client_batch(object data, BatchRules rules not None, int64_t now):
         found.data = data if view.len > COPY_BYTES else None
         parse_header(header, 0, size, &found.row)
         found.given_epoch = found.row.leader_epoch
-        if not is_ordinary(&found.row):
+        if not is_ordinary(&found.row) or (rules.codec >= 0 and rules.codec != found.row.attributes & CODEC_MASK):
             return None
+        found.topic = rules
         load_batch(header, &found.batch)
         found.rules = Rules(C_SKIP if found.row.attributes & CODEC_MASK else C_BUFFER, rules.need_key, True,
                             now, rules.before_max_ms, rules.after_max_ms, 0)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 from kafkalog._native.batches import FRAMING_BUFFER, OK, TORN, crc_matches
 from kafkalog._native.batches import headers as scan_headers
 from kafkalog._native.java_hash import JavaHashMap, long_hash
-from kafkalog._native.log_end import ProducerChange
+from kafkalog._native.log_end import OPEN, ProducerChange
 from kafkalog._native.tail import WRITTEN
 from kafkalog._native.validation import ClientBatch, client_batch
 from kafkalog.errors import (
@@ -50,6 +50,8 @@ from kafkalog.segment.transaction_index import aborted_txn_of
 from kafkalog.segment.types import LogOffsetMetadata
 
 if TYPE_CHECKING:
+    from typing_extensions import Buffer as AnyBuffer
+
     from kafkalog._native.batches import BatchHeader
     from kafkalog.log.unified_log import UnifiedLog
 
@@ -82,28 +84,42 @@ FOLLOWER_TERMS = AppendTerms(AppendOrigin.REPLICATION, assigns_offsets=False)
 
 def append(log: UnifiedLog, records: Buffer | MemoryRecords, leader_epoch: int, terms: AppendTerms) -> LogAppendInfo:
     """UnifiedLog.append: `records` is one or more whole batches; bytes of a last, cut batch are ignored."""
-    log.local_log.check_appendable()
     metadata_file = log.partition_metadata_file
     if metadata_file is not None and metadata_file.dirty_topic_id is not None:
         metadata_file.maybe_flush()
-    data = unchanging(records.buffer if isinstance(records, MemoryRecords) else records)
+    local = log.local_log
+    given: AnyBuffer = records.buffer if isinstance(records, MemoryRecords) else records
 
     # Admit.
-    ordinary = _ordinary(log, data) if terms is CLIENT_TERMS and SHORT_CHOICE else None
-    if ordinary is None:
+    batch: ClientBatch | None = None
+    if terms is CLIENT_TERMS and SHORT_CHOICE and local.client_rules is not None:
+        batch = client_batch(given, local.client_rules, local.clock.milliseconds())
+    stats = NO_STATS
+    if batch is not None and batch.is_compressed:
+        batch, stats = _unpacked(batch, local.config.max_decompressed_message_bytes)
+    if batch is None:
+        data = unchanging(given)
         info, headers = analyze(log, data, terms, leader_epoch)
         if info.valid_bytes <= 0:
             return info
     with log.lock:
-        local = log.local_log
-        local.check_appendable()
+        if local.log_dir_failure_channel.any_offline or local.life != OPEN:
+            local.check_appendable()
         if log.unfinished is not None:
             log.settle()
         try:
+            if batch is not None:
+                epochs = log.leader_epoch_cache.entries
+                tail = local.segments.active_segment.tail
+                done = log.commit_ordinary(batch, tail, epochs, leader_epoch, LogAppendInfo, stats)
+                if done is not None:
+                    if log.finish_is_due:
+                        _finish(log, done.last_offset)
+                    return done
+
             # Offsets and validation.
             buffers: Sequence[Buffer]
-            if ordinary is not None:
-                batch, stats = ordinary
+            if batch is not None:
                 buffers = batch.place(local.next_offset_metadata[0], leader_epoch)
                 headers = [batch]
                 info = batch.told(LogAppendInfo, log.log_start_offset, stats)
@@ -135,7 +151,7 @@ def append(log: UnifiedLog, records: Buffer | MemoryRecords, leader_epoch: int, 
             continued: ProducerStateEntry | None = None
             change: ProducerChange | None = None
             if has_producers:
-                if ordinary is not None:
+                if batch is not None:
                     continued = log.producer_state_manager.continued_entry(batch)
                 if continued is None:
                     place = LogOffsetMetadata(
@@ -151,10 +167,7 @@ def append(log: UnifiedLog, records: Buffer | MemoryRecords, leader_epoch: int, 
             written = tuple(buffers)
             while (refused := log.commit(segment.tail, written, headers, last_offset, continued, change)) != WRITTEN:
                 segment.make_ready(refused, written, headers)
-            if log.first_unstable_is_rough:
-                log.maybe_increment_first_unstable_offset()
-            if last_offset + 1 - local.recovery_point >= local.config.flush_messages:
-                log.flush(False)
+            _finish(log, last_offset)
             return info
         except OverflowError as error:
             raise IllegalArgumentException(
@@ -169,26 +182,21 @@ def unchanging(data: object) -> bytes:
     return data if type(data) is bytes else bytes(octets(data, "batches"))
 
 
-def _ordinary(log: UnifiedLog, data: bytes) -> tuple[ClientBatch, RecordValidationStats] | None:
-    """The batch, if `data` is one that needs no change but its offset and epoch, and what validating it cost.
-
-    Plain, or compressed as the topic wants it.  None for anything else: `analyze` and the validator, which come to the
-    same for such a batch, look at it from the start.
-    """
-    local = log.local_log
-    config, rules = local.config, local.client_rules
-    batch = None if rules is None else client_batch(data, rules, local.clock.milliseconds())
-    if batch is None:
-        return None
-    codec, wanted = batch.codec, config.compression_codec
-    if wanted != codec and wanted is not None:
-        return None
-    if not codec:
-        return batch, NO_STATS
-    payload, failure = decompress_partial(codec, batch.payload)
-    if failure is not None or not batch.check_payload(payload, config.max_decompressed_message_bytes):
-        return None
+def _unpacked(batch: ClientBatch, max_record_bytes: int) -> tuple[ClientBatch | None, RecordValidationStats]:
+    """The compressed batch, if its records are good too, and what that cost; None: the validator says what is wrong."""
+    payload, failure = decompress_partial(batch.codec, batch.payload)
+    if failure is not None or not batch.check_payload(payload, max_record_bytes):
+        return None, NO_STATS
     return batch, RecordValidationStats(HEADER_BYTES + batch.record_bytes)
+
+
+def _finish(log: UnifiedLog, last_offset: int) -> None:
+    """What may wait until the append has happened."""
+    if log.first_unstable_is_rough:
+        log.maybe_increment_first_unstable_offset()
+    local = log.local_log
+    if last_offset + 1 - local.recovery_point >= local.config.flush_messages:
+        log.flush(False)
 
 
 def _fail(log: UnifiedLog, error: OSError) -> NoReturn:

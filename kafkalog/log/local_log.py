@@ -204,6 +204,8 @@ class LocalLog(LogEnd):
             self.client_rules = BatchRules(
                 min(new_config.max_message_bytes, new_config.segment_size), new_config.compact,
                 new_config.message_timestamp_before_max_ms, new_config.message_timestamp_after_max_ms,
+                -1 if new_config.compression_codec is None else new_config.compression_codec,
+                new_config.max_segment_ms, new_config.segment_size, new_config.flush_messages,
             )  # fmt: skip
 
     def rename_dir(self, name: str) -> bool:

@@ -16,7 +16,6 @@ from types import MappingProxyType
 
 from kafkalog._native.java_hash import JavaHashMap, long_hash
 from kafkalog._native.producers import OffsetMap, ProducerEntry, ProducerTable
-from kafkalog._native.validation import ClientBatch
 from kafkalog.config import ProducerStateManagerConfig
 from kafkalog.errors import CorruptSnapshotException, IllegalArgumentException
 from kafkalog.files import OS_FILES, Clock, Files
@@ -124,7 +123,6 @@ class ProducerStateManager(ProducerTable):
         self._files = files
         # Snapshots list the entries in a Java HashMap's order, which depends on how large it once was.
         self._producers: JavaHashMap[int, ProducerStateEntry] = JavaHashMap(long_hash)
-        self._verification_states: dict[int, VerificationStateEntry] = {}
         self.map_end_offset = 0
         self._last_snap_offset = 0
         self._snapshots = self._load_snapshots(present)
@@ -166,16 +164,6 @@ class ProducerStateManager(ProducerTable):
                 f"Invalid producer id {producer_id} passed to update for partition{self.topic_partition}"
             )
         return append_info.to_entry(), append_info.started_transactions
-
-    def continued_entry(self, batch: ClientBatch) -> ProducerStateEntry | None:
-        """The entry that the batch just continues, where no verification is under way; None: `prepare_update` judges.
-
-        `prepare_update` and `update` would come to the same.
-        """
-        entry: ProducerStateEntry | None = self._producers.get(batch.producer_id)
-        if entry is None or self._verification_states or not entry.is_continued_by(batch):
-            return None
-        return entry
 
     def load_producer_entry(self, entry: ProducerStateEntry) -> None:
         """Take an entry as a snapshot has it, with the transaction it is in."""

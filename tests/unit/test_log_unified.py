@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from kafkalog._native.validation import client_batch
 from kafkalog.errors import (
     CorruptRecordException,
     IllegalArgumentException,
@@ -80,7 +81,9 @@ def test_the_short_choice_changes_nothing(
         value = b"v" * (3000 if kind == "large" else 40)
         codec = {"lz4": 3, "gzip of two producers": 1}.get(kind, 0)
         data = batch(count, ts=NOW_MS + number * 700 % 5000, value=value, codec=codec, **producer)
-        admitted += appending._ordinary(logs[0], data) is not None
+        rules = logs[0].local_log.client_rules
+        assert rules is not None
+        admitted += client_batch(data, rules, NOW_MS) is not None
 
         def general(given: bytes, epoch: int) -> Any:
             with monkeypatch.context() as patch:
