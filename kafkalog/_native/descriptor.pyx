@@ -15,6 +15,7 @@ from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
 cdef extern from "<unistd.h>" nogil:
     int c_close "close"(int fd)
+    int c_truncate "ftruncate"(int fd, off_t size)
     Py_ssize_t c_pread "pread"(int fd, void* data, size_t count, off_t position)
     Py_ssize_t c_pwrite "pwrite"(int fd, const void* data, size_t count, off_t position)
 
@@ -60,6 +61,8 @@ cdef class Descriptor:
         self.fd = -1
         self.call_bytes = 1 << 30
         self.own_writes = type(self).pwrite is Descriptor.pwrite and type(self).pwritev is Descriptor.pwritev
+        if type(self).truncate is not Descriptor.truncate:
+            self.own_writes = False
 
     def __dealloc__(self):
         if self.fd >= 0:
@@ -120,6 +123,19 @@ cdef class Descriptor:
             elif code != EINTR:
                 self.fail(code)
         return 0
+
+    cdef int set_size(self, off_t size) except -1:
+        cdef int code = EINTR
+        while code == EINTR:
+            with nogil:
+                code = errno if c_truncate(self.fd, size) < 0 else 0
+        if code:
+            self.fail(code)
+        return 0
+
+    def truncate(self, off_t size):
+        """Cuts the file to `size` bytes, or extends it with zeros."""
+        self.set_size(size)
 
     def pread(self, Py_ssize_t n, off_t position):
         """At most `n` bytes from `position`, fewer only at the end."""

@@ -13,6 +13,8 @@ cdef class RecordsEnd:
     cdef public int64_t size
     cdef public object channel
 
+    cdef int cut_to(self, int64_t size) except -1
+
 
 cdef class IndexEnd:
     cdef public int64_t entries
@@ -28,6 +30,8 @@ cdef class TransactionsEnd:
     cdef public int64_t end
     cdef public object last_offset
     cdef public object channel
+
+    cdef int cut_to(self, int64_t end) except -1
 
 
 cdef class SegmentTail:

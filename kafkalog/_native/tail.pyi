@@ -12,6 +12,7 @@ INDEX_AWAY: Final[int]
 class RecordsEnd:
     size: int
     channel: Any
+    def cut(self, size: int) -> None: ...
 
 @disjoint_base
 class IndexEnd:
@@ -28,6 +29,7 @@ class TransactionsEnd:
     end: int
     last_offset: int | None
     channel: Any
+    def cut(self, end: int) -> None: ...
 
 @final
 class SegmentTail:

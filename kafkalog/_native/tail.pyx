@@ -23,9 +23,30 @@ cdef enum:
     TIME_ENTRY = 12
 
 
+cdef inline bint is_plain(channel) noexcept:
+    """Whether nobody stands between a write and the file."""
+    return isinstance(channel, Descriptor) and (<Descriptor>channel).own_writes
+
+
+cdef int set_size(channel, int64_t size) except -1:
+    if is_plain(channel):
+        return (<Descriptor>channel).set_size(size)
+    channel.truncate(size)
+    return 0
+
+
 @cython.auto_pickle(False)
 cdef class RecordsEnd:
     """A .log file's logical `size` in bytes, and `channel`, the open file.  The base of FileRecords."""
+
+    cdef int cut_to(self, int64_t size) except -1:
+        set_size(self.channel, size)
+        self.size = size
+        return 0
+
+    def cut(self, int64_t size):
+        """Makes the file `size` bytes long, and `size` say so, in one step."""
+        self.cut_to(size)
 
 
 @cython.auto_pickle(False)
@@ -46,10 +67,14 @@ cdef class TransactionsEnd:
     is none.
     """
 
+    cdef int cut_to(self, int64_t end) except -1:
+        set_size(self.channel, end)
+        self.end = end
+        return 0
 
-cdef inline bint is_plain(channel) noexcept:
-    """Whether nobody stands between a write and the file."""
-    return isinstance(channel, Descriptor) and (<Descriptor>channel).own_writes
+    def cut(self, int64_t end):
+        """Makes the file `end` bytes long, and `end` say so, in one step."""
+        self.cut_to(end)
 
 
 cdef int write_entries(channel, const Entries* entries, int64_t position) except -1:
@@ -257,12 +282,12 @@ cdef class SegmentTail:
         The first error is the one to be told.
         """
         try:
-            self.log.undo_write(size)
+            self.log.cut_to(size)
         except Exception:
             pass
         try:
             if self.transactions.channel is not None:
-                self.transactions.undo_write()
+                self.transactions.cut_to(self.transactions.end)
         except Exception:
             pass
         return 0

@@ -239,6 +239,14 @@ class Files(ABC):
             return False
         return True
 
+    def rename_or_was(self, src: str, dst: str) -> None:
+        """`rename` for a change that is made again after it was interrupted: fine where it has happened already."""
+        try:
+            self.rename(src, dst)
+        except FileNotFoundError:
+            if not self.exists(dst):
+                raise
+
     def sync_file(self, path: str) -> None:
         """fsync a file by name."""
         with self.open(path) as file:

@@ -46,12 +46,6 @@ class OsFile(Descriptor, File):
         error.filename = self.path
         return error
 
-    def truncate(self, size: int) -> None:
-        try:
-            os.ftruncate(self.fileno(), size)
-        except OSError as error:
-            raise self._named(error)
-
     def sync(self) -> None:
         try:
             _full_sync(self.fileno())

@@ -165,6 +165,7 @@ def append(log: UnifiedLog, records: Buffer | MemoryRecords, leader_epoch: int, 
             # Write and advance.
             last_offset = info.last_offset
             written = tuple(buffers)
+            segment.check_append(last_offset, size)
             while (refused := log.commit(segment.tail, written, headers, last_offset, continued, change)) != WRITTEN:
                 segment.make_ready(refused, written, headers)
             _finish(log, last_offset)
@@ -361,7 +362,6 @@ def segment_for(log: UnifiedLog, size: int, info: LogAppendInfo) -> LogSegment:
     ):  # fmt: skip
         # Without a first offset (message formats 0 and 1) the lowest that the last offset leaves possible.
         segment = log.roll(info.last_offset - INT_MAX if info.first_offset == -1 else info.first_offset)
-        segment.check_append(info.last_offset, size)
     return segment
 
 

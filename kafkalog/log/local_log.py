@@ -134,6 +134,7 @@ class LocalLog(LogEnd):
         # Whether names in the folder changed since it was last synced: the next flush syncs it.  Kafka goes by base
         # offsets alone, and so misses renames, and what lies below a recovery point that the log start lifted.
         self.names_unsynced = True
+        self.cut_unsynced = False  # whether a truncation's cut may not be on the disk
 
     @property
     def name(self) -> str:
@@ -212,7 +213,7 @@ class LocalLog(LogEnd):
         """Renames the partition's folder (atomic, parent directory synced); False when the name is the same."""
         with self.guard("renaming dir"):
             renamed = os.path.join(self.parent_dir, name)
-            self.files.rename(self.dir, renamed)
+            self.files.rename_or_was(self.dir, renamed)
             self.files.sync_dir(self.parent_dir)
             if renamed == self.dir:
                 return False
@@ -287,8 +288,12 @@ class LocalLog(LogEnd):
             self._sync_names()
 
     def _sync_names(self) -> None:
-        self.names_unsynced = False  # before: a change that comes meanwhile waits for the next sync
-        self.files.sync_dir(self.dir)
+        try:
+            self.names_unsynced = False  # before: a change that comes meanwhile waits for the next sync
+            self.files.sync_dir(self.dir)
+        except BaseException:
+            self.names_unsynced = True
+            raise
 
     # --- segments --------------------------------------------------------------------------------------
 
@@ -298,6 +303,10 @@ class LocalLog(LogEnd):
         if not to_delete:
             return
         logger.info("%s: deleting segments as part of %s: %s", self.topic_partition, reason, to_delete)
+        # The names first: a segment that an interrupt took out of the map alone would come back with the next load.
+        self.names_unsynced = True
+        for segment in to_delete:
+            segment.change_file_suffixes("", DELETED_FILE_SUFFIX)
         for segment in to_delete:
             self.segments.remove(segment.base_offset)
         self._delete_files(to_delete, async_delete)
@@ -389,8 +398,10 @@ class LocalLog(LogEnd):
             self.remove_and_delete_segments(deletable[::-1], True, "log truncation")
             self._sync_names()
         active = self.segments.active_segment
-        if active.truncate_to(target_offset):
+        was_interrupted, self.cut_unsynced = self.cut_unsynced, True
+        if active.truncate_to(target_offset) or was_interrupted:
             active.log.flush()
+        self.cut_unsynced = False
         self.update_log_end_offset(target_offset)
         return deletable
 

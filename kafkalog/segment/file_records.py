@@ -10,6 +10,7 @@ never change while they are part of the log.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -191,17 +192,16 @@ def max_timestamp_of(header: BatchHeader) -> int:
 class FileRecords(RecordsEnd):
     """A .log file.  `size` is its logical bytes (with preallocation the file is longer), `channel` the open file."""
 
-    __slots__ = ("_files", "_preallocated", "path", "read_only")
+    __slots__ = ("_files", "path", "read_only")
 
     channel: File
 
-    def __init__(self, path: str, file: File, files: Files, size: int, *, preallocated: bool, read_only: bool) -> None:
+    def __init__(self, path: str, file: File, files: Files, size: int, *, read_only: bool) -> None:
         self.path = path
         self.size = size
         self.read_only = read_only
         self.channel = file
         self._files = files
-        self._preallocated = preallocated
 
     @classmethod
     def open(
@@ -232,7 +232,7 @@ class FileRecords(RecordsEnd):
         except BaseException:
             file.close()
             raise
-        return cls(path, file, files, size, preallocated=preallocated, read_only=not mutable)
+        return cls(path, file, files, size, read_only=not mutable)
 
     @property
     def file(self) -> str:
@@ -251,18 +251,11 @@ class FileRecords(RecordsEnd):
         try:
             written = self.channel.pwritev(buffers, size)
         except OSError:
-            self.undo_write(size)
+            with contextlib.suppress(OSError):  # the log directory goes offline either way
+                self.cut(size)
             raise
         self.size = size + written
         return written
-
-    def undo_write(self, size: int) -> None:
-        """Cuts off what a failed write behind `size` left."""
-        try:
-            self.channel.truncate(size)
-            self._preallocated = False
-        except OSError:
-            pass  # the log directory goes offline either way
 
     def truncate_to(self, target_size: int) -> int:
         """Cuts the file to `target_size` bytes; answers how many logical bytes went."""
@@ -273,9 +266,7 @@ class FileRecords(RecordsEnd):
                 f"is {original_size} bytes."
             )
         if target_size < self.channel.size():
-            self.channel.truncate(target_size)
-            self._preallocated = False
-            self.size = target_size
+            self.cut(target_size)
         return original_size - target_size
 
     def trim(self) -> None:
@@ -297,7 +288,7 @@ class FileRecords(RecordsEnd):
     def rename_to(self, path: str) -> None:
         """Renames the file; from now on `path` is the new one, also when that failed."""
         try:
-            self._files.rename(self.path, path)
+            self._files.rename_or_was(self.path, path)
         finally:
             self.path = path
             self.channel.path = path

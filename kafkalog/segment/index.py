@@ -333,20 +333,23 @@ class AbstractIndex(IndexEnd):
         with self._lock:
             if self.closed or self.read_only or not self.dirty:
                 return
-            if self.channel is not None:
-                self.channel.sync()
-            else:
-                try:
+            try:
+                self.dirty = False  # before: what an append adds meanwhile waits for the next time
+                if self.channel is not None:
+                    self.channel.sync()
+                else:
                     self._files.sync_file(self.path)
-                except FileNotFoundError:
-                    return
-            self.dirty = False
+            except FileNotFoundError:
+                return
+            except BaseException:
+                self.dirty = True
+                raise
 
     def rename_to(self, path: str) -> None:
         """Renames the file; from now on `path` is the new one, also when that failed."""
         with self._lock:  # or a reader who opens it meanwhile looks for a name that is gone
             try:
-                self._files.rename(self.path, path)
+                self._files.rename_or_was(self.path, path)
             finally:
                 self.path = path
 

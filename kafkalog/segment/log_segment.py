@@ -684,11 +684,15 @@ class LogSegment:
         self._lazy_offset_index.rename_to(path)
 
     def change_file_suffixes(self, old_suffix: str, new_suffix: str) -> None:
-        """Renames all files, .log first.  Durable only after the folder is synced."""
-        self.log.rename_to(names.replace_suffix(self.log.path, old_suffix, new_suffix))
-        self._lazy_offset_index.rename_to(names.replace_suffix(self.offset_index_file, old_suffix, new_suffix))
-        self._lazy_time_index.rename_to(names.replace_suffix(self.time_index_file, old_suffix, new_suffix))
-        self.txn_index.rename_to(names.replace_suffix(self.txn_index.path, old_suffix, new_suffix))
+        """Renames all files that do not end so yet, .log first.  Durable only after the folder is synced."""
+        for path, rename_to in (
+            (self.log.path, self.log.rename_to),
+            (self.offset_index_file, self._lazy_offset_index.rename_to),
+            (self.time_index_file, self._lazy_time_index.rename_to),
+            (self.txn_index.path, self.txn_index.rename_to),
+        ):
+            if not (new_suffix and path.endswith(new_suffix)):
+                rename_to(names.replace_suffix(path, old_suffix, new_suffix))
 
     def set_last_modified(self, ms: int) -> None:
         """Sets the modification time of the .log file and both indexes (not of the transaction index)."""

@@ -131,11 +131,6 @@ class TransactionIndex(TransactionsEnd):
         self._writable()
         return b"".join([ABORTED_TXN.pack(VERSION, *txn) for txn in aborted_txns])
 
-    def undo_write(self) -> None:
-        """Cuts off what a failed append left behind the end."""
-        if self.channel is not None:
-            self.channel.truncate(self.end)
-
     def update(self, completed_txn: CompletedTransaction, last_stable_offset: int) -> None:
         """Adds a record for a transaction that was aborted; one that was committed leaves no trace."""
         if completed_txn.is_aborted:
@@ -187,8 +182,8 @@ class TransactionIndex(TransactionsEnd):
         new_last: int | None = None
         for txn, position in self._read():
             if txn.last_offset >= offset:
-                self._writable().truncate(position)
-                self.end = position
+                self._writable()
+                self.cut(position)
                 self.last_offset = new_last
                 return
             new_last = txn.last_offset
@@ -196,8 +191,8 @@ class TransactionIndex(TransactionsEnd):
     def reset(self) -> None:
         """Empties the file, if there is one."""
         if self.channel is not None:
-            self._writable().truncate(0)
-            self.end = 0
+            self._writable()
+            self.cut(0)
         self.last_offset = None
 
     def sanity_check(self) -> None:
@@ -225,7 +220,7 @@ class TransactionIndex(TransactionsEnd):
         """Renames the file if there is one; from now on `path` is the new one."""
         try:
             if self._files.exists(self.path):
-                self._files.rename(self.path, path)
+                self._files.rename_or_was(self.path, path)
         finally:
             self.path = path
 
