@@ -231,6 +231,16 @@ class Files(ABC):
             file.close()
             raise
 
+    def mkdirs_synced(self, path: str) -> None:
+        """`mkdirs` of which every new name survives power loss; an existing directory is fine."""
+        missing = []
+        while not self.is_dir(path):
+            missing.append(path)
+            path = parent_dir(path)
+        for each in reversed(missing):
+            self.mkdirs(each)
+            self.sync_dir(parent_dir(each))
+
     def unlink_if_exists(self, path: str) -> bool:
         """Remove a file; False where there was none."""
         try:

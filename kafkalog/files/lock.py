@@ -8,6 +8,10 @@ lock is never dropped by accident, nothing else may open the lock file.
 
 Release removes the file first and unlocks second (Kafka: the other way round), so that nobody gets a lock on a file
 that is about to vanish; and after locking the name is looked at again for the same reason.
+
+The lock lives as long as its descriptor, and this as long as the OsFileLock: one that is forgotten, as an interrupt
+may do to it, is held no more.  A forked child closes its copy at once, or it would keep the directory locked after
+its parent is gone.
 """
 
 from __future__ import annotations
@@ -19,77 +23,106 @@ import os
 import struct
 import sys
 import threading
+import weakref
 
+from kafkalog._native.descriptor import Descriptor
 from kafkalog.errors import LogDirLockedException
 from kafkalog.files.api import FileLock
+from kafkalog.files.processes import belongs_here, held_over_forks
 
-_HELD_LOCK = threading.Lock()
-_HELD: dict[tuple[int, int], str] = {}  # (device, inode) -> path; guarded by _HELD_LOCK
+_Inode = tuple[int, int]  # device, inode
+
+_HELD_LOCK = threading.RLock()
+held_over_forks(_HELD_LOCK)
+_HELD: weakref.WeakValueDictionary[_Inode, OsFileLock] = weakref.WeakValueDictionary()  # guarded by _HELD_LOCK
 
 _F_OFD_SETLK: int | None = getattr(fcntl, "F_OFD_SETLK", None) if sys.platform == "linux" else None
 _F_OFD_GETLK: int | None = getattr(fcntl, "F_OFD_GETLK", None) if sys.platform == "linux" else None
 # struct flock of 64-bit Linux and of 32-bit Linux built with 64-bit offsets: type, whence, start, length, pid.
 _FLOCK = struct.Struct("@hhqqi0q")
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
 _ATTEMPTS = 10
+_OURSELVES = "this process holds it already"
+
+
+class _Busy(Exception):
+    """Someone has the lock; `pid` is 0 where the system does not say who."""
+
+    def __init__(self, pid: int, inode: _Inode) -> None:
+        self.pid = pid
+        self.inode = inode
 
 
 class OsFileLock(FileLock):
     """Taken by construction; LogDirLockedException where someone else holds it."""
 
-    __slots__ = ("_fd", "_key")
+    __slots__ = ("__weakref__", "_file", "_inode")
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self._fd = -1
+        self._file: Descriptor | None = None
+        belongs_here(self)
         for _ in range(_ATTEMPTS):
-            if self._try_lock():
-                return
+            try:
+                if self._try_lock():
+                    return
+            except _Busy as busy:
+                raise _locked(path, _holder(busy)) from None
         raise _locked(path, "the lock file is being created and removed by others")
 
     def _try_lock(self) -> bool:
         """Lock; False where the file that was locked is no longer the one of that name."""
         with _HELD_LOCK:
             # Looked up before opening: with POSIX locks, closing our second descriptor would drop the first's lock.
-            if _key_of(self.path) in _HELD:
-                raise _locked(self.path, "this process holds it already")
-            fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            inode = _inode_of(self.path)
+            other = None if inode is None else _HELD.get(inode)
+            if inode is not None and other is not None and other.held:
+                raise _Busy(os.getpid(), inode)
+            # One call from bytecode: between two, an interrupt would leave the descriptor to nobody.
+            self._file = next(map(Descriptor, (self.path,), map(os.open, (self.path,), (_FLAGS,), (0o666,))))
             try:
-                _set_lock(fd, self.path)
+                fd = self._file.fileno()
+                _set_lock(fd)
                 found = os.fstat(fd)
-                self._key = (found.st_dev, found.st_ino)
-                if _key_of(self.path) != self._key:
-                    os.close(fd)
+                self._inode = (found.st_dev, found.st_ino)
+                if _inode_of(self.path) != self._inode:
+                    self._file.close()
                     return False
+                _HELD[self._inode] = self
             except BaseException:
                 with contextlib.suppress(OSError):
-                    os.close(fd)
+                    self._file.close()
                 raise
-            self._fd = fd
-            _HELD[self._key] = self.path
             return True
 
     @property
     def held(self) -> bool:
-        return self._fd >= 0
+        return self._file is not None and not self._file.closed
 
     def release(self, *, remove: bool = True) -> None:
         with _HELD_LOCK:
-            fd, self._fd = self._fd, -1
-            if fd < 0:
+            file = self._file
+            if file is None or file.closed:
                 return
-            _HELD.pop(self._key, None)
             try:
-                if remove and _key_of(self.path) == self._key:
+                if remove and _inode_of(self.path) == self._inode:
                     with contextlib.suppress(FileNotFoundError):
                         os.unlink(self.path)
             finally:
-                # Unlock by name, not by close alone: a forked child may still hold a copy of the descriptor.
+                # Unlock by name, not by close alone: who was forked without our knowing may still hold a copy.
                 with contextlib.suppress(OSError):
-                    _unlock(fd)
-                os.close(fd)
+                    _unlock(file.fileno())
+                if _HELD.get(self._inode) is self:
+                    del _HELD[self._inode]
+                file.close()
+
+    def disown(self) -> None:
+        _HELD.clear()
+        if self._file is not None:
+            self._file.close()  # never unlocks: parent and child share the open file
 
 
-def _key_of(path: str) -> tuple[int, int] | None:
+def _inode_of(path: str) -> _Inode | None:
     try:
         found = os.stat(path)
     except FileNotFoundError:
@@ -97,7 +130,7 @@ def _key_of(path: str) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
-def _set_lock(fd: int, path: str) -> None:
+def _set_lock(fd: int) -> None:
     try:
         if _F_OFD_SETLK is not None:
             try:
@@ -109,7 +142,8 @@ def _set_lock(fd: int, path: str) -> None:
         fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         if error.errno in (errno.EACCES, errno.EAGAIN):
-            raise _locked(path, _holder(fd)) from None
+            found = os.fstat(fd)
+            raise _Busy(_told_pid(fd), (found.st_dev, found.st_ino)) from None
         raise
 
 
@@ -124,16 +158,26 @@ def _unlock(fd: int) -> None:
     fcntl.lockf(fd, fcntl.LOCK_UN)
 
 
-def _holder(fd: int) -> str:
-    """Who holds the lock, as far as the system tells: a process id for POSIX locks, nothing for the other kind."""
+# --- who has it: asked only when it is refused ---------------------------------------------------------
+
+
+def _told_pid(fd: int) -> int:
+    """The process that holds a POSIX lock; 0 for the other kind, of which the system knows no owner."""
     if _F_OFD_GETLK is None:
-        return ""
+        return 0
     try:
         asked = fcntl.fcntl(fd, _F_OFD_GETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
     except OSError:
-        return ""
-    pid = _FLOCK.unpack(asked)[4]
-    if pid <= 0:
+        return 0
+    return max(int(_FLOCK.unpack(asked)[4]), 0)
+
+
+def _holder(busy: _Busy) -> str:
+    """Who holds the lock, as a sentence's beginning; empty where it cannot be known."""
+    pid = busy.pid or _pid_with_lock(busy.inode)
+    if pid == os.getpid():
+        return _OURSELVES
+    if not pid:
         return ""
     name = ""
     with contextlib.suppress(OSError), open(f"/proc/{pid}/comm", encoding="utf-8", errors="replace") as comm:
@@ -141,9 +185,37 @@ def _holder(fd: int) -> str:
     return f"process {pid} ({name}) holds it" if name else f"process {pid} holds it"
 
 
+def _pid_with_lock(inode: _Inode) -> int:
+    """The process with a locked descriptor of the file, as far as /proc shows other processes' descriptors; else 0."""
+    for pid in _entries("/proc"):
+        if not pid.isdigit():
+            continue
+        for fd in _entries(f"/proc/{pid}/fd"):
+            with contextlib.suppress(OSError):
+                at = f"/proc/{pid}/fd/{fd}"
+                # By name first: asking for the inode of everything that is open may mean asking a dead server.
+                if ".lock" in os.readlink(at) and _inode_of(at) == inode and _has_lock(pid, fd):
+                    return int(pid)
+    return 0
+
+
+def _has_lock(pid: str, fd: str) -> bool:
+    with open(f"/proc/{pid}/fdinfo/{fd}", encoding="ascii", errors="replace") as info:
+        return any(line.startswith("lock:") for line in info)
+
+
+def _entries(path: str) -> list[str]:
+    try:
+        return os.listdir(path)
+    except OSError:  # another user's, or gone by now, or not Linux
+        return []
+
+
 def _locked(path: str, who: str) -> LogDirLockedException:
     directory, name = os.path.split(os.path.abspath(path))
-    if who:
+    if who == _OURSELVES:
+        hint = f"{who}; close the logs that are open there, or open with read_only=True to look beside them"
+    elif who:
         hint = f"{who}; stop it, or open with read_only=True to look beside it"
     else:
         hint = "stop the broker or program that holds it, or open with read_only=True to look beside it"

@@ -88,15 +88,13 @@ class OsFiles(Files):
         return self._open(path, flags | os.O_CREAT if create else flags)
 
     def _open(self, path: str, flags: int) -> tuple[OsFile, int]:
-        fd = os.open(path, flags, 0o666)
-        try:
-            found = os.fstat(fd)
-            if not stat.S_ISREG(found.st_mode):
-                raise _not_regular(path, found.st_mode)
-        except OSError:
-            os.close(fd)
-            raise
-        return self.file_class(path, fd), found.st_size
+        # One call from bytecode: between two, an interrupt would leave the descriptor to nobody.
+        file = next(map(self.file_class, (path,), map(os.open, (path,), (flags,), (0o666,))))
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode):
+            file.close()
+            raise _not_regular(path, found.st_mode)
+        return file, found.st_size
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)

@@ -18,6 +18,7 @@ from typing import Protocol
 
 from kafkalog.errors import IllegalStateException
 from kafkalog.files.clock import SYSTEM_CLOCK, Clock
+from kafkalog.files.processes import belongs_here
 
 _log = logging.getLogger(__name__)
 
@@ -131,11 +132,15 @@ class ThreadScheduler:
         self.clock = clock
         self.thread_count = threads
         self.thread_name_prefix = thread_name_prefix
-        self._changed = threading.Condition()
-        self._heap: list[tuple[float, int, Task]] = []  # guarded by _changed
-        self._threads: list[threading.Thread] = []  # guarded by _changed
-        self._started = False  # guarded by _changed
+        # `with` takes the lock, which is C: Condition's own __enter__ is Python, and an interrupt inside it would leave
+        # the lock held for ever.  The condition only waits and notifies.
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        self._heap: list[tuple[float, int, Task]] = []  # guarded by _lock
+        self._threads: list[threading.Thread] = []  # guarded by _lock; those of the last startup, until joined
+        self._started = False  # guarded by _lock
         self._order = itertools.count()
+        belongs_here(self)
 
     @property
     def is_started(self) -> bool:
@@ -144,38 +149,54 @@ class ThreadScheduler:
     @property
     def pending(self) -> list[Task]:
         """What waits, soonest first."""
-        with self._changed:
+        with self._lock:
             entries = sorted(self._heap, key=lambda entry: entry[:2])
         return [task for _, _, task in entries if not task.cancelled]
 
     def startup(self) -> None:
-        with self._changed:
+        with self._lock:
             if self._started:
                 raise IllegalStateException("This scheduler has already been started.")
-            self._started = True
-            self._threads = [
-                threading.Thread(target=self._run, name=f"{self.thread_name_prefix}{n}", daemon=True)
-                for n in range(self.thread_count)
-            ]
-            for thread in self._threads:
-                thread.start()
+            try:
+                self._started = True
+                self._threads = [
+                    threading.Thread(target=self._run, name=f"{self.thread_name_prefix}{n}", daemon=True)
+                    for n in range(self.thread_count)
+                ]
+                for thread in self._threads:
+                    thread.start()
+            except BaseException:
+                self._started = False
+                raise
 
     def shutdown(self) -> None:
-        with self._changed:
+        """Drop what waits and wait for what runs; again after an interrupt, it goes on waiting."""
+        with self._lock:
             self._started = False
             self._heap.clear()
-            threads, self._threads = self._threads, []
             self._changed.notify_all()
+            threads = list(self._threads)
         for thread in threads:
-            if thread is not threading.current_thread():
+            if thread is not threading.current_thread() and thread.is_alive():
                 thread.join()
+        with self._lock:
+            if not self._started:
+                self._threads = []
+
+    def disown(self) -> None:
+        """In a forked child: there are no threads, and whoever held the lock may be gone."""
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        self._heap = []
+        self._threads = []
+        self._started = False
 
     def schedule_once(self, name: str, fn: Work, delay_ms: int = 0) -> Task:
         return self.schedule(name, fn, delay_ms, -1)
 
     def schedule(self, name: str, fn: Work, delay_ms: int, period_ms: int) -> Task:
         task = Task(name, fn, self.clock.milliseconds() + delay_ms, period_ms)
-        with self._changed:
+        with self._lock:
             if not self._started:
                 _log.info("The scheduler is not running; task '%s' is ignored.", name)
                 task.cancelled = True
@@ -190,7 +211,7 @@ class ThreadScheduler:
     def _run(self) -> None:
         mine = threading.current_thread()
         while True:
-            with self._changed:
+            with self._lock:
                 entry = self._next(mine)
             if entry is None:
                 return
@@ -201,7 +222,7 @@ class ThreadScheduler:
                 _log.exception("Uncaught exception in scheduled task '%s'", task.name)
             if task.periodic and not task.cancelled:
                 task.due_ms += task.period_ms
-                with self._changed:
+                with self._lock:
                     if self._started and mine in self._threads:
                         self._push(when + task.period_ms / 1000.0, task)
                         self._changed.notify()

@@ -130,8 +130,7 @@ class UnifiedLog(PartitionOffsets):
         parent = os.path.dirname(path)
         with io_guard(log_dir_failure_channel, parent, f"Error while loading log dir {path}"):
             if not files.is_dir(path):
-                files.mkdirs(path)
-                files.sync_dir(parent)
+                files.mkdirs_synced(path)
             elif not last_shutdown_clean:
                 files.sync_dir(parent)  # the crash may have come between the two lines above
             topic_partition = names.parse_topic_partition_name(path)

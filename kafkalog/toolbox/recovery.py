@@ -20,7 +20,7 @@ from kafkalog.format import names
 from kafkalog.format.checkpoints import CleanShutdownFile, OffsetCheckpointFile
 from kafkalog.format.names import TopicPartition
 from kafkalog.segment.file_records import LogScan
-from kafkalog.topics.directory import LogDirectory, acquire
+from kafkalog.topics import directory as directories
 from kafkalog.topics.log import open_log
 from kafkalog.topics.view import VERDICT_TEXT
 
@@ -117,20 +117,18 @@ def recover(
                         result.log_start_offset, result.end_offset = log.log_start_offset, log.end_offset
                 except KafkalogError as error:
                     result.error = error
-                    hold.leave(HOLDER, clean=False)  # the directory counts as offline now: the next one starts afresh
+                    hold.leave(clean=False)  # the directory counts as offline now: the next one starts afresh
                     hold = _hold(root, files)
                 result.cuts = watch.cuts
                 _compare(result, folder, before, _look(files, folder))
                 yield result
         finally:
-            hold.leave(HOLDER, clean=True)
+            hold.leave(clean=True)
 
 
-def _hold(root: str, files: Files) -> LogDirectory:
+def _hold(root: str, files: Files) -> directories.Lease:
     """The directory, which stays ours between two partitions."""
-    held = acquire(root, files, SYSTEM_CLOCK, ManualScheduler(SYSTEM_CLOCK), create=False)
-    held.enter(HOLDER)
-    return held
+    return directories.enter(root, HOLDER, files, SYSTEM_CLOCK, ManualScheduler(SYSTEM_CLOCK), create=False)
 
 
 def _distrust(

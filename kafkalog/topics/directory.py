@@ -1,17 +1,30 @@
 """A log directory as this process holds it: one lock, one scheduler, one set of checkpoints for all its open logs.
 
-Several logs of one directory share it through a table by real path.  Taking it locks `.lock`, notes whether the last
-user closed cleanly and removes `.kafka_cleanshutdown` before anything is written.  Only when the last log of this
-process was closed without an error, and every other partition is known to be clean too, is the marker written again:
-it speaks for the whole directory.  Thread-safe.
+Several logs of one directory share it through a table by real path.  `enter` is the one way in and `Lease.leave` the
+one way out; each is one guarded step.  The first lease locks `.lock`, notes whether the last user closed cleanly and
+removes `.kafka_cleanshutdown` before anything is written.  Only when the last log of this process was closed without
+an error, and every other partition is known to be clean too, is the marker written again: it speaks for the whole
+directory.  Whoever enters meanwhile waits, and then holds the directory anew.  Thread-safe.
+
+An interrupt may come between any two steps.  So nothing here is owned by a count: the directory lives by its leases,
+a lease by whoever opens the log, the lock file's lock by its descriptor.  A lease that is forgotten is left, not
+cleanly; every step out may be done again.  A finalizer may run anywhere, also inside our own locks: there it only says
+that there is something to do, and another thread, or the next to enter, does it (`finish_dropped`).
 """
 
 from __future__ import annotations
 
+import _thread
+import atexit
+import contextlib
+import functools
+import logging
 import os
+import sys
 import threading
-from collections.abc import Iterable
-from typing import NamedTuple
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable
 
 from kafkalog.errors import (
     IllegalArgumentException,
@@ -19,52 +32,145 @@ from kafkalog.errors import (
     KafkaStorageException,
     UnknownTopicOrPartitionException,
 )
-from kafkalog.files import Clock, Files, LogDirFailureChannel, Scheduler, ThreadScheduler
+from kafkalog.files import Clock, FileLock, Files, LogDirFailureChannel, Scheduler, ThreadScheduler, parent_dir
+from kafkalog.files.processes import Life, belongs_here, held_over_forks, opened_elsewhere
 from kafkalog.format import names
 from kafkalog.format.checkpoints import CleanShutdownFile, OffsetCheckpointFile
 from kafkalog.format.names import TopicPartition
 
+_log = logging.getLogger(__name__)
+
 EXPECTED_DIR = "expected the folder that holds topic-0, topic-1 ..."
-_TABLE: dict[tuple[int, str], LogDirectory] = {}
-_TABLE_LOCK = threading.Lock()
+_TABLE: weakref.WeakValueDictionary[tuple[int, str], LogDirectory] = weakref.WeakValueDictionary()
+_TABLE_LOCK = threading.RLock()  # guards _TABLE; nothing that waits or touches the disk is done inside
+held_over_forks(_TABLE_LOCK)
+_OCCUPIED: set[LogDirectory] = set()  # those with tenants live on: whoever finds a lease lost needs them
+
+_LOG_DIR_FILES = frozenset(
+    {
+        names.LOCK_FILE,
+        names.META_PROPERTIES_FILE,
+        names.CLEAN_SHUTDOWN_FILE,
+        names.RECOVERY_POINT_CHECKPOINT_FILE,
+        names.LOG_START_OFFSET_CHECKPOINT_FILE,
+        names.HIGH_WATERMARK_CHECKPOINT_FILE,
+        names.CLEANER_OFFSET_CHECKPOINT_FILE,
+    }
+)
+_NOT_FOREIGN = frozenset({"lost+found"})  # a file system's root has it from the start
+
+# A log directory's life; GIVEN_BACK is for ever, the next to enter makes another object.
+_NEW, _HELD, _GIVEN_BACK, _FORKED = "new", "held", "given back", "forked"
 
 
-class OpenAt(NamedTuple):
-    """How to open one partition: from where it is trusted, where it starts, whether its last close was clean."""
+class _Tenancy:
+    """What a directory remembers of one open partition."""
 
-    recovery_point: int
-    log_start_offset: int
-    clean: bool
+    __slots__ = ("close_quietly", "closing", "directory", "life", "outcome", "partition")
+
+    def __init__(self, directory: LogDirectory, partition: TopicPartition) -> None:
+        self.directory = directory
+        self.partition = partition
+        self.life = Life()
+        self.closing = threading.RLock()  # whoever closes the log, be it its owner or who finds it abandoned
+        self.outcome: bool | None = None  # how it was left: clean or not; the first word counts
+        self.close_quietly: Callable[[], object] | None = None  # lets go of the engine's files
+
+
+class _Tenant(weakref.ref["Lease"]):
+    """The directory's look at a lease.  When that is gone, C code alone puts it among the lost."""
+
+    __slots__ = ("tenancy",)
+
+    tenancy: _Tenancy
+
+
+_LOST: deque[_Tenant] = deque()
+_UNFINISHED: deque[Callable[[], object]] = deque()
+_FINISHING = threading.RLock()
+
+
+class Lease:
+    """The right to one partition of a directory, until `leave`; made by `enter`.
+
+    `recovery_point`: from where the log is not trusted; `log_start_offset`: where it starts; `clean`: whether its last
+    close was.  `closing` is held by whoever closes the log; `life` says whether it is open.
+    """
+
+    __slots__ = ("__weakref__", "_tenancy", "clean", "has_owner", "log_start_offset", "recovery_point")
+
+    def __init__(self, tenancy: _Tenancy, recovery_point: int, log_start_offset: int, clean: bool) -> None:
+        self._tenancy = tenancy
+        self.recovery_point = recovery_point
+        self.log_start_offset = log_start_offset
+        self.clean = clean
+        self.has_owner = False  # set by what leaves it in its own finalizer
+
+    @property
+    def directory(self) -> LogDirectory:
+        return self._tenancy.directory
+
+    @property
+    def life(self) -> Life:
+        return self._tenancy.life
+
+    @property
+    def closing(self) -> contextlib.AbstractContextManager[object]:
+        return self._tenancy.closing
+
+    def holds_files(self, close_quietly: Callable[[], object]) -> None:
+        """What to call, should the lease be lost, before somebody else may open the partition."""
+        self._tenancy.close_quietly = close_quietly
+
+    def leave(self, *, clean: bool) -> None:
+        """The log is closed, and whether all of it went well; the last one out gives the directory back.
+
+        May be called again: it does nothing, or the rest of what was interrupted.  OSError of the marker.
+        """
+        self._tenancy.directory.leave(self._tenancy, clean=clean)
+
+    def give_up(self) -> None:
+        """Close what is open and leave, not cleanly; what fails on the way is only logged."""
+        _abandon(self._tenancy)
+
+    def __del__(self) -> None:
+        if not self._tenancy.life.live or self.has_owner or sys.is_finalizing():
+            return
+        if may_finish_here():
+            self.give_up()
+        else:
+            finish_later(functools.partial(_abandon, self._tenancy))
 
 
 class LogDirectory:
-    """Made by `acquire` and given back by `release`; never directly."""
+    """Made by `enter`, never directly."""
 
     def __init__(self, path: str, files: Files, clock: Clock, scheduler: Scheduler | None) -> None:
         self.path = path
         self.files = files
         self.failure_channel = LogDirFailureChannel()
+        self.pid = os.getpid()
         self._owns_scheduler = scheduler is None
         self.scheduler: Scheduler = ThreadScheduler(clock) if scheduler is None else scheduler
         self._guard = threading.RLock()
-        self._open: set[TopicPartition] = set()  # guarded by _guard
-        self._closed_clean: set[TopicPartition] = set()  # guarded by _guard
-        self._failed = False  # guarded by _guard; a log did not close cleanly
-        self._lock = files.lock(os.path.join(path, names.LOCK_FILE))
-        try:
-            self._marker = CleanShutdownFile(path, files)
-            self._had_clean = self._marker.exists() or not self._partitions()
-            self._marker.delete()
-            self._recovery_points = self._checkpoint(names.RECOVERY_POINT_CHECKPOINT_FILE)
-            self._log_starts = self._checkpoint(names.LOG_START_OFFSET_CHECKPOINT_FILE)
-            if self._owns_scheduler:
-                self.scheduler.startup()
-        except BaseException:
-            self._lock.release()
-            raise
+        self._state = _NEW  # guarded by _guard, like all below
+        self._tenants: dict[TopicPartition, _Tenant] = {}
+        self._closed_clean: set[TopicPartition] = set()
+        self._failed = False  # a log did not close cleanly
+        self._lock: FileLock | None = None
+        self._marker = CleanShutdownFile(path, files)
+        self._marker_decided = False
+        belongs_here(self)
 
-    def _checkpoint(self, name: str) -> OffsetCheckpointFile:
-        return OffsetCheckpointFile(os.path.join(self.path, name), self.files)
+    def disown(self) -> None:
+        """In a forked child: the lock file's lock lets go by itself; the rest is not ours to touch."""
+        self._guard = threading.RLock()
+        self._state = _FORKED
+        self._tenants.clear()
+
+    def _check_process(self) -> None:
+        if self._state is _FORKED:
+            raise opened_elsewhere(self.path, self.pid)
 
     def _partitions(self) -> set[TopicPartition]:
         found = set()
@@ -74,49 +180,118 @@ class LogDirectory:
                 found.add(TopicPartition(topic, int(number)))
         return found
 
-    # --- opening and closing logs ------------------------------------------------------------------
+    # --- in and out ----------------------------------------------------------------------------------
 
-    def enter(self, partition: TopicPartition) -> OpenAt:
-        """Note that a log opens; IllegalArgumentException when this process has it open already."""
+    def enter(self, partition: TopicPartition) -> Lease | None:
+        """A lease; None when the directory was given back meanwhile."""
         with self._guard:
-            if partition in self._open:
+            self._check_process()
+            if self._state is _GIVEN_BACK:
+                self._let_go()
+                return None
+            if partition in self._tenants:
                 raise IllegalArgumentException(
                     f"{partition} of {self.path} is open already in this process", hint="share that Log object"
                 )
-            recovery_points = _read_or_empty(self._recovery_points)
-            log_starts = _read_or_empty(self._log_starts)
-            clean = self._had_clean or partition in self._closed_clean
-            self._open.add(partition)
-            self._closed_clean.discard(partition)
-            return OpenAt(recovery_points.get(partition, 0), log_starts.get(partition, 0), clean)
+            try:
+                if self._state is _NEW:
+                    self._take()
+                return self._admit(partition)
+            except BaseException:
+                self._tenants.pop(partition, None)
+                if not self._tenants:
+                    with contextlib.suppress(KafkalogError, OSError):
+                        self._give_back(clean=False)
+                raise
 
-    def leave(self, partition: TopicPartition, *, clean: bool) -> None:
-        """Note that a log closed; the last one gives the directory back."""
-        with _TABLE_LOCK, self._guard:
-            self._open.discard(partition)
-            if clean:
-                self._closed_clean.add(partition)
+    def _take(self) -> None:
+        self._lock = self.files.lock(os.path.join(self.path, names.LOCK_FILE))
+        self._had_clean = self._marker.exists() or not self._partitions()
+        self._marker.delete()
+        self._recovery_points = self._checkpoint(names.RECOVERY_POINT_CHECKPOINT_FILE)
+        self._log_starts = self._checkpoint(names.LOG_START_OFFSET_CHECKPOINT_FILE)
+        if self._owns_scheduler:
+            self.scheduler.startup()
+        self._state = _HELD
+
+    def _admit(self, partition: TopicPartition) -> Lease:
+        recovery_points = _read_or_empty(self._recovery_points)
+        log_starts = _read_or_empty(self._log_starts)
+        clean = self._had_clean or partition in self._closed_clean
+        tenancy = _Tenancy(self, partition)
+        lease = Lease(tenancy, recovery_points.get(partition, 0), log_starts.get(partition, 0), clean)
+        tenant = _Tenant(lease, _LOST.append)
+        tenant.tenancy = tenancy
+        _OCCUPIED.add(self)
+        self._tenants[partition] = tenant
+        self._closed_clean.discard(partition)
+        return lease
+
+    def leave(self, tenancy: _Tenancy, *, clean: bool) -> None:
+        """For `Lease.leave`."""
+        if not tenancy.life.live:  # also in a forked child, where it ends by itself
+            return
+        with self._guard:
+            tenant = self._tenants.get(tenancy.partition)
+            if tenant is None or tenant.tenancy is not tenancy:
+                tenancy.life.end()
+                return
+            if tenancy.outcome is None:
+                tenancy.outcome = clean
+            if tenancy.outcome:
+                self._closed_clean.add(tenancy.partition)
             else:
                 self._failed = True
-            if not self._open:
-                _TABLE.pop((id(self.files), self.path), None)
-                self._give_back()
+            try:
+                if len(self._tenants) == 1:
+                    self._give_back(clean=True)
+            finally:
+                # Interrupted before the lock was let go, it is still ours to leave.
+                if len(self._tenants) > 1 or self._lock is None:
+                    self._tenants.pop(tenancy.partition, None)
+                    tenancy.life.end()
 
-    def _give_back(self) -> None:
+    def _give_back(self, *, clean: bool) -> None:
+        """Every step may be done again.  Once the lock is let go the marker is another's."""
         try:
             if self._owns_scheduler:
                 self.scheduler.shutdown()
-            all_clean = self._had_clean or self._partitions() <= self._closed_clean
-            if all_clean and not self._failed and not self.failure_channel.has_offline_log_dir(self.path):
-                self._marker.write()
-        finally:
-            self._lock.release()
+            if clean and not self._marker_decided and self._state is not _GIVEN_BACK:
+                self._write_marker()
+        except (KafkalogError, OSError):
+            self._let_go()
+            raise
+        self._let_go()
+
+    def _write_marker(self) -> None:
+        all_clean = self._had_clean or self._partitions() <= self._closed_clean
+        if all_clean and not self._failed and not self.failure_channel.has_offline_log_dir(self.path):
+            self._marker.write()
+        self._marker_decided = True
+
+    def _let_go(self) -> None:
+        self._state = _GIVEN_BACK
+        if self._lock is not None:
+            try:
+                self._lock.release()
+            except OSError:  # a file that nobody has locked does no harm
+                _log.warning("%s was unlocked, but not removed", self._lock.path, exc_info=True)
+            self._lock = None
+        with _TABLE_LOCK:
+            key = (id(self.files), self.path)
+            if _TABLE.get(key) is self:
+                del _TABLE[key]
+            _OCCUPIED.discard(self)
+
+    def _checkpoint(self, name: str) -> OffsetCheckpointFile:
+        return OffsetCheckpointFile(os.path.join(self.path, name), self.files)
 
     # --- checkpoints -------------------------------------------------------------------------------
 
     def checkpoint_recovery_point(self, partition: TopicPartition, offset: int) -> None:
         """Write one partition's recovery point, other lines kept."""
         with self._guard:
+            self._check_process()
             lines = _read_or_empty(self._recovery_points)
             lines[partition] = offset
             self._write(self._recovery_points, lines)
@@ -124,6 +299,7 @@ class LogDirectory:
     def checkpoint_log_start(self, partition: TopicPartition, offset: int | None) -> None:
         """Write one partition's log start offset, other lines kept; None removes its line."""
         with self._guard:
+            self._check_process()
             lines = _read_or_empty(self._log_starts)
             if lines.get(partition) == offset and (offset is not None or partition not in lines):
                 return
@@ -151,25 +327,124 @@ def _read_or_empty(checkpoint: OffsetCheckpointFile) -> dict[TopicPartition, int
         return {}  # as Kafka at start: a checkpoint that does not parse counts for nothing
 
 
-def acquire(path: str, files: Files, clock: Clock, scheduler: Scheduler | None, *, create: bool) -> LogDirectory:
-    """This process's hold on a log directory, made on first use.  `leave` of its last log gives it back.
+def enter(
+    path: str,
+    partition: TopicPartition,
+    files: Files,
+    clock: Clock,
+    scheduler: Scheduler | None,
+    *,
+    create: bool,
+) -> Lease:
+    """The right to open a partition; the first one takes the directory for this process.
 
-    LogDirLockedException when another process holds it; UnknownTopicOrPartitionException when it does not exist and
-    `create` is off; IllegalArgumentException when it is a partition's own folder.
+    LogDirLockedException when another process has it; UnknownTopicOrPartitionException when it does not exist and
+    `create` is off; IllegalArgumentException when this process has the partition open already, when `path` is a
+    partition's own folder, or when it is a folder of something else.
     """
-    if not files.is_dir(path):
+    finish_dropped()
+    _prepare(path, files, create=create)
+    real = os.path.realpath(path)
+    key = (id(files), real)
+    while True:
+        with _TABLE_LOCK:
+            held = _TABLE.get(key)
+            if held is None:
+                held = _TABLE[key] = LogDirectory(real, files, clock, scheduler)
+        lease = held.enter(partition)
+        if lease is not None:
+            return lease
+
+
+def _prepare(path: str, files: Files, *, create: bool) -> None:
+    """Refuse what is no log directory; make it where it is missing."""
+    found: list[str] = []
+    if files.is_dir(path):
+        found = files.list_dir(path)
+        refuse_partition_folder(found, path)
+        _refuse_foreign_folder(found, path, files)
+    else:
         refuse_file(path, files)
         if not create:
             raise UnknownTopicOrPartitionException("no such log directory", path=path, hint=EXPECTED_DIR)
-        files.mkdirs(path)
-        files.sync_dir(os.path.dirname(os.path.abspath(path)))
-    refuse_partition_folder(files.list_dir(path), path)
-    real = os.path.realpath(path)
-    with _TABLE_LOCK:
-        held = _TABLE.get((id(files), real))
-        if held is None:
-            held = _TABLE[(id(files), real)] = LogDirectory(real, files, clock, scheduler)
-        return held
+    if not found:
+        above = path
+        while not files.is_dir(above):
+            above = parent_dir(above)
+        # A call before us may have made it and died before it was synced.
+        with contextlib.suppress(PermissionError):
+            files.sync_dir(parent_dir(above))
+        files.mkdirs_synced(path)
+
+
+# --- leases that were dropped ------------------------------------------------------------------------------
+
+
+def may_finish_here() -> bool:
+    """For a finalizer: whether its thread can hold no lock of ours, so that a log may be closed in it right now.
+
+    A lock of ours is held only inside our own code; a collector's run may call a finalizer from there.
+    """
+    frame = sys._getframe(1).f_back  # of the finalizer's caller
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").startswith(_OUR_FLOORS):
+            return False
+        frame = frame.f_back
+    return True
+
+
+_OUR_FLOORS = tuple(f"kafkalog.{floor}." for floor in ("files", "format", "segment", "log", "topics"))
+
+
+def finish_later(close: Callable[[], object]) -> None:
+    """Have `close`, which raises nothing, called by another thread, or by the next to enter a directory."""
+    _UNFINISHED.append(close)
+    with contextlib.suppress(RuntimeError):  # no thread to be had
+        _thread.start_new_thread(finish_dropped, ())
+
+
+def finish_dropped() -> None:
+    """Close what finalizers left; waits for whoever is at it."""
+    with _FINISHING:
+        while _UNFINISHED:
+            _UNFINISHED[0]()
+            _UNFINISHED.popleft()  # only now: interrupted, it is done again
+        while _LOST:
+            _abandon(_LOST[0].tenancy)
+            _LOST.popleft()
+
+
+atexit.register(finish_dropped)
+
+
+def _abandon(tenancy: _Tenancy) -> None:
+    if not tenancy.life.live:
+        return
+    with tenancy.closing:
+        if tenancy.close_quietly is not None:
+            try:
+                tenancy.close_quietly()
+            except Exception:
+                _log.warning("%s of %s did not close", tenancy.partition, tenancy.directory.path, exc_info=True)
+        try:
+            tenancy.directory.leave(tenancy, clean=False)
+        except Exception:
+            _log.warning("%s was not given back in order", tenancy.directory.path, exc_info=True)
+
+
+def _after_fork_in_child() -> None:
+    global _FINISHING
+    _FINISHING = threading.RLock()
+    _TABLE.clear()
+    _OCCUPIED.clear()
+    _LOST.clear()
+    _UNFINISHED.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+# --- what is no log directory ------------------------------------------------------------------------------
 
 
 def refuse_file(path: str, files: Files) -> None:
@@ -187,3 +462,30 @@ def refuse_partition_folder(entries: Iterable[str], path: str) -> None:
                 path=path,
                 hint=f"use {os.path.dirname(os.path.abspath(path))}",
             )
+
+
+def _refuse_foreign_folder(found: list[str], path: str, files: Files) -> None:
+    """IllegalArgumentException when a folder has something in it, but nothing of a log directory."""
+    foreign = [name for name in found if name not in _NOT_FOREIGN]
+    if not foreign or not _LOG_DIR_FILES.isdisjoint(name.removesuffix(".tmp") for name in found):
+        return
+    if any(_is_partition_folder(path, name, files) for name in foreign):
+        return
+    some = ", ".join(foreign[:3]) + (f" and {len(foreign) - 3} more" if len(foreign) > 3 else "")
+    raise IllegalArgumentException(
+        f"found {some}, expected a log directory (topic-0, topic-1 ..., or Kafka's {names.META_PROPERTIES_FILE} or "
+        "checkpoints) or an empty folder",
+        path=path,
+        hint="nothing was made here; name a new folder, or create=False where you expect that the log exists",
+    )
+
+
+def _is_partition_folder(root: str, name: str, files: Files) -> bool:
+    """Whether it is called topic-0 and is empty, or has a segment or the topic's id in it."""
+    topic, _, number = name.rpartition("-")
+    path = os.path.join(root, name)
+    if not (topic and number.isascii() and number.isdigit() and files.is_dir(path)):
+        return False
+    inside = files.list_dir(path)
+    ours = (names.LOG_FILE_SUFFIX, *names.INDEX_FILE_SUFFIXES, names.PARTITION_METADATA_FILE)
+    return not inside or any(each.endswith(ours) for each in inside)

@@ -7,8 +7,10 @@ on a PartitionView.  Safe to use from several threads; each iterator belongs to 
 
 from __future__ import annotations
 
-import contextlib
+import logging
 import os
+import sys
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,13 +21,13 @@ from kafkalog.errors import (
     IllegalStateException,
     InvalidTopicException,
     KafkaException,
-    KafkalogError,
     LogReadOnlyException,
     OffsetOutOfRangeException,
     RecordTooLargeException,
     UnknownTopicOrPartitionException,
 )
 from kafkalog.files import OS_FILES, SYSTEM_CLOCK, Clock, Files, Scheduler
+from kafkalog.files.processes import Life
 from kafkalog.format import names
 from kafkalog.format.java_text import parse_uuid
 from kafkalog.format.names import TopicPartition
@@ -53,6 +55,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from kafkalog.topics.writer import Transaction, Writer
+
+_logger = logging.getLogger(__name__)
 
 Durability = Literal["os", "fsync"]
 NEVER_MS = 0x7FFFFFFFFFFFFFFF
@@ -120,45 +124,47 @@ def open_log(
         raise UnknownTopicOrPartitionException(
             f"no partition {partition} in {root}", hint="create=True makes it; `kafkalog describe` lists what is there"
         )
-    held = directories.acquire(root, files, clock, scheduler, create=create)
-    at = held.enter(partition)
+    lease = directories.enter(root, partition, files, clock, scheduler, create=create)
     try:
         engine = UnifiedLog.create(
-            os.path.join(held.path, str(partition)),
+            os.path.join(lease.directory.path, str(partition)),
             settings,
-            at.log_start_offset,
-            at.recovery_point,
-            held.scheduler,
+            lease.log_start_offset,
+            lease.recovery_point,
+            lease.directory.scheduler,
             clock,
             MAX_TRANSACTION_TIMEOUT_MS,
             ProducerStateManagerConfig(producer_id_expiration_ms, False),
             EXPIRATION_CHECK_MS,
-            held.failure_channel,
-            at.clean,
+            lease.directory.failure_channel,
+            lease.clean,
             topic_id,
             files=files,
         )
+        lease.holds_files(engine.close_quietly)
         # A transaction or a batch of many that a roll divides would else survive a power loss without its beginning.
         engine.flushes_rolls = durability == "fsync"
         engine.update_high_watermark(engine.log_end_offset)
-        if engine.recovery_point < at.recovery_point:
+        if engine.recovery_point < lease.recovery_point:
             # The checkpoint says that more was flushed than there is; what comes to these offsets now is not.
-            held.checkpoint_recovery_point(partition, engine.recovery_point)
-    except BaseException:
-        held.leave(partition, clean=False)
-        raise
-    log = Log(
-        partition, root, engine=engine, held=held, appender=appender, clock=clock, sync_appends=durability == "fsync"
-    )
-    if abort_left_open and engine.producer_state_manager.first_undecided_offset is not None:
-        from kafkalog.topics import writer
+            lease.directory.checkpoint_recovery_point(partition, engine.recovery_point)
+        log = Log(
+            partition,
+            root,
+            engine=engine,
+            lease=lease,
+            appender=appender,
+            clock=clock,
+            sync_appends=durability == "fsync",
+        )
+        if abort_left_open and engine.producer_state_manager.first_undecided_offset is not None:
+            from kafkalog.topics import writer
 
-        try:
             writer.abort_left_open(log)
-        except BaseException:
-            log.close()
-            raise
-    return log
+        return log
+    except BaseException:
+        lease.give_up()
+        raise
 
 
 def _checked(overrides: Mapping[str, str] | None) -> LogConfig:
@@ -190,11 +196,19 @@ def _no_partition_name(name: object) -> InvalidTopicException:
     return InvalidTopicException(f"{name!r} names no partition", hint="expected topic-0: topic, dash, number")
 
 
+def _shut_down(engine: UnifiedLog) -> None:
+    """Trim, flush, snapshot, close."""
+    engine.prepare_active_segment_for_close()
+    engine.flush(True)
+    engine.close()
+
+
 class EngineSource:
     """A reader's view of our own open log."""
 
-    def __init__(self, topic_partition: TopicPartition, engine: UnifiedLog) -> None:
+    def __init__(self, topic_partition: TopicPartition, engine: UnifiedLog, life: Life) -> None:
         self.topic_partition = topic_partition
+        self.life = life
         self._engine = engine
 
     @property
@@ -202,6 +216,8 @@ class EngineSource:
         return self._engine.log_start_offset
 
     def visible_end(self, isolation: str = "read_uncommitted") -> int:
+        if self.life.forked:
+            raise self.life.elsewhere(f"the log of {self.topic_partition}")
         return self._engine.last_stable_offset if check_isolation(isolation) else self._engine.high_watermark
 
     def extent(self, offset: int, isolation: str = "read_uncommitted") -> Extent | None:
@@ -244,23 +260,27 @@ class Log:
         log_dir: str,
         *,
         engine: UnifiedLog | None = None,
-        held: directories.LogDirectory | None = None,
+        lease: directories.Lease | None = None,
         appender: Appender | None = None,
         view: PartitionView | None = None,
         clock: Clock = SYSTEM_CLOCK,
         sync_appends: bool = False,
     ) -> None:
+        self._lease = lease
+        if lease is not None:
+            lease.has_owner = True  # from here on `__del__` leaves it
+        self._life = Life() if lease is None else lease.life
         self.topic_partition = topic_partition
         self.log_dir = log_dir
         self.engine = engine
         self.clock = clock
-        self._held = held
         self._appender = appender
         self._view = view
+        if view is not None:
+            view.life = self._life
         self._sync_appends = sync_appends
-        self._closed = False
         self.live_transactions: dict[str, Transaction] = {}  # by transactional id; kept by Transaction
-        self._source: Source | None = view if engine is None else EngineSource(topic_partition, engine)
+        self._source: Source | None = view if engine is None else EngineSource(topic_partition, engine, self._life)
 
     # --- life --------------------------------------------------------------------------------------
 
@@ -274,7 +294,12 @@ class Log:
 
     @property
     def closed(self) -> bool:
-        return self._closed
+        return not self._life.live
+
+    @property
+    def is_forked_copy(self) -> bool:
+        """Whether another process opened it, from which this one was forked: nothing can be done with it here."""
+        return self._life.forked
 
     @property
     def read_only(self) -> bool:
@@ -295,35 +320,57 @@ class Log:
         written and the lock given back.  When flushing fails (KafkaStorageException) no checkpoint and no marker are
         written: the next open recovers.
         """
-        if self._closed:
-            return
         if self._view is not None:
-            self._closed = True
-            self._view.close()
+            if not self._life.forked:
+                self._life.end()
+                self._view.close()
+        elif self._life.live and self._lease is not None:  # else closed, or the log of the process that forked us
+            with self._lease.closing:
+                self._close_engine(self._lease)
+
+    def _close_engine(self, lease: directories.Lease) -> None:
+        if not self._life.live:
             return
+        engine, directory = self._must_engine(), lease.directory
         try:
             for transaction in list(self.live_transactions.values()):
                 transaction.abort()
-        finally:
-            self._closed = True
-            self._close_engine()
+            _shut_down(engine)
+            directory.checkpoint_recovery_point(self.topic_partition, engine.recovery_point)
+            directory.checkpoint_log_start(self.topic_partition, self._log_start_to_checkpoint(engine))
+            lease.leave(clean=True)
+        except BaseException:
+            lease.give_up()  # what cannot be closed in order must not keep the directory
+            raise
 
-    def _close_engine(self) -> None:
-        engine, held = self._must_engine(), self._held
-        assert held is not None
-        clean = False
+    def __del__(self) -> None:
+        lease: directories.Lease | None = getattr(self, "_lease", None)
+        if lease is None or not lease.life.live or sys.is_finalizing():
+            return
         try:
-            engine.prepare_active_segment_for_close()
-            engine.flush(True)
-            engine.close()
-            held.checkpoint_recovery_point(self.topic_partition, engine.recovery_point)
-            held.checkpoint_log_start(self.topic_partition, self._log_start_to_checkpoint(engine))
-            clean = True
+            warnings.warn(
+                f"{self!r} was dropped without being closed; use it as `with kafkalog.open_log(...) as log:`, or call "
+                "its close()",
+                ResourceWarning,
+                stacklevel=2,
+                source=self,
+            )
         finally:
-            if not clean:
-                with contextlib.suppress(KafkalogError, OSError):
-                    engine.close_quietly()
-            held.leave(self.topic_partition, clean=clean)
+            if directories.may_finish_here():
+                self._close_dropped()
+            else:
+                directories.finish_later(self._close_dropped)
+
+    def _close_dropped(self) -> None:
+        lease = self._lease
+        assert lease is not None
+        try:
+            if self._view is None and hasattr(self, "_source"):
+                self.close()
+        except Exception:
+            _logger.exception("%r, which was dropped, did not close in order: it is recovered when opened", self)
+        finally:
+            lease.give_up()
 
     @staticmethod
     def _log_start_to_checkpoint(engine: UnifiedLog) -> int | None:
@@ -333,7 +380,7 @@ class Log:
 
     def refresh(self) -> None:
         """Read-only: look at the directory again for what a broker has written since.  Writable: nothing to do."""
-        if self._view is not None and not self._closed:
+        if self._view is not None and self._life.live:
             self._view.refresh()
 
     def _must_engine(self) -> UnifiedLog:
@@ -345,17 +392,19 @@ class Log:
 
     def _writable(self) -> UnifiedLog:
         engine = self._must_engine()
-        if self._closed:
+        if not self._life.live:
             raise self._is_closed()
         return engine
 
     def _is_closed(self) -> IllegalStateException:
+        if self._life.forked:
+            return self._life.elsewhere(f"{self.topic_partition} of {self.log_dir}")
         return IllegalStateException(
             f"{self.topic_partition} of {self.log_dir} is closed", hint="kafkalog.open_log opens it again"
         )
 
     def _readable(self) -> Source:
-        if self._closed:
+        if not self._life.live:
             raise self._is_closed()
         assert self._source is not None
         return self._source
@@ -370,6 +419,8 @@ class Log:
     @property
     def end_offset(self) -> int:
         """The offset that the next record gets."""
+        if self._life.forked:
+            raise self._is_closed()
         return self._view.log_end_offset if self._view is not None else self._must_engine().log_end_offset
 
     @property
@@ -635,11 +686,12 @@ class Log:
     def _checkpoint(self) -> None:
         """What shrank must stay so after a crash: the recovery point and the start go to disk at once."""
         engine = self._writable()
-        assert self._held is not None
+        assert self._lease is not None
+        directory = self._lease.directory
         # In this order: raising the log start lifts the recovery point over what was never flushed.
-        self._held.checkpoint_log_start(self.topic_partition, self._log_start_to_checkpoint(engine))
-        self._held.checkpoint_recovery_point(self.topic_partition, engine.recovery_point)
+        directory.checkpoint_log_start(self.topic_partition, self._log_start_to_checkpoint(engine))
+        directory.checkpoint_recovery_point(self.topic_partition, engine.recovery_point)
 
     def __repr__(self) -> str:
-        state = "closed" if self._closed else "read-only" if self.read_only else "open"
+        state = "closed" if self.closed else "read-only" if self.read_only else "open"
         return f"<Log {self.topic_partition} of {self.log_dir!r}, {state}>"

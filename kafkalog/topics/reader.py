@@ -35,6 +35,7 @@ from kafkalog.topics.records import TIMESTAMP_TYPES, Record
 
 if TYPE_CHECKING:
     from kafkalog._native.batches import BatchHeader
+    from kafkalog.files.processes import Life
     from kafkalog.topics.index_files import AbortedRange
     from kafkalog.topics.view import Extent
 
@@ -124,6 +125,7 @@ class ChunkReader:
                 f"out_of_range {out_of_range!r} is none of 'error', 'earliest', 'latest' and a time in ms"
             )
         self.source = source
+        self._life: Life | None = getattr(source, "life", None)
         self.offset = source.log_start_offset if offset is None else offset
         self.first_offset = self.offset  # records below it are not handed out; moves with seeks and resets
         self.isolation = isolation
@@ -165,6 +167,8 @@ class ChunkReader:
 
     def read_chunk(self) -> Chunk | None:
         """The next chunk that holds a batch; None at the end of the log."""
+        if self._life is not None and self._life.forked:
+            raise self._life.elsewhere(f"the log of {self.source.topic_partition}")
         want = self.chunk_bytes
         while self.end_offset is None or self.offset < self.end_offset:
             extent = self._extent

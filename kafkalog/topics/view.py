@@ -40,6 +40,7 @@ from kafkalog.topics.index_files import AbortedRange, OffsetEntries, TimeEntries
 if TYPE_CHECKING:
     from kafkalog._native.batches import BatchHeader
     from kafkalog.files import File, HasFileno
+    from kafkalog.files.processes import Life
 
 ISOLATIONS = ("read_uncommitted", "read_committed")
 OPEN_FILES = 16
@@ -180,6 +181,7 @@ class PartitionView:
         self.directory = os.path.join(self.log_dir, str(topic_partition))
         self._files = files
         self._open: OrderedDict[int, File] = OrderedDict()
+        self.life: Life | None = None  # of the Log that looks through it
         self.segments: list[SegmentView] = []
         self.log_start_offset = 0
         self.log_end_offset = 0

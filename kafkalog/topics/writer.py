@@ -67,8 +67,7 @@ class _Producer:
 
     def state(self) -> tuple[int, int, int | None]:
         """(epoch, next sequence, first offset of an open transaction) as the log has it now."""
-        engine = self.log.engine
-        assert engine is not None
+        engine = self.log._writable()
         entry = engine.producer_state_manager.last_entry(self.producer_id)
         if entry is None:
             return 0, 0, None
@@ -110,6 +109,7 @@ class Writer:
         Those that the log has already are skipped.  OutOfOrderSequenceException when `sequence` leaves a gap.
         """
         check_records(records)
+        self._producer.log._writable()  # in a forked child nobody would ever give the guard back
         with self._guard:
             epoch, expected, _ = self._producer.state()
             if sequence is not None:
@@ -145,6 +145,8 @@ class Transaction:
     ) -> None:
         if not self._active:
             return  # committed or aborted by hand
+        if kind is not None and self._log.is_forked_copy:
+            return  # the transaction goes on in the process that began it
         if kind is None:
             self.commit()
         else:

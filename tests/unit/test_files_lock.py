@@ -137,11 +137,11 @@ def test_a_file_that_vanishes_meanwhile_is_not_enough(path: str, monkeypatch: py
     set_lock = lock._set_lock
     calls = []
 
-    def late(fd: int, name: str) -> None:
+    def late(fd: int) -> None:
         if not calls:
             os.unlink(path)
         calls.append(fd)
-        set_lock(fd, name)
+        set_lock(fd)
 
     monkeypatch.setattr(lock, "_set_lock", late)
     with OS_FILES.lock(path):

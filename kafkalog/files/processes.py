@@ -1,0 +1,92 @@
+"""What is open belongs to the process that opened it: a forked child is told at once, and touches nothing.
+
+A child of `os.fork` gets copies of every object, but shares the files below them, and has none of the threads.  What
+it must not use registers itself with `belongs_here`; in the child `disown()` is called on each: it forgets (closes
+copies of descriptors, makes locks anew that another thread may have held) and refuses from then on.  `Life` is the
+quick question that every call of an open log asks first.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import weakref
+from typing import Protocol, TypeVar
+
+from kafkalog.errors import IllegalStateException
+
+_log = logging.getLogger(__name__)
+
+
+class ForkAware(Protocol):
+    """What holds something that a child of a fork must not touch."""
+
+    def disown(self) -> None:
+        """In the child, alone: let go without touching the disk, and refuse every use from now on."""
+
+
+class ForkLock(Protocol):
+    """A re-entrant lock, such as threading.RLock."""
+
+    def acquire(self) -> bool: ...
+
+    def release(self) -> None: ...
+
+
+_T = TypeVar("_T", bound=ForkAware)
+_OBJECTS: weakref.WeakSet[ForkAware] = weakref.WeakSet()
+
+
+def belongs_here(thing: _T) -> _T:
+    """Have `thing.disown()` called in every child that is forked from now on, as long as it lives."""
+    _OBJECTS.add(thing)
+    return thing
+
+
+def held_over_forks(lock: ForkLock) -> None:
+    """Fork only while no other thread is inside: for a module's re-entrant lock whose sections are short."""
+    os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
+
+
+def _disown_all() -> None:
+    things = list(_OBJECTS)
+    _OBJECTS.clear()
+    for thing in things:
+        try:
+            thing.disown()
+        except Exception:
+            _log.exception("%r was not let go in the child of a fork", thing)
+
+
+os.register_at_fork(after_in_child=_disown_all)
+
+
+class Life:
+    """Whether something may be used: `live` from its making until `end()`, or until this is a forked child."""
+
+    __slots__ = ("__weakref__", "forked", "live", "pid")
+
+    def __init__(self) -> None:
+        self.live = True
+        self.forked = False
+        self.pid = os.getpid()
+        belongs_here(self)
+
+    def end(self) -> None:
+        self.live = False
+
+    def disown(self) -> None:
+        self.live = False
+        self.forked = True
+
+    def elsewhere(self, what: str) -> IllegalStateException:
+        """The error for a use in a forked child."""
+        return opened_elsewhere(what, self.pid)
+
+
+def opened_elsewhere(what: str, pid: int) -> IllegalStateException:
+    """The error for a use in a forked child of something that process `pid` opened."""
+    return IllegalStateException(
+        f"{what} was opened by process {pid}, and this is process {os.getpid()}, forked from it",
+        hint="open it in this process, after the other has closed it, or with read_only=True to look beside it",
+    )
