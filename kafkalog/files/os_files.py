@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import mmap
 import os
 import stat
@@ -146,9 +147,8 @@ class OsFiles(Files):
         os.utime(path, ns=(mtime_ms * _NS_PER_MS, mtime_ms * _NS_PER_MS))
 
     def read_bytes(self, path: str) -> bytes:
-        fd = os.open(path, _READ)
-        with open(fd, "rb", buffering=0) as file:
-            mode = os.fstat(fd).st_mode
+        with next(map(io.FileIO, map(os.open, (path,), (_READ,)))) as file:
+            mode = os.fstat(file.fileno()).st_mode
             if not stat.S_ISREG(mode):
                 raise _not_regular(path, mode)
             return file.read()

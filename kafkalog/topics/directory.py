@@ -80,9 +80,7 @@ class _Tenancy:
 class _Tenant(weakref.ref["Lease"]):
     """The directory's look at a lease.  When that is gone, C code alone puts it among the lost."""
 
-    __slots__ = ("tenancy",)
-
-    tenancy: _Tenancy
+    tenancy: _Tenancy | None = None  # until it is admitted
 
 
 _LOST: deque[_Tenant] = deque()
@@ -100,11 +98,11 @@ class Lease:
     __slots__ = ("__weakref__", "_tenancy", "clean", "has_owner", "log_start_offset", "recovery_point")
 
     def __init__(self, tenancy: _Tenancy, recovery_point: int, log_start_offset: int, clean: bool) -> None:
+        self.has_owner = False  # set by what leaves it in its own finalizer
         self._tenancy = tenancy
         self.recovery_point = recovery_point
         self.log_start_offset = log_start_offset
         self.clean = clean
-        self.has_owner = False  # set by what leaves it in its own finalizer
 
     @property
     def directory(self) -> LogDirectory:
@@ -134,12 +132,13 @@ class Lease:
         _abandon(self._tenancy)
 
     def __del__(self) -> None:
-        if not self._tenancy.life.live or self.has_owner or sys.is_finalizing():
+        tenancy: _Tenancy | None = getattr(self, "_tenancy", None)
+        if tenancy is None or not tenancy.life.live or self.has_owner or sys.is_finalizing():
             return
         if may_finish_here():
             self.give_up()
         else:
-            finish_later(functools.partial(_abandon, self._tenancy))
+            finish_later(functools.partial(_abandon, tenancy))
 
 
 class LogDirectory:
@@ -410,7 +409,9 @@ def finish_dropped() -> None:
             _UNFINISHED[0]()
             _UNFINISHED.popleft()  # only now: interrupted, it is done again
         while _LOST:
-            _abandon(_LOST[0].tenancy)
+            tenancy = _LOST[0].tenancy
+            if tenancy is not None:
+                _abandon(tenancy)
             _LOST.popleft()
 
 

@@ -167,3 +167,24 @@ def test_two_partitions_share_the_marker(tmp_path: Path) -> None:
         with service.log("t-1") as other:
             other.append(b"more")
     check_all(recording, tmp_path)
+
+
+def test_new_folders_above_the_log_directory(tmp_path: Path) -> None:
+    """Every level that is made survives a power loss, before anything in it is promised."""
+    with harness.fast_dir() as root:
+        recording = RecordingFiles(str(root), UnsyncedFiles())
+        service = Service(str(root / "disk" / "a" / "b"), recording)
+        with service.log(durability="fsync") as log:
+            for number in range(3):
+                append(recording, log, b"%03d" % number, flushed=True)
+
+        def check(place: str, state: CrashState) -> None:
+            below = os.path.join(place, "disk", "a", "b")
+            values: list[bytes] = []
+            if os.path.isdir(os.path.join(below, "t-0")):
+                with Service(below, UnsyncedFiles()).log() as found:
+                    values = [record.value or b"" for record in found]
+            harness.oracle(recording, state, values)
+
+        states = harness.check_crashes(recording, check, keep=tmp_path / "state", torn_step=4096, shuffles=2)
+        print(f"new folders: {states} states")

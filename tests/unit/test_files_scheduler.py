@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import logging
+import sys
 import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -119,6 +123,78 @@ def test_threads_run_what_is_due(caplog: pytest.LogCaptureFixture) -> None:
     scheduler.startup()
     scheduler.schedule_once("stops its own scheduler", scheduler.shutdown)
     scheduler.shutdown()
+
+
+class Interrupted(KeyboardInterrupt):
+    pass
+
+
+def test_an_interrupt_leaves_no_lock_behind() -> None:
+    """At every line that `schedule_once` runs through in threading's Python code."""
+
+    def interrupt(action: Callable[[], object], line: int) -> bool:
+        left = line
+
+        def trace(frame: FrameType, event: str, _: object) -> Any:
+            nonlocal left
+            if event == "line" and frame.f_code.co_filename == threading.__file__:
+                left -= 1
+                if left < 0:
+                    raise Interrupted
+            return trace
+
+        sys.settrace(trace)
+        try:
+            action()
+        except Interrupted:
+            return True
+        finally:
+            sys.settrace(None)
+        return False
+
+    def another_thread_gets_in(scheduler: ThreadScheduler) -> None:
+        thread = threading.Thread(target=lambda: scheduler.pending, daemon=True)
+        thread.start()
+        thread.join(20)
+        assert not thread.is_alive(), "the lock was not given back"
+
+    for line in range(100):
+        scheduler = ThreadScheduler()
+        scheduler.startup()
+        hit = interrupt(lambda: scheduler.schedule_once("later", lambda: None, LONG_MAX), line)  # noqa: B023
+        another_thread_gets_in(scheduler)
+        scheduler.shutdown()
+        if not hit:
+            break
+    assert line > 0
+
+
+def test_an_interrupted_shutdown_goes_on_when_asked_again() -> None:
+    scheduler = ThreadScheduler()
+    scheduler.startup()
+    running, release, done = threading.Event(), threading.Event(), threading.Event()
+
+    def long() -> None:
+        running.set()
+        release.wait(20)
+        done.set()
+
+    scheduler.schedule_once("long", long)
+    assert running.wait(20)
+    (thread,) = scheduler._threads
+
+    def interrupted(timeout: float | None = None) -> None:
+        del thread.join  # type: ignore[method-assign]
+        raise Interrupted
+
+    thread.join = interrupted  # type: ignore[method-assign]
+    with pytest.raises(Interrupted):
+        scheduler.shutdown()
+    release.set()
+    scheduler.shutdown()
+    assert done.is_set()
+    assert not thread.is_alive()
+    assert scheduler._threads == []
 
 
 def test_each_directory_fails_once() -> None:

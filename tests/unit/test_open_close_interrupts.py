@@ -1,0 +1,259 @@
+"""Ctrl-C at every line of opening and closing: whatever was acknowledged is there, and the directory opens again."""
+
+from __future__ import annotations
+
+import gc
+import os
+import shutil
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import kafkalog
+from kafkalog.errors import KafkaStorageException
+from kafkalog.files import OS_FILES, Files, ManualClock, ManualScheduler
+from kafkalog.files.testing import Fault, FaultyFiles, UnsyncedFiles
+from kafkalog.toolbox.verify import verify
+from kafkalog.topics import directory as directories
+from tests.conftest import LONG
+from tests.crash.harness import fast_dir
+from tests.unit.interrupts import Interrupted, chosen, interrupted, lines_of
+
+CONFIG = {"internal.segment.bytes": "400", "max.message.bytes": "400", "index.interval.bytes": "100"}
+VALUES = [b"%03d" % number * 20 for number in range(12)]
+FILES = UnsyncedFiles()
+OUR_FLOORS = ("topics/", "files/")
+
+
+def values(log: kafkalog.Log) -> list[bytes | None]:
+    return [record.value for record in log.records(isolation="read_committed")]
+
+
+def open_log(root: Path, files: Files = FILES, *, manual: bool = False, name: str = "t-0") -> kafkalog.Log:
+    scheduler = ManualScheduler(ManualClock()) if manual else None
+    return kafkalog.open_log(root, name, config=CONFIG, files=files, scheduler=scheduler)
+
+
+class Before(NamedTuple):
+    """A directory to begin with, and what is acknowledged in it."""
+
+    fill: Callable[[Path], None]
+    acknowledged: list[bytes]
+    everywhere: bool = False  # interrupt at the engine's lines too, not only at those of the directory and the face
+
+
+def nothing(_: Path) -> None:
+    pass
+
+
+def clean(root: Path) -> None:
+    with open_log(root) as log:
+        log.append_many(VALUES)
+
+
+def killed(root: Path, *, transaction: bool = False) -> None:
+    """As a killed process leaves it."""
+    with open_log(root / "at work") as log:
+        log.append_many(VALUES)
+        if transaction:
+            txn = log.transaction("job")
+            txn.begin()
+            txn.append(b"never seen")
+        for name in ("t-0", ".lock", "recovery-point-offset-checkpoint", "log-start-offset-checkpoint"):
+            copy = shutil.copytree if (root / "at work" / name).is_dir() else shutil.copy
+            copy(root / "at work" / name, root / name)
+    shutil.rmtree(root / "at work")
+
+
+def killed_in_transaction(root: Path) -> None:
+    killed(root, transaction=True)
+
+
+BEFORE = {
+    "new": Before(nothing, [], everywhere=True),
+    "clean": Before(clean, VALUES),
+    "killed": Before(killed, VALUES),
+    "killed in a transaction": Before(killed_in_transaction, VALUES, everywhere=True),
+}
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    with fast_dir() as found:
+        yield found
+
+
+def is_whole(root: Path, acknowledged: list[bytes]) -> None:
+    """It opens in this process, and all is well."""
+    if root.exists():  # nobody holds the lock, whatever our own tables say
+        OS_FILES.lock(str(root / ".lock")).release(remove=False)
+    with open_log(root) as log:
+        assert values(log) == acknowledged
+        assert log.end_offset == log.high_watermark == log.last_stable_offset
+        assert log.append(b"goes on") == log.end_offset - 1
+    report = verify(root, deep=True)
+    assert report.ok, report.findings
+    assert (root / ".kafka_cleanshutdown").exists()
+    assert not (root / ".lock").exists()
+    assert not directories._OCCUPIED
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
+
+
+def sweep(
+    place: Path, before: Before, act: Callable[[Path], Callable[[], object]], inside: tuple[str, ...] = OUR_FLOORS
+) -> int:
+    """Interrupt `act(root)()` at each of its lines, on a fresh copy each time."""
+    template = place / "template"
+    template.mkdir()
+    before.fill(template)
+
+    def fresh(name: str) -> Path:
+        return Path(shutil.copytree(template, place / name))
+
+    lines_of(act(fresh("first")))  # imports and caches
+    lines = lines_of(act(fresh("second")))
+    is_whole(place / "second", before.acknowledged)
+    gc.collect()
+    open_before = descriptors()
+    indexes = chosen(lines, every=LONG, inside=inside)
+    excused = 0
+    for index in indexes:
+        root = fresh("disk")
+        at = interrupted(act(root), index)
+        excused += at is not None and at.handling
+        try:
+            is_whole(root, before.acknowledged)
+        except BaseException as error:
+            error.add_note(f"interrupted at {at}, line {index} of {len(lines)}")
+            raise
+        shutil.rmtree(root)
+    gc.collect()
+    assert descriptors() - open_before <= excused
+    return len(indexes)
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("before", BEFORE.values(), ids=BEFORE)
+@pytest.mark.parametrize("manual", [False, True] if LONG else [False], ids=str)
+def test_an_interrupted_open(place: Path, before: Before, manual: bool) -> None:
+    def opening(root: Path) -> Callable[[], object]:
+        return lambda: open_log(root, manual=manual)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ResourceWarning)
+        inside = ("",) if before.everywhere and not manual else OUR_FLOORS
+        print("open:", sweep(place, before, opening, inside), "interrupts")
+
+
+@pytest.mark.parametrize("transaction", [False, True], ids=["", "in a transaction"])
+def test_an_interrupted_close(place: Path, transaction: bool) -> None:
+    kept: list[kafkalog.Log] = []
+
+    def closing(root: Path) -> Callable[[], object]:
+        log = open_log(root)
+        kept[:] = [log]
+        log.append_many(VALUES[6:])
+        if transaction:
+            txn = log.transaction("job")
+            txn.begin()
+            txn.append(b"never seen")
+        return log.close
+
+    def half(root: Path) -> None:
+        with open_log(root) as log:
+            log.append_many(VALUES[:6])
+
+    print("close:", sweep(place, Before(half, VALUES), closing, ("",) if transaction else OUR_FLOORS), "interrupts")
+    assert kept[0].closed
+    kept[0].close()
+
+
+def test_an_interrupted_close_beside_another_log(place: Path) -> None:
+    """The directory stays with the other log; its marker is written when both are known to be clean again."""
+    closing: list[kafkalog.Log] = []
+
+    def both(root: Path) -> Callable[[], object]:
+        closing[:] = [open_log(root), open_log(root, name="u-0")]
+        closing[0].append_many(VALUES)
+        return closing[0].close
+
+    lines = lines_of(both(place / "first"))
+    closing[1].close()
+    for index in chosen(lines, every=LONG, inside=OUR_FLOORS):
+        root = place / str(index)
+        action = both(root)
+        interrupted(action, index)
+        closing[1].append(b"beside")
+        with open_log(root) as again:
+            assert values(again) == VALUES
+        closing[1].close()
+        assert verify(root, deep=True).ok
+        with open_log(root), open_log(root, name="u-0") as other:
+            assert values(other) == [b"beside"]
+        assert (root / ".kafka_cleanshutdown").exists()
+
+
+def test_close_again_does_what_is_left(place: Path) -> None:
+    """Interrupted twice, in the close and in its giving up, a log still closes at the third word."""
+    root = place / "disk"
+    log = open_log(root)
+    lines = lines_of(lambda: log.close())
+    for index in chosen(lines, every=False, inside=OUR_FLOORS):
+        log = open_log(root)
+        log.append(b"x")
+
+        def twice(log: kafkalog.Log = log, index: int = index) -> None:
+            interrupted(log.close, index)
+            interrupted(log.close, index // 2)
+
+        twice()
+        log.close()
+        assert log.closed
+        assert not (root / ".lock").exists()
+    assert verify(root, deep=True).ok
+
+
+def test_the_first_error_travels(place: Path) -> None:
+    """What goes wrong while a failed open or close lets go is logged; the caller hears of what came first."""
+    faulty = FaultyFiles(FILES)
+    log = open_log(place / "disk", faulty)
+    log.append_many(VALUES)
+    with log.transaction("job") as txn:
+        txn.append(b"ends")
+    txn.begin()
+    txn.append(b"open")
+    faulty.fault = Fault(at=faulty.count)
+    with pytest.raises(KafkaStorageException, match=r"Error while"):
+        log.close()
+    assert log.closed
+    faulty.fault = None
+    with open_log(place / "disk", faulty) as again:
+        assert values(again) == [*VALUES, b"ends"]
+    faulty.fault = Fault(at=0, kinds=["list_dir"], paths=lambda path: path.endswith("t-0"))
+    with pytest.raises(KafkaStorageException, match="Error while loading"):
+        open_log(place / "disk", faulty)
+    faulty.fault = None
+    open_log(place / "disk", faulty).close()
+
+
+def test_an_interrupt_travels_as_it_is(place: Path) -> None:
+    def act() -> None:
+        raise Interrupted
+
+    log = open_log(place / "disk")
+    txn = log.transaction("job")
+    txn.begin()
+    txn.append(b"1")
+    txn.abort = act  # type: ignore[method-assign]
+    with pytest.raises(Interrupted):
+        log.close()
+    assert log.closed
+    with open_log(place / "disk") as again:
+        assert values(again) == []
+        assert again.last_stable_offset == again.end_offset
