@@ -34,6 +34,7 @@ from kafkalog.errors import (
     OffsetOutOfRangeException,
 )
 from kafkalog.files import OS_FILES, Buffer, Clock, Files, LogDirFailureChannel, Scheduler
+from kafkalog.files.processes import belongs_here
 from kafkalog.format import names
 from kafkalog.format.batch import MemoryRecords
 from kafkalog.format.checkpoints import EpochEntry
@@ -81,6 +82,7 @@ class UnifiedLog(PartitionOffsets):
         topic_id: str | None,
     ) -> None:
         super().__init__(log_start_offset, local_log, leader_epoch_cache, producer_state_manager)
+        belongs_here(self)
         self.clock: Clock = local_log.clock
         self.scheduler: Scheduler = local_log.scheduler
         self.log_dir_failure_channel: LogDirFailureChannel = local_log.log_dir_failure_channel

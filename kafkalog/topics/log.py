@@ -196,13 +196,6 @@ def _no_partition_name(name: object) -> InvalidTopicException:
     return InvalidTopicException(f"{name!r} names no partition", hint="expected topic-0: topic, dash, number")
 
 
-def _shut_down(engine: UnifiedLog) -> None:
-    """Trim, flush, snapshot, close."""
-    engine.prepare_active_segment_for_close()
-    engine.flush(True)
-    engine.close()
-
-
 class EngineSource:
     """A reader's view of our own open log."""
 
@@ -335,7 +328,7 @@ class Log:
         try:
             for transaction in list(self.live_transactions.values()):
                 transaction.abort()
-            _shut_down(engine)
+            engine.shut_down()
             directory.checkpoint_recovery_point(self.topic_partition, engine.recovery_point)
             directory.checkpoint_log_start(self.topic_partition, self._log_start_to_checkpoint(engine))
             lease.leave(clean=True)
