@@ -275,12 +275,12 @@ class LogDirectory:
                 self._lock.release()
             except OSError:  # a file that nobody has locked does no harm
                 _log.warning("%s was unlocked, but not removed", self._lock.path, exc_info=True)
-            self._lock = None
         with _TABLE_LOCK:
             key = (id(self.files), self.path)
             if _TABLE.get(key) is self:
                 del _TABLE[key]
             _OCCUPIED.discard(self)
+        self._lock = None  # the last step: until then there is something left to do
 
     def _checkpoint(self, name: str) -> OffsetCheckpointFile:
         return OffsetCheckpointFile(os.path.join(self.path, name), self.files)

@@ -76,7 +76,7 @@ BEFORE = {
     "new": Before(nothing, [], everywhere=True),
     "clean": Before(clean, VALUES),
     "killed": Before(killed, VALUES),
-    "killed in a transaction": Before(killed_in_transaction, VALUES, everywhere=True),
+    "killed in a transaction": Before(killed_in_transaction, VALUES),
 }
 
 
