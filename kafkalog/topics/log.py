@@ -97,7 +97,11 @@ def open_log(
 
     Errors: LogDirLockedException (a broker or another process has the directory), UnknownTopicOrPartitionException,
     InvalidTopicException, ConfigException, KafkaStorageException; IllegalArgumentException when the log is open in this
-    process already or `log_dir` is no log directory.
+    process already or `log_dir` is no log directory: a missing or empty folder becomes one, a folder of other things
+    does not.
+
+    The Log belongs to this process: in a forked child every use raises IllegalStateException.  One that is dropped
+    without `close()` closes itself with a ResourceWarning.
     """
     try:
         root = os.fspath(log_dir)
