@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from kafkalog.cli.console import put_bytes
+from kafkalog.format.batch import decrement_sequence
 from kafkalog.format.codecs import NAMES as CODEC_NAMES
 
 if TYPE_CHECKING:
@@ -163,9 +164,8 @@ def snapshot_json(entry: ProducerSnapshotEntry) -> dict[str, Any]:
         "lastTimestamp": entry.timestamp,
     }
     if entry.last_offset >= 0:
-        first_sequence = entry.last_sequence - entry.offset_delta
         out |= {
-            "firstSequence": first_sequence if first_sequence >= 0 else first_sequence + (1 << 31),
+            "firstSequence": decrement_sequence(entry.last_sequence, entry.offset_delta),
             "lastSequence": entry.last_sequence,
             "lastOffset": entry.last_offset,
             "offsetDelta": entry.offset_delta,

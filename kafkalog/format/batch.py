@@ -42,17 +42,21 @@ INT32_MAX = 0x7FFFFFFF
 
 
 def increment_sequence(sequence: int, increment: int) -> int:
-    """DefaultRecordBatch.incrementSequence: sequence numbers wrap from 2^31-1 to 0."""
-    if sequence > INT32_MAX - increment:
-        return increment - (INT32_MAX - sequence) - 1
-    return sequence + increment
+    """DefaultRecordBatch.incrementSequence: sequence numbers wrap from 2^31-1 to 0; in Java's ints."""
+    if sequence > _int32(INT32_MAX - increment):
+        return _int32(increment - (INT32_MAX - sequence) - 1)
+    return _int32(sequence + increment)
 
 
 def decrement_sequence(sequence: int, decrement: int) -> int:
     """DefaultRecordBatch.decrementSequence."""
     if sequence < decrement:
-        return INT32_MAX - (decrement - sequence) + 1
-    return sequence - decrement
+        return _int32(INT32_MAX - (decrement - sequence) + 1)
+    return _int32(sequence - decrement)
+
+
+def _int32(value: int) -> int:
+    return ((value + 0x80000000) & 0xFFFFFFFF) - 0x80000000
 
 
 class MemoryRecords:

@@ -218,6 +218,23 @@ def decompress_partial(
     return out.joined(), None
 
 
+def check_opening(codec: int, data: Buffer) -> None:
+    """KafkaException where Kafka's input stream of a magic-2 batch refuses to be made, before anything is read of it.
+
+    That is a gzip or lz4 header, and the whole of what does not begin as snappy's own framing; zstd looks later.
+    """
+    view = memoryview(data).cast("B")
+    try:
+        if codec == GZIP:
+            _check_gzip_header(view)
+        elif codec == LZ4:
+            _lz4_header(view, 2)
+        elif codec == SNAPPY and (len(view) < 16 or view[:8] != _SNAPPY_MAGIC):
+            _unsnappy(view, 2, _Output(MAX_DECOMPRESSED_BYTES))
+    except _FAILURES as error:
+        raise KafkaException(f"Failed to open record stream: {error}") from error
+
+
 class _Undecodable(Exception):
     pass
 
@@ -295,6 +312,24 @@ def _gunzip_prefix(view: memoryview, out: _Output) -> None:
             return
 
 
+def _check_gzip_header(view: memoryview) -> None:
+    """java.util.zip.GZIPInputStream.readHeader."""
+    if not _is_gzip_header(view):
+        raise _Undecodable("Not in GZIP format")
+    flags, at = view[3], 10
+    if flags & 0x04:
+        at += 2 + int.from_bytes(view[at : at + 2], "little")
+    for flag in (0x08, 0x10):  # a file name, a comment
+        if flags & flag:
+            at = bytes(view).find(0, at) + 1 or len(view) + 1
+    if flags & 0x02:
+        if int.from_bytes(view[at : at + 2], "little") != zlib.crc32(view[:at]) & 0xFFFF:
+            raise _Undecodable("Corrupt GZIP header")
+        at += 2
+    if at > len(view):
+        raise _Undecodable("Unexpected end of ZLIB input stream")
+
+
 def _is_gzip_header(view: memoryview) -> bool:
     return len(view) >= 10 and bytes(view[:3]) == b"\x1f\x8b\x08"
 
@@ -341,8 +376,8 @@ def _raw_snappy(block: memoryview, room_bytes: int) -> bytes:
     return part
 
 
-def _unlz4(view: memoryview, magic: int, out: _Output) -> None:
-    """Lz4BlockInputStream: one frame, independent blocks; content size and content checksum are passed over."""
+def _lz4_header(view: memoryview, magic: int) -> tuple[int, int, int]:
+    """Where the blocks of a frame begin, its flags and its block descriptor."""
     if len(view) < 7:
         raise _Undecodable("Stream ended prematurely")
     if view[:4] != _LZ4_MAGIC:
@@ -359,7 +394,12 @@ def _unlz4(view: memoryview, magic: int, out: _Output) -> None:
         expected = _LZ4_HEADER_CHECK if flags == 0x60 and descriptor == 0x40 else (_xxh32(view[4:at]) >> 8) & 0xFF
         if view[at] != expected:
             raise _Undecodable("Stream frame descriptor corrupted")
-    at += 1
+    return at + 1, flags, descriptor
+
+
+def _unlz4(view: memoryview, magic: int, out: _Output) -> None:
+    """Lz4BlockInputStream: one frame, independent blocks; content size and content checksum are passed over."""
+    at, flags, descriptor = _lz4_header(view, magic)
     if flags == 0x60 and descriptor == 0x40 and magic > 0 and _unlz4_whole(view, out):
         return
     block_bytes_max = 1 << (2 * (descriptor >> 4) + 8)

@@ -25,8 +25,10 @@ __all__ = [
     "MAX_RECORD_BYTES",
     "READ_BYTES_MAX",
     "Record",
+    "base_offset",
     "first",
     "in_parts",
+    "iterate",
     "offset_of_max_timestamp",
     "payload",
     "record_error",
@@ -70,15 +72,81 @@ def records(
 def stream(
     data: Buffer, header: BatchHeader, *, at: int | None = None, max_record_bytes: int = MAX_RECORD_BYTES
 ) -> Iterator[Record]:
-    """As `records`, but an error comes only to who asks for the record that has it (RecordBatch.streamingIterator)."""
-    if header.magic >= 2 and header.count > PART_RECORDS:
-        for part in in_parts(data, header, at=at, max_record_bytes=max_record_bytes, max_bytes=STREAM_BYTES_MAX):
-            yield from part
+    """As `records`, but an error comes only to who asks for the record that has it (RecordBatch.streamingIterator).
+
+    What is left behind the last declared record is looked for before that record is handed out, so it never is where
+    the batch declares fewer records than it has.  A compressed batch of no records is opened all the same.
+    """
+    if header.magic < 2:
+        yield from records(data, header, at=at, max_record_bytes=max_record_bytes, max_bytes=STREAM_BYTES_MAX)
         return
-    found, error = _read(data, header, at, max_record_bytes, STREAM_BYTES_MAX)
-    yield from found
-    if error is not None:
-        raise error
+    start = header.position if at is None else at
+    view = memoryview(data).cast("B")[start : start + header.size]
+    if len(view) < RECORD_BATCH_OVERHEAD:
+        raise _no_header(view)
+    body, failure = view[RECORD_BATCH_OVERHEAD:], None
+    if header.codec != codecs.NONE:
+        codecs.check_codec(header.codec)
+        if header.count <= 0:
+            codecs.check_opening(header.codec, body)
+        else:
+            whole, failure = codecs.decompress_partial(header.codec, body, max_bytes=STREAM_BYTES_MAX)
+            body = memoryview(whole)
+    for part in _parts(body, failure, header, max_record_bytes):
+        yield from part
+
+
+def iterate(data: Buffer, header: BatchHeader) -> Iterator[Record]:
+    """As `stream`, by RecordBatch.iterator: of a compressed batch all or nothing, and an empty one is not opened."""
+    if header.is_compressed or header.count == 0:
+        yield from records(data, header)
+    else:
+        yield from stream(data, header)
+
+
+def base_offset(data: Buffer, header: BatchHeader) -> int:
+    """RecordBatch.baseOffset: for a compressed batch of magic 0 or 1 it takes decompressing it."""
+    if header.magic >= 2 or not header.is_compressed:
+        return header.base_offset
+    return legacy.base_offset(data, header)
+
+
+def _parts(
+    rest: memoryview, failure: KafkalogError | None, header: BatchHeader, max_record_bytes: int
+) -> Iterator[list[Record]]:
+    """The records of a payload, some ten thousand at a time; `failure` is why it ends where it does."""
+    left = header.count
+    while True:
+        found, verdict, reached, detail, second = native.read_records(
+            rest,
+            min(left, PART_RECORDS),
+            header.base_offset,
+            header.base_timestamp,
+            header.max_timestamp if header.log_append else None,
+            header.base_sequence,
+            header.is_compressed,
+            max_record_bytes,
+        )
+        left -= len(found)
+        if left > 0 and verdict in (native.OK, native.LEFTOVER):
+            yield found
+            rest = rest[reached:]
+            continue
+        if verdict == native.OK and failure is None:
+            yield found
+            return
+        if verdict in (native.OK, native.LEFTOVER):
+            found = found[:-1]
+        yield found
+        if verdict == native.OK:
+            raise codecs.KafkaException("Error checking for remaining bytes after reading batch") from failure
+        if failure is not None and verdict in (native.EARLY_END, native.SHORT_PAYLOAD):
+            raise failure
+        raise record_error(verdict, detail, second, streaming=header.is_compressed)
+
+
+def _no_header(view: memoryview) -> InvalidRecordException:
+    return InvalidRecordException(f"A batch of {len(view)} bytes has no whole header")
 
 
 def _read(
@@ -99,7 +167,7 @@ def _read(
         return found, None
     view = memoryview(data).cast("B")[start : start + header.size]
     if len(view) < RECORD_BATCH_OVERHEAD:
-        raise InvalidRecordException(f"A batch of {len(view)} bytes has no whole header")
+        raise _no_header(view)
     fields = HEADER.unpack_from(view)
     base_offset, attributes, base_timestamp, max_timestamp = fields[0], fields[5], fields[7], fields[8]
     base_sequence, count = fields[11], fields[12]
@@ -109,6 +177,8 @@ def _read(
     codecs.check_codec(codec)
     body: Buffer = view[RECORD_BATCH_OVERHEAD:]
     if codec != codecs.NONE:
+        if count < 0:
+            codecs.check_opening(codec, body)
         body, failure = codecs.decompress_partial(codec, body, max_bytes=max_bytes)
         if failure is not None and not body and count > 0:
             raise failure
@@ -153,26 +223,7 @@ def in_parts(
         yield records(data, header, at=at, max_record_bytes=max_record_bytes, max_bytes=max_bytes)
         return
     codecs.check_codec(header.codec)
-    rest = memoryview(payload(data, header, at=at, max_bytes=max_bytes))
-    left = header.count
-    while left > 0:
-        found, verdict, reached, detail, second = native.read_records(
-            rest,
-            min(left, PART_RECORDS),
-            header.base_offset,
-            header.base_timestamp,
-            header.max_timestamp if header.log_append else None,
-            header.base_sequence,
-            header.is_compressed,
-            max_record_bytes,
-        )
-        left -= len(found)
-        yield found
-        if verdict not in (native.OK, native.LEFTOVER) or (verdict == native.LEFTOVER and left <= 0):
-            raise record_error(verdict, detail, second, streaming=header.is_compressed)
-        if verdict == native.OK and left > 0 and not len(rest[reached:]):
-            raise record_error(native.EARLY_END, 0, 0, streaming=header.is_compressed)
-        rest = rest[reached:]
+    yield from _parts(memoryview(payload(data, header, at=at, max_bytes=max_bytes)), None, header, max_record_bytes)
 
 
 def payload(

@@ -36,9 +36,9 @@ from kafkalog.errors import (
 )
 from kafkalog.files import Buffer
 from kafkalog.format.batch import MemoryRecords
-from kafkalog.format.codecs import decompress_partial
+from kafkalog.format.codecs import check_codec, decompress_partial
 from kafkalog.format.octets import octets
-from kafkalog.format.records import records as decode_records
+from kafkalog.format.records import base_offset, iterate
 from kafkalog.log.local_log import raise_offline
 from kafkalog.log.producer_replay import update_producers
 from kafkalog.log.producers import BatchMetadata, CompletedTxn, ProducerAppendInfo, ProducerStateEntry
@@ -263,11 +263,12 @@ def analyze(
             max_timestamp = batch.max_timestamp
         valid_bytes += size
         if batch.codec:
+            check_codec(batch.codec)
             source_codec = batch.codec
         if not terms.assigns_offsets and not monotonic:
             raise OffsetsOutOfOrderException(
                 f"Out of order offsets found in append to {log.topic_partition}: "
-                + ",".join(str(offset) for offset in _record_offsets(data, batches))
+                + ",".join(map(str, _record_offsets(data)))
             )
     if verdict not in (OK, TORN):
         MemoryRecords(data).batches()  # raises what is wrong with the framing
@@ -288,9 +289,19 @@ def analyze(
     )
 
 
-def _record_offsets(data: Buffer, batches: Sequence[BatchHeader]) -> list[int]:
-    """Offsets of all records, for an error's text."""
-    return [record.offset for batch in batches for record in decode_records(data, batch, at=batch.position)]
+def _record_offsets(data: Buffer, count_max: int = -1) -> list[int]:
+    """Offsets of all records, or of the first `count_max`, for an error's text; as far as Kafka looks for it, and so
+    with the errors that it meets there."""
+    batches, verdict, _ = scan_headers(data, 0, -1, framing=FRAMING_BUFFER)
+    offsets: list[int] = []
+    for batch in batches:
+        for record in iterate(data, batch):
+            offsets.append(record.offset)
+            if len(offsets) == count_max:
+                return offsets
+    if verdict not in (OK, TORN):
+        MemoryRecords(data).batches()  # raises what is wrong with the framing
+    return offsets
 
 
 def _validate(
@@ -326,13 +337,13 @@ def _unexpected_offset(
     log: UnifiedLog, data: Buffer, info: LogAppendInfo, headers: Sequence[BatchHeader]
 ) -> UnexpectedAppendOffsetException:
     has_first_offset = info.first_offset != -1
-    offsets = _record_offsets(data, headers)
-    first_offset = info.first_offset if has_first_offset else offsets[0]
+    first_offset = info.first_offset if has_first_offset else base_offset(data, headers[0])
+    offsets = _record_offsets(data, 10)
     error = UnexpectedAppendOffsetException(
         f"Unexpected offset in append to {log.topic_partition}. "
         f"{'First offset' if has_first_offset else 'Last offset of the first batch'} "
         f"{info.first_or_last_offset_of_first_batch} is less than the next offset {log.log_end_offset}. "
-        f"First 10 offsets in append: {', '.join(map(str, offsets[:10]))}, "
+        f"First 10 offsets in append: {', '.join(map(str, offsets))}, "
         f"last offset in append: {info.last_offset}. Log start offset = {log.log_start_offset}"
     )
     error.first_offset = first_offset

@@ -28,7 +28,7 @@ from kafkalog.format.names import TopicPartition
 from kafkalog.format.records import first as first_record
 from kafkalog.log.types import NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP, TV_UNKNOWN, AppendOrigin
 from kafkalog.log.verification import VerificationStateEntry
-from kafkalog.segment.types import LogOffsetMetadata, to_int32
+from kafkalog.segment.types import LogOffsetMetadata, to_int32, to_int64
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class BatchMetadata(NamedTuple):
 
     @property
     def first_offset(self) -> int:
-        return self.last_offset - self.offset_delta
+        return to_int64(self.last_offset - self.offset_delta)
 
     def __str__(self) -> str:
         return (

@@ -36,6 +36,7 @@ from kafkalog.log.producer_append import (
 )
 from kafkalog.log.types import NO_PRODUCER_ID, AppendOrigin
 from kafkalog.log.verification import VerificationStateEntry
+from kafkalog.segment.types import to_int64
 
 __all__ = [
     "BatchMetadata",
@@ -179,14 +180,14 @@ class ProducerStateManager(ProducerTable):
                 del self._producers[producer_id]
         expiration_ms = self.producer_state_manager_config.producer_id_expiration_ms
         for producer_id, verification in list(self._verification_states.items()):
-            if current_time_ms - verification.timestamp >= expiration_ms:
+            if to_int64(current_time_ms - verification.timestamp) >= expiration_ms:
                 del self._verification_states[producer_id]
 
     def _is_producer_expired(self, current_time_ms: int, entry: ProducerStateEntry) -> bool:
-        return (
-            entry.current_txn_first_offset is None
-            and current_time_ms - entry.last_timestamp >= self.producer_state_manager_config.producer_id_expiration_ms
-        )
+        # A timestamp is whatever the producer wrote: far in the past, Java's subtraction wraps, and it never expires.
+        silent_ms = to_int64(current_time_ms - entry.last_timestamp)
+        expiration_ms = self.producer_state_manager_config.producer_id_expiration_ms
+        return entry.current_txn_first_offset is None and silent_ms >= expiration_ms
 
     def _add_producer(self, entry: ProducerStateEntry) -> None:
         self._producers[entry.producer_id] = entry

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from kafkalog.log.types import LogStartOffsetIncrementReason
 from kafkalog.segment.log_segment import LogSegment
+from kafkalog.segment.types import to_int64
 
 if TYPE_CHECKING:
     from kafkalog.log.unified_log import UnifiedLog
@@ -76,7 +77,7 @@ def time_breached(now_ms: int, retention_ms: int) -> DeletionCondition:
         largest_ms = segment.largest_timestamp
         if now_ms < largest_ms:
             logger.warning("%s contains future timestamp(s), making it ineligible to be deleted", segment)
-        return now_ms - largest_ms > retention_ms
+        return to_int64(now_ms - largest_ms) > retention_ms
 
     return should_delete
 
