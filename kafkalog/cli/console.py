@@ -120,7 +120,7 @@ def select_partitions(log_dir: str, wanted: tuple[str, ...] = ()) -> dict[TopicP
 
     One line of error each for: nothing there, a file, a partition's own folder, no partitions in it, an unknown name.
     """
-    if not os.path.lexists(log_dir):
+    if not (OS_FILES.exists(log_dir) or OS_FILES.is_link(log_dir)):
         raise Usage(f"{log_dir}: not found, expected a Kafka log directory (the folder that holds topic-0 ...)")
     if not OS_FILES.is_dir(log_dir):
         raise Usage(

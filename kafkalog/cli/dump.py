@@ -111,9 +111,9 @@ class Dumper:
         name = os.path.basename(path)
         stem, dot, _ = name.rpartition(".")
         suffix = name[len(stem) :] if dot else ""
-        if not os.path.exists(path):
+        if not OS_FILES.exists(path):
             raise Usage(f"{path}: not found, expected a file of a partition or log directory")
-        if os.path.isdir(path):
+        if OS_FILES.is_dir(path):
             raise Usage(f"{path}: found a folder, expected files (`kafkalog describe` shows folders)")
         self._say(f"Dumping {path}", {"kind": "file", "path": path})
         if name in TEXT_FILES:
@@ -225,7 +225,7 @@ class Dumper:
         where = os.path.abspath(path)
         index_path = _sibling(path, names.INDEX_FILE_SUFFIX)
         positions: list[tuple[int, int]] = []
-        if os.path.exists(index_path):
+        if OS_FILES.exists(index_path):
             for offset, position in _entries(index_path, OFFSET_ENTRY):
                 if positions and offset <= positions[-1][0] - base:
                     break
@@ -257,7 +257,7 @@ class Dumper:
                 previous = timestamp
 
     def _check_sanity(self, path: str, entry_bytes: int, bad: bool, what: str, title: str) -> None:
-        size = os.path.getsize(path)
+        size = OS_FILES.stat(path).size
         if bad:
             self.findings += 1
             note(str(CorruptIndexException(f"Corrupt {what} found, its last entry does not fit", path=path)))
@@ -371,14 +371,14 @@ def _base_offset(name: str) -> int:
 
 def _kraft_snapshot_id(name: str) -> tuple[int, int]:
     offset, dash, epoch = name.removesuffix(".checkpoint").partition("-")
-    if not (dash and offset.isdigit() and epoch.isdigit()):
+    if not (dash and name.isascii() and offset.isdigit() and epoch.isdigit()):
         raise Usage(f"{name}: no KRaft snapshot, expected a name such as 00000000000000000042-0000000001.checkpoint")
     return int(offset), int(epoch)
 
 
 def _sibling(path: str, suffix: str) -> str:
     sibling = os.path.join(os.path.dirname(path), os.path.basename(path).split(".")[0] + suffix)
-    if suffix == names.LOG_FILE_SUFFIX and not os.path.exists(sibling):
+    if suffix == names.LOG_FILE_SUFFIX and not OS_FILES.exists(sibling):
         raise Usage(f"{path}: the segment {sibling} is missing, expected it beside its index")
     return sibling
 

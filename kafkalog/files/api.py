@@ -165,6 +165,10 @@ class Files(ABC):
         """Whether the path itself is a symbolic link."""
 
     @abstractmethod
+    def is_readable(self, path: str) -> bool:
+        """Whether there is something that this process may read (links followed)."""
+
+    @abstractmethod
     def stat(self, path: str) -> FileStat:
         """Size, modification time and kind."""
 

@@ -106,6 +106,9 @@ class OsFiles(Files):
     def is_link(self, path: str) -> bool:
         return os.path.islink(path)
 
+    def is_readable(self, path: str) -> bool:
+        return os.access(path, os.R_OK)
+
     def stat(self, path: str) -> FileStat:
         found = os.stat(path)
         return FileStat(

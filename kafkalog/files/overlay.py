@@ -216,6 +216,12 @@ class OverlayFiles(Files):
     def is_link(self, path: str) -> bool:
         return os.path.abspath(path) not in self._nodes and self.inner.is_link(path)
 
+    def is_readable(self, path: str) -> bool:
+        if self.is_dir(path):
+            return bool(self._dirs.get(os.path.abspath(path))) or self.inner.is_readable(path)
+        node = self._find(path)
+        return node is not None and self.inner.is_readable(node.copy or node.source or path)
+
     def stat(self, path: str) -> FileStat:
         if self.is_dir(path):
             return FileStat(0, 0, False, True) if self._dirs.get(os.path.abspath(path)) else self.inner.stat(path)

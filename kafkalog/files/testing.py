@@ -124,6 +124,9 @@ class _Twin(Files):
     def is_link(self, path: str) -> bool:
         return self.inner.is_link(path)
 
+    def is_readable(self, path: str) -> bool:
+        return self.inner.is_readable(path)
+
     def stat(self, path: str) -> FileStat:
         return self.inner.stat(path)
 

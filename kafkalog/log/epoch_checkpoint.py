@@ -31,7 +31,7 @@ class PartitionEpochCheckpoint(LeaderEpochCheckpointFile):
             self._fail("writing to", error)
 
     def write_if_dir_exists(self, entries: Iterable[EpochEntry]) -> None:
-        if os.path.isdir(os.path.dirname(self.path)):
+        if self._files.is_dir(os.path.dirname(self.path)):
             self.write(entries)
 
     def read(self) -> list[EpochEntry]:

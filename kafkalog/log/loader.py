@@ -150,9 +150,9 @@ class LogLoader:
         listing = self._take_listing()
         present = listing.files
         folder = os.path.join(self.dir, "")
-        access, readable = os.access, os.R_OK
+        is_readable = self.files.is_readable
         for name in present:
-            if not access(folder + name, readable):
+            if not is_readable(folder + name):
                 raise PermissionError(f"Could not read file {folder + name}")
         for name in load_cases.transient(present):
             suffix = load_cases.suffix_of(name)

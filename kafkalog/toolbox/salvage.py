@@ -24,7 +24,7 @@ from kafkalog.format.names import TopicPartition
 from kafkalog.segment.file_records import LogScan, ScanSlice
 from kafkalog.toolbox.order import misfits
 from kafkalog.toolbox.resync import next_batch
-from kafkalog.topics.view import VERDICT_TEXT
+from kafkalog.topics.view import VERDICT_TEXT, segment_base
 
 SLICE_BYTES = 4 << 20
 
@@ -102,11 +102,7 @@ class _Salvage:
     def run(self) -> None:
         files = self._files
         files.mkdirs(self._target)
-        bases = sorted(
-            int(name[: -len(names.LOG_FILE_SUFFIX)])
-            for name in files.list_dir(self._source)
-            if name.endswith(names.LOG_FILE_SUFFIX) and name[: -len(names.LOG_FILE_SUFFIX)].isdigit()
-        )
+        bases = sorted(base for name in files.list_dir(self._source) if (base := self._base(name)) is not None)
         for place, base in enumerate(bases):
             following = bases[place + 1] if place + 1 < len(bases) else None
             self._segment(base, following)
@@ -114,6 +110,17 @@ class _Salvage:
         if files.exists(metadata):
             files.write_atomic(os.path.join(self._target, names.PARTITION_METADATA_FILE), files.read_bytes(metadata))
         files.sync_dir(self._target)
+
+    def _base(self, name: str) -> int | None:
+        """The base offset of a segment's file.  Kafka reads the file of twenty digits whatever else has the offset in
+        its name, so another (`5.log`) is no part of the log: it is told, and left."""
+        base = segment_base(name)
+        if base is None and name.endswith(names.LOG_FILE_SUFFIX):
+            path = os.path.join(self._source, name)
+            what = "a file whose name is no segment's, expected twenty digits: Kafka does not read it"
+            size = self._files.stat(path).size if self._files.exists(path) else 0
+            self._report.lost.append(Lost(path, 0, size, 0, -1, what))
+        return base
 
     def _segment(self, base: int, following: int | None) -> None:
         files, path = self._files, names.log_file(self._source, base)

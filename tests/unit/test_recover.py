@@ -93,6 +93,21 @@ def test_any_damage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert lost > 5
 
 
+def test_any_missing_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What an open makes anew is made in the overlay, and is then looked for there, not on the disk."""
+    whole = tmp_path / "whole"
+    with kafkalog.open_log(whole, "t-0", config={"internal.segment.bytes": "300"}) as log:
+        for n in range(4):
+            log.append(b"%d" % n * 50)
+    for name in sorted(path.name for path in (whole / "t-0").iterdir()):
+        root = tmp_path / f"without {name}"
+        shutil.copytree(whole, root)
+        (root / "t-0" / name).unlink()
+        (result,) = told_and_done(capsys, root)
+        assert result["error"] is None, name
+        assert (root / "t-0" / name).exists() == (not name.endswith((".log", ".metadata"))), name
+
+
 def test_a_cut_with_segments_behind_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = tmp_path / "logs"
     with kafkalog.open_log(root, "t-0", config={"internal.segment.bytes": "300"}) as log:

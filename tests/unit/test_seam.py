@@ -1,0 +1,87 @@
+"""The one door to the disk: outside `files/` nobody asks the system about a path or opens one.
+
+What goes past that door is seen by no recording, faulty or overlaid disk: a dry run then looks at the real one.
+Walks every .py and .pyx under kafkalog/, and pyspark_kafkalog.py.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PACKAGE = ROOT / "kafkalog"
+# Text, or facts about the process.
+TEXT = {
+    "PathLike", "fspath", "fsdecode", "fsencode", "sep", "curdir", "pardir", "environ", "environ.get", "getpid", "getuid",
+    "register_at_fork", "strerror", "path", "path.abspath", "path.basename", "path.commonpath", "path.dirname",
+    "path.isabs", "path.join", "path.normpath", "path.relpath", "path.sep", "path.split", "path.splitext",
+}  # fmt: skip
+# Who may go past the door, for what, and why.
+ALLOWED = {
+    ("topics/directory.py", "path.realpath"): "one directory is one whatever it is called; nothing is read of it",
+    ("toolbox/recovery.py", "path.realpath"): "the same name for a directory that the table of open ones uses",
+    ("cli/app.py", "open"): "the null device, in place of a standard output that is closed",
+    ("cli/app.py", "dup2"): "as above",
+    ("cli/app.py", "devnull"): "as above",
+    ("cli/app.py", "O_WRONLY"): "as above",
+}
+MODULES = {"pathlib", "shutil", "tempfile", "glob", "fcntl", "posix"}
+
+
+def sources() -> list[Path]:
+    found = [path for kind in ("*.py", "*.pyx") for path in PACKAGE.rglob(kind)]
+    found = [path for path in found if path.relative_to(PACKAGE).parts[0] != "files"]
+    return [*sorted(found), ROOT / "pyspark_kafkalog.py"]
+
+
+def dotted(node: ast.expr) -> str:
+    if isinstance(node, ast.Name):
+        return node.id
+    return f"{dotted(node.value)}.{node.attr}" if isinstance(node, ast.Attribute) else "?"
+
+
+def uses(path: Path) -> set[str]:
+    text = path.read_text()
+    if path.suffix == ".pyx":
+        return set(re.findall(r"\bos\.((?:path\.)?\w+)", text))
+    return uses_in(text)
+
+
+def uses_in(text: str) -> set[str]:
+    """What Python takes of `os`, without the `os.`; `open` and modules that know paths under their own names."""
+    found = set()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Attribute) and dotted(node).startswith("os."):
+            found.add(dotted(node).removeprefix("os."))
+        elif isinstance(node, ast.Call) and dotted(node.func) in ("open", "io.open", "codecs.open", "io.FileIO"):
+            found.add("builtin open")
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names if alias.name.split(".")[0] in MODULES}
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            if node.module.split(".")[0] in MODULES:
+                found.add(node.module)
+            elif node.module in ("os", "os.path"):
+                found |= {f"{node.module}.{alias.name}".removeprefix("os.") for alias in node.names}
+    return found
+
+
+@pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_way_past_the_door(path: Path) -> None:
+    name = str(path.relative_to(PACKAGE)) if path.is_relative_to(PACKAGE) else path.name
+    past = {use for use in uses(path) - TEXT if (name, use) not in ALLOWED}
+    assert not past, f"{name} goes past kafkalog.files: {', '.join(sorted(past))}"
+
+
+def test_what_is_allowed_is_needed() -> None:
+    for name, use in ALLOWED:
+        assert use in uses(PACKAGE / name), (name, use)
+
+
+def test_the_ways_past_are_known() -> None:
+    """The search itself, on the calls that it is for."""
+    probe = "import os, shutil\nfrom os import path\nos.path.isdir('a')\nos.access('a', 4)\nopen('a')\nos.path.join('a')\n"
+    assert uses_in(probe) - TEXT == {"path.isdir", "access", "builtin open", "shutil"}
