@@ -3,6 +3,7 @@
     python -m tests.conformance.fuzz --count 2000 --seed 1            # the long run
     python -m tests.conformance.fuzz --count 500 --damage             # crash, damage to files, reopen
     python -m tests.conformance.fuzz --count 1 --seed 4711 --keep DIR # one script again; its runs stay in DIR
+    python -m tests.conformance.fuzz --count 2000 --ways both         # half of them without the short choice of appends
 
 A script that differs is shrunk (lines are dropped while the difference remains) and saved below `--save`; exit 1.
 With damage some differences are on purpose: `permitted` knows them, and they are counted.
@@ -21,15 +22,16 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from tests.conformance import kafka_jars, permitted
 from tests.conformance.compare import NOT_COMPARED, Difference, compare_runs, load_results
 from tests.conformance.fuzz_scripts import Line, ScriptWriter, broker_may_compress_with_snappy, with_built_batches
+from tests.conformance.ways import SHORT, WAYS_HELP, Ways
 
 REPLAY = Path(__file__).with_name("replay.py")
 SAVE_DIR = Path(__file__).with_name("scenarios")
@@ -44,13 +46,15 @@ class Outcome:
     difference: Difference | None
     kafka_results: list[dict[str, Any]]
     results: list[dict[str, Any]] = field(default_factory=list)  # kafkalog's
+    way: str = SHORT  # the first that differs
 
 
 class Engines:
     """Runs scripts on both engines, many in one process each, in folders below `work`."""
 
-    def __init__(self, work: Path) -> None:
+    def __init__(self, work: Path, ways: Ways | None = None) -> None:
         self.work = work
+        self.ways = ways or Ways()
         self.driver = kafka_jars.driver()
         self.runs = 0
 
@@ -59,27 +63,37 @@ class Engines:
         self.runs += 1
         kafka = self.run_kafka(scripts, root / "kafka")
         ours = [with_built_batches(lines, results) for lines, results in zip(scripts, kafka, strict=True)]
-        self._run(ours, root / "kafkalog", [sys.executable, str(REPLAY)])
-        outcomes = []
-        for number, (lines, expected) in enumerate(zip(scripts, kafka, strict=True)):
-            out = root / "kafkalog" / f"{number}.out"
+        for way in self.ways.all:
+            chosen = {number: lines for number, lines in enumerate(ours) if way in self.ways.of(number)}
+            self._run(chosen, root / f"kafkalog-{way}", [sys.executable, str(REPLAY)], way)
+        return [
+            self._outcome(root, number, lines, expected)
+            for number, (lines, expected) in enumerate(zip(scripts, kafka, strict=True))
+        ]
+
+    def _outcome(self, root: Path, number: int, lines: list[Line], expected: list[dict[str, Any]]) -> Outcome:
+        """Of the first way that differs from Kafka, or of the last; what is Kafka's both ways is the same both ways."""
+        for way in self.ways.of(number):
+            out = root / f"kafkalog-{way}" / f"{number}.out"
             actual = load_results(out) if out.exists() else []
             if out.exists():
                 difference = compare_runs(
                     expected,
                     actual,
                     root / "kafka" / f"{number}.work",
-                    root / "kafkalog" / f"{number}.work",
+                    root / f"kafkalog-{way}" / f"{number}.work",
                     uses_snappy=broker_may_compress_with_snappy(lines),
                 )
             else:
-                said = (root / "kafkalog" / "stderr").read_text()[-2000:]
+                said = (root / f"kafkalog-{way}" / "stderr").read_text()[-2000:]
                 difference = Difference("the process", f"kafkalog died, or never came to this script:\n{said}")
-            outcomes.append(Outcome(lines, difference, expected, actual))
-        return outcomes
+            outcome = Outcome(lines, difference, expected, actual, way)
+            if difference is not None:
+                break
+        return outcome
 
     def run_kafka(self, scripts: Sequence[list[Line]], root: Path) -> list[list[dict[str, Any]]]:
-        self._run(scripts, root, self.driver.command())
+        self._run(dict(enumerate(scripts)), root, self.driver.command())
         return [load_results(root / f"{number}.out") for number in range(len(scripts))]
 
     def forget(self) -> None:
@@ -87,13 +101,14 @@ class Engines:
         shutil.rmtree(self.work / f"run{self.runs - 1}", ignore_errors=True)
 
     @staticmethod
-    def _run(scripts: Sequence[list[Line]], root: Path, command: list[str]) -> None:
+    def _run(scripts: Mapping[int, list[Line]], root: Path, command: list[str], *way: str) -> None:
         root.mkdir(parents=True)
         rows = []
-        for number, lines in enumerate(scripts):
+        for number, lines in scripts.items():
             script = root / f"{number}.script"
             write_script(script, lines)
-            rows.append(f"{script}\t{root / f'{number}.work'}\t{root / f'{number}.out'}\n")
+            columns = (str(script), str(root / f"{number}.work"), str(root / f"{number}.out"), *way)
+            rows.append("\t".join(columns) + "\n")
         listfile = root / "list"
         listfile.write_text("".join(rows))
         with (root / "stderr").open("w") as stderr:
@@ -134,14 +149,15 @@ def signature(difference: Difference) -> str:
 
 
 def shrink(engines: Engines, outcome: Outcome, *, rounds_max: int = 40) -> Outcome:
-    """Drops lines, then records, while the same difference remains."""
+    """Drops lines while the same difference remains, the way it was found."""
     assert outcome.difference is not None
+    engines.ways = Ways((outcome.way,))
     wanted = signature(outcome.difference)
     best = outcome
     # What comes after the line that differs has no part in it (a difference in files has no line).
     at_line = re.match(r"line (\d+) ", outcome.difference.place)
     if at_line is not None:
-        best = Outcome(outcome.lines[: int(at_line[1])], outcome.difference, outcome.kafka_results)
+        best = replace(outcome, lines=outcome.lines[: int(at_line[1])])
     chunk = max(1, len(best.lines) // 2)
     for _ in range(rounds_max):
         candidates = [best.lines[:start] + best.lines[start + chunk :] for start in range(0, len(best.lines), chunk)]
@@ -196,11 +212,12 @@ def fuzz(
     batch: int = 100,
     keep: Path | None = None,
     stop_after: int = 10**9,
+    ways: Ways | None = None,
 ) -> Iterator[tuple[int, Outcome]]:
     """Yields (seed, outcome) of every script that differs, before it is shrunk."""
     found = 0
     with work_folder(keep) as work:
-        engines = Engines(work)
+        engines = Engines(work, ways)
         for start in range(seed, seed + count, batch):
             seeds = range(start, min(start + batch, seed + count))
             scripts = scripts_of(engines, seeds, damage=damage, compact=compact)
@@ -225,6 +242,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--save", type=Path, help="save shrunk scripts below this folder")
     parser.add_argument("--max-shown", type=int, default=10, help="differences to show (default 10)")
     parser.add_argument("--stop-after", type=int, default=10**9, help="end when so many differ")
+    parser.add_argument("--ways", type=Ways.parse, default=Ways(), help=WAYS_HELP)
     parser.add_argument("--no-shrink", action="store_true", help="show the difference only")
     args = parser.parse_args(argv)
     began = time.monotonic()
@@ -238,6 +256,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         batch=args.batch,
         keep=args.keep,
         stop_after=args.stop_after,
+        ways=args.ways,
     ):
         assert outcome.difference is not None
         name = permitted.name_of(outcome)
@@ -248,7 +267,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         different[kind] = different.get(kind, 0) + 1
         if different[kind] > 1 or len(different) > args.max_shown:
             continue
-        print(f"--- seed {seed}: {outcome.difference}", flush=True)
+        print(f"--- seed {seed} (--ways {outcome.way}): {outcome.difference}", flush=True)
         if args.no_shrink:
             continue
         with work_folder() as work:

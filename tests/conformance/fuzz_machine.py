@@ -38,6 +38,7 @@ from tests.conformance.fuzz_scripts import (
     broker_may_compress_with_snappy,
     with_built_batches,
 )
+from tests.conformance.ways import WAYS_HELP, Ways
 
 STEPS_MAX = 50
 # A step that is taken often is several rules, as hypothesis takes each rule as often as another.
@@ -47,8 +48,9 @@ WEIGHT_OF_A_RULE = 5
 class ServedEngines:
     """Both engines, ready: a script at a time, each in fresh folders below `work`."""
 
-    def __init__(self, work: Path, kafka: kafka_jars.Served) -> None:
+    def __init__(self, work: Path, kafka: kafka_jars.Served, ways: Ways | None = None) -> None:
         self.work = work
+        self.ways = (ways or Ways()).all  # each script goes them all: a script that is shrunk must not change its way
         self.kafka = kafka
         self.scripts = 0
         self.operations = 0
@@ -66,17 +68,18 @@ class ServedEngines:
         self.operations += len(lines)
         expected = self.run_kafka(lines)
         ours = self.work / "kafkalog"
-        shutil.rmtree(ours, ignore_errors=True)
         write_script(self.work / "kafkalog.script", with_built_batches(lines, expected))
-        replay.run_row(self.work / "kafkalog.script", ours, self.work / "kafkalog.out")
-        difference = compare_runs(
-            expected,
-            load_results(self.work / "kafkalog.out"),
-            self.work / "kafka",
-            ours,
-            uses_snappy=broker_may_compress_with_snappy(lines),
-        )
-        return Outcome(lines, difference, expected)
+        for way in self.ways:
+            shutil.rmtree(ours, ignore_errors=True)
+            replay.run_row(self.work / "kafkalog.script", ours, self.work / "kafkalog.out", way)
+            actual = load_results(self.work / "kafkalog.out")
+            difference = compare_runs(
+                expected, actual, self.work / "kafka", ours, uses_snappy=broker_may_compress_with_snappy(lines)
+            )
+            outcome = Outcome(lines, difference, expected, actual, way)
+            if difference is not None:
+                break
+        return outcome
 
 
 @st.composite
@@ -162,9 +165,9 @@ def quiet() -> Iterator[None]:
 
 
 @contextmanager
-def served(driver: kafka_jars.Driver | None = None) -> Iterator[ServedEngines]:
+def served(driver: kafka_jars.Driver | None = None, ways: Ways | None = None) -> Iterator[ServedEngines]:
     with work_folder() as work, (driver or kafka_jars.driver()).serve() as kafka, quiet():
-        yield ServedEngines(work, kafka)
+        yield ServedEngines(work, kafka, ways)
 
 
 def smallest_difference(
@@ -208,12 +211,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, help="other examples for another seed (default: the same every time)")
     parser.add_argument("--compact", action="store_true", help="cleaner passes over compacted topics too")
     parser.add_argument("--save", type=Path, help="save the smallest script that differs below this folder")
+    parser.add_argument("--ways", type=Ways.parse, default=Ways(), help=WAYS_HELP)
     args = parser.parse_args(argv)
     began = time.monotonic()
-    with served() as engines:
+    with served(ways=args.ways) as engines:
         found = smallest_difference(engines, args.examples, seed=args.seed, compact=args.compact)
     if found is not None:
-        print(f"--- shrunk to {len(found.lines)} lines: {found.difference}")
+        print(f"--- shrunk to {len(found.lines)} lines (--ways {found.way}): {found.difference}")
         for line in found.lines:
             print(f"    {json.dumps(line)[:400]}")
         if args.save is not None:

@@ -8,14 +8,22 @@ make sense and the rest are the interesting kind of nonsense.  It never needs to
 from __future__ import annotations
 
 import copy
+import struct
 from dataclasses import dataclass
 from typing import Any
 
+from kafkalog._native import batches as native
+from kafkalog.errors import IllegalArgumentException
+from tests.conformance.batch_spec import batch_from_spec
 from tests.conformance.choosing import Chooser, SeededChooser
 from tests.conformance.fuzz_configs import topic_config
 
 START_MS = 1_700_000_000_000
 INT_MAX = 2147483647
+SIGN = 1 << 63
+AHEAD_MS = 200_000
+# Where a batch's header has them.
+ATTRIBUTES, BASE_TIMESTAMP, MAX_TIMESTAMP, COUNT, RECORDS = 21, 27, 35, 57, 61
 DIR = "logs"
 PARTITION = "foo-0"
 TOPIC_IDS = ("AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAg")
@@ -220,6 +228,56 @@ class ScriptWriter:
             producer.last_batch = batch
         return batch
 
+    def twisted(self, batch: Line) -> Line:
+        """The batch with something in it that no client writes, under a right checksum: a codec that is none, more or
+        fewer records than it has, a time of 2^63 ms ago, a payload that ends early."""
+        if batch.get("magic", 2) != 2:
+            return batch
+        kind = self.choose.weighted(("count", "time", "codec", "cut"), (4, 4, 2, 1))
+        if kind == "count":  # later than all before, so that a search by time comes to it, one record after the other
+            records = [{**record, "ts": self.now + AHEAD_MS + i} for i, record in enumerate(batch["records"])]
+            batch = {**batch, "records": records}
+        try:
+            data = bytearray(batch_from_spec(batch))
+        except IllegalArgumentException:
+            return batch  # a level or a time that the builder refuses
+        if not data:
+            return batch
+        if kind == "count":
+            count = len(batch["records"]) + self.choose.choice((-1, 1, -2, 3, 70_000))
+            struct.pack_into(">i", data, COUNT, self.choose.weighted((count, 0, -1), (8, 1, 1)))
+        elif kind == "time":
+            far = self.choose.choice(
+                (self.now - SIGN, -SIGN, SIGN - 1, self.now - SIGN + self.choose.integer(-1, 9000))
+            )
+            for at in self.choose.choice(((BASE_TIMESTAMP, MAX_TIMESTAMP), (MAX_TIMESTAMP,), (BASE_TIMESTAMP,))):
+                struct.pack_into(">q", data, at, far)
+        elif kind == "codec":
+            data[ATTRIBUTES + 1] = data[ATTRIBUTES + 1] & ~7 | self.choose.integer(5, 7)
+        else:
+            del data[max(RECORDS, len(data) - self.choose.integer(1, 20)) :]
+            struct.pack_into(">i", data, 8, len(data) - 12)
+        struct.pack_into(">I", data, 17, native.compute_crc(data, 0, len(data)))
+        return {"raw_hex": data.hex()}
+
+    def maybe_twisted(self, batches: list[Line], probability: float) -> list[Line]:
+        """Perhaps with one of them twisted."""
+        if not self.chance(probability):
+            return batches
+        number = self.choose.integer(0, len(batches) - 1)
+        return [*batches[:number], self.twisted(batches[number]), *batches[number + 1 :]]
+
+    def look_behind(self, batches: list[Line]) -> None:
+        """After a batch that was twisted: what meets its records or its time."""
+        times = [record["ts"] for batch in batches for record in batch["records"]]
+        times += [self.now + AHEAD_MS + i for i in range(3)]
+        for _ in range(self.choose.integer(1, 3)):
+            self.add("offset_for_timestamp", ts=self.choose.choice((*times, -3)))
+        if self.chance(0.5):
+            self.advance_clock()
+            self.add("remove_expired_producers")
+            self.add("producers")
+
     def _new_producer(self) -> Producer:
         return Producer(next_sequence=self.choose.choice((0, 0, 0, 5, INT_MAX - 2)))
 
@@ -240,7 +298,8 @@ class ScriptWriter:
                     batch.pop("level", None)
         if self.chance(0.02):
             batches[0]["base_offset"] = self.choose.integer(1, 5)
-        fields: Line = {"batches": batches, "leader_epoch": self.leader_epoch}
+        sent = self.maybe_twisted(batches, 0.03)
+        fields: Line = {"batches": sent, "leader_epoch": self.leader_epoch}
         if self.chance(0.08):
             fields["origin"] = self.choose.weighted(("coordinator", "replication"), (3, 1))
         if self.chance(0.1):
@@ -250,6 +309,8 @@ class ScriptWriter:
             fields["supports_epoch_bump"] = self.chance(0.6)
         self.add("append_leader", **fields)
         self.leo += sum(len(batch["records"]) for batch in batches)
+        if sent is not batches:
+            self.look_behind(batches)
 
     def append_follower(self, *, below: bool = True) -> None:
         base = self.leo
@@ -276,8 +337,11 @@ class ScriptWriter:
             base = batch.get("last_offset", base + len(batch["records"]) - 1) + 1
             batches.append(batch)
         leader_epoch = epoch if self.chance(0.9) else max(0, epoch - 1)
-        self.add("append_follower", batches=batches, leader_epoch=leader_epoch)
+        sent = self.maybe_twisted(batches, 0.12)
+        self.add("append_follower", batches=sent, leader_epoch=leader_epoch)
         self.leo = max(self.leo, base)
+        if sent is not batches:
+            self.look_behind(batches)
 
     def append_marker(self) -> None:
         in_transaction = [pid for pid, producer in self.producers.items() if producer.in_transaction]
@@ -320,7 +384,7 @@ class ScriptWriter:
         )
 
     def by_time(self) -> None:
-        special = self.choose.choice((-1, -2, -3, -4, -5, 0, self.now))
+        special = self.choose.choice((-1, -2, -3, -4, -5, 0, self.now, SIGN - 1, -SIGN, self.now - SIGN))
         self.add("offset_for_timestamp", ts=self.timestamp() if self.chance(0.6) else special)
 
     def show(self) -> None:

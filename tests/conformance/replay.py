@@ -1,7 +1,8 @@
 """Runs conformance scripts on kafkalog: the twin of the Java driver in `driver/`.
 
     python tests/conformance/replay.py SCRIPT WORKDIR       one script; result lines on standard output
-    python tests/conformance/replay.py --many LISTFILE      many; each line is SCRIPT TAB WORKDIR TAB OUT
+    python tests/conformance/replay.py --many LISTFILE      many; each line is SCRIPT TAB WORKDIR TAB OUT, and may end
+                                                            in TAB short or long, the way of ordinary appends
 
 Exit 0 when every script ran to its end, whatever its operations answered; 1 when a script itself was wrong (an
 unknown operation, a batch that was not built as its `raw_hex` says); 2 for wrong usage.  An operation that kafkalog
@@ -21,7 +22,7 @@ from typing import Any
 if __package__ in (None, ""):  # run as a script: the repository's root is not on the path yet
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from tests.conformance import replay_files, replay_manager, replay_partition
+from tests.conformance import replay_files, replay_manager, replay_partition, ways
 from tests.conformance.replay_rendering import state
 from tests.conformance.replay_session import Op, ScriptError, Session
 
@@ -115,11 +116,12 @@ def load_script(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines if line and not line.startswith("#")]
 
 
-def run_row(script: Path, work_dir: Path, out: Path) -> bool:
+def run_row(script: Path, work_dir: Path, out: Path, way: str = ways.SHORT) -> bool:
     """One script, its results in `out`; False when the script itself was wrong."""
     work_dir.mkdir(parents=True, exist_ok=True)
     results: list[str] = []
-    good = run_script(script.read_text().splitlines(), work_dir, results.append)
+    with ways.taking(way):
+        good = run_script(script.read_text().splitlines(), work_dir, results.append)
     beside = Path(f"{out}.part")
     beside.write_text("".join(f"{result}\n" for result in results))
     os.replace(beside, out)  # an OUT that exists is whole
@@ -130,8 +132,8 @@ def run_many(listfile: Path) -> bool:
     good = True
     for line in listfile.read_text().splitlines():
         if line.strip():
-            script, work_dir, out = map(Path, line.split("\t"))
-            good &= run_row(script, work_dir, out)
+            script, work_dir, out, *way = line.split("\t")
+            good &= run_row(Path(script), Path(work_dir), Path(out), *way)
     return good
 
 

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.conformance import kafka_jars
+from kafkalog._native import batches as native
+from kafkalog.log import append
+from tests.conformance import kafka_jars, replay, ways
 from tests.conformance.compare import Difference
 from tests.conformance.fuzz import Engines, Outcome, fuzz, work_folder
 from tests.conformance.fuzz_machine import ScriptMachine, ServedEngines, served, smallest_difference
 from tests.conformance.fuzz_scripts import COMPACTION_STEPS, Line, ScriptWriter
+from tests.conformance.ways import Ways
 from tests.damage import differential
 
 EXAMPLES = int(os.environ.get("KAFKALOG_FUZZ_EXAMPLES", "40"))
@@ -95,3 +99,36 @@ def test_hypothesis_shrinks_to_the_operations_that_matter() -> None:
     assert found is not None
     ops = [line["op"] for line in found.lines]
     assert ops[: ops.index("segments")] == ["open", "roll"]
+
+
+def test_twisted_batches_are_of_every_kind() -> None:
+    headers = [
+        native.header_at(bytes.fromhex(batch["raw_hex"]))
+        for seed in range(200)
+        for line in ScriptWriter.of_seed(seed).write()
+        for batch in line.get("batches", ())
+        if "raw_hex" in batch
+    ]
+    assert {header.codec for header in headers} >= {5, 6, 7}
+    assert any(header.count != header.last_offset - header.base_offset + 1 for header in headers)
+    assert any(header.max_timestamp < -1 for header in headers)
+
+
+def test_scripts_go_both_ways(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`replay` takes the way that its list names, and leaves the switch as it was."""
+    taken: list[bool] = []
+    monkeypatch.setattr(append, ways.SWITCH, True, raising=False)
+    monkeypatch.setattr(replay, "run_script", lambda *_: taken.append(getattr(append, ways.SWITCH)) is None)
+    chosen = Ways.parse("both")
+    rows = [(number, way) for number in range(4) for way in chosen.of(number)]
+    rows += [(9, way) for way in Ways.parse("short,long").of(9)]
+    (tmp_path / "script").touch()
+    (tmp_path / "list").write_text(
+        "".join(f"{tmp_path / 'script'}\t{tmp_path}\t{tmp_path / str(number)}\t{way}\n" for number, way in rows)
+    )
+    assert replay.run_many(tmp_path / "list")
+    assert taken == [True, False, True, False, True, False]
+    assert getattr(append, ways.SWITCH) is True
+    assert Ways.parse("long").of(3) == (ways.LONG,)
+    with pytest.raises(ValueError, match="not made of short and long"):
+        Ways.parse("sideways")

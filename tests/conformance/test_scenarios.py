@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance import replay
+from tests.conformance import replay, ways
 from tests.conformance.compare import Snappy, compare_results, compare_trees, load_results
 from tests.conformance.fuzz_scripts import broker_may_compress_with_snappy
 from tests.conformance.record import SCENARIOS, prepare
@@ -18,12 +18,13 @@ def test_there_are_scenarios() -> None:
     assert len(NAMES) >= 49
 
 
+@pytest.mark.parametrize("way", ways.known())
 @pytest.mark.parametrize("name", NAMES)
-def test_scenario(name: str, tmp_path: Path) -> None:
+def test_scenario(name: str, way: str, tmp_path: Path) -> None:
     scenario, work_dir, out = SCENARIOS / name, tmp_path / "work", tmp_path / "out"
     prepare(scenario, work_dir)
     listfile = tmp_path / "list"
-    listfile.write_text(f"{scenario / 'script.jsonl'}\t{work_dir}\t{out}\n")
+    listfile.write_text(f"{scenario / 'script.jsonl'}\t{work_dir}\t{out}\t{way}\n")
     assert replay.run_many(listfile)
     expected, actual = load_results(scenario / "expected.jsonl"), load_results(out)
     if any(result.get("error") == "NotImplementedError" for result in actual):

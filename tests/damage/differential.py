@@ -25,6 +25,7 @@ from pathlib import Path
 from tests.conformance import permitted
 from tests.conformance.fuzz import Engines, Outcome, save, shrink, signature, work_folder
 from tests.conformance.fuzz_scripts import DIR, PARTITION, Line, ScriptWriter
+from tests.conformance.ways import WAYS_HELP, Ways
 from tests.damage.directories import Tree
 from tests.damage.mutations import Damage, damaged
 
@@ -175,13 +176,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--keep", type=Path, help="run in this folder and leave everything there")
     parser.add_argument("--shrink", action="store_true", help="shrink the first of each kind")
     parser.add_argument("--save", type=Path, help="save shrunk scripts as scenarios below this folder")
+    parser.add_argument("--ways", type=Ways.parse, default=Ways(), help=WAYS_HELP)
     args = parser.parse_args(argv)
     began = time.monotonic()
     damages: Counter[str] = Counter()
     kinds: Counter[str] = Counter()
     named: Counter[str] = Counter()
     with work_folder(args.keep) as work:
-        engines = Engines(work)
+        engines = Engines(work, args.ways)
         for found in fuzz(engines, args.count, args.seed, batch=args.batch, forget=args.keep is None, damages=damages):
             if found.named is not None:
                 named[found.named] += 1
@@ -191,7 +193,7 @@ def main(argv: Sequence[str] | None = None) -> int:
                 continue
             print(f"--- seed {found.seed}, {'; '.join(found.notes)}\n{found.outcome.difference}", flush=True)
             if args.shrink or args.save is not None:
-                small = shrink(engines, found.outcome)
+                small = shrink(Engines(work / "shrunk"), found.outcome)
                 print(f"    shrunk to {len(small.lines)} lines: {small.difference}")
                 for line in small.lines:
                     print(f"    {str(line)[:300]}")

@@ -16,8 +16,9 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "kafkalog"
 # Text, or facts about the process.
 TEXT = {
-    "PathLike", "fspath", "fsdecode", "fsencode", "sep", "curdir", "pardir", "environ", "environ.get", "getpid", "getuid",
-    "register_at_fork", "strerror", "path", "path.abspath", "path.basename", "path.commonpath", "path.dirname",
+    "PathLike", "fspath", "fsdecode", "fsencode", "sep", "curdir", "pardir", "environ", "environ.get", "getpid",
+    "getuid", "register_at_fork", "strerror", "path", "path.abspath", "path.basename", "path.commonpath",
+    "path.dirname",
     "path.isabs", "path.join", "path.normpath", "path.relpath", "path.sep", "path.split", "path.splitext",
 }  # fmt: skip
 # Who may go past the door, for what, and why.
@@ -83,5 +84,7 @@ def test_what_is_allowed_is_needed() -> None:
 
 def test_the_ways_past_are_known() -> None:
     """The search itself, on the calls that it is for."""
-    probe = "import os, shutil\nfrom os import path\nos.path.isdir('a')\nos.access('a', 4)\nopen('a')\nos.path.join('a')\n"
+    probe = (
+        "import os, shutil\nfrom os import path\nos.path.isdir('a')\nos.access('a', 4)\nopen('a')\nos.path.join('a')\n"
+    )
     assert uses_in(probe) - TEXT == {"path.isdir", "access", "builtin open", "shutil"}
