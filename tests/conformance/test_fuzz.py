@@ -95,7 +95,7 @@ class OneBug(ServedEngines):
 
 
 def test_hypothesis_shrinks_to_the_operations_that_matter() -> None:
-    found = smallest_difference(OneBug(), 20, steps_max=4)
+    found = smallest_difference(OneBug(), 80, steps_max=4)
     assert found is not None
     ops = [line["op"] for line in found.lines]
     assert ops[: ops.index("segments")] == ["open", "roll"]

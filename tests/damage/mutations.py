@@ -80,7 +80,17 @@ def changes_for(path: str) -> tuple[Change, ...]:
     suffix = name[name.rfind(".") :]
     own: tuple[Change, ...]
     if suffix == ".log":
-        own = (field_right, field_right, field_right, field_wrong, varint_right, varint_right, batch_move, batch_move)
+        own = (
+            field_right,
+            field_right,
+            field_right,
+            field_odd,
+            field_wrong,
+            varint_right,
+            varint_right,
+            batch_move,
+            batch_move,
+        )
     elif suffix in (".index", ".timeindex", ".txnindex"):
         own = (entry_field, entry_field, entry_field, from_other_file)
     elif suffix == ".snapshot":
@@ -205,6 +215,25 @@ def field_right(rng: random.Random, damage: Damage, path: str) -> None:
     place = _change_field(rng, damage, path)
     if place is not None:
         fix_crc(damage, path, place[0])
+
+
+def field_odd(rng: random.Random, damage: Damage, path: str) -> None:
+    """What single edge values seldom hit: no codec's bits, a record more or less, a time 2^63 ms away; CRC mended."""
+    data = damage.tree[path]
+    found = [(at, size) for at, size in _batches(data) if size >= 61 and _modern(data, at)]
+    if not found:
+        return
+    at, _ = rng.choice(found)
+    kind = rng.randrange(3)
+    if kind == 0:
+        _put(damage, path, at + 22, bytes([data[at + 22] & ~7 | rng.randrange(5, 8)]))
+    elif kind == 1:
+        count = int.from_bytes(data[at + 57 : at + 61], "big", signed=True) + rng.choice((-2, -1, 1, 2))
+        _put(damage, path, at + 57, struct.pack(">i", max(-1, min(count, 0x7FFFFFFF))))
+    else:
+        for field in rng.choice(((27,), (35,), (27, 35))):
+            _put(damage, path, at + field, bytes([damage.tree[path][at + field] ^ 0x80]))
+    fix_crc(damage, path, at)
 
 
 def fix_crc(damage: Damage, path: str, at: int) -> None:

@@ -25,7 +25,7 @@ from kafkalog.format.builder import MemoryRecordsBuilder
 from kafkalog.format.control import ControlRecordType, EndTransactionMarker, end_txn_marker_batch
 from kafkalog.format.names import TopicPartition
 from kafkalog.format.snapshots import read_snapshot
-from kafkalog.log.producer_append import CompletedTxn, in_sequence
+from kafkalog.log.producer_append import BatchMetadata, CompletedTxn, ProducerStateEntry, in_sequence
 from kafkalog.log.producers import ProducerStateManager
 from kafkalog.log.types import AppendOrigin
 from kafkalog.log.verification import VerificationGuard, VerificationStateEntry
@@ -520,3 +520,14 @@ def test_every_refusal_is_ours(partition: Partition) -> None:
     partition.append(0, 0)
     with pytest.raises(KafkalogError):
         partition.append(9, 1)
+
+
+def test_a_time_far_in_the_past_does_not_expire(partition: Partition) -> None:
+    """Java's subtraction wraps: what lies 2^63 ms and more back is as far in the future."""
+    now = 1_700_000_000_000
+    for producer_id, timestamp in enumerate((now - (1 << 63), -(1 << 63), now - (1 << 63) + 1)):
+        partition.manager.load_producer_entry(ProducerStateEntry(producer_id, 0, -1, timestamp))
+    partition.manager.remove_expired_producers(now)
+    assert sorted(partition.manager.active_producers) == [0, 1]
+    assert BatchMetadata(5, (1 << 63) - 1, -1, 0).first_offset == -(1 << 63)
+    assert BatchMetadata(-(1 << 31), 0, 1, 0).first_seq == -1, "and ints wrap as well"

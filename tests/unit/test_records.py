@@ -10,10 +10,11 @@ import pytest
 
 from kafkalog import errors
 from kafkalog._native import batches as native_batches
+from kafkalog._native import records as native_records
 from kafkalog.format import batch, codecs
 from kafkalog.format.batch import HEADER, MemoryRecords, ensure_valid, write_header
 from kafkalog.format.builder import build_batch
-from kafkalog.format.records import Record, offset_of_max_timestamp, payload, records
+from kafkalog.format.records import Record, offset_of_max_timestamp, payload, records, stream
 from tests.reference import records as plain
 
 ROWS: list[Any] = [(5, b"k", b"v", ()), (9, None, b"w", (("h", None),)), (7, b"", None, ())]
@@ -191,3 +192,44 @@ def test_truncated_anywhere_and_any_header_bit_flipped() -> None:
                 records(flipped, header)
         except (errors.CorruptRecordException, errors.InvalidRecordException):
             pass
+
+
+def streamed(data: bytes) -> tuple[list[int], str]:
+    """The offsets that a stream hands out, and how it ends."""
+    found: list[int] = []
+    (header,) = MemoryRecords(data).batches()
+    try:
+        for record in stream(data, header):
+            found.append(record.offset)
+    except errors.KafkalogError as error:
+        return found, f"{type(error).__name__}: {error}"
+    return found, ""
+
+
+@pytest.mark.parametrize("codec", range(5))
+@pytest.mark.parametrize("size", [2, 3, 70_000])
+def test_a_stream_looks_behind_the_last_declared_record_before_it_hands_it_out(codec: int, size: int) -> None:
+    body = native_records.write_records([(5, n, b"k", b"v", ()) for n in range(size)])
+    offsets = list(range(10, 10 + size))
+    assert streamed(batch_of(body, size, codec)) == (offsets, "")
+    found, said = streamed(batch_of(body, size - 1, codec))
+    assert (found, said.split(":")[0]) == (offsets[:-2], "InvalidRecordException")
+    assert "records still remaining in file" in said
+    found, said = streamed(batch_of(body, size + 1, codec))
+    assert (found, said.split(":")[0]) == (offsets, "InvalidRecordException")
+    assert "premature EOF" in said
+
+
+@pytest.mark.parametrize("count", [0, -1])
+def test_a_stream_of_no_records_is_opened_all_the_same(count: int) -> None:
+    for codec, head in ((codecs.GZIP, b"\x1f\x8b\x09"), (codecs.LZ4, b"\x04\x22\x4d\x19"), (codecs.SNAPPY, b"")):
+        body = head + codecs.compress(codec, b"body")[len(head) :] if head else b""
+        data = write_header(
+            body, base_offset=0, last_offset_delta=0, attributes=codec, base_timestamp=0, max_timestamp=0, count=count
+        )  # fmt: skip
+        assert streamed(data + body)[1].startswith("KafkaException")
+    none = streamed(batch_of(b"body", count))[1]
+    assert none == "" if count == 0 else "invalid record count -1" in none
+    unknown = bytearray(batch_of(b"body", count))
+    unknown[22] |= 6
+    assert streamed(bytes(unknown))[1].startswith("IllegalArgumentException: Unknown compression type id: 6")

@@ -166,3 +166,16 @@ def test_recover(whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert path.read_bytes() == data[: size * 3]
     assert verify(root, deep=True).ok
     assert invoke(["recover", str(root), "--yes"]) == 0
+
+
+def test_salvage_takes_only_the_files_that_kafka_reads(whole: Path, tmp_path: Path) -> None:
+    damaged = tmp_path / "damaged"
+    shutil.copytree(whole, damaged)
+    folder = damaged / "t-0"
+    for name in ("5.log", "\u00b2.log", "x.log"):
+        (folder / name).write_bytes((folder / LOG).read_bytes())
+    result = salvage(damaged, tmp_path / "salvaged", {TP: str(folder)})
+    assert {Path(lost.path).name for lost in result.lost} == {"5.log", "\u00b2.log", "x.log"}
+    assert all("expected twenty digits" in lost.what and lost.last_offset < lost.first_offset for lost in result.lost)
+    assert records(tmp_path / "salvaged") == records(whole)
+    assert len(list((tmp_path / "salvaged" / "t-0").glob("*.log"))) == len(list((whole / "t-0").glob("*.log")))
