@@ -20,6 +20,7 @@ from kafkalog._native.layout cimport (
     PRODUCER_ID,
     RECORD_COUNT,
     RECORDS,
+    load8,
     load16,
     load32,
     load64,
@@ -63,10 +64,13 @@ cdef struct Row:
     int16_t producer_epoch
 
 
-cdef inline int next_frame(const uint8_t* p, int64_t left, int framing, int64_t* size) noexcept nogil:
+cdef inline int next_frame(
+    const uint8_t* p, int64_t left, int framing, int64_t* size, int8_t* magic_byte
+) noexcept nogil:
     """Where the batch at `p` ends, by the rules of Kafka's two streams; `size[0] == 0` is the end.
 
-    V_OK promises that `left >= size[0]` and that its whole header (61 bytes, legacy 26) is there.
+    V_OK promises that `left >= size[0]` and that the whole header of `magic_byte[0]` (61 bytes, legacy 26) is there;
+    the byte itself may be another one by now.
     """
     cdef int64_t length
     cdef int8_t magic
@@ -82,7 +86,8 @@ cdef inline int next_frame(const uint8_t* p, int64_t left, int framing, int64_t*
         return V_BAD_SIZE
     if left < HEADER_UP_TO_MAGIC:
         return V_OK
-    magic = <int8_t>p[MAGIC]
+    magic = <int8_t>load8(p + MAGIC)
+    magic_byte[0] = magic
     if framing == F_FILE:
         if length > left - LOG_OVERHEAD:
             return V_TORN
@@ -105,15 +110,17 @@ cdef inline int32_t increment_sequence(int32_t sequence, int32_t increment) noex
     return <int32_t>(<uint32_t>sequence + <uint32_t>increment)
 
 
-cdef inline void parse_header(const uint8_t* p, int64_t position, int64_t size, Row* row) noexcept nogil:
-    """Fills `row` from 61 bytes (legacy: 26) at `p`."""
+cdef inline void parse_header(
+    const uint8_t* p, int8_t magic, int64_t position, int64_t size, Row* row
+) noexcept nogil:
+    """Fills `row` from the 61 bytes (legacy: 26) at `p`, whose magic byte was loaded as `magic`."""
     cdef int32_t delta
     row.position = position
     row.size = <int32_t>size
     row.verdict = V_OK
-    row.magic = <int8_t>p[MAGIC]
+    row.magic = magic
     row.base_offset = <int64_t>load64(p + BASE_OFFSET)
-    if row.magic >= 2:
+    if magic >= 2:
         delta = <int32_t>load32(p + LAST_OFFSET_DELTA)
         row.attributes = <int16_t>load16(p + ATTRIBUTES)
         row.leader_epoch = <int32_t>load32(p + LEADER_EPOCH)
@@ -127,11 +134,11 @@ cdef inline void parse_header(const uint8_t* p, int64_t position, int64_t size, 
         row.last_sequence = -1 if row.base_sequence == -1 else increment_sequence(row.base_sequence, delta)
         row.record_count = <int32_t>load32(p + RECORD_COUNT)
     else:
-        row.attributes = p[LEGACY_ATTRIBUTES]
+        row.attributes = load8(p + LEGACY_ATTRIBUTES)
         row.leader_epoch = -1
         row.crc = load32(p + LEGACY_CRC)
         row.last_offset = row.base_offset
-        row.base_timestamp = -1 if row.magic == 0 else <int64_t>load64(p + LEGACY_TIMESTAMP)
+        row.base_timestamp = -1 if magic == 0 else <int64_t>load64(p + LEGACY_TIMESTAMP)
         row.max_timestamp = row.base_timestamp
         row.producer_id = -1
         row.producer_epoch = -1
@@ -180,6 +187,7 @@ cdef class IndexPlan:
     cdef Entries times
     cdef int error_kind
     cdef int64_t error_row
+    cdef int busy
 
     cdef bint representable(self, int64_t offset) noexcept nogil
     cdef int add(self, const Row* row, int64_t position) noexcept nogil

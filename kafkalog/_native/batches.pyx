@@ -1,20 +1,22 @@
 """Record batches as numbers: find them, check them, describe them, re-stamp them, index them.
 
-Bytes in (any contiguous buffer with bounds), tables and verdicts out; it knows no file and raises no
+Bytes in (any C-contiguous buffer with bounds), tables and verdicts out; it knows no file and raises no
 domain error.  Framing follows Kafka's two readers (`ByteBufferLogInputStream` for what was just received,
 `FileLogInputStream` for a file), validity follows `DefaultRecordBatch.ensureValid` and `LegacyRecord`.
-A buffer must not shrink during a call: hand in copies of files that others may cut.  Long, because header, scan,
+A buffer may change during a call, and the answer is one of what it was; it must not shrink (a map of a file that others
+cut): hand in copies of those.  Long, because header, scan,
 re-stamp and index entries read the same struct, and calls across modules go through pointers that are slow.
 """
 import numpy as np
 
 cimport cython
-from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport INT32_MAX, int8_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 
 from kafkalog._native.crc32c cimport crc32_update, crc32c_update
+from kafkalog._native.guard cimport claim, kl_leave
 from kafkalog._native.layout cimport (
     ATTRIBUTES,
     BASE_OFFSET,
@@ -23,6 +25,7 @@ from kafkalog._native.layout cimport (
     CONTROL_FLAG,
     CRC,
     DELETE_HORIZON_FLAG,
+    KL_LOADED,
     LAST_OFFSET_DELTA,
     LEADER_EPOCH,
     LEGACY_ATTRIBUTES,
@@ -34,12 +37,14 @@ from kafkalog._native.layout cimport (
     RECORDS,
     TIMESTAMP_TYPE_FLAG,
     TRANSACTIONAL_FLAG,
+    load8,
     load32,
     load64,
     store16,
     store32,
     store64,
 )
+from kafkalog._native.octets cimport open_octets
 
 OK = V_OK
 TORN = V_TORN
@@ -99,13 +104,15 @@ cdef int64_t checked_end(Py_ssize_t length, int64_t position, int64_t end) excep
     return end
 
 
-cdef inline int64_t header_bytes(const uint8_t* p) noexcept nogil:
-    return RECORDS if <int8_t>p[MAGIC] >= 2 else LEGACY_HEADER
+cdef inline int64_t header_bytes(int8_t magic) noexcept nogil:
+    return RECORDS if magic >= 2 else LEGACY_HEADER
 
 
-cdef int require_header(const uint8_t* p, int64_t left) except -1:
+cdef int require_header(const uint8_t* p, int64_t left, int8_t* magic) except -1:
     """The caller has found a batch here; a header that does not fit is a mistake of his."""
-    if left < LEGACY_HEADER or left < header_bytes(p):
+    if left >= LEGACY_HEADER:
+        magic[0] = <int8_t>load8(p + MAGIC)
+    if left < LEGACY_HEADER or left < header_bytes(magic[0]):
         raise ValueError(f"no whole batch header in the {max(left, 0)} bytes that remain")
     return 0
 
@@ -113,37 +120,38 @@ cdef int require_header(const uint8_t* p, int64_t left) except -1:
 # --- checksums ----------------------------------------------------------------------------------
 
 
-cdef inline uint32_t checksum(const uint8_t* p, int64_t size) noexcept nogil:
+cdef inline uint32_t checksum(const uint8_t* p, int8_t magic, int64_t size) noexcept nogil:
     """Of the batch of `size` bytes (whole header included) at `p`, by its magic."""
-    if <int8_t>p[MAGIC] >= 2:
+    if magic >= 2:
         return crc32c_update(0, p + ATTRIBUTES, <size_t>(size - ATTRIBUTES))
     return crc32_update(0, p + MAGIC, <size_t>(size - MAGIC))
 
 
-cdef inline uint32_t stored_checksum(const uint8_t* p) noexcept nogil:
-    return load32(p + (CRC if <int8_t>p[MAGIC] >= 2 else LEGACY_CRC))
+cdef inline uint32_t stored_checksum(const uint8_t* p, int8_t magic) noexcept nogil:
+    return load32(p + (CRC if magic >= 2 else LEGACY_CRC))
 
 
 cdef uint32_t checksum_of(data, int64_t position, int64_t size, bint* matches) except? 0:
     cdef Py_buffer view
     cdef const uint8_t* p
     cdef uint32_t computed
-    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    cdef int8_t magic
+    open_octets(data, &view)
     try:
         if position < 0 or position > view.len:
             raise ValueError(f"position {position} lies outside the buffer's {view.len} bytes")
         p = <const uint8_t*>view.buf + position
-        require_header(p, view.len - position)
+        require_header(p, view.len - position, &magic)
         if size < 0:
             size = <int64_t><int32_t>load32(p + BATCH_LENGTH) + LOG_OVERHEAD
-        if size < header_bytes(p) or size > view.len - position:
+        if size < header_bytes(magic) or size > view.len - position:
             raise ValueError(f"a batch of {size} bytes does not fit the {view.len - position} bytes at {position}")
         if size < WORTH_A_RELEASE:
-            computed = checksum(p, size)
+            computed = checksum(p, magic, size)
         else:
             with nogil:
-                computed = checksum(p, size)
-        matches[0] = computed == stored_checksum(p)
+                computed = checksum(p, magic, size)
+        matches[0] = computed == stored_checksum(p, magic)
         return computed
     finally:
         PyBuffer_Release(&view)
@@ -330,14 +338,15 @@ def header_at(data, int64_t position=0):
     cdef Py_buffer view
     cdef BatchHeader header
     cdef const uint8_t* p
-    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    cdef int8_t magic
+    open_octets(data, &view)
     try:
         if position < 0 or position > view.len:
             raise ValueError(f"position {position} lies outside the buffer's {view.len} bytes")
         p = <const uint8_t*>view.buf + position
-        require_header(p, view.len - position)
+        require_header(p, view.len - position, &magic)
         header = BatchHeader.__new__(BatchHeader)
-        parse_header(p, position, declared_size(p), &header.row)
+        parse_header(p, magic, position, declared_size(p), &header.row)
         return header
     finally:
         PyBuffer_Release(&view)
@@ -373,7 +382,7 @@ def headers_from_table(table):
 cdef int get_rows(table, Py_buffer* view) except -1:
     if table.dtype != BATCH_DTYPE:
         raise TypeError("a table of BATCH_DTYPE is wanted")
-    PyObject_GetBuffer(table, view, PyBUF_SIMPLE)
+    open_octets(table, view)
     return 0
 
 
@@ -386,22 +395,23 @@ def headers(data, int64_t position=0, int64_t end=-1, *, int64_t base_position=0
     cdef Py_buffer view
     cdef const uint8_t* start
     cdef int64_t size
+    cdef int8_t magic
     cdef int verdict
     cdef list found = []
     cdef BatchHeader header
-    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    open_octets(data, &view)
     try:
         end = checked_end(view.len, position, end)
         start = <const uint8_t*>view.buf
         while True:
-            verdict = next_frame(start + position, end - position, framing, &size)
+            verdict = next_frame(start + position, end - position, framing, &size, &magic)
             if verdict != V_OK or size == 0:
                 break
             if max_batches == 0:
                 verdict = V_MORE
                 break
             header = BatchHeader.__new__(BatchHeader)
-            parse_header(start + position, base_position + position, size, &header.row)
+            parse_header(start + position, magic, base_position + position, size, &header.row)
             found.append(header)
             position += size
             max_batches -= 1
@@ -480,18 +490,19 @@ cdef int scan_rows(const uint8_t* start, int64_t* at, int64_t end, int64_t base,
     cdef int64_t position = at[0]
     cdef int64_t filled = count[0]
     cdef int64_t size
+    cdef int8_t magic
     cdef const uint8_t* p
     cdef int verdict
     while True:
         p = start + position
-        verdict = next_frame(p, end - position, framing, &size)
+        verdict = next_frame(p, end - position, framing, &size, &magic)
         if verdict != V_OK or size == 0:
             break
         if filled == capacity:
             verdict = FULL
             break
-        parse_header(p, base + position, size, &rows[filled])
-        if check_crc and checksum(p, size) != rows[filled].crc:
+        parse_header(p, magic, base + position, size, &rows[filled])
+        if check_crc and checksum(p, magic, size) != rows[filled].crc:
             if stop_at_bad_crc:
                 verdict = V_BAD_CRC
                 break
@@ -527,7 +538,7 @@ def scan(data, int64_t position=0, int64_t end=-1, *, int64_t base_position=0, i
     cdef int verdict = V_MORE
     if max_batches < 1:
         raise ValueError("max_batches must be at least 1")
-    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    open_octets(data, &view)
     try:
         end = checked_end(view.len, position, end)
         capacity = min(max_batches, FIRST_ROWS)
@@ -565,10 +576,10 @@ def scan(data, int64_t position=0, int64_t end=-1, *, int64_t base_position=0, i
 # --- re-stamping --------------------------------------------------------------------------------
 
 
-cdef int stamp(uint8_t* header, const uint8_t* rest, int64_t rest_bytes, last_offset, leader_epoch, timestamp_type,
-               max_timestamp) except -1:
-    """Re-stamps the header; `rest` is what follows it in the batch, for the checksum."""
-    cdef bint legacy = <int8_t>header[MAGIC] < 2
+cdef int stamp(uint8_t* header, int8_t magic, const uint8_t* rest, int64_t rest_bytes, last_offset, leader_epoch,
+               timestamp_type, max_timestamp) except -1:
+    """Re-stamps the header of `magic`; `rest` is what follows it in the batch, for the checksum."""
+    cdef bint legacy = magic < 2
     cdef int64_t offset = 0
     cdef int64_t timestamp
     cdef int32_t epoch = 0
@@ -584,11 +595,11 @@ cdef int stamp(uint8_t* header, const uint8_t* rest, int64_t rest_bytes, last_of
         if legacy:
             raise ValueError("magic 0 and 1 have no leader epoch")
         epoch = leader_epoch
-    attributes = header[LEGACY_ATTRIBUTES if legacy else ATTRIBUTES + 1]
+    attributes = load8(header + (LEGACY_ATTRIBUTES if legacy else ATTRIBUTES + 1))
     timestamp = <int64_t>load64(header + (LEGACY_TIMESTAMP if legacy else MAX_TIMESTAMP))
     type_flag = attributes & TIMESTAMP_TYPE_FLAG
     if timestamp_type is not None or max_timestamp is not None:
-        if header[MAGIC] == 0:
+        if magic == 0:
             raise ValueError("magic 0 has no timestamp")
         if timestamp_type is not None:
             if timestamp_type not in (0, 1):
@@ -623,15 +634,15 @@ cdef int stamp(uint8_t* header, const uint8_t* rest, int64_t rest_bytes, last_of
     return 0
 
 
-cdef int64_t whole_batch(Py_buffer* view, int64_t position) except -1:
-    """Size of the batch at `position`, which must be there whole."""
+cdef int64_t whole_batch(Py_buffer* view, int64_t position, int8_t* magic) except -1:
+    """Size of the batch at `position`, which must be there whole, and its magic."""
     cdef int64_t size = 0
     cdef const uint8_t* p
     if position < 0 or position > view.len:
         raise ValueError(f"position {position} lies outside the buffer's {view.len} bytes")
     p = <const uint8_t*>view.buf + position
     # A negative magic frames a batch that may be walked over, not one that may be stamped.
-    if next_frame(p, view.len - position, F_FILE, &size) != V_OK or size == 0 or <int8_t>p[MAGIC] < 0:
+    if next_frame(p, view.len - position, F_FILE, &size, magic) != V_OK or size == 0 or magic[0] < 0:
         raise ValueError(f"no whole batch at {position}")
     return size
 
@@ -646,12 +657,13 @@ def restamp(data, int64_t position=0, *, last_offset=None, leader_epoch=None, ti
     cdef Py_buffer view
     cdef uint8_t* p
     cdef int64_t size, head
+    cdef int8_t magic
     PyObject_GetBuffer(data, &view, PyBUF_WRITABLE)
     try:
-        size = whole_batch(&view, position)
+        size = whole_batch(&view, position, &magic)
         p = <uint8_t*>view.buf + position
-        head = header_bytes(p)
-        stamp(p, p + head, size - head, last_offset, leader_epoch, timestamp_type, max_timestamp)
+        head = header_bytes(magic)
+        stamp(p, magic, p + head, size - head, last_offset, leader_epoch, timestamp_type, max_timestamp)
     finally:
         PyBuffer_Release(&view)
 
@@ -662,15 +674,16 @@ def restamped_header(data, int64_t position=0, *, last_offset=None, leader_epoch
     cdef Py_buffer view
     cdef const uint8_t* p
     cdef int64_t size, head
+    cdef int8_t magic
     cdef bytes header
-    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    open_octets(data, &view)
     try:
-        size = whole_batch(&view, position)
+        size = whole_batch(&view, position, &magic)
         p = <const uint8_t*>view.buf + position
-        head = header_bytes(p)
+        head = header_bytes(magic)
         header = PyBytes_FromStringAndSize(<const char*>p, head)
-        stamp(<uint8_t*>PyBytes_AS_STRING(header), p + head, size - head, last_offset, leader_epoch, timestamp_type,
-              max_timestamp)
+        stamp(<uint8_t*>PyBytes_AS_STRING(header), magic, p + head, size - head, last_offset, leader_epoch,
+              timestamp_type, max_timestamp)
         return header
     finally:
         PyBuffer_Release(&view)
@@ -712,6 +725,10 @@ cdef uint8_t* room_for(Entries* entries, size_t length) noexcept nogil:
     return entries.bytes + entries.filled
 
 
+cdef inline bytes packed(const Entries* entries):
+    return PyBytes_FromStringAndSize(<const char*>entries.bytes, <Py_ssize_t>entries.filled)
+
+
 @cython.final
 @cython.auto_pickle(False)
 cdef class IndexPlan:
@@ -725,7 +742,7 @@ cdef class IndexPlan:
     `check_range` (a recovery) refuses any batch whose last offset is not base_offset + 0..2^31-1; an append has
     that checked before, for its largest offset only.  `max_*_entries` are whole index files; the time index
     keeps its last slot free, as Kafka's does.  On an error the run stops before the entry in question and
-    everything up to there stands, as it would in Kafka.
+    everything up to there stands, as it would in Kafka.  One thread at a time: a second one gets a RuntimeError.
     """
 
     def __cinit__(self, int64_t base_offset, int64_t interval_bytes, *, int64_t bytes_since_last_entry=0,
@@ -832,56 +849,89 @@ cdef class IndexPlan:
         cdef Py_ssize_t count
         cdef const Row* rows
         cdef int error = E_NONE
+        cdef Row row
         get_rows(table, &view)
-        rows = <const Row*>view.buf
-        count = view.len // <Py_ssize_t>sizeof(Row)
-        with nogil:
-            while i < count:
-                error = self.add(&rows[i], base_position + rows[i].position)
-                if error != E_NONE:
-                    break
-                i += 1
-        PyBuffer_Release(&view)
-        return self.settle(error, i)
+        try:
+            claim(&self.busy, "IndexPlan")
+            try:
+                rows = <const Row*>view.buf
+                count = view.len // <Py_ssize_t>sizeof(Row)
+                with nogil:
+                    while i < count:
+                        row = rows[i]
+                        KL_LOADED()
+                        error = self.add(&row, base_position + row.position)
+                        if error != E_NONE:
+                            break
+                        i += 1
+                return self.settle(error, i)
+            finally:
+                kl_leave(&self.busy)
+        finally:
+            PyBuffer_Release(&view)
 
     def add_header(self, BatchHeader header not None, *, int64_t base_position=0):
         """Takes one batch; False: stopped, see `error`."""
-        return self.settle(self.add(&header.row, base_position + header.row.position), 0)
+        claim(&self.busy, "IndexPlan")
+        try:
+            return self.settle(self.add(&header.row, base_position + header.row.position), 0)
+        finally:
+            kl_leave(&self.busy)
 
     def add_headers(self, list headers not None, *, int64_t base_position=0):
         """Takes batches in order; False: stopped, see `error` (row = place in the list)."""
-        cdef Py_ssize_t i
+        cdef Py_ssize_t i = 0
         cdef BatchHeader header
         cdef int error = E_NONE
-        for i in range(len(headers)):
-            header = headers[i]
-            if header is None:
-                raise TypeError("a list of BatchHeader is wanted")
-            error = self.add(&header.row, base_position + header.row.position)
-            if error != E_NONE:
-                return self.settle(error, i)
-        return self.settle(E_NONE, -1)
+        claim(&self.busy, "IndexPlan")
+        try:
+            for header in headers:  # asks for the list's length each time: another thread may cut it
+                if header is None:
+                    raise TypeError("a list of BatchHeader is wanted")
+                error = self.add(&header.row, base_position + header.row.position)
+                if error != E_NONE:
+                    return self.settle(error, i)
+                i += 1
+            return self.settle(E_NONE, -1)
+        finally:
+            kl_leave(&self.busy)
 
     def add_last_time_entry(self):
         """The entry that closes a segment (maybeAppend with skipFullCheck); False: see `error` (row -1)."""
-        return self.settle(self.maybe_append_time(True), -1)
+        claim(&self.busy, "IndexPlan")
+        try:
+            return self.settle(self.maybe_append_time(True), -1)
+        finally:
+            kl_leave(&self.busy)
 
     def take(self):
         """(offset entries, time entries) made since the last take, as the bytes to append to the two files."""
-        cdef tuple made = (self.offset_entries, self.time_entries)
-        self.offsets.filled = 0
-        self.times.filled = 0
-        return made
+        claim(&self.busy, "IndexPlan")
+        try:
+            made = (packed(&self.offsets), packed(&self.times))
+            self.offsets.filled = 0
+            self.times.filled = 0
+            return made
+        finally:
+            kl_leave(&self.busy)
 
     @property
     def offset_entries(self):
         """8 bytes each: int32 offset - base, int32 position."""
-        return PyBytes_FromStringAndSize(<const char*>self.offsets.bytes, <Py_ssize_t>self.offsets.filled)
+        claim(&self.busy, "IndexPlan")
+        try:
+            return packed(&self.offsets)
+        finally:
+            kl_leave(&self.busy)
 
     @property
     def time_entries(self):
         """12 bytes each: int64 timestamp, int32 offset - base."""
-        return PyBytes_FromStringAndSize(<const char*>self.times.bytes, <Py_ssize_t>self.times.filled)
+        claim(&self.busy, "IndexPlan")
+        try:
+            return packed(&self.times)
+        finally:
+            kl_leave(&self.busy)
 
     @property
     def bytes_since_last_entry(self):

@@ -1,5 +1,8 @@
 # The byte layout of Kafka's record batches, once for all native modules, and big-endian loads and stores.
 # The twin is kafkalog.format.batch.HEADER; a test compares the two.  Source: DefaultRecordBatch (4.4.0).
+#
+# A buffer may change while it is looked at.  What a load gave is one number from then on: without KL_ONCE a compiler
+# may read memory again where the number is used again, behind the check that it had passed.
 from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
@@ -19,10 +22,21 @@ cdef extern from *:
       #define KL_SWAP32(x) __builtin_bswap32(x)
       #define KL_SWAP64(x) __builtin_bswap64(x)
     #endif
+    #if defined(_MSC_VER) && !defined(__clang__)
+      #include <intrin.h>
+      #define KL_ONCE(x) _ReadWriteBarrier()
+      #define KL_LOADED() _ReadWriteBarrier()
+    #else
+      #define KL_ONCE(x) __asm__("" : "+r"(x))
+      #define KL_LOADED() __asm__ volatile("" : : : "memory")
+    #endif
     """
     uint16_t KL_SWAP16(uint16_t x) noexcept nogil
     uint32_t KL_SWAP32(uint32_t x) noexcept nogil
     uint64_t KL_SWAP64(uint64_t x) noexcept nogil
+    # `x` is what was loaded; KL_LOADED says the same of everything that was copied before.
+    void KL_ONCE(...) noexcept nogil
+    void KL_LOADED() noexcept nogil
 
 cdef enum:
     # Shared by all magics: [base offset int64][size int32] then the part that `size` counts.
@@ -59,21 +73,30 @@ cdef enum:
     DELETE_HORIZON_FLAG = 0x40
 
 
+cdef inline uint8_t load8(const uint8_t* p) noexcept nogil:
+    cdef uint8_t x = p[0]
+    KL_ONCE(x)
+    return x
+
+
 cdef inline uint16_t load16(const uint8_t* p) noexcept nogil:
     cdef uint16_t x
     memcpy(&x, p, 2)
+    KL_ONCE(x)
     return KL_SWAP16(x)
 
 
 cdef inline uint32_t load32(const uint8_t* p) noexcept nogil:
     cdef uint32_t x
     memcpy(&x, p, 4)
+    KL_ONCE(x)
     return KL_SWAP32(x)
 
 
 cdef inline uint64_t load64(const uint8_t* p) noexcept nogil:
     cdef uint64_t x
     memcpy(&x, p, 8)
+    KL_ONCE(x)
     return KL_SWAP64(x)
 
 

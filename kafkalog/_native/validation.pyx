@@ -8,11 +8,12 @@ readPartiallyFrom, LogValidator.validateRecord (4.4.0).  Long, because the short
 complete ones share readers and judgement, which the compiler inlines only within a module.
 """
 cimport cython
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBuffer_Release
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.memoryview cimport PyMemoryView_FromObject
-from libc.stdint cimport INT32_MAX, INT64_MAX, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.stdlib cimport free, malloc
+from libc.stdint cimport INT32_MAX, INT64_MAX, int8_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcpy
 
 from kafkalog._native.batches cimport BatchHeader, Row, header_of, parse_header
 from kafkalog._native.crc32c cimport crc32c_update
@@ -26,13 +27,16 @@ from kafkalog._native.layout cimport (
     CONTROL_FLAG,
     CRC,
     DELETE_HORIZON_FLAG,
+    KL_LOADED,
     LEADER_EPOCH,
     LOG_OVERHEAD,
+    MAGIC,
     MAX_TIMESTAMP,
     RECORD_COUNT,
     RECORDS,
     TIMESTAMP_TYPE_FLAG,
     TRANSACTIONAL_FLAG,
+    load8,
     load16,
     load32,
     load64,
@@ -40,6 +44,7 @@ from kafkalog._native.layout cimport (
     store32,
     store64,
 )
+from kafkalog._native.octets cimport open_octets
 from kafkalog._native.varint cimport read_varint, read_varlong, size_of_uvarint64, zigzag32, zigzag64
 
 # Readers.
@@ -88,6 +93,7 @@ cdef enum:
     V_SHORT_SKIP = 13
     V_BYTES_LEFT = 14
     V_BAD_BOUNDS = 15
+    V_NO_MEMORY = 16
     E_NO_KEY = 0
     E_TIMESTAMP = 1
     E_CLAIMS_APPEND_TIME = 2
@@ -104,6 +110,12 @@ cdef struct Refusal:
     int64_t offset
     int32_t key_size
     int32_t value_size
+
+# Refused records, as they are met: what is kept of them grows with them.
+cdef struct Refusals:
+    Refusal* rows
+    int32_t count
+    int32_t capacity
 
 cdef struct Findings:
     int verdict
@@ -167,7 +179,7 @@ cdef int read_headers(Cursor* cursor, int32_t count, bint skip, Parts* parts, Fi
             return out.verdict
         # A builder would decode and encode the key: only ASCII is sure to come back as it was.
         while at < cursor.at:
-            if at[0] >= 0x80:
+            if load8(at) >= 0x80:
                 parts.canonical = False
                 break
             at += 1
@@ -195,7 +207,7 @@ cdef int read_record(Cursor* cursor, const Rules* rules, Parts* parts, Findings*
             return fail(out, V_PREMATURE_END, 0, 0)
         raw = 0
         for i in range(5):
-            raw |= <uint32_t>(before[i] & (0x7F if i < 4 else 0xFF)) << (7 * i)
+            raw |= <uint32_t>(load8(before + i) & (0x7F if i < 4 else 0xFF)) << (7 * i)
         return fail(out, V_LONG_VARINT, 0, raw)
     parts.body_size = size
     body = cursor[0]
@@ -217,7 +229,7 @@ cdef int read_record(Cursor* cursor, const Rules* rules, Parts* parts, Findings*
     attributes = take(&body, 1)
     if attributes == NULL or not read_varlong(&body, &parts.timestamp_delta):
         return fail(out, V_BAD_STRUCTURE, 0, 0)
-    if attributes[0] != 0 or body.at - start - 1 != size_of_uvarint64(zigzag64(parts.timestamp_delta)):
+    if load8(attributes) != 0 or body.at - start - 1 != size_of_uvarint64(zigzag64(parts.timestamp_delta)):
         parts.canonical = False
     if not varint(&body, &parts.offset_delta, parts) or not varint(&body, &parts.key_size, parts):
         return fail(out, V_BAD_STRUCTURE, 0, 0)
@@ -258,8 +270,25 @@ cdef inline int judge(const Rules* rules, const Batch* batch, int64_t timestamp,
     return -1
 
 
-cdef void walk(Cursor cursor, const Batch* batch, const Rules* rules, Findings* out, Refusal* rows) noexcept nogil:
-    """Fills `out`; `rows`, where given, has room for as many refusals as an earlier walk counted."""
+cdef bint keep(Refusals* refusals, Refusal refusal) noexcept nogil:
+    """False when memory ends."""
+    cdef int32_t capacity
+    cdef Refusal* grown
+    if refusals.count == refusals.capacity:
+        # No overflow: a record takes more bytes than one, and their sum is an int32.
+        capacity = 16 if refusals.capacity == 0 else refusals.capacity + min(refusals.capacity, 1 << 24)
+        grown = <Refusal*>realloc(refusals.rows, <size_t>capacity * sizeof(Refusal))
+        if grown == NULL:
+            return False
+        refusals.rows = grown
+        refusals.capacity = capacity
+    refusals.rows[refusals.count] = refusal
+    refusals.count += 1
+    return True
+
+
+cdef void walk(Cursor cursor, const Batch* batch, const Rules* rules, Findings* out, Refusals* kept) noexcept nogil:
+    """Fills `out`, and `kept` where it is given: in one walk, for another might find other records."""
     cdef Parts parts
     cdef int64_t timestamp, offset
     cdef int32_t i
@@ -296,8 +325,11 @@ cdef void walk(Cursor cursor, const Batch* batch, const Rules* rules, Findings* 
             out.canonical = False
         kind = judge(rules, batch, timestamp, parts.key_size >= 0)
         if kind >= 0:
-            if rows != NULL:
-                rows[out.refused] = Refusal(i, kind, timestamp, offset, parts.key_size, parts.value_size)
+            if kept != NULL and not keep(
+                kept, Refusal(i, kind, timestamp, offset, parts.key_size, parts.value_size)
+            ):
+                fail(out, V_NO_MEMORY, 0, 0)
+                return
             out.refused += 1
             if kind == E_NO_KEY:
                 out.missing_keys += 1
@@ -403,33 +435,29 @@ cdef class RecordWalk:
         return bool(self.findings.canonical)
 
 
-cdef list refusal_list(Cursor cursor, const Batch* batch, const Rules* rules, Findings* findings):
-    cdef Refusal* rows = <Refusal*>malloc(findings.refused * sizeof(Refusal))
+cdef list refusal_list(const Refusals* refusals):
     cdef list out = []
+    cdef Refusal row
     cdef int32_t i
-    if rows == NULL:
-        raise MemoryError()
-    try:
-        with nogil:
-            walk(cursor, batch, rules, findings, rows)
-        for i in range(findings.refused):
-            out.append((rows[i].index, rows[i].kind, rows[i].timestamp, rows[i].offset,
-                        rows[i].key_size, rows[i].value_size))
-    finally:
-        free(rows)
+    for i in range(refusals.count):
+        row = refusals.rows[i]
+        out.append((row.index, row.kind, row.timestamp, row.offset, row.key_size, row.value_size))
     return out
 
 
-cdef const uint8_t* whole_batch(const Py_buffer* view, int64_t position, int64_t* size) noexcept nogil:
-    """The v2 batch at `position`, or NULL where it does not lie in the buffer."""
-    cdef const uint8_t* header
+cdef const uint8_t* whole_batch(const Py_buffer* view, int64_t position, uint8_t* header, int64_t* size) noexcept nogil:
+    """The records of the v2 batch at `position` and a copy of its 61 bytes, or NULL where it does not lie in the
+    buffer.  Whatever is asked of the header is asked of the copy, so that all answers are of one header."""
+    cdef const uint8_t* at
     if position < 0 or position > view.len - RECORDS:
         return NULL
-    header = <const uint8_t*>view.buf + position
+    at = <const uint8_t*>view.buf + position
+    memcpy(header, at, RECORDS)
+    KL_LOADED()
     size[0] = <int64_t><int32_t>load32(header + BATCH_LENGTH) + LOG_OVERHEAD
     if size[0] < RECORDS or size[0] > view.len - position:
         return NULL
-    return header
+    return at + RECORDS
 
 
 cdef void load_batch(const uint8_t* header, Batch* batch) noexcept nogil:
@@ -462,35 +490,40 @@ def walk_records(
     cdef Batch batch
     cdef Rules rules
     cdef Cursor cursor
-    cdef const uint8_t* header
+    cdef uint8_t header[RECORDS]
+    cdef const uint8_t* records
+    cdef Refusals refused = Refusals(NULL, 0, 0)
     cdef int64_t size
     cdef RecordWalk result = RecordWalk.__new__(RecordWalk)
     cdef bint has_payload = payload is not None
-    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    open_octets(data, &view)
     try:
-        header = whole_batch(&view, position, &size)
-        if header == NULL:
+        records = whole_batch(&view, position, header, &size)
+        if records == NULL:
             result.findings.verdict = V_BAD_BOUNDS
             return result
         load_batch(header, &batch)
         rules = Rules(reader, need_key, create_time, now, before_max, after_max, max_record_bytes)
         result.record_count = batch.count
         if has_payload:
-            PyObject_GetBuffer(payload, &payload_view, PyBUF_SIMPLE)
+            open_octets(payload, &payload_view)
             cursor.at = <const uint8_t*>payload_view.buf
             cursor.end = cursor.at + payload_view.len
         else:
-            cursor.at = header + RECORDS
-            cursor.end = header + size
+            cursor.at = records
+            cursor.end = records + (size - RECORDS)
         try:
             if cursor.end - cursor.at < NOGIL_BYTES:
-                walk(cursor, &batch, &rules, &result.findings, NULL)
+                walk(cursor, &batch, &rules, &result.findings, &refused)
             else:
                 with nogil:
-                    walk(cursor, &batch, &rules, &result.findings, NULL)
-            if result.findings.refused > 0 and result.findings.verdict == V_OK:
-                result.refusals = refusal_list(cursor, &batch, &rules, &result.findings)
+                    walk(cursor, &batch, &rules, &result.findings, &refused)
+            if result.findings.verdict == V_NO_MEMORY:
+                raise MemoryError
+            if refused.count > 0 and result.findings.verdict == V_OK:
+                result.refusals = refusal_list(&refused)
         finally:
+            free(refused.rows)
             if has_payload:
                 PyBuffer_Release(&payload_view)
     finally:
@@ -521,18 +554,19 @@ def assign_plain(
     cdef Findings findings
     cdef Cursor cursor
     cdef Row row
-    cdef const uint8_t* header
+    cdef uint8_t header[RECORDS]
+    cdef const uint8_t* records
     cdef uint8_t* out
     cdef bytes head
     cdef int64_t size, body_bytes, max_timestamp
     cdef uint32_t crc
     cdef int flags
-    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    open_octets(data, &view)
     try:
-        header = whole_batch(&view, position, &size)
-        if header == NULL:
+        records = whole_batch(&view, position, header, &size)
+        if records == NULL:
             return None
-        parse_header(header, position, size, &row)
+        parse_header(header, <int8_t>header[MAGIC], position, size, &row)
         if row.magic != 2 or row.attributes & CODEC_MASK:
             return None
         if client and (
@@ -545,8 +579,8 @@ def assign_plain(
         load_batch(header, &batch)
         rules = Rules(C_BUFFER, need_key, create_time, now, before_max, after_max, 0)
         body_bytes = size - RECORDS
-        cursor.at = header + RECORDS
-        cursor.end = header + size
+        cursor.at = records
+        cursor.end = records + body_bytes
         if body_bytes < NOGIL_BYTES:
             walk(cursor, &batch, &rules, &findings, NULL)
         else:
@@ -568,12 +602,12 @@ def assign_plain(
             store64(out + MAX_TIMESTAMP, <uint64_t>max_timestamp)
             crc = crc32c_update(0, out + ATTRIBUTES, RECORDS - ATTRIBUTES)
             if body_bytes < NOGIL_BYTES:
-                crc = crc32c_update(crc, header + RECORDS, <size_t>body_bytes)
+                crc = crc32c_update(crc, records, <size_t>body_bytes)
             else:
                 with nogil:
-                    crc = crc32c_update(crc, header + RECORDS, <size_t>body_bytes)
+                    crc = crc32c_update(crc, records, <size_t>body_bytes)
             store32(out + CRC, crc)
-        parse_header(out, 0, size, &row)
+        parse_header(out, 2, 0, size, &row)
         return head, header_of(&row), max_timestamp, batch.count
     finally:
         PyBuffer_Release(&view)
@@ -662,7 +696,7 @@ cdef class ClientBatch(BatchHeader):
         cdef Py_buffer view
         cdef Cursor cursor
         cdef bint good
-        PyObject_GetBuffer(payload, &view, PyBUF_SIMPLE)
+        open_octets(payload, &view)
         cursor.at = <const uint8_t*>view.buf
         cursor.end = cursor.at + view.len
         self.rules.max_record_bytes = max_record_bytes
@@ -759,7 +793,7 @@ def client_batch(object data, BatchRules rules not None, int64_t now):
     cdef bytes head
     cdef int64_t size
     cdef bint good
-    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    open_octets(data, &view)
     try:
         if view.len < RECORDS or view.len > rules.size_max:
             return None
@@ -777,7 +811,7 @@ def client_batch(object data, BatchRules rules not None, int64_t now):
         found = ClientBatch.__new__(ClientBatch)
         found.head = head
         found.data = data if view.len > COPY_BYTES else None
-        parse_header(header, 0, size, &found.row)
+        parse_header(header, <int8_t>header[MAGIC], 0, size, &found.row)
         found.given_epoch = found.row.leader_epoch
         if not is_ordinary(&found.row) or (rules.codec >= 0 and rules.codec != found.row.attributes & CODEC_MASK):
             return None

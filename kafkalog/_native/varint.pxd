@@ -2,6 +2,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from kafkalog._native.cursor cimport Cursor
+from kafkalog._native.layout cimport load8
 
 
 cdef inline bint read_uvarint64(Cursor* cursor, uint64_t* out, int max_bytes) noexcept nogil:
@@ -13,7 +14,7 @@ cdef inline bint read_uvarint64(Cursor* cursor, uint64_t* out, int max_bytes) no
     while used < max_bytes:
         if cursor.at >= cursor.end:
             return False
-        byte = cursor.at[0]
+        byte = load8(cursor.at)
         cursor.at += 1
         used += 1
         value |= (<uint64_t>(byte & 0x7F)) << shift
@@ -27,8 +28,8 @@ cdef inline bint read_uvarint64(Cursor* cursor, uint64_t* out, int max_bytes) no
 cdef inline bint read_varint(Cursor* cursor, int32_t* out) noexcept nogil:
     cdef uint64_t raw
     # One-byte numbers are nearly all there are: lengths, deltas and counts.
-    if cursor.at < cursor.end and cursor.at[0] < 0x80:
-        raw = cursor.at[0]
+    raw = load8(cursor.at) if cursor.at < cursor.end else 0x80
+    if raw < 0x80:
         cursor.at += 1
     elif not read_uvarint64(cursor, &raw, 5):
         return False
@@ -38,8 +39,8 @@ cdef inline bint read_varint(Cursor* cursor, int32_t* out) noexcept nogil:
 
 cdef inline bint read_varlong(Cursor* cursor, int64_t* out) noexcept nogil:
     cdef uint64_t raw
-    if cursor.at < cursor.end and cursor.at[0] < 0x80:
-        raw = cursor.at[0]
+    raw = load8(cursor.at) if cursor.at < cursor.end else 0x80
+    if raw < 0x80:
         cursor.at += 1
     elif not read_uvarint64(cursor, &raw, 10):
         return False
