@@ -75,6 +75,7 @@ cdef inline int next_frame(
     cdef int64_t length
     cdef int8_t magic
     size[0] = 0
+    magic_byte[0] = 0
     if framing == F_FILE:
         # FileLogInputStream: a tail of 17 bytes or less is not looked at.
         if left <= HEADER_UP_TO_MAGIC:

@@ -110,6 +110,7 @@ cdef inline int64_t header_bytes(int8_t magic) noexcept nogil:
 
 cdef int require_header(const uint8_t* p, int64_t left, int8_t* magic) except -1:
     """The caller has found a batch here; a header that does not fit is a mistake of his."""
+    magic[0] = 0
     if left >= LEGACY_HEADER:
         magic[0] = <int8_t>load8(p + MAGIC)
     if left < LEGACY_HEADER or left < header_bytes(magic[0]):

@@ -8,9 +8,8 @@ bytes given, never to a count that a header claims.  Long, because decoding, han
 memory layout, and the compiler inlines across them only within a module.
 """
 cimport cython
-from cpython.buffer cimport PyBUF_READ, PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBuffer_FillInfo, PyBuffer_Release
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from cpython.memoryview cimport PyMemoryView_GetContiguous
 from cpython.pycapsule cimport PyCapsule_GetPointer, PyCapsule_New
 from cpython.ref cimport Py_DECREF, Py_INCREF
 from cpython.unicode cimport PyUnicode_DecodeUTF8
@@ -24,6 +23,7 @@ from kafkalog._native cimport record as rec
 from kafkalog._native.batches cimport Row
 from kafkalog._native.crc32c cimport crc32c_update
 from kafkalog._native.cursor cimport Cursor
+from kafkalog._native.guard cimport claim, kl_leave
 from kafkalog._native.layout cimport (
     ATTRIBUTES,
     BASE_OFFSET,
@@ -33,6 +33,8 @@ from kafkalog._native.layout cimport (
     CODEC_MASK,
     CONTROL_FLAG,
     CRC,
+    KL_LOADED,
+    KL_ONCE,
     LAST_OFFSET_DELTA,
     LEADER_EPOCH,
     LOG_OVERHEAD,
@@ -43,10 +45,13 @@ from kafkalog._native.layout cimport (
     RECORD_COUNT,
     RECORDS,
     TIMESTAMP_TYPE_FLAG,
+    load8,
     store16,
     store32,
     store64,
 )
+from kafkalog._native.octets cimport open_octets
+from kafkalog._native.octets import bytes_of
 from kafkalog._native.record cimport RecordView
 from kafkalog._native.varint cimport size_of_uvarint64, write_uvarint64, zigzag64
 from kafkalog._native.batches import BATCH_DTYPE as _BATCH_DTYPE
@@ -290,7 +295,7 @@ cdef bint put_headers(Sink* sink, RecordView* view) noexcept nogil:
     cdef const uint8_t* key
     cdef const uint8_t* value
     cdef int32_t key_size, value_size, _i
-    cdef int64_t room
+    cdef int64_t room, at
     if view.header_count > 0:
         cursor.at = view.headers
         cursor.end = view.end
@@ -302,9 +307,11 @@ cdef bint put_headers(Sink* sink, RecordView* view) noexcept nogil:
         for _i in range(view.header_count):
             if rec.next_header(&cursor, &key, &key_size, &value, &value_size) != rec.RECORD_OK:
                 break
-            if not sink.bad_text and not is_utf8(key, key_size):
-                sink.bad_text = True
+            at = sink.header_key.filled
             put_binary(&sink.header_key, sink.headers, key, key_size, view.end)
+            # Of our copy: the original may become another text meanwhile.
+            if not sink.bad_text and not is_utf8(sink.header_key.data.at + at, key_size):
+                sink.bad_text = True
             put_binary(&sink.header_value, sink.headers, value, value_size, view.end)
             sink.headers += 1
     elif sink.null_empty_headers:
@@ -317,16 +324,19 @@ cdef bint put_headers(Sink* sink, RecordView* view) noexcept nogil:
 # --- decode ---------------------------------------------------------------------------------------
 
 cdef inline const uint8_t* quick_varint(const uint8_t* at, uint32_t* raw) noexcept nogil:
-    """One or two bytes, which five readable bytes make safe; NULL for anything longer."""
-    cdef uint32_t first = at[0]
+    """Up to three bytes, which the caller has made sure of; NULL for anything longer."""
+    cdef uint32_t first = load8(at)
+    cdef uint32_t second, third
     if first < 0x80:
         raw[0] = first
         return at + 1
-    if at[1] < 0x80:
-        raw[0] = (first & 0x7F) | (<uint32_t>at[1] << 7)
+    second = load8(at + 1)
+    if second < 0x80:
+        raw[0] = (first & 0x7F) | (second << 7)
         return at + 2
-    if at[2] < 0x80:
-        raw[0] = (first & 0x7F) | (<uint32_t>(at[1] & 0x7F) << 7) | (<uint32_t>at[2] << 14)
+    third = load8(at + 2)
+    if third < 0x80:
+        raw[0] = (first & 0x7F) | ((second & 0x7F) << 7) | (third << 14)
         return at + 3
     return NULL
 
@@ -497,6 +507,13 @@ cdef void roll_back(Sink* sink, Mark* mark) noexcept nogil:
     sink.header_value.filled, sink.header_value.nulls = mark.header_value_filled, mark.header_value_nulls
 
 
+cdef inline Row row_at(const Row* rows, int64_t i) noexcept nogil:
+    # A table is an array that somebody may write to: what is checked is what is used.
+    cdef Row row = rows[i]
+    KL_LOADED()
+    return row
+
+
 cdef int decode_table(
     Sink* sink,
     const uint8_t* data,
@@ -510,14 +527,14 @@ cdef int decode_table(
     RecordView* view,
     int64_t* position,
 ) noexcept nogil:
-    cdef const Row* row
+    cdef Row row
     cdef int64_t at, i
     cdef int64_t rows_ahead = 0
     cdef int64_t bytes_ahead = 0
     cdef int verdict
     # Room for all of it at once, as far as `data` can hold it.
     for i in range(next_row[0], row_count):
-        row = rows + i
+        row = row_at(rows, i)
         if row.magic < 2 or row.attributes & CODEC_MASK or row.size < RECORDS or row.record_count < 0:
             break
         if bytes_ahead + row.size > size or sink.key.filled + sink.value.filled + bytes_ahead > MAX_DATA_BYTES // 2:
@@ -527,7 +544,7 @@ cdef int decode_table(
     if not reserve_rows(sink, rows_ahead, bytes_ahead):
         return NO_MEMORY_
     while next_row[0] < row_count:
-        row = rows + next_row[0]
+        row = row_at(rows, next_row[0])
         at = row.position - base_position
         if at < 0 or at > size or row.size < 0 or row.size > size - at:
             return BAD_TABLE_
@@ -622,6 +639,9 @@ cdef int64_t zstd_bytes_max(const uint8_t* at, int64_t size) noexcept nogil:
     return declared if declared >= 0 else bytes_max
 
 
+cdef dict KINDS = {"CreateTime": 0, "LogAppendTime": 1}
+
+
 cdef void free_binary(Binary* column) noexcept nogil:
     free(column.offsets.at)
     free(column.data.at)
@@ -638,7 +658,7 @@ cdef class ColumnBuilder:
     One thread at a time: a second one gets a RuntimeError.
     """
     cdef Sink sink
-    cdef bint busy
+    cdef int busy
 
     def __init__(
         self, bint keys=True, bint values=True, bint headers=True, *, bint timestamp_types=False,
@@ -662,12 +682,6 @@ cdef class ColumnBuilder:
         free_binary(&self.sink.value)
         free_binary(&self.sink.header_key)
         free_binary(&self.sink.header_value)
-
-    cdef int claim(self) except -1:
-        if self.busy:
-            raise RuntimeError("another thread is at work in this ColumnBuilder")
-        self.busy = True
-        return 0
 
     @property
     def rows(self):
@@ -699,17 +713,19 @@ cdef class ColumnBuilder:
         cdef int64_t append_time = log_append_time if log_append else 0
         cdef uint8_t nothing = 0
         memset(&record, 0, sizeof(RecordView))
-        self.claim()
+        open_octets(payload, &view)
         try:
-            PyObject_GetBuffer(payload, &view, PyBUF_SIMPLE)
-            with nogil:
-                verdict = decode_payload(
-                    &self.sink, <const uint8_t*>view.buf if view.len else &nothing, view.len, count, base_offset,
-                    base_timestamp, log_append, append_time, streaming, max_body, &record, &position,
-                )
-            PyBuffer_Release(&view)
+            claim(&self.busy, "ColumnBuilder")
+            try:
+                with nogil:
+                    verdict = decode_payload(
+                        &self.sink, <const uint8_t*>view.buf if view.len else &nothing, view.len, count, base_offset,
+                        base_timestamp, log_append, append_time, streaming, max_body, &record, &position,
+                    )
+            finally:
+                kl_leave(&self.busy)
         finally:
-            self.busy = False
+            PyBuffer_Release(&view)
         return check_memory(verdict), position, record.detail, record.second_detail
 
     def append_table(
@@ -737,21 +753,17 @@ cdef class ColumnBuilder:
         if table.dtype != _BATCH_DTYPE:
             raise TypeError("a table of BATCH_DTYPE is wanted")
         memset(&record, 0, sizeof(RecordView))
-        PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+        memset(&flags, 0, sizeof(Py_buffer))
+        open_octets(data, &view)
         try:
-            PyObject_GetBuffer(table, &rows, PyBUF_SIMPLE)
+            open_octets(table, &rows)
             try:
                 if skip is not None:
-                    PyObject_GetBuffer(skip, &flags, PyBUF_SIMPLE)
+                    open_octets(skip, &flags)
                     flag = <const uint8_t*>flags.buf
                     if flags.len != rows.len // <Py_ssize_t>sizeof(Row):
-                        PyBuffer_Release(&flags)
                         raise IndexError("skip has one byte a row")
-                if self.busy:
-                    if flag != NULL:
-                        PyBuffer_Release(&flags)
-                    self.claim()
-                self.busy = True
+                claim(&self.busy, "ColumnBuilder")
                 try:
                     while True:
                         with nogil:
@@ -763,37 +775,46 @@ cdef class ColumnBuilder:
                         if verdict != NEEDS_PAYLOAD_ or decoders is None:
                             break
                         verdict = self.append_frame(
-                            data, &view, <const Row*>rows.buf + next_row, base_position, decoders, max_body, max_payload
+                            data, &view, row_at(<const Row*>rows.buf, next_row), base_position, decoders, max_body,
+                            max_payload,
                         )
                         if verdict != rec.RECORD_OK:
                             break
                         next_row += 1
                 finally:
-                    self.busy = False
-                    if flag != NULL:
-                        PyBuffer_Release(&flags)
+                    kl_leave(&self.busy)
             finally:
+                PyBuffer_Release(&flags)
                 PyBuffer_Release(&rows)
         finally:
             PyBuffer_Release(&view)
         return next_row, check_memory(verdict), position, record.detail, record.second_detail
 
     cdef int append_frame(
-        self, data, Py_buffer* view, const Row* row, int64_t base_position, tuple decoders, int64_t max_body,
+        self, data, Py_buffer* view, Row row, int64_t base_position, tuple decoders, int64_t max_body,
         int64_t max_payload,
     ) except -1:
         """The records of one compressed batch whose payload is one usual frame; NEEDS_PAYLOAD for all others, and
         for whatever is wrong: the caller's slower way says what."""
-        cdef int64_t at = row.position - base_position + RECORDS
-        cdef int64_t size = row.size - RECORDS
+        cdef int64_t at = row.position - base_position
+        cdef int64_t size = <int64_t>row.size - RECORDS
         cdef int codec = row.attributes & CODEC_MASK
         cdef int64_t bytes_max, position = 0
-        cdef const uint8_t* frame = <const uint8_t*>view.buf + at
+        cdef const uint8_t* frame
         cdef Py_buffer payload_view
         cdef RecordView record
         cdef int verdict
         if row.magic < 2 or size <= 0 or row.record_count <= 0:
             return NEEDS_PAYLOAD_
+        if at < 0 or at > view.len or row.size > view.len - at:  # the row is not the one that decode_table saw
+            return BAD_TABLE_
+        at += RECORDS
+        frame_object = None
+        frame = <const uint8_t*>view.buf + at
+        if type(data) is not bytes and not (type(data) is memoryview and type(data.obj) is bytes):
+            # The libraries' decoders expect a frame that stays as it is.
+            frame_object = PyBytes_FromStringAndSize(<const char*>frame, size)
+            frame = <const uint8_t*>PyBytes_AS_STRING(frame_object)
         if codec == LZ4_CODEC:
             bytes_max = lz4_bytes_max(frame, size)
         elif codec == ZSTD_CODEC:
@@ -804,13 +825,14 @@ cdef class ColumnBuilder:
             return NEEDS_PAYLOAD_
         if bytes_max < 0 or bytes_max > max_payload:
             return NEEDS_PAYLOAD_
-        frame_view = PyMemoryView_GetContiguous(data, PyBUF_READ, b"C")[at:at + size]
+        if frame_object is None:
+            frame_object = bytes_of(data)[at:at + size]
         try:
-            payload = decoders[0](frame_view) if codec == LZ4_CODEC else decoders[1](frame_view, max(bytes_max, 1))
+            payload = decoders[0](frame_object) if codec == LZ4_CODEC else decoders[1](frame_object, max(bytes_max, 1))
         except Exception:
             return NEEDS_PAYLOAD_
         memset(&record, 0, sizeof(RecordView))
-        PyObject_GetBuffer(payload, &payload_view, PyBUF_SIMPLE)
+        open_octets(payload, &payload_view)
         with nogil:
             verdict = decode_payload(
                 &self.sink, <const uint8_t*>payload_view.buf, payload_view.len, row.record_count, row.base_offset,
@@ -826,47 +848,60 @@ cdef class ColumnBuilder:
         """Records as Python objects (what magic 0 and 1 decode to): OK, or FULL and none was added."""
         cdef int64_t total = 0
         cdef Sink* sink = &self.sink
-        cdef bytes part
+        cdef bytes key, value, name
+        cdef tuple taken
+        cdef list rows = []
+        # Taken once: objects may answer otherwise the next time, and the list may grow.
         for record in records:
-            total += len(record.key or b"") + len(record.value or b"")
-            for name, part in record.headers:
-                total += len(name.encode("utf-8", "replace")) + len(part or b"")
-        if self.data_bytes + total > MAX_DATA_BYTES or sink.rows + len(records) > MAX_DATA_BYTES - 1:
-            return FULL_
-        if not reserve_rows(sink, len(records), total):
-            raise MemoryError
-        for record in records:
-            if record.offset < sink.offset_min or record.offset > sink.offset_max:
-                continue
-            self.put_record(record)
-        return rec.RECORD_OK
+            key, value = record.key, record.value
+            headers = []
+            for text, part in record.headers:
+                name = text.encode("utf-8", "replace")
+                headers.append((name, part))
+                total += len(name) + (0 if part is None else len(<bytes?>part))
+            total += len(key or b"") + len(value or b"")
+            rows.append((
+                <int64_t>record.offset, <int64_t>record.timestamp, KINDS.get(record.timestamp_type, -1), key, value,
+                headers,
+            ))
+        claim(&self.busy, "ColumnBuilder")
+        try:
+            if self.data_bytes + total > MAX_DATA_BYTES or sink.rows + len(rows) > MAX_DATA_BYTES - 1:
+                return FULL_
+            if not reserve_rows(sink, len(rows), total):
+                raise MemoryError
+            for taken in rows:
+                if sink.offset_min <= <int64_t>taken[0] <= sink.offset_max:
+                    self.put_record(taken[0], taken[1], taken[2], taken[3], taken[4], taken[5])
+            return rec.RECORD_OK
+        finally:
+            kl_leave(&self.busy)
 
-    cdef int put_record(self, record) except -1:
+    cdef int put_record(
+        self, int64_t offset, int64_t timestamp, int32_t kind, bytes key, bytes value, list headers
+    ) except -1:
         cdef Sink* sink = &self.sink
         cdef int64_t row = sink.rows
-        cdef bytes name
-        cdef tuple headers = record.headers
-        (<int64_t*>sink.offsets.at)[row] = record.offset
-        (<int64_t*>sink.timestamps.at)[row] = record.timestamp
+        cdef bytes name, part
+        (<int64_t*>sink.offsets.at)[row] = offset
+        (<int64_t*>sink.timestamps.at)[row] = timestamp
         if sink.with_types:
-            kinds = {"CreateTime": 0, "LogAppendTime": 1}
-            (<int32_t*>sink.types.at)[row] = kinds.get(record.timestamp_type, -1)
+            (<int32_t*>sink.types.at)[row] = kind
         if sink.with_keys:
-            put_object(&sink.key, row, record.key)
+            put_object(&sink.key, row, key)
         if sink.with_values:
-            put_object(&sink.value, row, record.value)
+            put_object(&sink.value, row, value)
         if sink.with_headers:
             if not headers and sink.null_empty_headers:
                 clear_bit(sink.list_validity.at, row)
                 sink.list_nulls += 1
-            for text, value in headers:
-                name = text.encode("utf-8", "replace")
+            for name, part in headers:
                 if not reserve_binary(&sink.header_key, sink.headers + 1, len(name)):
                     raise MemoryError
-                if not reserve_binary(&sink.header_value, sink.headers + 1, len(value or b"")):
+                if not reserve_binary(&sink.header_value, sink.headers + 1, len(part or b"")):
                     raise MemoryError
                 put_object(&sink.header_key, sink.headers, name)
-                put_object(&sink.header_value, sink.headers, value)
+                put_object(&sink.header_value, sink.headers, part)
                 sink.headers += 1
             (<int32_t*>sink.lists.at)[row + 1] = <int32_t>sink.headers
         sink.rows = row + 1
@@ -874,10 +909,15 @@ cdef class ColumnBuilder:
 
     def finish(self):
         """What was collected, as RecordColumns; the builder is empty again."""
+        claim(&self.busy, "ColumnBuilder")
+        try:
+            return self.hand_out()
+        finally:
+            kl_leave(&self.busy)
+
+    cdef object hand_out(self):
         cdef Sink* sink = &self.sink
         cdef list children
-        self.claim()
-        self.busy = False
         if not reserve_rows(sink, 0, 0):
             raise MemoryError
         if sink.with_headers:
@@ -1345,6 +1385,8 @@ cdef inline int64_t span(const Source* column, int64_t i, const uint8_t** at) no
         start, stop = column.narrow[i], column.narrow[i + 1]
     else:
         start, stop = column.wide[i], column.wide[i + 1]
+    KL_ONCE(start)
+    KL_ONCE(stop)
     if start < 0 or stop < start or (column.data_size >= 0 and stop > column.data_size):
         return -2
     at[0] = column.data + start
@@ -1399,13 +1441,16 @@ cdef struct Encoder:
     int64_t base_timestamp
     int64_t base_offset
     int64_t max_timestamp
+    # of the last row that was written
+    int64_t offset_delta
 
 
 cdef int encode_rows(
     Encoder* it, int64_t start, int64_t stop, int64_t max_bytes, Block* out, int64_t* filled, int64_t* next_row
 ) noexcept nogil:
     """Writes rows behind the first `filled[0]` bytes of `out`, as many as `max_bytes` in all let in, one at least."""
-    cdef int64_t row, timestamp_delta, offset_delta, key_size, value_size, size
+    cdef int64_t row, timestamp, timestamp_delta, offset_delta, key_size, value_size, size, left
+    cdef int64_t last_delta = -1
     cdef int64_t total = filled[0]
     cdef int64_t first, last, h, name_size, part_size
     cdef const uint8_t* key = NULL
@@ -1422,16 +1467,18 @@ cdef int encode_rows(
         value_end = it.value.data + it.value.data_size
     for row in range(start, stop):
         next_row[0] = row
-        if it.timestamps[row] < -1:
+        timestamp = it.timestamps[row]
+        KL_ONCE(timestamp)
+        if timestamp < -1:
             return BAD_TIMESTAMP_
-        timestamp_delta = <int64_t>(<uint64_t>it.timestamps[row] - <uint64_t>it.base_timestamp)
+        timestamp_delta = <int64_t>(<uint64_t>timestamp - <uint64_t>it.base_timestamp)
         if it.offsets != NULL:
-            offset_delta = <int64_t>(<uint64_t>it.offsets[row] - <uint64_t>it.base_offset)
-            if row > start and it.offsets[row] <= it.offsets[row - 1]:
-                return BAD_OFFSET_
+            offset_delta = it.offsets[row]
+            KL_ONCE(offset_delta)
+            offset_delta = <int64_t>(<uint64_t>offset_delta - <uint64_t>it.base_offset)
         else:
             offset_delta = row - start
-        if offset_delta < 0 or offset_delta > 0x7FFFFFFF:
+        if offset_delta <= last_delta or offset_delta > 0x7FFFFFFF:
             return BAD_OFFSET_
         key_size = span(&it.key, row, &key)
         value_size = span(&it.value, row, &value)
@@ -1449,6 +1496,8 @@ cdef int encode_rows(
                     first, last = it.narrow_lists[h], it.narrow_lists[h + 1]
                 else:
                     first, last = it.wide_lists[h], it.wide_lists[h + 1]
+                KL_ONCE(first)
+                KL_ONCE(last)
                 if first < 0 or last < first or last > it.header_count:
                     return BAD_COLUMN_
             for h in range(first, last):
@@ -1464,6 +1513,7 @@ cdef int encode_rows(
         if row > start and total + size + varint_size(size) > max_bytes:
             filled[0] = total
             return rec.RECORD_OK
+        it.offset_delta = last_delta = offset_delta
         if not reserve(out, total + size + 5 + SLACK):
             return NO_MEMORY_
         to = put_varint(out.at + total, size)
@@ -1473,14 +1523,24 @@ cdef int encode_rows(
         to = put_part(to, key, key_size, key_end if key_end != NULL else key)
         to = put_part(to, value, value_size, value_end if value_end != NULL else value)
         to = put_varint(to, last - first)
+        # The columns may hold other headers by now: they get the bytes that were counted for them, no more, no less.
+        left = total + varint_size(size) + size - (to - out.at)
         for h in range(first, last):
             name_size = span(&it.header_key, h, &name)
             part_size = span(&it.header_value, h, &part)
+            if name_size < 0 or part_size < -1:
+                return BAD_COLUMN_
+            left -= varint_size(name_size) + name_size
+            left -= 1 if part_size < 0 else varint_size(part_size) + part_size
+            if left < 0:
+                return BAD_COLUMN_
             to = put_part(to, name, name_size, name)
             to = put_part(to, part, part_size, part)
+        if left != 0:
+            return BAD_COLUMN_
         total = to - out.at
-        if it.timestamps[row] > it.max_timestamp:
-            it.max_timestamp = it.timestamps[row]
+        if timestamp > it.max_timestamp:
+            it.max_timestamp = timestamp
     next_row[0] = stop
     filled[0] = total
     return rec.RECORD_OK
@@ -1491,22 +1551,27 @@ cdef class ColumnEncoder:
     """Columns to be written: `timestamps` (int64), `keys` and `values` (None, or (offsets int32 or int64, data) or
     (offsets, data, bitmap)), `headers` (None, or (list offsets, keys, values)), `offsets` (None: consecutive).
 
-    Buffers are checked for their sizes once and read in place.
+    Buffers are checked for their sizes once and read in place.  One thread at a time: a second one gets a
+    RuntimeError.
     """
     cdef Encoder it
     cdef list held
     cdef readonly int64_t rows
     cdef Block scratch
-    cdef bint busy
+    cdef int busy
 
     def __dealloc__(self):
         free(self.scratch.at)
 
     def __init__(self, timestamps, keys=None, values=None, headers=None, offsets=None):
+        if self.held is not None:
+            raise RuntimeError("a ColumnEncoder is made once")
         self.held = []
+        timestamps = np.ascontiguousarray(timestamps)
         self.it.timestamps = <const int64_t*><size_t>self.numbers(timestamps, np.int64)
         self.rows = len(timestamps)
         if offsets is not None:
+            offsets = np.ascontiguousarray(offsets)
             if len(offsets) != self.rows:
                 raise IndexError("as many offsets as timestamps are wanted")
             self.it.offsets = <const int64_t*><size_t>self.numbers(offsets, np.int64)
@@ -1543,11 +1608,13 @@ cdef class ColumnEncoder:
             out.narrow = <const int32_t*><size_t>self.numbers(ends, np.int32)
         else:
             out.wide = <const int64_t*><size_t>self.numbers(ends, np.int64)
-        data = np.frombuffer(column[1], np.uint8) if len(column[1]) else np.zeros(1, np.uint8)
-        out.data_size = len(column[1])
+        view = bytes_of(column[1])
+        data = np.frombuffer(view, np.uint8) if len(view) else np.zeros(1, np.uint8)
+        out.data_size = len(view)
         out.data = <const uint8_t*><size_t>self.numbers(data, np.uint8)
         if len(column) > 2 and column[2] is not None:
-            bits = np.frombuffer(column[2], np.uint8)
+            view = bytes_of(column[2])
+            bits = np.frombuffer(view, np.uint8) if len(view) else np.zeros(0, np.uint8)
             if len(bits) < (rows + 7) >> 3:
                 raise IndexError("a bitmap is too short")
             out.validity = <const uint8_t*><size_t>self.numbers(bits, np.uint8)
@@ -1645,20 +1712,16 @@ cdef class ColumnEncoder:
         self, int64_t start, int64_t stop, int64_t max_bytes, base_timestamp, base_offset, int64_t* filled,
         int64_t* next_row,
     ) except -1:
-        """Encodes into `scratch` behind the first `filled[0]` bytes; the verdict."""
+        """Encodes into `scratch` behind the first `filled[0]` bytes; the verdict.  The caller has claimed it."""
         cdef int verdict
-        if self.busy:
-            raise RuntimeError("another thread is at work in this ColumnEncoder")
         if max_bytes > 0x7FFFFFFF:
             max_bytes = 0x7FFFFFFF
         self.it.base_timestamp = self.it.timestamps[start] if base_timestamp is None else base_timestamp
         if self.it.offsets != NULL:
             self.it.base_offset = self.it.offsets[start] if base_offset is None else base_offset
-        self.it.max_timestamp = -1
-        self.busy = True
+        self.it.max_timestamp = self.it.offset_delta = -1
         with nogil:
             verdict = encode_rows(&self.it, start, stop, max_bytes, &self.scratch, filled, next_row)
-        self.busy = False
         return check_memory(verdict)
 
     cdef int64_t bounded(self, int64_t start, int64_t stop) except -1:
@@ -1681,11 +1744,15 @@ cdef class ColumnEncoder:
         stop = self.bounded(start, stop)
         if start >= stop:
             return b"", stop, -1, -1, rec.RECORD_OK
-        verdict = self.run(start, stop, max_bytes, base_timestamp, base_offset, &filled, &next_row)
-        payload = b""
-        if verdict == rec.RECORD_OK:
-            payload = PyBytes_FromStringAndSize(<const char*>self.scratch.at, filled)
-        return payload, next_row, self.it.base_timestamp, self.it.max_timestamp, verdict
+        claim(&self.busy, "ColumnEncoder")
+        try:
+            verdict = self.run(start, stop, max_bytes, base_timestamp, base_offset, &filled, &next_row)
+            payload = b""
+            if verdict == rec.RECORD_OK:
+                payload = PyBytes_FromStringAndSize(<const char*>self.scratch.at, filled)
+            return payload, next_row, self.it.base_timestamp, self.it.max_timestamp, verdict
+        finally:
+            kl_leave(&self.busy)
 
     def encode_batch(
         self, int64_t start=0, int64_t stop=-1, int64_t max_bytes=0x7FFFFFFF, *, int64_t base_offset=0,
@@ -1700,33 +1767,42 @@ cdef class ColumnEncoder:
         """
         cdef int64_t next_row = start
         cdef int64_t filled = RECORDS
-        cdef int64_t last_offset_delta
         cdef int verdict
-        cdef uint8_t* head
         stop = self.bounded(start, stop)
         if start >= stop:
             return b"", stop, rec.RECORD_OK
-        verdict = self.run(start, stop, max_bytes, None, None, &filled, &next_row)
-        if verdict != rec.RECORD_OK:
-            return b"", next_row, verdict
-        last_offset_delta = next_row - start - 1
-        if self.it.offsets != NULL:
-            base_offset = self.it.offsets[start]
-            last_offset_delta = self.it.offsets[next_row - 1] - base_offset
-        head = self.scratch.at
+        claim(&self.busy, "ColumnEncoder")
+        try:
+            verdict = self.run(start, stop, max_bytes, None, None, &filled, &next_row)
+            if verdict != rec.RECORD_OK:
+                return b"", next_row, verdict
+            if self.it.offsets != NULL:
+                base_offset = self.it.base_offset
+            self.put_header(
+                filled, next_row - start, base_offset, attributes,
+                self.it.max_timestamp if log_append_time is None else <int64_t>log_append_time,
+                producer_id, producer_epoch, base_sequence, leader_epoch,
+            )
+            return PyBytes_FromStringAndSize(<const char*>self.scratch.at, filled), next_row, verdict
+        finally:
+            kl_leave(&self.busy)
+
+    cdef void put_header(
+        self, int64_t size, int64_t count, int64_t base_offset, int attributes, int64_t max_timestamp,
+        int64_t producer_id, int producer_epoch, int base_sequence, int leader_epoch,
+    ) noexcept:
+        """In front of the records in `scratch`, which end at byte `size`."""
+        cdef uint8_t* head = self.scratch.at
         store64(head + BASE_OFFSET, <uint64_t>base_offset)
-        store32(head + BATCH_LENGTH, <uint32_t>(filled - LOG_OVERHEAD))
+        store32(head + BATCH_LENGTH, <uint32_t>(size - LOG_OVERHEAD))
         store32(head + LEADER_EPOCH, <uint32_t>leader_epoch)
         head[MAGIC] = 2
         store16(head + ATTRIBUTES, <uint16_t>attributes)
-        store32(head + LAST_OFFSET_DELTA, <uint32_t>last_offset_delta)
+        store32(head + LAST_OFFSET_DELTA, <uint32_t>self.it.offset_delta)
         store64(head + BASE_TIMESTAMP, <uint64_t>self.it.base_timestamp)
-        store64(head + MAX_TIMESTAMP, <uint64_t>(
-            self.it.max_timestamp if log_append_time is None else <int64_t>log_append_time
-        ))
+        store64(head + MAX_TIMESTAMP, <uint64_t>max_timestamp)
         store64(head + PRODUCER_ID, <uint64_t>producer_id)
         store16(head + PRODUCER_EPOCH, <uint16_t>producer_epoch)
         store32(head + BASE_SEQUENCE, <uint32_t>base_sequence)
-        store32(head + RECORD_COUNT, <uint32_t>(next_row - start))
-        store32(head + CRC, crc32c_update(0, head + ATTRIBUTES, <size_t>(filled - ATTRIBUTES)))
-        return PyBytes_FromStringAndSize(<const char*>head, filled), next_row, verdict
+        store32(head + RECORD_COUNT, <uint32_t>count)
+        store32(head + CRC, crc32c_update(0, head + ATTRIBUTES, <size_t>(size - ATTRIBUTES)))

@@ -3,7 +3,7 @@
 The C of it is src/crc32c.c; other native modules call that directly.  This face is for Python callers
 and for the tests, which run every implementation that the CPU has by its name.
 """
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBuffer_Release
 from libc.stdint cimport uint8_t, uint32_t
 
 from kafkalog._native.crc32c cimport (
@@ -13,6 +13,7 @@ from kafkalog._native.crc32c cimport (
     crc32c_implementations,
     crc32c_update_by,
 )
+from kafkalog._native.octets cimport open_octets
 
 cdef enum:
     # Handing the GIL over costs about as much as this many bytes.
@@ -20,7 +21,7 @@ cdef enum:
 
 
 def crc32c(data, uint32_t value=0, *, implementation=None):
-    """CRC-32C of `data` (any contiguous buffer), going on from `value`.
+    """CRC-32C of `data` (any C-contiguous buffer), going on from `value`.
 
     `implementation` names one of `implementations()`; ValueError when this CPU does not run it.
     """
@@ -28,7 +29,7 @@ def crc32c(data, uint32_t value=0, *, implementation=None):
     cdef Py_buffer view
     cdef const uint8_t* at
     cdef size_t length
-    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    open_octets(data, &view)
     at = <const uint8_t*>view.buf
     length = <size_t>view.len
     if length < WORTH_A_RELEASE:
@@ -43,7 +44,7 @@ def crc32c(data, uint32_t value=0, *, implementation=None):
 def crc32(data, uint32_t value=0):
     """CRC-32 (zlib's) of `data`, going on from `value`: the checksum of magic 0 and 1."""
     cdef Py_buffer view
-    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    open_octets(data, &view)
     with nogil:
         value = crc32_update(value, <const uint8_t*>view.buf, <size_t>view.len)
     PyBuffer_Release(&view)

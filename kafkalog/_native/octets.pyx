@@ -27,9 +27,25 @@ cdef class _Octets:
         PyBuffer_FillInfo(buffer, self, self.view.buf, self.view.len, 1, flags)
 
 
+cdef extern from *:
+    Py_buffer* PyMemoryView_GET_BUFFER(object view)
+
+
+cdef bint is_of_bytes(object data) except -1:
+    cdef Py_buffer view
+    cdef const Py_buffer* shape
+    if type(data) is not memoryview:
+        return False
+    open_octets(data, &view)
+    PyBuffer_Release(&view)
+    shape = PyMemoryView_GET_BUFFER(data)
+    return shape.ndim == 1 and shape.format != NULL and shape.format[0] == b"B" and shape.format[1] == 0
+
+
 def bytes_of(data):
     """The bytes of `data`, not copied, to read: one dimension, format "B", so that len() is their number.
 
-    TypeError where `data` is no buffer or does not lie in one piece.
+    A memoryview that is one of bytes already comes back.  TypeError where `data` is no buffer or does not lie in
+    one piece.
     """
-    return PyMemoryView_FromObject(_Octets(data))
+    return data if is_of_bytes(data) else PyMemoryView_FromObject(_Octets(data))

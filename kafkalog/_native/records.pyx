@@ -3,6 +3,7 @@
 Raises nothing of the domain: a verdict, a position and the numbers of the error text go to
 `kafkalog.format.records`, which knows Kafka's words for them.
 """
+from cpython.buffer cimport PyBuffer_Release
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
@@ -10,6 +11,7 @@ from libc.string cimport memcpy
 
 from kafkalog._native cimport record as rec
 from kafkalog._native.cursor cimport Cursor
+from kafkalog._native.octets cimport open_octets
 from kafkalog._native.record cimport RecordView
 from kafkalog._native.varint cimport size_of_uvarint64, write_uvarint64, zigzag32, zigzag64
 
@@ -121,7 +123,7 @@ cdef inline int32_t increment_sequence(int32_t sequence, int32_t increment) noex
 
 
 def read_records(
-    const uint8_t[::1] data,
+    data,
     int64_t count,
     int64_t base_offset,
     int64_t base_timestamp,
@@ -135,9 +137,29 @@ def read_records(
     `log_append_time` replaces the timestamps where it is not None.  `streaming` says that the payload was
     compressed: Kafka's rules differ a little.  What was read before a fault is returned with it.
     """
-    cdef Py_ssize_t length = data.shape[0]
+    cdef Py_buffer buffer
+    open_octets(data, &buffer)
+    try:
+        return read_from(
+            &buffer, count, base_offset, base_timestamp, log_append_time, base_sequence, streaming, max_body
+        )
+    finally:
+        PyBuffer_Release(&buffer)
+
+
+cdef tuple read_from(
+    const Py_buffer* buffer,
+    int64_t count,
+    int64_t base_offset,
+    int64_t base_timestamp,
+    object log_append_time,
+    int base_sequence,
+    bint streaming,
+    int64_t max_body,
+):
+    cdef Py_ssize_t length = buffer.len
     cdef uint8_t nothing = 0
-    cdef const uint8_t* start = &data[0] if length > 0 else &nothing
+    cdef const uint8_t* start = <const uint8_t*>buffer.buf if length > 0 else &nothing
     cdef const uint8_t* here
     cdef Cursor cursor
     cdef RecordView view
@@ -228,26 +250,28 @@ def write_records(list rows):
     cdef uint8_t* at
     cdef uint8_t* end
     cdef bytes out
-    cdef list sizes = []
+    cdef list checked = []
+    # Counted and written from what was taken here: the caller's list may change, and lists in it.
     for timestamp_delta, offset_delta, key, value, headers in rows:
         if not ((key is None or type(key) is bytes) and (value is None or type(value) is bytes)):
             raise TypeError("keys and values are bytes or None")
         if type(headers) is not tuple:
             raise TypeError("headers are a tuple")
+        if headers:
+            headers = tuple([(name, part) for name, part in headers])
         for name, part in headers:
             if type(name) is not bytes or not (part is None or type(part) is bytes):
                 raise TypeError("a header is bytes and bytes or None")
         size = body_size(timestamp_delta, offset_delta, key, value, headers)
         if size > 0x7FFFFFFF:
             raise OverflowError("a record passes 2 GiB")
-        sizes.append(size)
+        checked.append((size, timestamp_delta, offset_delta, key, value, headers))
         total += size + size_of_uvarint64(zigzag32(<int32_t>size))
     out = PyBytes_FromStringAndSize(NULL, total)
     at = <uint8_t*>PyBytes_AS_STRING(out)
     end = at + total
-    for i in range(len(sizes)):
-        timestamp_delta, offset_delta, key, value, headers = rows[i]
-        at = write_uvarint64(at, zigzag32(<int32_t><int64_t>sizes[i]))
+    for size, timestamp_delta, offset_delta, key, value, headers in checked:
+        at = write_uvarint64(at, zigzag32(<int32_t>size))
         at[0] = 0
         at = write_uvarint64(at + 1, zigzag64(timestamp_delta))
         at = write_uvarint64(at, zigzag32(offset_delta))

@@ -9,10 +9,12 @@ The answer is a slot, -1 for none.  Unsorted entries (a damaged file) give some 
 """
 import numpy as np
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.string cimport memset
 
 from kafkalog._native.layout cimport load32, load64
+from kafkalog._native.octets cimport open_octets
 
 cdef enum Column:
     OFFSET_OF_OFFSET_INDEX  # int32 at 0 of 8 bytes, + base
@@ -84,7 +86,7 @@ cdef int64_t find(const Index* index, int64_t target) noexcept nogil:
 
 cdef int open_index(Index* index, Py_buffer* view, data, int64_t entries, int64_t base, Column column,
                     bint upper) except -1:
-    PyObject_GetBuffer(data, view, PyBUF_SIMPLE)
+    open_octets(data, view)
     if entries < 0 or entries > view.len // entry_bytes(column):
         length = view.len
         PyBuffer_Release(view)
@@ -114,15 +116,19 @@ cdef object find_many(data, int64_t entries, int64_t base, targets, Column colum
     cdef Py_ssize_t i
     targets = np.ascontiguousarray(targets, np.int64)
     slots = np.empty(targets.shape, np.int64)
+    memset(&wanted, 0, sizeof(Py_buffer))
+    memset(&out, 0, sizeof(Py_buffer))
     open_index(&index, &view, data, entries, base, column, upper)
-    PyObject_GetBuffer(targets, &wanted, PyBUF_SIMPLE)
-    PyObject_GetBuffer(slots, &out, PyBUF_WRITABLE)
-    with nogil:
-        for i in range(wanted.len // <Py_ssize_t>sizeof(int64_t)):
-            (<int64_t*>out.buf)[i] = find(&index, (<const int64_t*>wanted.buf)[i])
-    PyBuffer_Release(&out)
-    PyBuffer_Release(&wanted)
-    PyBuffer_Release(&view)
+    try:
+        open_octets(targets, &wanted)
+        PyObject_GetBuffer(slots, &out, PyBUF_WRITABLE)
+        with nogil:
+            for i in range(min(wanted.len, out.len) // <Py_ssize_t>sizeof(int64_t)):
+                (<int64_t*>out.buf)[i] = find(&index, (<const int64_t*>wanted.buf)[i])
+    finally:
+        PyBuffer_Release(&out)
+        PyBuffer_Release(&wanted)
+        PyBuffer_Release(&view)
     return slots
 
 

@@ -26,6 +26,7 @@ from kafkalog.format.batch import (
     increment_sequence,
     write_header,
 )
+from kafkalog.format.octets import octets
 from kafkalog.format.records import MAX_RECORD_BYTES, record_error
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def add_batches(
     leave out (aborted transactions), `skip_control` leaves out markers.  Errors are those of `records.records`,
     with `path` and the batch's position.
     """
-    view = memoryview(data).cast("B")
+    view = memoryview(octets(data, "records"))
     row = start_row
     decoders = codecs.frame_decoders()
     while row < len(table):

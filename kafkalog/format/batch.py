@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from kafkalog._native import batches as native
 from kafkalog._native.crc32c import crc32c
 from kafkalog.errors import CorruptRecordException, IllegalArgumentException
+from kafkalog.format.octets import octets
 
 if TYPE_CHECKING:
     import os
@@ -63,19 +64,20 @@ class MemoryRecords:
     """A buffer of batches (Kafka's MemoryRecords): what is produced, fetched or built.
 
     A partial batch at the end is not seen, as in Kafka; `valid_bytes` says where the whole ones end.
+    `buffer` is bytes or a view of bytes, whatever C-contiguous buffer was given.
     """
 
     __slots__ = ("_batches", "_valid_bytes", "buffer")
 
     def __init__(self, buffer: Buffer) -> None:
-        self.buffer = buffer
+        self.buffer = octets(buffer, "records")
         self._batches: list[BatchHeader] | None = None
         self._valid_bytes = 0
 
     @property
     def size(self) -> int:
         """Length of the buffer in bytes, a partial batch at its end included."""
-        return memoryview(self.buffer).nbytes
+        return len(self.buffer)
 
     def batches(self) -> list[BatchHeader]:
         """The headers of all whole batches, positions relative to the buffer.
@@ -99,8 +101,7 @@ class MemoryRecords:
         return iter(self.batches())
 
 
-def _framing_error(data: Buffer, verdict: int, position: int) -> CorruptRecordException:
-    view = memoryview(data).cast("B")
+def _framing_error(view: bytes | memoryview, verdict: int, position: int) -> CorruptRecordException:
     if verdict == native.BAD_SIZE:
         size = int.from_bytes(view[position + 8 : position + 12], "big", signed=True)
         text = f"Record size {size} is less than the minimum record overhead ({MIN_RECORD_OVERHEAD})"
@@ -177,7 +178,7 @@ def write_header(
     """The 61 bytes in front of `payload`, CRC included (DefaultRecordBatch.writeHeader, magic 2)."""
     if base_timestamp < 0 and base_timestamp != -1:
         raise IllegalArgumentException(f"Invalid message timestamp {base_timestamp}")
-    size = RECORD_BATCH_OVERHEAD + memoryview(payload).nbytes
+    size = RECORD_BATCH_OVERHEAD + len(octets(payload, "payload"))
     fields = [
         base_offset, size - LOG_OVERHEAD, partition_leader_epoch, 2, 0, attributes, last_offset_delta,
         base_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence, count,

@@ -25,6 +25,7 @@ from isal import igzip_lib
 
 from kafkalog import errors
 from kafkalog.errors import CorruptRecordException, UnsupportedOperationException
+from kafkalog.format.octets import frozen, octets
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -116,6 +117,7 @@ def compress(codec: int, data: Buffer, level: int | None = None, *, magic: int =
         check_level(codec, level)
     else:
         level = DEFAULT_LEVELS.get(codec, 0)
+    data = octets(data, "records")
     if codec == NONE:
         return bytes(data)
     if codec == GZIP:
@@ -127,15 +129,14 @@ def compress(codec: int, data: Buffer, level: int | None = None, *, magic: int =
     return _zstd(data, level)
 
 
-def _gzip(data: Buffer, level: int) -> bytes:
+def _gzip(data: bytes | memoryview, level: int) -> bytes:
     deflate = zlib.compressobj(level, zlib.DEFLATED, -15)
-    size = memoryview(data).nbytes
-    trailer = zlib.crc32(data).to_bytes(4, "little") + (size & 0xFFFFFFFF).to_bytes(4, "little")
+    trailer = zlib.crc32(data).to_bytes(4, "little") + (len(data) & 0xFFFFFFFF).to_bytes(4, "little")
     return b"".join((_GZIP_HEADER, deflate.compress(data), deflate.flush(), trailer))
 
 
-def _snappy(data: Buffer) -> bytes:
-    view = memoryview(data).cast("B")
+def _snappy(data: bytes | memoryview) -> bytes:
+    view = memoryview(data)
     parts = [_SNAPPY_HEADER]
     for start in range(0, len(view), _SNAPPY_BLOCK_BYTES):
         block = bytes(cramjam.snappy.compress_raw(view[start : start + _SNAPPY_BLOCK_BYTES]))
@@ -153,7 +154,7 @@ def _lz4_level(level: int) -> int:
     return 0 if level == DEFAULT_LEVELS[LZ4] else level
 
 
-def _lz4(data: Buffer, level: int, magic: int) -> bytes:
+def _lz4(data: bytes | memoryview, level: int, magic: int) -> bytes:
     frame: bytes = lz4.frame.compress(
         data,
         compression_level=_lz4_level(level),
@@ -168,8 +169,8 @@ def _lz4(data: Buffer, level: int, magic: int) -> bytes:
     return frame[:6] + bytes([_LZ4_BROKEN_HEADER_CHECK]) + frame[7:]
 
 
-def _zstd(data: Buffer, level: int) -> bytes:
-    if not memoryview(data).nbytes:
+def _zstd(data: bytes | memoryview, level: int) -> bytes:
+    if not len(data):
         return _ZSTD_EMPTY
     compressors: dict[int, zstandard.ZstdCompressor] | None = getattr(_local, "compressors", None)
     if compressors is None:
@@ -204,9 +205,10 @@ def decompress_partial(
     """As `decompress`, but what decoded before the damage comes with the error: Kafka reads records from a
     stream, so a bad record in front of the damage is what it finds first."""
     check_codec(codec)
-    view = memoryview(data).cast("B")
     if codec == NONE:
-        return bytes(view), None
+        return bytes(octets(data, "records")), None
+    # The libraries' decoders look at some bytes twice and expect them to stay as they are.
+    view = memoryview(frozen(data, "compressed records"))
     out = _Output(max_bytes)
     try:
         _DECODERS[codec](view, magic, out)

@@ -23,6 +23,7 @@ from kafkalog.format.batch import (
     NO_TIMESTAMP_TYPE,
     TIMESTAMP_TYPE_FLAG,
 )
+from kafkalog.format.octets import octets
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -139,7 +140,7 @@ def entries(
     InvalidRecordException for a wrapper that breaks the format, CorruptRecordException for inner sizes below 14,
     KafkaException (also a CorruptRecordException) when it does not decompress.  CRCs are not looked at.
     """
-    view = memoryview(data).cast("B")[at : at + size]
+    view = memoryview(octets(data, "records"))[at : at + size]
     if len(view) < LOG_OVERHEAD + MIN_RECORD_OVERHEAD:
         raise InvalidRecordException(f"A batch of {len(view)} bytes has no whole header")
     outer = Entry(_ENTRY.unpack_from(view)[0], view[LOG_OVERHEAD:])

@@ -11,7 +11,7 @@ from kafkalog.errors import IllegalArgumentException
 
 
 def octets(data: object, what: str) -> bytes | memoryview:
-    """`data` as it is where it is bytes, else a read-only view of its bytes.
+    """`data` as it is where it is bytes or a memoryview of bytes, else a read-only view of its bytes.
 
     Any C-contiguous buffer will do: bytearray, mmap, array.array, numpy arrays, memoryviews cast to any item.
     IllegalArgumentException, naming `what`, for anything else.
@@ -22,6 +22,14 @@ def octets(data: object, what: str) -> bytes | memoryview:
         return bytes_of(data)  # type: ignore[arg-type]  # anything that is no buffer raises
     except TypeError as error:
         raise _refusal(data, what, error) from error
+
+
+def frozen(data: object, what: str) -> bytes | memoryview:
+    """`octets` of bytes that stay as they are: copied, unless they are those of a bytes object."""
+    view = octets(data, what)
+    if isinstance(view, bytes) or (isinstance(data, memoryview) and isinstance(data.obj, bytes)):
+        return view
+    return bytes(view)
 
 
 def _refusal(data: object, what: str, error: TypeError) -> IllegalArgumentException:

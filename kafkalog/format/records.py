@@ -15,6 +15,7 @@ from kafkalog.errors import CorruptRecordException, InvalidRecordException, Kafk
 from kafkalog.format import codecs, legacy
 from kafkalog.format.batch import HEADER, RECORD_BATCH_OVERHEAD, TIMESTAMP_TYPE_FLAG
 from kafkalog.format.codecs import MAX_DECOMPRESSED_BYTES, IllegalArgumentException
+from kafkalog.format.octets import octets
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -165,7 +166,7 @@ def _read(
     if header.magic < 2:
         found = legacy.records(data, start, header.size, max_record_bytes=max_record_bytes, max_bytes=max_bytes)
         return found, None
-    view = memoryview(data).cast("B")[start : start + header.size]
+    view = memoryview(octets(data, "records"))[start : start + header.size]
     if len(view) < RECORD_BATCH_OVERHEAD:
         raise _no_header(view)
     fields = HEADER.unpack_from(view)
@@ -234,7 +235,7 @@ def payload(
     KafkaException (a CorruptRecordException too) when it does not decompress.
     """
     start = (header.position if at is None else at) + RECORD_BATCH_OVERHEAD
-    body = memoryview(data).cast("B")[start : start + header.size - RECORD_BATCH_OVERHEAD]
+    body = memoryview(octets(data, "records"))[start : start + header.size - RECORD_BATCH_OVERHEAD]
     if header.codec == codecs.NONE:
         return body
     return codecs.decompress(header.codec, body, magic=header.magic, max_bytes=max_bytes)

@@ -80,7 +80,7 @@ def test_the_best_is_in_use_and_portable_is_always_there() -> None:
 def test_refusals() -> None:
     with pytest.raises(ValueError, match="nonesuch"):
         native.crc32c(b"", implementation="nonesuch")
-    with pytest.raises((BufferError, ValueError)):
+    with pytest.raises(TypeError, match="expected a C-contiguous buffer"):
         native.crc32c(memoryview(NOISE)[::2])
     with pytest.raises(TypeError):
         native.crc32c("text")  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ import pytest
 
 from kafkalog._native.octets import bytes_of
 from kafkalog.errors import IllegalArgumentException
-from kafkalog.format.octets import octets
+from kafkalog.format.octets import frozen, octets
 
 ITEMS = np.arange(12, dtype=np.int32)
 CONTENT = ITEMS.tobytes()
@@ -72,7 +72,7 @@ def test_it_is_not_copied_and_stays_while_it_is_held() -> None:
     assert octets(CONTENT, "data") is CONTENT
 
 
-@pytest.mark.parametrize("data", ["text", None, 5, 1.5, [1], pytest.param(object(), id="object")], ids=repr)
+@pytest.mark.parametrize("data", ["text", None, 5, 1.5, [1], object()], ids=lambda data: type(data).__name__)
 def test_what_is_no_buffer_is_refused_by_name(data: Any) -> None:
     with pytest.raises(IllegalArgumentException, match=f"a batch: found {type(data).__name__}, expected bytes"):
         octets(data, "a batch")
@@ -103,3 +103,13 @@ def test_what_does_not_lie_in_one_piece_is_refused_by_name(data: Any) -> None:
         octets(data, "a batch")
     with pytest.raises(TypeError, match="expected a C-contiguous buffer"):
         bytes_of(data)
+
+
+def test_frozen_bytes_stay_as_they_are() -> None:
+    changing = bytearray(CONTENT)
+    kept = [frozen(data, "data") for data in (changing, memoryview(changing)[4:8], memoryview(changing).toreadonly())]
+    changing[:] = bytes(len(CONTENT))
+    assert [bytes(data) for data in kept] == [CONTENT, CONTENT[4:8], CONTENT]
+    view = memoryview(CONTENT)[4:8]
+    assert frozen(view, "data") is view
+    assert frozen(CONTENT, "data") is CONTENT

@@ -464,14 +464,18 @@ static void build_fold(uint64_t out[2], uint64_t bytes, uint32_t poly)
 }
 #endif
 
-/* Two threads may choose at the same time: both write the same values, `chosen` last. */
+/* The first thread here chooses and publishes `chosen` last; whoever comes meanwhile waits for that. */
 #if defined(__GNUC__)
 #define PUBLISH(where, what) __atomic_store_n(&(where), what, __ATOMIC_RELEASE)
 #define READ(where) __atomic_load_n(&(where), __ATOMIC_ACQUIRE)
+#define FIRST_HERE(where) (__atomic_exchange_n(&(where), 1, __ATOMIC_ACQ_REL) == 0)
 #else
-#define PUBLISH(where, what) ((where) = (what))
-#define READ(where) (where)
+#include <intrin.h>
+#define PUBLISH(where, what) _InterlockedExchange((volatile long *)&(where), what)
+#define READ(where) _InterlockedOr((volatile long *)&(where), 0)
+#define FIRST_HERE(where) (_InterlockedExchange((volatile long *)&(where), 1) == 0)
 #endif
+static int choosing;
 
 static void choose(void)
 {
@@ -532,8 +536,10 @@ static inline int kind_in_use(void)
 {
     int kind = READ(chosen);
     if (kind == UNCHOSEN) {
-        choose();
-        kind = READ(chosen);
+        if (FIRST_HERE(choosing))
+            choose();
+        while ((kind = READ(chosen)) == UNCHOSEN)
+            ; /* microseconds, once in the life of a process */
     }
     return kind;
 }
