@@ -1,0 +1,262 @@
+"""Every native entry point, over bytes that another thread keeps changing: any answer will do, and no bad access.
+
+Under the sanitizers (`make sanitize`, KAFKALOG_CHURN_SECONDS seconds each) the buffers lie in blocks of exactly their
+size.  Without them a bad access shows as a crash at best.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kafkalog._native import batches, columns, crc32c, records, search, validation
+from kafkalog.errors import KafkalogError
+from kafkalog.format import arrow, codecs
+from kafkalog.format import records as format_records
+from kafkalog.format.batch import MemoryRecords
+from kafkalog.format.builder import build_batch
+from tests.sanitize.churn import churning
+from tests.sanitize.exact import exact
+
+SECONDS = float(os.environ.get("KAFKALOG_CHURN_SECONDS", "0.2"))
+ORDINARY = (KafkalogError, ValueError, IndexError, OverflowError, TypeError, MemoryError)
+
+
+def rows(count: int, key: bytes | None, headers: int) -> list[Any]:
+    return [(i, key, b"v" * (i % 40), [("h", b"%d" % i)] * headers) for i in range(count)]
+
+
+def batch(count: int, **options: Any) -> bytes:
+    key = options.pop("key", b"k")
+    headers = options.pop("headers", 1)
+    return build_batch(rows(count, key, headers), **options)
+
+
+def variants_of(first: bytes, *others: bytes) -> list[bytes]:
+    """As long as the first: the others, noise, zeros, the first with another magic, length and count."""
+    size = len(first)
+    tricks = []
+    for at, value in (
+        (16, b"\x01"),
+        (16, b"\x03"),
+        (8, b"\x7f\xff\xff\xff"),
+        (8, b"\0\0\0\x0e"),
+        (57, b"\x7f\xff\xff\xff"),
+    ):
+        tricks.append((first[:at] + value + first[at + len(value) :])[:size])
+    noise = random.Random(7).randbytes(size)
+    return [first, first, *[other[:size].ljust(size, b"\0") for other in others], noise, bytes(size), *tricks]
+
+
+SMALL = batch(20)
+PLAIN = batch(3000)  # long enough for the loops that give the interpreter away
+KEYLESS = batch(3000, key=None)
+SEVERAL = b"".join((batch(40), batch(30, magic=1, headers=0, base_offset=40), batch(40, base_offset=70)))
+LEGACY = b"".join(batch(1, magic=1, headers=0, key=b"", base_offset=i) for i in range(200))
+COMPRESSED = b"".join(batch(300, codec=codec, base_offset=300 * codec) for codec in range(1, 5))
+
+
+@contextlib.contextmanager
+def changing(first: bytes, *others: bytes) -> Iterator[memoryview]:
+    view = exact(first)
+    with churning(view, variants_of(first, *others)):
+        yield view
+
+
+def again_and_again(step: Callable[[], object]) -> int:
+    """Calls `step` until the time is over; how often it had an answer."""
+    answers = 0
+    end = time.monotonic() + SECONDS
+    while time.monotonic() < end:
+        with contextlib.suppress(*ORDINARY):
+            step()
+            answers += 1
+    return answers
+
+
+@pytest.mark.parametrize("data", [SMALL, PLAIN, SEVERAL, LEGACY], ids=["small", "large", "mixed", "legacy"])
+def test_scans_and_headers(data: bytes) -> None:
+    with changing(data, KEYLESS, SEVERAL) as view:
+
+        def step() -> None:
+            for framing in (batches.FRAMING_FILE, batches.FRAMING_BUFFER):
+                table, _, reached = batches.scan(view, framing=framing, stop_at_bad_crc=False)
+                assert 0 <= reached <= len(view)
+                assert (table["position"] + table["size"] <= len(view)).all()
+                batches.headers(view, framing=framing)
+                batches.headers_from_table(table)
+
+        assert again_and_again(step) > 0
+
+
+@pytest.mark.parametrize("data", [SMALL, PLAIN, LEGACY[:30]], ids=["small", "large", "legacy"])
+def test_one_batch(data: bytes) -> None:
+    with changing(data, KEYLESS) as view:
+        end = max(0, len(view) - 30)
+        steps: list[Callable[[], object]] = [
+            lambda: batches.header_at(view),
+            lambda: batches.header_at(view, end),
+            lambda: batches.compute_crc(view),
+            lambda: batches.crc_matches(view, 0, len(view)),
+            lambda: batches.restamped_header(view, max_timestamp=5, timestamp_type=1),
+            lambda: batches.restamp(view, last_offset=9, max_timestamp=5, timestamp_type=1),
+            lambda: crc32c.crc32c(view),
+            lambda: crc32c.crc32(view),
+        ]
+
+        def step() -> None:
+            for call in steps:
+                with contextlib.suppress(*ORDINARY):
+                    call()
+
+        assert again_and_again(step) > 0
+
+
+@pytest.mark.parametrize("reader", [validation.BUFFER, validation.STREAM, validation.SKIP])
+@pytest.mark.parametrize("data", [SMALL, KEYLESS], ids=["small", "large"])
+def test_validation(data: bytes, reader: int) -> None:
+    """Records with keys turn into records without, which are refused: more of them from one walk to the next."""
+    rules = validation.BatchRules(1 << 30, True, 10**15, 10**15)
+    with changing(data, PLAIN, SMALL) as view:
+
+        def step() -> None:
+            walk = validation.walk_records(view, 0, None, reader, True, True, 0, 10**15, 10**15)
+            assert walk.refusals is None or all(0 <= row[0] < walk.record_count for row in walk.refusals)
+            validation.walk_records(SMALL, 0, view, reader, True, True, 0, 10**15, 10**15)
+            validation.assign_plain(view, 0, 7, 1, True, False, True, 0, 10**15, 10**15)
+            found = validation.client_batch(view, rules, 0)
+            if found is not None:
+                written = b"".join(found.stamped(view, 7, 1))
+                assert len(written) == len(view)
+                assert int.from_bytes(written[8:12], "big") == len(view) - 12
+                found.check_payload(view[61:], 1 << 30)
+
+        assert again_and_again(step) > 0
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+@pytest.mark.parametrize("data", [SMALL[61:], PLAIN[61:]], ids=["small", "large"])
+def test_records_and_columns(data: bytes, streaming: bool) -> None:
+    with changing(data, KEYLESS[61:]) as view:
+
+        def step() -> None:
+            found, *_ = records.read_records(view, 3000, 0, 0, None, 0, streaming, 1 << 30)
+            assert len(found) <= 3000
+            builder = columns.ColumnBuilder(timestamp_types=True, null_empty_headers=True)
+            builder.append_payload(view, 3000, 0, 0, streaming=streaming)
+            got = builder.finish()
+            assert len(got.values.to_list()) == len(got)
+            got.header_lists()
+
+        assert again_and_again(step) > 0
+
+
+@pytest.mark.parametrize("data", [SEVERAL, COMPRESSED, PLAIN], ids=["mixed", "compressed", "plain"])
+def test_tables_of_changing_bytes(data: bytes) -> None:
+    table, _, _ = batches.scan(data, check_crc=False)
+    with changing(data, KEYLESS, COMPRESSED) as view:
+
+        def step() -> None:
+            for columns_of in arrow.read_columns(view, table):
+                assert len(columns_of) >= 0
+
+        again_and_again(step)  # whole answers are rare, and need not come
+
+
+@pytest.mark.parametrize("data", [SEVERAL, COMPRESSED], ids=["mixed", "compressed"])
+def test_changing_tables(data: bytes) -> None:
+    sound, _, _ = batches.scan(data, check_crc=False)
+    held = exact(sound.tobytes())
+    table = np.frombuffer(held, batches.BATCH_DTYPE)
+    buffer = exact(data)
+    wild = [sound.tobytes(), random.Random(3).randbytes(len(held)), b"\xff" * len(held)]
+    for field, value in (("position", len(data) - 1), ("size", 1 << 30), ("size", 61), ("record_count", 1 << 30)):
+        other = sound.copy()
+        other[field] = value
+        wild.append(other.tobytes())
+    with churning(held, wild):
+
+        def step() -> None:
+            builder = columns.ColumnBuilder()
+            builder.append_table(buffer, table, decoders=codecs.frame_decoders())
+            builder.finish()
+            plan = batches.IndexPlan(0, 1)
+            plan.add_table(table)
+            assert len(plan.take()[0]) % 8 == 0
+            batches.headers_from_table(table)
+
+        assert again_and_again(step) > 0
+
+
+def test_encoding_columns_that_change() -> None:
+    count = 200
+    names = exact(b"n" * 2 * count)
+    ends = [exact(np.arange(0, 2 * (count + 1), 2, dtype=np.int32).tobytes()) for _ in range(3)]
+    short = np.zeros(count + 1, np.int32).tobytes()
+    far = (np.arange(count + 1, dtype=np.int32) // (count // 2) * 2 * count).tobytes()
+    odd = np.full(count + 1, -5, np.int32).tobytes()
+    arrays = [np.frombuffer(end, np.int32) for end in ends]
+    times = exact(bytes(8 * count))
+    numbers = np.frombuffer(times, np.int64)
+    entries = np.arange(2 * count + 1, dtype=np.int32)
+    texts = (arrays[0], names)
+    encoder = columns.ColumnEncoder(numbers, texts, texts, (arrays[1], (entries, names), (entries, names)))
+    by_entry = columns.ColumnEncoder(
+        numbers, None, None, (np.arange(count + 1, dtype=np.int64), (arrays[2], names), (arrays[2], names)), numbers
+    )
+    with contextlib.ExitStack() as stack:
+        for end in ends:
+            stack.enter_context(churning(end, [bytes(end), bytes(end), short, far, odd]))
+        stack.enter_context(churning(times, [bytes(8 * count), np.arange(count).tobytes(), b"\xff" * 8 * count]))
+
+        def step() -> None:
+            for it in (encoder, by_entry):
+                written, _, verdict = it.encode_batch()
+                if verdict == columns.OK:
+                    header = batches.header_at(written)
+                    assert header.size == len(written)
+                    assert format_records.records(written, header)
+                it.encode()
+
+        assert again_and_again(step) > 0
+
+
+def test_searches() -> None:
+    index = exact(np.arange(1200, dtype=">i4").tobytes())
+    noise = [bytes(index), random.Random(5).randbytes(len(index)), b"\xff" * len(index)]
+    targets = np.arange(-5, 1300)
+    with churning(index, noise):
+
+        def step() -> None:
+            for find in (search.find_offsets, search.find_time_offsets):
+                slots = find(index, 400, 0, targets)
+                assert ((slots >= -1) & (slots < 400)).all()
+            search.find_position_upper_bounds(index, 600, targets)
+            search.find_timestamps(index, 400, targets)
+            for target in range(0, 1000, 100):
+                search.lookup_offset(index, 600, 0, target)
+                search.lookup_position(index, 600, 0, target)
+
+        assert again_and_again(step) > 0
+
+
+@pytest.mark.parametrize("codec", [codecs.GZIP, codecs.SNAPPY, codecs.LZ4, codecs.ZSTD])
+def test_compressed_payloads(codec: int) -> None:
+    data = batch(300, codec=codec)
+    with changing(data, batch(200, codec=codec)) as view:
+
+        def step() -> None:
+            with contextlib.suppress(KafkalogError):
+                codecs.decompress(codec, view[61:], max_bytes=1 << 20)
+            for header in MemoryRecords(view).batches():
+                with contextlib.suppress(KafkalogError):
+                    format_records.records(view, header, max_bytes=1 << 20)
+
+        again_and_again(step)
