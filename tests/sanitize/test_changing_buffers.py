@@ -133,7 +133,7 @@ def test_validation(data: bytes, reader: int) -> None:
             validation.assign_plain(view, 0, 7, 1, True, False, True, 0, 10**15, 10**15)
             found = validation.client_batch(view, rules, 0)
             if found is not None:
-                written = b"".join(found.stamped(view, 7, 1))
+                written = b"".join(found.place(7, 1))
                 assert len(written) == len(view)
                 assert int.from_bytes(written[8:12], "big") == len(view) - 12
                 found.check_payload(view[61:], 1 << 30)
