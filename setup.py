@@ -1,7 +1,8 @@
 """Builds the extension modules of kafkalog._native; everything else stands in pyproject.toml.
 
 Environment: KAFKALOG_DEBUG=1 adds Cython's bounds checks and assertions; KAFKALOG_SANITIZE=1 builds
-with AddressSanitizer and UBSan (run it through `make sanitize`, which preloads the runtime).
+with AddressSanitizer and UBSan (run it through `make sanitize`, which preloads the runtime), KAFKALOG_SANITIZE=thread
+with ThreadSanitizer, for a Python that was built with it (`make live-tsan`).
 """
 
 import os
@@ -12,7 +13,7 @@ from Cython.Build import cythonize
 from setuptools import Extension, setup
 
 DEBUG = os.environ.get("KAFKALOG_DEBUG") == "1"
-SANITIZE = os.environ.get("KAFKALOG_SANITIZE") == "1"
+SANITIZE = {"1": "address,undefined", "thread": "thread"}.get(os.environ.get("KAFKALOG_SANITIZE", ""))
 NATIVE = Path("kafkalog/_native")
 SOURCES = sorted(str(path) for path in (NATIVE / "src").glob("*.c"))
 DEPENDS = sorted(str(path) for path in [*NATIVE.glob("*.pxd"), *(NATIVE / "src").glob("*.h")])
@@ -25,8 +26,8 @@ else:
 if DEBUG:
     compile_args += ["-O1", "-g", "-UNDEBUG"]
 if SANITIZE:
-    compile_args += ["-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined"]
-    link_args += ["-fsanitize=address,undefined"]
+    compile_args += ["-O1", "-g", f"-fsanitize={SANITIZE}", "-fno-sanitize-recover=undefined"]
+    link_args += [f"-fsanitize={SANITIZE}"]
 
 extensions = [
     Extension(
@@ -53,7 +54,8 @@ setup(
             "initializedcheck": False,
             "embedsignature": True,
             "autotestdict": False,  # no doctests in native modules, so no __test__ either
-            "freethreading_compatible": False,
+            # What threads may share is immutable, or guarded: by the log's lock, or by _native/guard.pxd.
+            "freethreading_compatible": True,
         },
     )
 )
