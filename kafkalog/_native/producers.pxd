@@ -44,7 +44,7 @@ cdef class ProducerTable:
     cdef public object _producers
     cdef public OffsetMap _ongoing_txns, _unreplicated_txns
     cdef public int64_t _oldest_txn_last_timestamp
-    cdef public int64_t map_end_offset
+    cdef public object map_end_offset
     cdef public dict _verification_states
 
     cdef ProducerEntry continued(self, ClientBatch batch)
