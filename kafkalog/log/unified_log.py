@@ -34,7 +34,7 @@ from kafkalog.errors import (
     OffsetOutOfRangeException,
 )
 from kafkalog.files import OS_FILES, Buffer, Clock, Files, LogDirFailureChannel, Scheduler
-from kafkalog.format import names
+from kafkalog.format import names, values
 from kafkalog.format.batch import MemoryRecords
 from kafkalog.format.checkpoints import EpochEntry
 from kafkalog.log import fetch, producer_replay, retention
@@ -497,6 +497,7 @@ class UnifiedLog(PartitionOffsets):
         self._flush(self.log_end_offset, force_flush_active_segment)
 
     def flush_upto_offset_exclusive(self, offset: int) -> None:
+        offset = values.offset(offset)
         self.settle()
         self._flush(offset, False)
 
@@ -532,6 +533,7 @@ class UnifiedLog(PartitionOffsets):
 
     def truncate_to(self, target_offset: int) -> bool:
         """Drops everything at and above `target_offset`; False when the log ends there or before."""
+        target_offset = values.offset(target_offset, "target_offset")
         with self.local_log.guard(f"truncating log to offset {target_offset}"):
             if target_offset < 0:
                 raise IllegalArgumentException(
@@ -568,6 +570,9 @@ class UnifiedLog(PartitionOffsets):
 
     def truncate_fully_and_start_at(self, new_offset: int, log_start_offset: int | None = None) -> None:
         """Throws all records away; the log goes on at `new_offset`."""
+        new_offset = values.offset(new_offset, "new_offset")
+        if log_start_offset is not None:
+            log_start_offset = values.offset(log_start_offset, "log_start_offset")
         with self.local_log.guard("truncating the entire log"), self.lock:
             self.settle()
             self.whole(

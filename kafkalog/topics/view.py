@@ -57,7 +57,7 @@ INT_MAX = 0x7FFFFFFF
 
 def check_isolation(isolation: str) -> bool:
     """Whether `isolation` is read_committed; IllegalArgumentException for a word that is neither."""
-    if isolation not in ISOLATIONS:
+    if not isinstance(isolation, str) or isolation not in ISOLATIONS:
         raise IllegalArgumentException(f"unknown isolation {isolation!r}, expected {' or '.join(ISOLATIONS)}")
     return isolation == "read_committed"
 
