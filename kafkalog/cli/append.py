@@ -14,7 +14,7 @@ import click
 from kafkalog.cli.app import CLEAN, Usage
 from kafkalog.cli.console import emit, emit_json, note, parse_settings, select_partitions
 from kafkalog.config import LogConfig
-from kafkalog.errors import IllegalArgumentException, UnknownTopicOrPartitionException
+from kafkalog.errors import IllegalArgumentException, RecordTooLargeException, UnknownTopicOrPartitionException
 from kafkalog.format import codecs
 from kafkalog.format.values import milliseconds, shown, text
 from kafkalog.topics.log import open_log
@@ -88,7 +88,9 @@ def command(
         try:
             for records in _batched(rows):
                 log.append_many(records)
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, RecordTooLargeException):
+                error.hint = "-X max.message.bytes=... raises the limit"
             _tell_appended(first, log.end_offset)
             raise
         end = log.end_offset

@@ -22,7 +22,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING
 
 from kafkalog._native.log_end import CLOSING, FORKED
@@ -39,6 +39,7 @@ from kafkalog.format.batch import MemoryRecords
 from kafkalog.format.checkpoints import EpochEntry
 from kafkalog.log import fetch, producer_replay, retention
 from kafkalog.log.append import CLIENT_TERMS, FOLLOWER_TERMS, AppendTerms, append
+from kafkalog.log.damage import Damage
 from kafkalog.log.epoch_checkpoint import PartitionEpochCheckpoint
 from kafkalog.log.leader_epochs import LeaderEpochFileCache
 from kafkalog.log.loader import LogLoader
@@ -120,10 +121,12 @@ class UnifiedLog(PartitionOffsets):
         num_remaining_segments: MutableMapping[str, int] | None = None,
         *,
         files: Files = OS_FILES,
+        on_damage: Callable[[Damage], None] | None = None,
     ) -> UnifiedLog:
         """Opens the partition in `dir` (made where missing): loads, recovers after an unclean shutdown, repairs.
 
-        `log_start_offset` and `recovery_point` are the checkpoints' values.  An I/O error takes the log directory
+        `log_start_offset` and `recovery_point` are the checkpoints' values.  `on_damage` is told of each cut before it
+        is made; what it raises ends the open, and nothing is cut.  An I/O error takes the log directory
         offline and raises KafkaStorageException.
         """
         path = os.path.abspath(os.fspath(dir))
@@ -147,7 +150,7 @@ class UnifiedLog(PartitionOffsets):
                 loaded = LogLoader(
                     path, topic_partition, config, scheduler, clock, log_dir_failure_channel, last_shutdown_clean,
                     segments, log_start_offset, recovery_point, epochs, psm, num_remaining_segments, files=files,
-                    listing=listing,
+                    listing=listing, on_damage=on_damage,
                 ).load()  # fmt: skip
                 local_log = LocalLog(
                     path, config, segments, loaded.recovery_point, loaded.next_offset_metadata, scheduler, clock,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -30,6 +30,8 @@ from kafkalog.format import names, values
 from kafkalog.format.java_text import parse_uuid
 from kafkalog.format.names import TopicPartition
 from kafkalog.format.needs import need_pyarrow
+from kafkalog.log import damage
+from kafkalog.log.damage import Damage
 from kafkalog.log.types import FetchIsolation
 from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.topics import directory as directories
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
     from kafkalog.topics.writer import Transaction, Writer
 
 Durability = Literal["os", "fsync"]
+OnDamage = Literal["truncate", "raise"] | Callable[[Damage], None]
 NEVER_MS = 0x7FFFFFFFFFFFFFFF
 MAX_TRANSACTION_TIMEOUT_MS = 15 * 60 * 1000
 EXPIRATION_CHECK_MS = 10 * 60 * 1000
@@ -70,6 +73,7 @@ def open_log(
     scheduler: Scheduler | None = None,
     producer_id_expiration_ms: int = NEVER_MS,
     abort_left_open: bool = True,
+    on_damage: OnDamage = "truncate",
 ) -> Log:
     """Open one partition of a log directory, `log_dir/topic-0`; a context manager.
 
@@ -83,7 +87,10 @@ def open_log(
 
     A writable open takes the directory's `.lock`, shared by all logs of that directory in this process, and removes
     `.kafka_cleanshutdown`; a partition that was not closed cleanly is recovered as Kafka's broker does.  What
-    `transaction()` of a crashed process left open is aborted, unless `abort_left_open` is off.
+    `transaction()` of a crashed process left open is aborted, unless `abort_left_open` is off.  `on_damage` says what
+    happens where that recovery finds damage: "truncate" cuts the log there and drops all behind it, with a warning in
+    the log "kafkalog.log", as Kafka does; "raise" refuses with CorruptRecordException before anything is cut (indexes
+    may have been rebuilt by then); a function is called with each `kafkalog.log.damage.Damage` before its cut.
 
     Errors: LogDirLockedException (a broker or another process has the directory), UnknownTopicOrPartitionException,
     InvalidTopicException, ConfigException, KafkaStorageException; IllegalArgumentException when the log is open in this
@@ -110,6 +117,7 @@ def open_log(
     producer_id_expiration_ms = values.whole(
         producer_id_expiration_ms, "producer_id_expiration_ms", low=1, expected="milliseconds"
     )
+    tell = _damage_handler(on_damage)
     settings = config if isinstance(config, LogConfig) else _checked(config)
     appender = Appender(settings, compression)
     path = os.path.join(root, str(partition))
@@ -134,6 +142,7 @@ def open_log(
             at.clean,
             topic_id,
             files=files,
+            on_damage=tell,
         )
         # A transaction or a batch of many that a roll divides would else survive a power loss without its beginning.
         engine.flushes_rolls = durability == "fsync"
@@ -156,6 +165,14 @@ def open_log(
             log.close()
             raise
     return log
+
+
+def _damage_handler(on_damage: OnDamage) -> Callable[[Damage], None] | None:
+    if callable(on_damage):
+        return on_damage
+    if not isinstance(on_damage, str) or on_damage not in ("truncate", "raise"):
+        raise IllegalArgumentException(f"on_damage {on_damage!r} is neither 'truncate' nor 'raise' nor a function")
+    return damage.refuse if on_damage == "raise" else None
 
 
 def _checked(overrides: Mapping[str, str] | None) -> LogConfig:

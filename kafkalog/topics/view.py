@@ -34,6 +34,7 @@ from kafkalog.format.records import READ_BYTES_MAX, in_parts
 from kafkalog.format.records import first as first_record
 from kafkalog.format.snapshots import read_snapshot
 from kafkalog.segment.file_records import LogScan
+from kafkalog.segment.loss import VERDICT_TEXT
 from kafkalog.topics import index_files
 from kafkalog.topics.index_files import AbortedRange, OffsetEntries, TimeEntries
 
@@ -45,12 +46,6 @@ ISOLATIONS = ("read_uncommitted", "read_committed")
 OPEN_FILES = 16
 SEEK_BYTES = 64 * 1024
 HEADER_BYTES = 61
-VERDICT_TEXT = {
-    batches.TORN: "a batch that ends beyond the file",
-    batches.BAD_SIZE: "an impossible batch size",
-    batches.BAD_MAGIC: "an unknown magic",
-    batches.BAD_CRC: "a bad CRC",
-}
 TRANSACTIONAL, CONTROL = 0x10, 0x20
 INT_MAX = 0x7FFFFFFF
 

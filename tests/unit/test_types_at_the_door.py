@@ -6,6 +6,8 @@ import array
 import decimal
 import mmap
 import socket
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -387,3 +389,25 @@ def test_a_reader_of_its_own(log: kafkalog.Log, tmp_path: Path) -> None:
             ChunkReader(view, 1.5)  # type: ignore[arg-type]
         with pytest.raises(OffsetOutOfRangeException):
             ChunkReader(view, 99).read_chunk()
+
+
+def test_without_pyarrow(tmp_path: Path) -> None:
+    code = (
+        "import sys, kafkalog\n"
+        "sys.modules['pyarrow'] = None\n"
+        f"with kafkalog.open_log({str(tmp_path)!r}, 't-0') as log:\n"
+        "    log.append_columns([b'1'], timestamps=[5])\n"
+        "    class Column(list):\n"
+        "        def __arrow_c_array__(self): raise AssertionError\n"
+        "    for call in (log.read_arrow, log.arrow_batches, log.__arrow_c_stream__,\n"
+        "                 lambda: log.append_columns(Column([b'x']))):\n"
+        "        try:\n"
+        "            call()\n"
+        "        except ImportError as error:\n"
+        "            assert \"pip install 'kafkalog[arrow]'\" in str(error), error\n"
+        "            assert isinstance(error, kafkalog.KafkalogError)\n"
+        "        else:\n"
+        "            raise AssertionError(call)\n"
+        "    assert log.end_offset == 1\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
