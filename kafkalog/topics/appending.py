@@ -29,6 +29,7 @@ HEADER_BYTES = 61
 RECORD_OVERHEAD_BYTES = 21  # the most that lengths, deltas and attributes of one v2 record take (DefaultRecord)
 BATCH_BYTES_MAX = 1 << 20
 ROWS_AT_ONCE = 50_000
+LISTED_AT_ONCE = 500_000
 FEW_ROWS = 4
 
 
@@ -68,10 +69,13 @@ class Appender:
 
         A list is looked at to its end before the first batch comes out.
         """
-        if isinstance(records, (list, tuple)) and len(records) > ROWS_AT_ONCE:
-            for _ in _row_chunks(records):
-                pass
-        for listed in _row_chunks(records):
+        at_once = ROWS_AT_ONCE
+        if isinstance(records, (list, tuple)):
+            at_once = LISTED_AT_ONCE
+            if len(records) > LISTED_AT_ONCE:  # too many to keep a second time: look first
+                for _ in _row_chunks(records, ROWS_AT_ONCE):
+                    pass
+        for listed in _row_chunks(records, at_once):
             yield from self._of_rows(listed, now_ms, producer)
             producer = producer._replace(base_sequence=next_sequence(producer.base_sequence, len(listed)))
 
@@ -181,24 +185,28 @@ def next_sequence(sequence: int, count: int) -> int:
     return sequence if sequence < 0 else (sequence + count) & 0x7FFFFFFF
 
 
-def _row_chunks(records: Iterable[RecordInput]) -> Iterator[list[Row]]:
-    """Rows of ROWS_AT_ONCE records at a time; a mistake is told with the record's number, where there are several."""
+def _row_chunks(records: Iterable[RecordInput], at_once: int) -> Iterator[list[Row]]:
+    """Rows of so many records at a time; a mistake is told with the record's number, where there are several."""
     entries = iter(records)
-    one = isinstance(records, (list, tuple)) and len(records) == 1
     first = 0
-    while True:
-        listed: list[Row] = []
-        for record in itertools.islice(entries, ROWS_AT_ONCE):
-            try:
-                listed.append(as_row(record))
-            except IllegalArgumentException as error:
-                if not one:
-                    error.message = f"record {first + len(listed)}: {error.message}"
-                raise
-        if not listed:
-            return
+    while chunk := list(itertools.islice(entries, at_once)):
+        try:
+            listed = [as_row(record) for record in chunk]
+        except IllegalArgumentException:
+            _raise_numbered(chunk, first, one=isinstance(records, (list, tuple)) and len(records) == 1)
+            raise
         yield listed
         first += len(listed)
+
+
+def _raise_numbered(chunk: Sequence[RecordInput], first: int, *, one: bool) -> None:
+    for number, record in enumerate(chunk, first):
+        try:
+            as_row(record)
+        except IllegalArgumentException as error:
+            if not one:
+                error.message = f"record {number}: {error.message}"
+            raise
 
 
 def _size_bound(row: Row) -> int:

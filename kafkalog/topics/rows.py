@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from kafkalog.errors import IllegalArgumentException
-from kafkalog.format.values import INT64_MAX, INT64_MIN, TEXT_HINT, milliseconds, shown, text
+from kafkalog.format.values import INT64_MAX, TEXT_HINT, milliseconds, shown, text
 from kafkalog.format.values import octets as as_octets
 from kafkalog.topics.records import Header
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 PLAIN = (bytes, type(None))
 ABSENT: tuple[Any, ...] = (None, (), None)  # key, headers and timestamp of a record that does not say
-INT64 = range(INT64_MIN, INT64_MAX + 1)
 
 RecordInput: TypeAlias = Any  # bytes | None | (value, key[, headers[, timestamp]]) | an object with these attributes
 Row: TypeAlias = tuple[bytes | None, bytes | None, tuple[Header, ...], int | None]  # exact types, in range
@@ -66,11 +65,15 @@ def as_row(record: RecordInput) -> Row:
 
 
 def _checked_row(value: Any, key: Any, headers: Any, timestamp: Any) -> Row:
+    if type(timestamp) is int and -1 <= timestamp <= INT64_MAX:
+        when: int | None = timestamp
+    else:
+        when = None if timestamp is None else milliseconds(timestamp, low=-1)
     return (
-        as_octets(value, "value"),
-        as_octets(key, "key"),
+        value if type(value) in PLAIN else as_octets(value, "value"),
+        key if type(key) in PLAIN else as_octets(key, "key"),
         () if headers is None else as_headers(headers, "headers"),
-        None if timestamp is None else milliseconds(timestamp, low=-1),
+        when,
     )
 
 
@@ -84,10 +87,17 @@ def _no_record(record: object) -> IllegalArgumentException:
 
 def as_headers(headers: Any, what: str) -> tuple[Header, ...]:
     """One record's headers as pairs of str and bytes or None."""
-    if isinstance(headers, (Mapping, str, bytes, Iterator)) or not isinstance(headers, Iterable):
+    if not isinstance(headers, (list, tuple)) and (
+        isinstance(headers, (Mapping, str, bytes, Iterator)) or not isinstance(headers, Iterable)
+    ):
         raise _no_headers(what, headers)
     pairs = []
     for header in headers:
+        if type(header) is tuple and len(header) == 2:
+            name, content = header
+            if type(name) is str and type(content) in PLAIN and name.isascii():
+                pairs.append(header)
+                continue
         if not isinstance(header, (tuple, list)) or len(header) != 2 or not isinstance(header[0], str):
             raise _no_headers(what, header)
         name = text(header[0], f"{what}: a name")
@@ -108,20 +118,25 @@ def as_times(timestamps: Any, count: int, now_ms: int) -> NDArray[np.int64]:
         return np.full(count, now_ms, np.int64)
     if isinstance(timestamps, np.ndarray) and timestamps.dtype != object:
         times = _numpy_times(timestamps)
-    elif set(map(type, timestamps)) <= {int} and all(map(INT64.__contains__, timestamps)):
-        times = np.array(list(timestamps), np.int64)
     else:
-        times = np.array(
-            [
-                now_ms if timestamp is None else milliseconds(timestamp, f"timestamps[{row}]", low=-1)
-                for row, timestamp in enumerate(timestamps)
-            ],
-            np.int64,
-        )
+        times = _listed_times(timestamps, now_ms)
     wrong = np.flatnonzero(times < -1)
     if len(wrong):
-        milliseconds(timestamps[int(wrong[0])], f"timestamps[{int(wrong[0])}]", low=-1)
+        milliseconds(int(times[wrong[0]]), f"timestamps[{int(wrong[0])}]", low=-1)
     return times
+
+
+def _listed_times(timestamps: Any, now_ms: int) -> NDArray[np.int64]:
+    if set(map(type, timestamps)) <= {int}:
+        try:
+            return np.array(list(timestamps), np.int64)
+        except OverflowError:
+            pass  # which one is told below
+    numbers = [
+        now_ms if timestamp is None else milliseconds(timestamp, f"timestamps[{row}]", low=-1)
+        for row, timestamp in enumerate(timestamps)
+    ]
+    return np.array(numbers, np.int64)
 
 
 def _numpy_times(timestamps: NDArray[Any]) -> NDArray[np.int64]:
