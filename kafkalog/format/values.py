@@ -12,6 +12,7 @@ import re
 from typing import Any
 
 from kafkalog.errors import IllegalArgumentException
+from kafkalog.format.octets import octets as octets_of
 
 INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 TEXT_HINT = "text wants .encode()"
@@ -74,15 +75,11 @@ def octets(value: Any, what: str) -> bytes | None:
     return _view(value, what, "bytes or None").tobytes()
 
 
-def buffer(value: Any, what: str) -> bytes | bytearray | memoryview:
-    """Bytes of any C-contiguous buffer, without a copy where there is a way."""
-    if type(value) is bytes or type(value) is bytearray:
-        return value
-    view = _view(value, what, "bytes")
-    try:
-        return view.cast("B")
-    except TypeError:  # a byte order or structure that memoryview does not know, or nothing in it
-        return view.tobytes()
+def buffer(value: Any, what: str) -> bytes | memoryview:
+    """The bytes of any C-contiguous buffer, not copied."""
+    if type(value) is not bytes:
+        _view(value, what, "bytes").release()
+    return octets_of(value, what)
 
 
 def _view(value: Any, what: str, expected: str) -> memoryview:
