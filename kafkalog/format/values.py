@@ -100,9 +100,17 @@ def _view(value: Any, what: str, expected: str) -> memoryview:
     if problem is not None:
         raise IllegalArgumentException(
             f"{what}: {problem}, expected {expected}",
-            hint=None if value is None else f"{TEXT_HINT}; bytes, bytearray, memoryview and the like are taken",
+            hint=_bytes_hint(value),
         )
     return view
+
+
+def _bytes_hint(value: object) -> str | None:
+    if isinstance(value, (dict, list, tuple)):
+        return "json.dumps(...).encode() makes bytes of it"
+    if isinstance(value, (bool, int, float)):
+        return "str(...).encode() makes bytes of it"
+    return None if value is None else "bytes, bytearray, memoryview and the like are taken"
 
 
 def shown(value: object, most: int = 60) -> str:

@@ -455,7 +455,8 @@ class Log:
         low, high = self.log_start_offset, self.end_offset
         if start is not None and not low <= start <= high:
             raise OffsetOutOfRangeException(
-                f"offset {start} of {self.topic_partition} is out of range: the log has [{low}, {high})"
+                f"offset {start} of {self.topic_partition} is out of range: the log has [{low}, {high})",
+                hint="start_time= takes a time in ms" if start > high else None,
             )
         return start, end
 
@@ -553,6 +554,8 @@ class Log:
         check_isolation(isolation)
         offset = values.offset(offset)
         max_bytes = values.whole(max_bytes, "max_bytes", low=0, expected="bytes")
+        if not hasattr(sock, "sendall") or not hasattr(sock, "fileno"):
+            raise IllegalArgumentException(f"sock: found {values.shown(sock)}, expected a socket")
         self._readable()
         self.refresh()
         return MessageSetSend(self._readable(), offset, max_bytes, isolation=isolation).send_to(sock)

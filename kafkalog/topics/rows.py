@@ -81,7 +81,9 @@ def _no_record(record: object) -> IllegalArgumentException:
     return IllegalArgumentException(
         f"found {shown(record)} as a record",
         hint="expected bytes, None, a tuple (value, key, headers, timestamp), or an object with these attributes"
-        + (f"; {TEXT_HINT}" if isinstance(record, str) else ""),
+        + (
+            f"; {TEXT_HINT}" if isinstance(record, str) else "; a tuple, not a list" if isinstance(record, list) else ""
+        ),
     )
 
 

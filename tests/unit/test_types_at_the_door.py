@@ -169,6 +169,7 @@ CALLS |= {
     "reader: end_offset": (lambda log, value: log.reader(end_offset=value), [1.5, "1", Odd()]),
     "reader.seek": (lambda log, value: log.reader().seek(value), NO_NUMBER),
     "send_to: offset": (lambda log, value: sent(log, value), NO_NUMBER),
+    "send_to: sock": (lambda log, value: log.send_to(value, 0), [None, 5, "socket"]),
     "send_to: max_bytes": (lambda log, value: sent(log, 0, value), [*NO_NUMBER, -1]),
     "send_to: isolation": (lambda log, value: sent(log, 0, isolation=value), ["committed", None]),
     "offset_for_time": (lambda log, value: log.offset_for_time(value), [*NO_NUMBER, 1 << 63]),
@@ -411,3 +412,15 @@ def test_without_pyarrow(tmp_path: Path) -> None:
         "    assert log.end_offset == 1\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_a_wrong_folder_is_not_an_empty_directory(log: kafkalog.Log, tmp_path: Path) -> None:
+    assert list(kafkalog.list_partitions(tmp_path)) == [("t", 0)]
+    (tmp_path / "file").write_bytes(b"")
+    for look in (kafkalog.list_partitions, kafkalog.verify):
+        with pytest.raises(FileNotFoundError, match=r"no such log directory.*expected the folder that holds"):
+            look(tmp_path / "typo")
+        with pytest.raises(IllegalArgumentException, match="partition's own files"):
+            look(tmp_path / "t-0")
+        with pytest.raises(IllegalArgumentException, match="found a file"):
+            look(tmp_path / "file")
