@@ -223,8 +223,11 @@ class LeaderEpochCheckpointFile(CheckpointFile[EpochEntry]):
         return os.path.join(directory, LEADER_EPOCH_CHECKPOINT_FILE)
 
     def write(self, entries: Iterable[EpochEntry]) -> None:
-        """Replace the file.  OSError."""
-        self.write_entries(list(entries))
+        """Replace the file.  OSError; IllegalArgumentException for what is no number, and the file stays as it is."""
+        listed = list(entries)
+        for entry in listed:
+            values.offset(entry.start_offset, f"epoch {values.whole(entry.epoch, 'epoch')}")
+        self.write_entries(listed)
 
     def write_if_dir_exists(self, entries: Iterable[EpochEntry]) -> None:
         """Replace the file; where its directory is gone (the partition is being deleted) do nothing."""

@@ -365,6 +365,8 @@ class UnifiedLog(PartitionOffsets):
         return self.leader_epoch_cache.latest_epoch
 
     def assign_epoch_start_offset(self, leader_epoch: int, start_offset: int) -> None:
+        leader_epoch = values.whole(leader_epoch, "leader_epoch", high=0x7FFFFFFF)
+        start_offset = values.offset(start_offset, "start_offset")
         with self.lock:
             self.leader_epoch_cache.assign(leader_epoch, start_offset)
 

@@ -178,6 +178,10 @@ CALLS |= {
     "engine.truncate_fully_and_start_at": (lambda log, value: log.engine.truncate_fully_and_start_at(value), NO_NUMBER),
     "engine.maybe_increment_log_start_offset":
         (lambda log, value: log.engine.maybe_increment_log_start_offset(value), NO_NUMBER),
+    "engine.assign_epoch_start_offset":
+        (lambda log, value: log.engine.assign_epoch_start_offset(1, value), NO_NUMBER),
+    "engine.assign_epoch_start_offset: epoch":
+        (lambda log, value: log.engine.assign_epoch_start_offset(value, 5), [*NO_NUMBER, 1 << 31]),
     "engine.flush_upto_offset_exclusive":
         (lambda log, value: log.engine.flush_upto_offset_exclusive(value), NO_NUMBER),
     "engine.update_high_watermark": (lambda log, value: log.engine.update_high_watermark(value), NO_NUMBER),
