@@ -31,6 +31,7 @@ logger = logging.getLogger("kafkalog.log")
 
 T = TypeVar("T")
 
+
 def _metadata(high_watermark: int | LogOffsetMetadata) -> LogOffsetMetadata:
     if isinstance(high_watermark, LogOffsetMetadata):
         return high_watermark
