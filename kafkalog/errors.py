@@ -98,6 +98,10 @@ class NoSuchFileException(RequestError, FileNotFoundError):
         return KafkalogError.__str__(self)
 
 
+class MissingPackageException(RequestError, ModuleNotFoundError):
+    """An optional package that this call needs is not installed."""
+
+
 # --- the request was wrong ------------------------------------------------------------------------
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import io
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
 import click
@@ -15,6 +16,7 @@ import kafkalog
 from kafkalog.errors import BadBytesError, DiskError, KafkalogError, LogDirLockedException
 
 CLEAN, FINDINGS, USAGE, IO = 0, 1, 2, 3
+INTERRUPTED, PIPE_CLOSED = 130, 141  # 128 and the number of the signal, as a shell tells it
 
 # Name -> what `kafkalog --help` says.  The module kafkalog.cli.<name> has the command as `command`.
 COMMANDS = {
@@ -29,8 +31,28 @@ COMMANDS = {
 }
 
 
+class PipeClosed(Exception):
+    """Whoever read our output (head, less) has gone.  No OSError: click makes exit code 1 of those, our "findings"."""
+
+
+@contextlib.contextmanager
+def _watching_the_pipe() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError as error:
+        raise PipeClosed from error
+
+
 class LazyGroup(click.Group):
     """Commands by name, imported when they are asked for."""
+
+    def make_context(self, *args: Any, **extra: Any) -> click.Context:
+        with _watching_the_pipe():  # --help prints here
+            return super().make_context(*args, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _watching_the_pipe():
+            return super().invoke(ctx)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted(COMMANDS)
@@ -56,7 +78,8 @@ class LazyGroup(click.Group):
 def cli() -> None:
     """Look into, check and mend Apache Kafka log directories, without a broker.
 
-    Exit codes: 0 clean, 1 findings, 2 usage, 3 locked or I/O.
+    Exit codes: 0 clean, 1 findings, 2 usage, 3 locked or I/O, 130 interrupted, 141 when whoever read the output (such
+    as head) went away.  Where standard output is closed from the start, what would be printed goes nowhere.
     """
 
 
@@ -102,6 +125,39 @@ def run(argv: Sequence[str] | None = None) -> NoReturn:
 
 def invoke(argv: Sequence[str] | None = None) -> int:
     """Run a command line; returns the exit code.  Errors become one line on stderr."""
+    _open_closed_streams()
+    try:
+        code = _invoke(argv)
+    except (PipeClosed, BrokenPipeError):
+        code = PIPE_CLOSED
+    _drop_what_cannot_be_written()
+    return code
+
+
+def _open_closed_streams() -> None:
+    """Descriptors 0 to 2 that are closed would be given to the files that we open: nothing stands in their place."""
+    if None not in (sys.stdin, sys.stdout, sys.stderr):
+        return
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(descriptor)
+    sys.stdin = sys.stdin or open(os.devnull)  # noqa: SIM115
+    sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
+
+
+def _drop_what_cannot_be_written() -> None:
+    """A broken pipe, a full disk: told by the exit code; Python's own flush at exit shall not complain again."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, stream.fileno())
+            os.close(nowhere)
+
+
+def _invoke(argv: Sequence[str] | None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):  # a file name that is no UTF-8 is shown, not an error
             stream.reconfigure(errors="backslashreplace")
@@ -118,11 +174,9 @@ def invoke(argv: Sequence[str] | None = None) -> int:
         where = f" (see {error.ctx.command_path} --help)" if isinstance(error, click.UsageError) and error.ctx else ""
         return _fail(" ".join(error.format_message().split()) + where, USAGE)
     except click.Abort:
-        return _fail("interrupted", 130)
+        return _fail("interrupted", INTERRUPTED)
     except BrokenPipeError:
-        # Whoever read our output (head, less) has gone: no reason to complain.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return CLEAN
+        raise
     except (KafkalogError, OSError, Usage) as error:
         return _fail(one_line(error), exit_code_of(error))
 

@@ -6,7 +6,7 @@ import base64
 import binascii
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import click
@@ -14,12 +14,25 @@ import click
 from kafkalog.cli.app import CLEAN, Usage
 from kafkalog.cli.console import emit, emit_json, note, parse_settings, select_partitions
 from kafkalog.config import LogConfig
-from kafkalog.errors import UnknownTopicOrPartitionException
+from kafkalog.errors import IllegalArgumentException, RecordTooLargeException, UnknownTopicOrPartitionException
 from kafkalog.format import codecs
-from kafkalog.topics.appending import Row
+from kafkalog.format.values import milliseconds, shown, text
 from kafkalog.topics.log import open_log
+from kafkalog.topics.records import Header
+from kafkalog.topics.rows import Row
 
 BATCH_RECORDS = 10_000
+VALUES = ("payload", "payload_base64", "value", "value_base64")
+FIELDS = (*VALUES, "key", "key_base64", "ts", "headers", "topic", "partition", "offset", "tstype")
+HEADER_FIELDS = ("key", "value", "value_base64")
+JSON_NAMES = {
+    list: "an array",
+    str: "text",
+    int: "a number",
+    float: "a number",
+    bool: "true or false",
+    type(None): "null",
+}
 
 
 @click.command("append", short_help="Append records from stdin.")
@@ -44,6 +57,12 @@ def command(
     """Append each line of stdin as a record to PARTITION (topic-0) of LOG_DIR.
 
     Needs the directory for itself: a running broker refuses it (exit 3).
+
+    With --json each line is an object: payload (or value) as text, null, or any JSON, which is stored as its text; or
+    payload_base64 (value_base64).  As one likes: key or key_base64; ts in ms, -1 or null for now; headers, a list of
+    objects of key and value or value_base64.  topic, partition, offset and tstype, which cat prints, are not looked
+    at.  At a line with any other field, with none of the payloads or with a field twice, it stops with exit code 2:
+    the lines before it are appended, and how many that are is told.
     """
     if compression is not None and compression not in codecs.NAMES:
         raise Usage(f"unknown codec {compression!r}, expected one of {', '.join(codecs.NAMES)}")
@@ -56,7 +75,7 @@ def command(
             raise
     LogConfig.validate(config)
     lines = sys.stdin.buffer
-    first = last = -1
+    rows = _json_rows(lines) if as_json else _text_rows(lines, key_separator)
     with open_log(
         log_dir,
         partition,
@@ -65,27 +84,49 @@ def command(
         compression=compression,
         durability="fsync" if fsync else "os",
     ) as log:
-        for records in _batched(_json_rows(lines) if as_json else _text_rows(lines, key_separator)):
-            offsets = log.append_many(records)
-            first = offsets[0] if first < 0 else first
-            last = offsets[-1]
-    count = last - first + 1 if first >= 0 else 0
+        first = log.end_offset
+        try:
+            for records in _batched(rows):
+                log.append_many(records)
+        except BaseException as error:
+            if isinstance(error, RecordTooLargeException):
+                error.hint = "-X max.message.bytes=... raises the limit"
+            _tell_appended(first, log.end_offset)
+            raise
+        end = log.end_offset
     if as_json:
-        emit_json({"partition": partition, "records": count, "firstOffset": first, "lastOffset": last})
-    elif count:
-        emit(f"{partition}: {count} records at offsets {first} to {last}")
+        offsets = (
+            {"firstOffset": first, "lastOffset": end - 1} if end > first else {"firstOffset": -1, "lastOffset": -1}
+        )
+        emit_json({"partition": partition, "records": end - first, **offsets})
+    elif end > first:
+        emit(f"{partition}: {end - first} records at offsets {first} to {end - 1}")
     else:
         note("nothing on stdin, nothing appended")
     return CLEAN
 
 
+def _tell_appended(first: int, end: int) -> None:
+    """Where to go on, when something stops us."""
+    if end > first:
+        note(f"kafkalog: {end - first} records before it were appended, at offsets {first} to {end - 1}")
+    else:
+        note("kafkalog: nothing was appended")
+
+
 def _batched(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    """Rows by the thousands; those before a line that is refused come out before the error."""
     batch: list[Row] = []
-    for row in rows:
-        batch.append(row)
-        if len(batch) == BATCH_RECORDS:
+    try:
+        for row in rows:
+            batch.append(row)
+            if len(batch) == BATCH_RECORDS:
+                yield batch
+                batch = []
+    except Usage:
+        if batch:
             yield batch
-            batch = []
+        raise
     if batch:
         yield batch
 
@@ -106,29 +147,86 @@ def _json_rows(lines: Iterable[bytes]) -> Iterator[Row]:
         if not line.strip():
             continue
         try:
-            entry = json.loads(line)
-        except ValueError as error:
-            raise Usage(f"line {number} of stdin is no JSON: {error}") from None
-        if not isinstance(entry, dict):
-            raise Usage(f"line {number} of stdin is a JSON {type(entry).__name__}, expected an object")
-        headers = [(str(header["key"]), _octets(header, "value", number)) for header in entry.get("headers") or ()]
-        timestamp = entry.get("ts")
-        if timestamp is not None and not isinstance(timestamp, int):
-            raise Usage(f"line {number} of stdin: ts is {timestamp!r}, expected milliseconds")
-        if timestamp is not None and timestamp < 0:
-            timestamp = None
-        name = "payload" if "payload" in entry or "payload_base64" in entry else "value"
-        yield (_octets(entry, name, number), _octets(entry, "key", number), headers, timestamp)
+            yield _json_row(line)
+        except (Usage, IllegalArgumentException) as error:
+            raise Usage(f"line {number} of stdin: {error}") from None
 
 
-def _octets(entry: dict[str, Any], name: str, number: int) -> bytes | None:
-    encoded = entry.get(f"{name}_base64")
-    if encoded is not None:
+def _json_row(line: bytes) -> Row:
+    entry = _fields(_parsed(line), FIELDS, "")
+    given = [name for name in VALUES if name in entry]
+    if len(given) != 1:
+        found = " and ".join(given) if given else ", ".join(entry) or "no field"
+        raise Usage(f"found {found}, expected one of {', '.join(VALUES)} (null for a tombstone)")
+    if "key" in entry and "key_base64" in entry:
+        raise Usage("found key and key_base64, expected one of them")
+    headers = entry.get("headers")
+    if not isinstance(headers, list | None):
+        raise Usage(f"headers: found {shown(headers)}, expected a list of objects with key and value")
+    timestamp = entry.get("ts")
+    if isinstance(timestamp, bool) or not isinstance(timestamp, int | None):
+        raise Usage(f"ts is {timestamp!r}, expected milliseconds")
+    if timestamp is not None and milliseconds(timestamp, "ts", low=-1) == -1:
+        timestamp = None  # cat prints it of a record that has none
+    return (
+        _octets(entry, given[0]),
+        _octets(entry, "key_base64" if "key_base64" in entry else "key"),
+        tuple(_header(header) for header in headers or ()),
+        timestamp,
+    )
+
+
+def _parsed(line: bytes) -> Any:
+    try:
+        return json.loads(line, object_pairs_hook=_object, parse_constant=_no_constant)
+    except RecursionError:
+        raise Usage("no JSON that can be read: nested too deeply") from None
+    except ValueError as error:
+        raise Usage(f"no JSON: {error}") from None
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    entry = dict(pairs)
+    if len(entry) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"the field {next(name for name in names if names.count(name) > 1)!r} is there twice")
+    return entry
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no number of JSON")
+
+
+def _fields(entry: Any, known: Sequence[str], where: str) -> dict[str, Any]:
+    if not isinstance(entry, dict):
+        raise Usage(f"{where}found {JSON_NAMES[type(entry)]}, expected an object with {', '.join(known)}")
+    for name in entry:
+        if name not in known:
+            raise Usage(f"{where}unknown field {name!r}, expected {', '.join(known)}")
+    return entry
+
+
+def _header(entry: Any) -> Header:
+    entry = _fields(entry, HEADER_FIELDS, "headers: ")
+    if not isinstance(entry.get("key"), str):
+        raise Usage(f"headers: key is {entry.get('key')!r}, expected text")
+    given = [name for name in HEADER_FIELDS[1:] if name in entry]
+    if len(given) != 1:
+        raise Usage(
+            f"headers: {entry['key']!r} has {' and '.join(given) or 'no value'}, expected value or value_base64"
+        )
+    return text(entry["key"], "headers: key"), _octets(entry, given[0])
+
+
+def _octets(entry: dict[str, Any], name: str) -> bytes | None:
+    content: Any = entry.get(name)
+    if name.endswith("_base64"):
         try:
-            return base64.b64decode(encoded, validate=True)
+            return base64.b64decode(content, validate=True)
         except (binascii.Error, TypeError, ValueError):
-            raise Usage(f"line {number} of stdin: {name}_base64 is no base64") from None
-    text = entry.get(name)
-    if text is None:
+            raise Usage(f"{name} is no base64") from None
+    if content is None:
         return None
-    return text.encode() if isinstance(text, str) else json.dumps(text, separators=(",", ":")).encode()
+    if isinstance(content, str):
+        return text(content, name).encode()
+    return text(json.dumps(content, separators=(",", ":"), ensure_ascii=True), name).encode()

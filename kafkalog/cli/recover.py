@@ -20,7 +20,7 @@ from kafkalog.toolbox.recovery import Recovered, recover
 @click.option("--yes", is_flag=True, help="Do it: cut what is torn, rebuild indexes, epochs and producer state.")
 @click.option("--from-start", is_flag=True, help="Distrust everything, not only what lies behind the recovery point.")
 @click.option("-X", "--config", "settings", multiple=True, metavar="KEY=VALUE", help="Topic setting.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a partition.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a partition, and a summary.")
 @click.option("--progress", is_flag=True, help="Show progress also where stderr is no terminal.")
 def command(
     log_dir: str,
@@ -35,8 +35,9 @@ def command(
     """Recover PARTITIONS (default: all) of LOG_DIR as after a crash, from their recovery points on.
 
     At the first damage the log is cut and everything behind it dropped, as Kafka does: `kafkalog salvage` keeps more.
-    Without --yes it is all done on a copy of what changes, in a temporary folder, and thrown away.  Exit 1 when
-    something was, or would be, cut.
+    Each partition is told with its old end, as far as batches can still be found, its new end, and how many records
+    are lost at most.  Without --yes it is all done on a copy of what changes, in a temporary folder, and thrown away.
+    Exit 1 when something was, or would be, cut.
     """
     log_dir, chosen = locate(log_dir, partitions)
     act = yes and not dry_run
@@ -44,28 +45,46 @@ def command(
     LogConfig.validate(config)
     logging.getLogger("kafkalog").addHandler(logging.NullHandler())  # what the engine would log is told here
     code = CLEAN
+    total = {"partitions": 0, "lostRecords": 0, "lostBytes": 0}
     with Progress(log_bytes(chosen.values()), "recovered" if act else "looked at", force=progress) as bar:
         for result in recover(log_dir, chosen, act=act, config=config, from_start=from_start, progress=bar.advance):
             if as_json:
                 emit_json(_json(result, act))
             else:
                 _print(result, act)
+            total["partitions"] += 1
+            total["lostRecords"] += result.lost_records
+            total["lostBytes"] += result.lost_bytes
             if result.error is not None:
                 note(f"kafkalog: {result.partition}: {one_line(result.error)}")
                 code = max(code, exit_code_of(result.error))
             if result.lost_bytes:
                 code = max(code, FINDINGS)
+    if as_json:
+        emit_json({"kind": "summary", "done": act, **total})
+    else:
+        emit(
+            f"in all: {total['partitions']} partitions, {_lost(total['lostRecords'], total['lostBytes'])} "
+            f"{'lost' if act else 'would be lost'}"
+        )
     return code
+
+
+def _lost(records: int, size_bytes: int) -> str:
+    return f"{'up to ' if records else ''}{records} records and {size_bytes} bytes"
 
 
 def _json(result: Recovered, act: bool) -> dict[str, Any]:
     return {
+        "kind": "partition",
         "partition": str(result.partition),
         "done": act,
         "recoveryPoint": result.recovery_point,
         "error": None if result.error is None else one_line(result.error),
         "logStartOffset": result.log_start_offset,
+        "oldEndOffset": result.old_end_offset,
         "endOffset": result.end_offset,
+        "lostRecords": result.lost_records,
         "lostBytes": result.lost_bytes,
         "cuts": [cut._asdict() for cut in result.cuts],
         "dropped": result.dropped,
@@ -83,6 +102,11 @@ def _print(result: Recovered, act: bool) -> None:
         emit(
             f"{result.partition}: {done} from offset {result.recovery_point} on, has offsets {result.log_start_offset} "
             f"up to {result.end_offset}"
+        )
+    if result.lost_bytes and result.error is None:
+        emit(
+            f"  old end {result.old_end_offset}, new end {result.end_offset}: "
+            f"{_lost(result.lost_records, result.lost_bytes)} {'lost' if act else 'would be lost'}"
         )
     for cut in result.cuts:
         emit(f"  {'cut' if act else 'cutting'} {cut.length} bytes from byte {cut.position} of {cut.path} on: {cut.why}")

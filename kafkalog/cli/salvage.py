@@ -18,7 +18,8 @@ from kafkalog.toolbox.salvage import salvage
 def command(source: str, target: str, partitions: tuple[str, ...], as_json: bool, progress: bool) -> int:
     """Copy the PARTITIONS (default: all) of SOURCE to the new folder TARGET, past any damage, offsets kept.
 
-    SOURCE is only read.  Each lost range is reported; exit 1 when there is one.  Opening TARGET rebuilds its indexes.
+    SOURCE is only read.  Each lost range is reported; exit 1 when there is one.  TARGET gets indexes too, so that
+    `verify` finds nothing there.
     """
     source, chosen = locate(source, partitions)
     with Progress(log_bytes(chosen.values()), "salvaged", force=progress) as bar:

@@ -19,6 +19,7 @@ from typing import Generic, NamedTuple, TypeVar
 from kafkalog._native.java_hash import JavaHashMap, hash_map_order, topic_partition_hash
 from kafkalog.errors import CorruptCheckpointException
 from kafkalog.files import OS_FILES, Files, parent_dir
+from kafkalog.format import values
 from kafkalog.format.java_text import (
     IllegalArgumentException,
     NumberFormatException,
@@ -179,7 +180,10 @@ class OffsetCheckpointFile(CheckpointFile[tuple[TopicPartition, int]]):
 
     def write(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Replace the file, in the order of Kafka's HashMap: `offsets`' own where it is a JavaHashMap, else that of a
-        fresh map filled in the given order.  OSError."""
+        fresh map filled in the given order.  OSError; IllegalArgumentException for what is no offset, and the file
+        stays as it is: one bad line would take all partitions' offsets with it."""
+        for partition, offset in offsets.items():
+            values.offset(offset, str(partition))
         if isinstance(offsets, JavaHashMap):
             order = list(offsets)
         else:
@@ -219,8 +223,11 @@ class LeaderEpochCheckpointFile(CheckpointFile[EpochEntry]):
         return os.path.join(directory, LEADER_EPOCH_CHECKPOINT_FILE)
 
     def write(self, entries: Iterable[EpochEntry]) -> None:
-        """Replace the file.  OSError."""
-        self.write_entries(list(entries))
+        """Replace the file.  OSError; IllegalArgumentException for what is no number, and the file stays as it is."""
+        listed = list(entries)
+        for entry in listed:
+            values.offset(entry.start_offset, f"epoch {values.whole(entry.epoch, 'epoch')}")
+        self.write_entries(listed)
 
     def write_if_dir_exists(self, entries: Iterable[EpochEntry]) -> None:
         """Replace the file; where its directory is gone (the partition is being deleted) do nothing."""

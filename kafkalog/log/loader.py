@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, MutableMapping
+from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from kafkalog.errors import (
@@ -31,6 +31,7 @@ from kafkalog.files import Clock, Files, Listing, LogDirFailureChannel, Schedule
 from kafkalog.format import names
 from kafkalog.format.names import TopicPartition
 from kafkalog.log import load_cases
+from kafkalog.log.damage import Damage, damage_at
 from kafkalog.log.leader_epochs import LeaderEpochFileCache
 from kafkalog.log.load_cases import Action
 from kafkalog.log.local_log import delete_segment_files
@@ -85,8 +86,10 @@ class LogLoader:
         *,
         files: Files,
         listing: Listing | None = None,
+        on_damage: Callable[[Damage], None] | None = None,
     ) -> None:
-        """`listing`: what is in `dir`, where the caller has just looked."""
+        """`listing`: what is in `dir`, where the caller has just looked.  `on_damage` is told of each cut of a log
+        before it is made; what it raises ends the load, and nothing is cut."""
         self.dir = dir
         self.topic_partition = topic_partition
         self.config = config
@@ -104,6 +107,8 @@ class LogLoader:
         # The manager of the last recovered segment, where the next one can start from it (see recover_segment).
         self._reusable: ProducerStateManager | None = None
         self._recovered: list[LogSegment] = []
+        self._on_damage = on_damage
+        self._refused = False  # it raised: the load ends as if it were interrupted
         self._listing = listing  # what is in the folder, while nothing has changed it
         self._snapshots_changed = False  # by others than our producer state manager
 
@@ -296,6 +301,8 @@ class LogLoader:
         try:
             self.recover_segment(segment)
         except KafkalogError as error:
+            if self._refused:
+                raise
             if unflushed or isinstance(error, LogSegmentOffsetOverflowException):
                 segment.rename_offset_index(path)
             if not unflushed or not isinstance(error, CorruptRecordException):
@@ -326,8 +333,8 @@ class LogLoader:
 
     # --- recovery ----------------------------------------------------------------------------------------
 
-    def recover_segment(self, segment: LogSegment, before_cut: Callable[[], None] | None = None) -> int:
-        """Scans a segment, rebuilds its indexes, cuts what is not valid; answers the bytes cut.
+    def recover_segment(self, segment: LogSegment, rest: Sequence[LogSegment] = ()) -> int:
+        """Scans a segment, rebuilds its indexes, cuts what is not valid and retires the `rest` then; the bytes cut.
 
         The producer state before the segment comes from a manager of its own.  Loading it unlinks every snapshot
         above the segment's base or at or below the log start, and a snapshot is taken at the segment's end.
@@ -348,13 +355,17 @@ class LogLoader:
                 psm, self.segments, self.log_start_offset_checkpoint, segment.base_offset, self.clock, False
             )
         self._reusable = None
+
+        def before_cut(position: int) -> None:
+            self._before_cut(segment, position, rest)
+
         try:
             bytes_truncated = segment.recover(psm, self.leader_epoch_cache, before_cut=before_cut)
         except LogSegmentOffsetOverflowException:
             cut = self._cut_torn_offset(segment, before_cut)
             if cut == 0:
                 raise
-            return cut + self.recover_segment(segment)
+            return cut + self.recover_segment(segment)  # its rest is retired
         psm.take_snapshot(False)
         self._recovered.append(segment)
         # A manager without producers is what the next segment's own would load from the snapshot just taken;
@@ -363,7 +374,15 @@ class LogLoader:
             self._reusable = psm
         return bytes_truncated
 
-    def _cut_torn_offset(self, segment: LogSegment, before_cut: Callable[[], None] | None) -> int:
+    def _before_cut(self, segment: LogSegment, position: int, rest: Sequence[LogSegment]) -> None:
+        if self._on_damage is not None:
+            damage = damage_at(segment, position, rest, self.files)
+            self._refused = True
+            self._on_damage(damage)
+            self._refused = False
+        self._retire(rest)
+
+    def _cut_torn_offset(self, segment: LogSegment, before_cut: Callable[[int], None]) -> int:
         """Cuts at a batch that lies out of the segment's range although its end does not; answers the bytes, 0 for a
         true overflow.
 
@@ -381,8 +400,7 @@ class LogLoader:
                 return 0
         except CorruptRecordException:
             pass  # and there is more damage behind
-        if before_cut is not None:
-            before_cut()
+        before_cut(header.position)
         return segment.log.truncate_to(header.position)
 
     def recover_log(self) -> RecoveryOffsets:
@@ -401,27 +419,24 @@ class LogLoader:
         unflushed = list(self.segments.values(self.recovery_point_checkpoint, LONG_MAX))
         for index, segment in enumerate(unflushed):
             self.num_remaining_segments[str(self.topic_partition)] = len(unflushed) - index
-
-            def retire_rest(rest: list[LogSegment] = unflushed[index + 1 :]) -> None:
-                self._retire(rest)
-
+            rest = unflushed[index + 1 :]
             try:
-                truncated_bytes = self.recover_segment(segment, retire_rest)
+                truncated_bytes = self.recover_segment(segment, rest)
             except InvalidOffsetException as error:
                 logger.warning("%s: %s; emptying segment %s", self.topic_partition, error, segment)
                 self._reusable = None
-                retire_rest()
+                self._before_cut(segment, 0, rest)
                 truncated_bytes = segment.truncate_to(segment.base_offset)
                 self._recovered.append(segment)
             if truncated_bytes > 0:
                 logger.warning("%s: cut %d bytes from segment %s", self.topic_partition, truncated_bytes, segment)
                 # Kafka's log line asks the segment for its end, which maps the offset index.
                 segment.read_next_offset()
-                self._remove_and_delete(unflushed[index + 1 :])
+                self._remove_and_delete(rest)
                 break
         self.num_remaining_segments[str(self.topic_partition)] = 0
 
-    def _retire(self, segments: list[LogSegment]) -> None:
+    def _retire(self, segments: Sequence[LogSegment]) -> None:
         """Renames segments behind damage to `.deleted`, durably, before the damage is cut off: if we are interrupted
         between the two (Kafka cuts first), the next recovery finds nothing wrong before them and keeps them."""
         for segment in segments:

@@ -78,9 +78,13 @@ class io_guard:  # noqa: N801  (reads as a statement: `with io_guard(...):`)
 
 
 def check_online(channel: LogDirFailureChannel, log_dir: str) -> None:
-    """KafkaStorageException when an earlier I/O error took `log_dir` offline."""
+    """KafkaStorageException when an earlier I/O error took `log_dir` offline; that error is its cause."""
     if channel.has_offline_log_dir(log_dir):
-        raise KafkaStorageException(f"The log dir {log_dir} is already offline due to a previous IO exception.")
+        first = channel.cause(log_dir)
+        raise KafkaStorageException(
+            f"The log dir {log_dir} is already offline due to a previous IO exception.",
+            hint=None if first is None else f"the first was {type(first).__name__}: {first}",
+        ) from first
 
 
 def raise_offline(

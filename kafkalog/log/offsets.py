@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from kafkalog._native.log_end import Watermarks
 from kafkalog.errors import IllegalArgumentException, OffsetOutOfRangeException, PolicyViolationException
+from kafkalog.format import values
 from kafkalog.log.leader_epochs import LeaderEpochFileCache
 from kafkalog.log.local_log import LocalLog
 from kafkalog.log.producers import ProducerStateManager
@@ -29,6 +30,12 @@ if TYPE_CHECKING:
 logger = logging.getLogger("kafkalog.log")
 
 T = TypeVar("T")
+
+
+def _metadata(high_watermark: int | LogOffsetMetadata) -> LogOffsetMetadata:
+    if isinstance(high_watermark, LogOffsetMetadata):
+        return high_watermark
+    return LogOffsetMetadata(values.offset(high_watermark, "high_watermark"))
 
 
 class PartitionOffsets(Watermarks):
@@ -129,7 +136,7 @@ class PartitionOffsets(Watermarks):
 
     def update_high_watermark(self, high_watermark: int | LogOffsetMetadata) -> int:
         """Sets the high watermark, held between log start and log end; answers what it became."""
-        wanted = LogOffsetMetadata(high_watermark) if isinstance(high_watermark, int) else high_watermark
+        wanted = _metadata(high_watermark)
         end = self.local_log.next_offset_metadata
         if wanted[0] < self.log_start_offset:
             wanted = LogOffsetMetadata(self.log_start_offset)
@@ -140,7 +147,7 @@ class PartitionOffsets(Watermarks):
 
     def maybe_increment_high_watermark(self, new_high_watermark: int | LogOffsetMetadata) -> LogOffsetMetadata | None:
         """Raises the high watermark (or moves it to a newer segment); answers the old one, None if it stayed."""
-        new = LogOffsetMetadata(new_high_watermark) if isinstance(new_high_watermark, int) else new_high_watermark
+        new = _metadata(new_high_watermark)
         if new[0] > self.log_end_offset:
             raise IllegalArgumentException(
                 f"High watermark {new} update exceeds current log end offset {self.log_end_offset_metadata}"
@@ -261,6 +268,7 @@ class PartitionOffsets(Watermarks):
 
         No file changes at once: the epochs' file follows by a task, segments go by retention.
         """
+        new_log_start_offset = values.offset(new_log_start_offset, "new_log_start_offset")
         with self.local_log.guard(f"increasing log start offset to {new_log_start_offset}"), self.lock:
             if new_log_start_offset > self.high_watermark:
                 raise OffsetOutOfRangeException(
@@ -285,6 +293,7 @@ class PartitionOffsets(Watermarks):
 
         PolicyViolationException on a topic that is only compacted.
         """
+        offset = values.offset(offset)
         config = self.config
         if not config.delete and config.compact:
             raise PolicyViolationException(

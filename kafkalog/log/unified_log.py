@@ -22,7 +22,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING
 
 from kafkalog._native.log_end import CLOSING, FORKED
@@ -35,11 +35,12 @@ from kafkalog.errors import (
 )
 from kafkalog.files import OS_FILES, Buffer, Clock, Files, LogDirFailureChannel, Scheduler
 from kafkalog.files.processes import belongs_here
-from kafkalog.format import names
+from kafkalog.format import names, values
 from kafkalog.format.batch import MemoryRecords
 from kafkalog.format.checkpoints import EpochEntry
 from kafkalog.log import fetch, producer_replay, retention
 from kafkalog.log.append import CLIENT_TERMS, FOLLOWER_TERMS, AppendTerms, append
+from kafkalog.log.damage import Damage
 from kafkalog.log.epoch_checkpoint import PartitionEpochCheckpoint
 from kafkalog.log.leader_epochs import LeaderEpochFileCache
 from kafkalog.log.loader import LogLoader
@@ -122,10 +123,12 @@ class UnifiedLog(PartitionOffsets):
         num_remaining_segments: MutableMapping[str, int] | None = None,
         *,
         files: Files = OS_FILES,
+        on_damage: Callable[[Damage], None] | None = None,
     ) -> UnifiedLog:
         """Opens the partition in `dir` (made where missing): loads, recovers after an unclean shutdown, repairs.
 
-        `log_start_offset` and `recovery_point` are the checkpoints' values.  An I/O error takes the log directory
+        `log_start_offset` and `recovery_point` are the checkpoints' values.  `on_damage` is told of each cut before it
+        is made; what it raises ends the open, and nothing is cut.  An I/O error takes the log directory
         offline and raises KafkaStorageException.
         """
         path = os.path.abspath(os.fspath(dir))
@@ -148,7 +151,7 @@ class UnifiedLog(PartitionOffsets):
                 loaded = LogLoader(
                     path, topic_partition, config, scheduler, clock, log_dir_failure_channel, last_shutdown_clean,
                     segments, log_start_offset, recovery_point, epochs, psm, num_remaining_segments, files=files,
-                    listing=listing,
+                    listing=listing, on_damage=on_damage,
                 ).load()  # fmt: skip
                 local_log = LocalLog(
                     path, config, segments, loaded.recovery_point, loaded.next_offset_metadata, scheduler, clock,
@@ -363,6 +366,8 @@ class UnifiedLog(PartitionOffsets):
         return self.leader_epoch_cache.latest_epoch
 
     def assign_epoch_start_offset(self, leader_epoch: int, start_offset: int) -> None:
+        leader_epoch = values.whole(leader_epoch, "leader_epoch", high=0x7FFFFFFF)
+        start_offset = values.offset(start_offset, "start_offset")
         with self.lock:
             self.leader_epoch_cache.assign(leader_epoch, start_offset)
 
@@ -498,6 +503,7 @@ class UnifiedLog(PartitionOffsets):
         self._flush(self.log_end_offset, force_flush_active_segment)
 
     def flush_upto_offset_exclusive(self, offset: int) -> None:
+        offset = values.offset(offset)
         self.settle()
         self._flush(offset, False)
 
@@ -533,6 +539,7 @@ class UnifiedLog(PartitionOffsets):
 
     def truncate_to(self, target_offset: int) -> bool:
         """Drops everything at and above `target_offset`; False when the log ends there or before."""
+        target_offset = values.offset(target_offset, "target_offset")
         with self.local_log.guard(f"truncating log to offset {target_offset}"):
             if target_offset < 0:
                 raise IllegalArgumentException(
@@ -569,6 +576,9 @@ class UnifiedLog(PartitionOffsets):
 
     def truncate_fully_and_start_at(self, new_offset: int, log_start_offset: int | None = None) -> None:
         """Throws all records away; the log goes on at `new_offset`."""
+        new_offset = values.offset(new_offset, "new_offset")
+        if log_start_offset is not None:
+            log_start_offset = values.offset(log_start_offset, "log_start_offset")
         with self.local_log.guard("truncating the entire log"), self.lock:
             self.settle()
             self.whole(

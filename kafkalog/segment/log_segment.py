@@ -570,13 +570,13 @@ class LogSegment:
         producer_state_manager: ProducerState,
         leader_epoch_cache: LeaderEpochs,
         *,
-        before_cut: Callable[[], None] | None = None,
+        before_cut: Callable[[int], None] | None = None,
     ) -> int:
         """Checks every batch, rebuilds the indexes, replays producer state and epochs; answers the bytes cut off.
 
         The first batch that is not valid, and all behind it, goes.  LogSegmentOffsetOverflowException when an offset
-        is too far from the base offset.  Memory does not grow with the file.  `before_cut` runs once it is known that
-        something goes, and before it does.
+        is too far from the base offset.  Memory does not grow with the file.  `before_cut` is called with the
+        position once it is known that something goes, and before it does.
         """
         self.offset_index.reset()
         self.time_index.reset()
@@ -632,7 +632,7 @@ class LogSegment:
         if truncated > 0:
             logger.debug("Truncated %d invalid bytes at the end of segment %s", truncated, self.log.path)
             if before_cut is not None:
-                before_cut()
+                before_cut(valid_bytes)
         self.log.truncate_to(valid_bytes)
         self.offset_index.trim_to_valid_size()
         self.time_index.maybe_append(*self.max_timestamp_and_offset_so_far, skip_full_check=True)

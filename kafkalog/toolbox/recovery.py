@@ -19,14 +19,14 @@ from kafkalog.files.overlay import OverlayFiles, Watch, watched_files
 from kafkalog.format import names
 from kafkalog.format.checkpoints import CleanShutdownFile, OffsetCheckpointFile
 from kafkalog.format.names import TopicPartition
+from kafkalog.log.damage import Damage
 from kafkalog.segment.file_records import LogScan
+from kafkalog.segment.loss import NO_REASON, VERDICT_TEXT
 from kafkalog.topics import directory as directories
 from kafkalog.topics.log import open_log
-from kafkalog.topics.view import VERDICT_TEXT
 
 READ_BYTES = 1 << 20
 HOLDER = TopicPartition("", -1)  # no partition has this name
-NO_REASON = "a tail too short for a batch"
 
 
 class Cut(NamedTuple):
@@ -51,6 +51,8 @@ class Recovered:
     changed: list[str] = field(default_factory=list)
     log_start_offset: int = -1
     end_offset: int = -1
+    old_end_offset: int = -1  # as far as can be told: behind the last batch that could be found
+    lost_records: int = 0  # at most: what damaged batches held is what their headers, or the offsets, leave room for
     error: KafkalogError | None = None  # it does not open
 
     @property
@@ -62,6 +64,7 @@ class Recovered:
 class _CutWatch(Watch):
     def __init__(self, progress: Callable[[int], None] | None) -> None:
         self.cuts: list[Cut] = []
+        self.damages: list[Damage] = []
         self._progress = progress
         self._looking = False
 
@@ -109,12 +112,21 @@ def recover(
                 folder = os.path.join(root, str(partition))
                 result = Recovered(partition, points.get(partition, 0))
                 before = _look(files, folder)
-                watch.cuts = []
+                watch.cuts, watch.damages = [], []
                 try:
                     with open_log(
-                        root, partition, config=config, create=False, files=files, abort_left_open=False
+                        root,
+                        partition,
+                        config=config,
+                        create=False,
+                        files=files,
+                        abort_left_open=False,
+                        on_damage=watch.damages.append,
                     ) as log:
                         result.log_start_offset, result.end_offset = log.log_start_offset, log.end_offset
+                    result.old_end_offset = max((damage.old_end for damage in watch.damages), default=-1)
+                    result.old_end_offset = max(result.old_end_offset, result.end_offset)
+                    result.lost_records = sum(damage.records for damage in watch.damages)
                 except KafkalogError as error:
                     result.error = error
                     hold.leave(clean=False)  # the directory counts as offline now: the next one starts afresh

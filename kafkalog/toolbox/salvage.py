@@ -2,8 +2,8 @@
 
 Behind damage it goes on at the next batch that can be proved by its CRC.  Offsets are kept, so what was lost is a gap,
 as compaction leaves them.  What no CRC covers is judged by the neighbours: a batch whose offsets do not fit between
-them, or with an unknown magic, is left out.  Only logs, the topic id and the log start are written: whoever opens the
-new directory, Kafka too, finds no clean-shutdown marker and rebuilds indexes, epochs and producer state.
+them, or with an unknown magic, is left out.  Indexes are built for what was copied; topic id and log start come along.
+Whoever opens the new directory, Kafka too, finds no clean-shutdown marker and rebuilds epochs and producer state.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ from kafkalog.format import names
 from kafkalog.format.checkpoints import OffsetCheckpointFile
 from kafkalog.format.names import TopicPartition
 from kafkalog.segment.file_records import LogScan, ScanSlice
+from kafkalog.segment.loss import VERDICT_TEXT
+from kafkalog.segment.resync import next_batch
 from kafkalog.toolbox.order import misfits
-from kafkalog.toolbox.resync import next_batch
-from kafkalog.topics.view import VERDICT_TEXT, segment_base
+from kafkalog.toolbox.reindex import check_indexes, rewrite
+from kafkalog.topics.view import segment_base
 
 SLICE_BYTES = 4 << 20
 
@@ -109,6 +111,8 @@ class _Salvage:
         metadata = os.path.join(self._source, names.PARTITION_METADATA_FILE)
         if files.exists(metadata):
             files.write_atomic(os.path.join(self._target, names.PARTITION_METADATA_FILE), files.read_bytes(metadata))
+        for segment in check_indexes(self._target, files=files):
+            rewrite(segment, files=files)
         files.sync_dir(self._target)
 
     def _base(self, name: str) -> int | None:

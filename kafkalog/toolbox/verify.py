@@ -25,10 +25,11 @@ from kafkalog.format.names import TopicPartition
 from kafkalog.format.partition_metadata import read_partition_metadata
 from kafkalog.format.snapshots import read_snapshot
 from kafkalog.segment.file_records import LogScan
+from kafkalog.segment.loss import VERDICT_TEXT, all_zero
+from kafkalog.segment.resync import next_batch
 from kafkalog.toolbox.index_check import IndexCheck
 from kafkalog.toolbox.order import misfits
-from kafkalog.toolbox.resync import next_batch
-from kafkalog.topics.view import VERDICT_TEXT, list_partitions, segment_base
+from kafkalog.topics.view import list_partitions, segment_base
 
 SLICE_BYTES = 4 << 20
 OFFSET_SPAN = 0x7FFFFFFF
@@ -252,7 +253,7 @@ class SegmentCheck:
     ) -> int:
         """Report what begins at `position`; returns where to go on."""
         head = file.pread(32, position)
-        if following is None and _all_zero(file, position, size):
+        if following is None and all_zero(file, position, size):
             self.report.notes.append(
                 f"{path}: {size - position} zero bytes behind the log's end at {position} (preallocated, or never "
                 "written before a power loss)"
@@ -278,12 +279,3 @@ class SegmentCheck:
             what += "; nothing good behind it (an unclean open cuts here)"
         self.report.add(path, position, end - position, what)
         return end
-
-
-def _all_zero(file: File, position: int, size: int) -> bool:
-    while position < size:
-        data = file.pread(min(1 << 20, size - position), position)
-        if not data or data.count(0) != len(data):
-            return False
-        position += len(data)
-    return True

@@ -6,7 +6,7 @@ source (`timestampType`, microseconds, because Spark takes no others).  pyarrow 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from kafkalog.errors import IllegalArgumentException
 from kafkalog.format.arrow import ColumnBuilder, add_batches
+from kafkalog.format.values import shown
 
 if TYPE_CHECKING:
     from kafkalog.topics.reader import Chunk, ChunkReader
@@ -50,11 +51,20 @@ SPARK_COLUMNS: Mapping[str, tuple[str, Any]] = {
 
 def schema(columns: Sequence[str] | None, known: Mapping[str, tuple[str, Any]] = PYTHON_COLUMNS) -> pa.Schema:
     """The Arrow schema of some columns, by default of the usual ones; IllegalArgumentException for an unknown name."""
+    if isinstance(columns, str) or not isinstance(columns, Iterable | None):
+        raise IllegalArgumentException(
+            f"columns: found {shown(columns)}, expected a list of names", hint=f"there are {', '.join(known)}"
+        )
     wanted = PYTHON_DEFAULT if columns is None else tuple(columns)
     for name in wanted:
-        if name not in known:
+        if not isinstance(name, str) or name not in known:
             raise IllegalArgumentException(f"unknown column {name!r}", hint=f"there are {', '.join(known)}")
     return pa.schema([(name, known[name][1]) for name in wanted])
+
+
+def table(batches: Sequence[pa.RecordBatch], columns: Sequence[str] | None) -> pa.Table:
+    """Record batches of `columns` as one table, also where there are none."""
+    return pa.Table.from_batches(batches, schema(columns))
 
 
 def record_batches(

@@ -11,7 +11,7 @@ import logging
 import os
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -28,25 +28,21 @@ from kafkalog.errors import (
 )
 from kafkalog.files import OS_FILES, SYSTEM_CLOCK, Clock, Files, Scheduler
 from kafkalog.files.processes import Life
-from kafkalog.format import names
+from kafkalog.format import names, values
 from kafkalog.format.java_text import parse_uuid
 from kafkalog.format.names import TopicPartition
+from kafkalog.format.needs import need_pyarrow
+from kafkalog.log import damage
+from kafkalog.log.damage import Damage
 from kafkalog.log.types import FetchIsolation
 from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.topics import directory as directories
-from kafkalog.topics.appending import (
-    NO_PRODUCER,
-    Appender,
-    ProducerFields,
-    RecordInput,
-    check_milliseconds,
-    check_records,
-    encode_columns,
-)
+from kafkalog.topics.appending import NO_PRODUCER, Appender, ProducerFields, encode_columns
 from kafkalog.topics.directory import EXPECTED_DIR
 from kafkalog.topics.index_files import AbortedRange
 from kafkalog.topics.reader import CHUNK_BYTES, ChunkReader, MessageSetSend, Source
 from kafkalog.topics.records import Header, Record
+from kafkalog.topics.rows import RecordInput, check_records
 from kafkalog.topics.view import Extent, PartitionView, check_isolation
 
 if TYPE_CHECKING:
@@ -59,6 +55,7 @@ if TYPE_CHECKING:
 _logger = logging.getLogger(__name__)
 
 Durability = Literal["os", "fsync"]
+OnDamage = Literal["truncate", "raise"] | Callable[[Damage], None]
 NEVER_MS = 0x7FFFFFFFFFFFFFFF
 MAX_TRANSACTION_TIMEOUT_MS = 15 * 60 * 1000
 EXPIRATION_CHECK_MS = 10 * 60 * 1000
@@ -80,6 +77,7 @@ def open_log(
     scheduler: Scheduler | None = None,
     producer_id_expiration_ms: int = NEVER_MS,
     abort_left_open: bool = True,
+    on_damage: OnDamage = "truncate",
 ) -> Log:
     """Open one partition of a log directory, `log_dir/topic-0`; a context manager.
 
@@ -93,7 +91,10 @@ def open_log(
 
     A writable open takes the directory's `.lock`, shared by all logs of that directory in this process, and removes
     `.kafka_cleanshutdown`; a partition that was not closed cleanly is recovered as Kafka's broker does.  What
-    `transaction()` of a crashed process left open is aborted, unless `abort_left_open` is off.
+    `transaction()` of a crashed process left open is aborted, unless `abort_left_open` is off.  `on_damage` says what
+    happens where that recovery finds damage: "truncate" cuts the log there and drops all behind it, with a warning in
+    the log "kafkalog.log", as Kafka does; "raise" refuses with CorruptRecordException before anything is cut (indexes
+    may have been rebuilt by then); a function is called with each `kafkalog.log.damage.Damage` before its cut.
 
     Errors: LogDirLockedException (a broker or another process has the directory), UnknownTopicOrPartitionException,
     InvalidTopicException, ConfigException, KafkaStorageException; IllegalArgumentException when the log is open in this
@@ -104,7 +105,7 @@ def open_log(
     without `close()` closes itself with a ResourceWarning.
     """
     try:
-        root = os.fspath(log_dir)
+        root = os.fsdecode(log_dir)
     except TypeError:
         raise IllegalArgumentException(
             f"log_dir: found {type(log_dir).__name__}, expected a path", hint=EXPECTED_DIR
@@ -120,7 +121,11 @@ def open_log(
         raise IllegalArgumentException(f"durability {durability!r} is neither 'os' nor 'fsync'")
     names.validate_topic_name(partition.topic)
     if topic_id is not None:
-        parse_uuid(topic_id)
+        parse_uuid(values.text(topic_id, "topic_id", hint="a Kafka Uuid, 22 characters"))
+    producer_id_expiration_ms = values.whole(
+        producer_id_expiration_ms, "producer_id_expiration_ms", low=1, expected="milliseconds"
+    )
+    tell = _damage_handler(on_damage)
     settings = config if isinstance(config, LogConfig) else _checked(config)
     appender = Appender(settings, compression)
     path = os.path.join(root, str(partition))
@@ -144,6 +149,7 @@ def open_log(
             lease.clean,
             topic_id,
             files=files,
+            on_damage=tell,
         )
         lease.holds_files(engine.close_quietly)
         # A transaction or a batch of many that a roll divides would else survive a power loss without its beginning.
@@ -171,6 +177,14 @@ def open_log(
         raise
 
 
+def _damage_handler(on_damage: OnDamage) -> Callable[[Damage], None] | None:
+    if callable(on_damage):
+        return on_damage
+    if not isinstance(on_damage, str) or on_damage not in ("truncate", "raise"):
+        raise IllegalArgumentException(f"on_damage {on_damage!r} is neither 'truncate' nor 'raise' nor a function")
+    return damage.refuse if on_damage == "raise" else None
+
+
 def _checked(overrides: Mapping[str, str] | None) -> LogConfig:
     """Settings of which every name is known and every value in range."""
     if overrides is not None and not isinstance(overrides, Mapping):
@@ -178,6 +192,8 @@ def _checked(overrides: Mapping[str, str] | None) -> LogConfig:
             f"config: found {type(overrides).__name__}, expected Kafka's topic keys and their values",
             hint='such as {"segment.bytes": "1048576"}',
         )
+    for name in overrides or ():
+        values.text(name, "config: a key", hint='such as {"segment.bytes": "1048576"}')
     LogConfig.validate(overrides or {})
     return LogConfig.from_props(None, dict(overrides or {}))
 
@@ -431,11 +447,19 @@ class Log:
         return self._readable().visible_end("read_committed")
 
     def offset_for_time(self, timestamp_ms: int) -> int | None:
-        """The first offset with a timestamp >= `timestamp_ms`; None where there is none."""
-        check_milliseconds(timestamp_ms, "timestamp_ms")
+        """The first offset with a timestamp >= `timestamp_ms` (ms since 1970); None where there is none.
+
+        A negative time lies before all records: the log's start, None when the log is empty.  (What Kafka asks for by
+        -1, -2 ... is at `engine.fetch_offset_by_timestamp`.)
+        """
+        timestamp_ms = values.milliseconds(timestamp_ms, "timestamp_ms")
         self._readable()
         self.refresh()
-        return self._readable().offset_for_time(timestamp_ms)
+        source = self._readable()
+        if timestamp_ms < 0:
+            start = source.log_start_offset
+            return start if start < source.visible_end() else None
+        return source.offset_for_time(timestamp_ms)
 
     # --- reading -----------------------------------------------------------------------------------
 
@@ -443,59 +467,92 @@ class Log:
         return self.records()
 
     def records(
-        self, start: int | None = None, end: int | None = None, *, isolation: str = "read_uncommitted"
+        self,
+        start: int | None = None,
+        end: int | None = None,
+        *,
+        start_time: int | None = None,
+        isolation: str = "read_uncommitted",
     ) -> Iterator[Record]:
         """Records of offsets [start, end), by default all that are there now, in order.
 
-        "read_committed" leaves out aborted records and stops before the oldest open transaction; control records are
-        never seen.  OffsetOutOfRangeException when `start` lies outside the log, CorruptRecordException with file and
-        position at damage.
+        `start_time` (ms since 1970, instead of `start`): from the first record at or after it on; nothing where there
+        is none.  "read_committed" leaves out aborted records and stops before the oldest open transaction; control
+        records are never seen.  OffsetOutOfRangeException when `start` lies outside the log, CorruptRecordException
+        with file and position at damage.
         """
-        check_isolation(isolation)
-        source = self._readable()
-        self.refresh()
-        self._check_range(start, end)
-        limit = source.visible_end(isolation)
+        start, end = self._range(start, end, start_time, isolation)
+        return self._records(start, end, isolation)
+
+    def _records(self, start: int | None, end: int | None, isolation: str) -> Iterator[Record]:
+        limit = self._readable().visible_end(isolation)
         with self.reader(
             start, end_offset=limit if end is None else min(end, limit), isolation=isolation, chunk_bytes=CHUNK_BYTES
         ) as reader:
             yield from reader.records()
 
-    def _check_range(self, start: int | None, end: int | None) -> None:
-        for name, offset in (("start", start), ("end", end)):
-            if offset is not None and not isinstance(offset, int):
-                raise IllegalArgumentException(
-                    f"{name}: found {type(offset).__name__} {offset!r}, expected an offset",
-                    hint="offset_for_time() finds the one of a time",
-                )
+    def _range(
+        self, start: int | None, end: int | None, start_time: int | None, isolation: str
+    ) -> tuple[int | None, int | None]:
+        """What a reading method was asked for, checked: its first offset and its end."""
+        check_isolation(isolation)
+        hint = "offset_for_time() finds the one of a time; start_time= takes a time"
+        start = None if start is None else values.offset(start, "start", hint=hint)
+        end = None if end is None else values.offset(end, "end", hint=hint)
+        start = self._start_at(start, start_time)
         low, high = self.log_start_offset, self.end_offset
         if start is not None and not low <= start <= high:
             raise OffsetOutOfRangeException(
-                f"offset {start} of {self.topic_partition} is out of range: the log has [{low}, {high})"
+                f"offset {start} of {self.topic_partition} is out of range: the log has [{low}, {high})",
+                hint="start_time= takes a time in ms" if start > high else None,
             )
+        return start, end
 
-    def reader(self, offset: int | None = None, **options: Any) -> ChunkReader:
-        """A ChunkReader from `offset` on (default: the log's start); its options are documented there."""
-        source = self._readable()
-        self.refresh()
-        return ChunkReader(source, offset, **options)
+    def _start_at(self, start: int | None, start_time: int | None) -> int | None:
+        """Where to begin, of an offset or a time; looks at the directory again."""
+        if start_time is None:
+            self._readable()
+            self.refresh()
+            return start
+        if start is not None:
+            raise IllegalArgumentException(
+                f"found both start {start} and start_time {start_time}, expected one of them", hint="leave one out"
+            )
+        found = self.offset_for_time(values.milliseconds(start_time, "start_time"))
+        return self._readable().visible_end() if found is None else found
+
+    def reader(self, offset: int | None = None, *, start_time: int | None = None, **options: Any) -> ChunkReader:
+        """A ChunkReader from `offset`, or the first record at or after `start_time` (ms), on; by default from the
+        log's start.  Its options are documented there."""
+        offset = None if offset is None else values.offset(offset)
+        offset = self._start_at(offset, start_time)
+        return ChunkReader(self._readable(), offset, **options)
 
     def arrow_batches(
         self,
         start: int | None = None,
         end: int | None = None,
         *,
+        start_time: int | None = None,
         columns: Sequence[str] | None = None,
         isolation: str = "read_uncommitted",
         batch_rows: int = 65536,
     ) -> Iterator[pa.RecordBatch]:
         """Records of offsets [start, end) as pyarrow record batches of about `batch_rows` rows (see `read_arrow`)."""
+        need_pyarrow()
         from kafkalog.topics import arrow
 
-        check_isolation(isolation)
+        arrow.schema(columns)
+        batch_rows = values.whole(batch_rows, "batch_rows", low=1, expected="rows of a batch")
+        start, end = self._range(start, end, start_time, isolation)
+        return self._arrow_batches(start, end, columns, isolation, batch_rows)
+
+    def _arrow_batches(
+        self, start: int | None, end: int | None, columns: Sequence[str] | None, isolation: str, batch_rows: int
+    ) -> Iterator[pa.RecordBatch]:
+        from kafkalog.topics import arrow
+
         source = self._readable()
-        self.refresh()
-        self._check_range(start, end)
         limit = source.visible_end(isolation)
         with ChunkReader(
             source,
@@ -511,35 +568,43 @@ class Log:
         start: int | None = None,
         end: int | None = None,
         *,
+        start_time: int | None = None,
         columns: Sequence[str] | None = None,
         isolation: str = "read_uncommitted",
     ) -> pa.Table:
         """Records of offsets [start, end) as a pyarrow Table (needs pyarrow: `pip install kafkalog[arrow]`).
 
-        Columns: offset int64, timestamp timestamp[ms, UTC] (-1 ms where there is none), timestamp_type int8 (-1, 0, 1),
-        key and value binary, headers list<struct<key: string, value: binary>> (null where there are none), topic,
-        partition int32, leader_epoch int32; by default offset, timestamp, timestamp_type, key, value, headers.
+        `start_time` (ms since 1970, instead of `start`): from the first record at or after it on; no rows where there
+        is none.  Columns: offset int64, timestamp timestamp[ms, UTC] (-1 ms where there is none), timestamp_type int8
+        (-1, 0, 1), key and value binary, headers list<struct<key: string, value: binary>> (null where there are none),
+        topic, partition int32, leader_epoch int32; by default offset, timestamp, timestamp_type, key, value, headers.
+        MissingPackageException without pyarrow.
         """
-        import pyarrow as pa
-
+        need_pyarrow()
         from kafkalog.topics import arrow
 
-        batches = list(self.arrow_batches(start, end, columns=columns, isolation=isolation))
-        return pa.Table.from_batches(batches, arrow.schema(columns))
+        batches = list(self.arrow_batches(start, end, start_time=start_time, columns=columns, isolation=isolation))
+        return arrow.table(batches, columns)
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """All records to any Arrow consumer (polars, duckdb, pandas), streamed."""
-        import pyarrow as pa
-
+        pa = need_pyarrow()
         from kafkalog.topics import arrow
 
         reader = pa.RecordBatchReader.from_batches(arrow.schema(None), self.arrow_batches())
-        return reader.__arrow_c_stream__(requested_schema)
+        stream: object = reader.__arrow_c_stream__(requested_schema)
+        return stream
 
     def send_to(
         self, sock: socket.socket, offset: int, max_bytes: int = CHUNK_BYTES, *, isolation: str = "read_uncommitted"
     ) -> int:
         """Answer a fetch on a blocking socket with a MessageSetSend (os.sendfile); returns the bytes written."""
+        check_isolation(isolation)
+        offset = values.offset(offset)
+        max_bytes = values.whole(max_bytes, "max_bytes", low=0, expected="bytes")
+        if not hasattr(sock, "sendall") or not hasattr(sock, "fileno"):
+            raise IllegalArgumentException(f"sock: found {values.shown(sock)}, expected a socket")
+        self._readable()
         self.refresh()
         return MessageSetSend(self._readable(), offset, max_bytes, isolation=isolation).send_to(sock)
 
@@ -553,7 +618,11 @@ class Log:
         headers: Sequence[Header] = (),
         timestamp: int | None = None,
     ) -> int:
-        """Append one record; returns its offset.  `timestamp` is ms since 1970, by default now.
+        """Append one record; returns its offset.
+
+        `value` and `key` are bytes (bytearray, memoryview, a numpy array: any C-contiguous buffer) or None; `headers`
+        pairs of str and such bytes; `timestamp` ms since 1970 as a whole number, by default now, -1 for none.
+        IllegalArgumentException for anything else, and nothing is appended.
 
         Kafka's errors: RecordTooLargeException, RecordValidationException, KafkaStorageException ...
         """
@@ -563,8 +632,9 @@ class Log:
         """Append records in as few batches as `max.message.bytes` allows; returns their offsets.
 
         A record is a value (bytes or None), a tuple `(value, key[, headers[, timestamp]])`, or anything with these
-        attributes (a Record).  Each batch is appended whole or not at all; several batches are not one unit: use
-        `transaction` for that.
+        attributes (a Record; its timestamp of -1 stands for now).  Types are those of `append`.  All of a list is
+        looked at before anything is appended; what an iterator gives, 50,000 records at a time.  Each batch is appended
+        whole or not at all; several batches are not one unit: use `transaction` for that.
         """
         return self.append_as(NO_PRODUCER, records)
 
@@ -600,8 +670,11 @@ class Log:
     ) -> range:
         """Append columns of equal length; returns the offsets.  Several times as fast as `append_many`.
 
-        Lists, or Arrow arrays: values and keys binary or text, timestamps int64 or timestamp[ms], headers a list of
-        structs of key and value.  Timestamps are now where they are not given.
+        Lists of what `append` takes; numpy arrays (timestamps integers or datetime64[ms]); or what speaks Arrow's
+        interface (pyarrow, polars): values and keys binary or text, timestamps integers or timestamp (of another unit
+        than ms only where no digit is lost), headers a list of structs of key and value.  Timestamps are now where they
+        are null or not given.  IllegalArgumentException names the first entry that is none of these, and nothing is
+        appended.
         """
         self._writable()
         assert self._appender is not None
@@ -611,9 +684,13 @@ class Log:
         )
 
     def append_batches(self, data: bytes | bytearray | memoryview) -> range:
-        """Append one batch in Kafka's format, as a producer would send it; returns the offsets."""
+        """Append one batch in Kafka's format (any C-contiguous buffer), as a producer would send it; returns the
+        offsets."""
         engine = self._writable()
+        data = values.buffer(data, "data")
         info = engine.append_as_leader(data, self.leader_epoch)
+        if info.first_offset < 0:
+            raise IllegalArgumentException(f"data: found no whole batch in {len(data)} bytes, expected one")
         self.after_append()
         return range(info.first_offset, info.last_offset + 1)
 
@@ -663,7 +740,7 @@ class Log:
         Kafka's DeleteRecords: files go with the next retention pass, the start is checkpointed at once.
         OffsetOutOfRangeException beyond the end, PolicyViolationException on a topic that is only compacted.
         """
-        start = self._writable().delete_records(before_offset)
+        start = self._writable().delete_records(values.offset(before_offset, "before_offset"))
         self._checkpoint()
         return start
 
@@ -674,9 +751,12 @@ class Log:
         return count
 
     def truncate(self, offset: int) -> None:
-        """Drop everything from `offset` on."""
+        """Drop everything from `offset` on; below the log's start: all of it, and the log goes on at `offset`.
+
+        IllegalArgumentException when it is negative.
+        """
         engine = self._writable()
-        engine.truncate_to(offset)
+        engine.truncate_to(values.offset(offset, low=0))
         engine.update_high_watermark(engine.log_end_offset)
         self._checkpoint()
 

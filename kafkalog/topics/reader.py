@@ -28,10 +28,12 @@ from kafkalog.errors import (
     SchemaException,
     UnknownTopicOrPartitionException,
 )
+from kafkalog.format import values
 from kafkalog.format.names import TopicPartition
 from kafkalog.format.records import READ_BYTES_MAX, in_parts
 from kafkalog.segment.file_records import LARGE_BATCH_BYTES, crc_matches_in
 from kafkalog.topics.records import TIMESTAMP_TYPES, Record
+from kafkalog.topics.view import check_isolation
 
 if TYPE_CHECKING:
     from kafkalog._native.batches import BatchHeader
@@ -116,6 +118,10 @@ class ChunkReader:
         check_crcs: bool = True,
         end_offset: int | None = None,
     ) -> None:
+        check_isolation(isolation)
+        chunk_bytes = values.whole(chunk_bytes, "chunk_bytes", expected="bytes of a read")
+        max_chunk_bytes = values.whole(max_chunk_bytes, "max_chunk_bytes", expected="bytes of a batch at most")
+        max_decompressed_bytes = values.whole(max_decompressed_bytes, "max_decompressed_bytes", low=1, expected="bytes")
         if chunk_bytes <= 0 or max_chunk_bytes < chunk_bytes:
             raise IllegalArgumentException(
                 f"chunk_bytes {chunk_bytes} must be above 0 and not above max_chunk_bytes {max_chunk_bytes}"
@@ -124,13 +130,15 @@ class ChunkReader:
             raise IllegalArgumentException(
                 f"out_of_range {out_of_range!r} is none of 'error', 'earliest', 'latest' and a time in ms"
             )
+        if not isinstance(out_of_range, str):
+            out_of_range = values.milliseconds(out_of_range, "out_of_range", low=0)
         self.source = source
         self._life: Life | None = getattr(source, "life", None)
-        self.offset = source.log_start_offset if offset is None else offset
+        self.offset = source.log_start_offset if offset is None else values.offset(offset)
         self.first_offset = self.offset  # records below it are not handed out; moves with seeks and resets
         self.isolation = isolation
         self.committed = isolation == "read_committed"
-        self.end_offset = end_offset
+        self.end_offset = None if end_offset is None else values.offset(end_offset, "end_offset")
         self.chunk_bytes = chunk_bytes
         self.max_chunk_bytes = max_chunk_bytes
         self.max_decompressed_bytes = max_decompressed_bytes
@@ -155,7 +163,7 @@ class ChunkReader:
 
     def seek(self, offset: int) -> None:
         """Go on from another offset; what was kept of a cut batch is dropped."""
-        self.offset = self.first_offset = offset
+        self.offset = self.first_offset = values.offset(offset)
         self.close()
 
     def close(self) -> None:

@@ -22,6 +22,7 @@ from kafkalog.errors import (
     CorruptRecordException,
     IllegalArgumentException,
     KafkalogError,
+    NoSuchFileException,
     OffsetOutOfRangeException,
     UnknownTopicOrPartitionException,
 )
@@ -34,7 +35,9 @@ from kafkalog.format.records import READ_BYTES_MAX, in_parts
 from kafkalog.format.records import first as first_record
 from kafkalog.format.snapshots import read_snapshot
 from kafkalog.segment.file_records import LogScan
+from kafkalog.segment.loss import VERDICT_TEXT
 from kafkalog.topics import index_files
+from kafkalog.topics.directory import EXPECTED_DIR, refuse_file, refuse_partition_folder
 from kafkalog.topics.index_files import AbortedRange, OffsetEntries, TimeEntries
 
 if TYPE_CHECKING:
@@ -46,28 +49,31 @@ ISOLATIONS = ("read_uncommitted", "read_committed")
 OPEN_FILES = 16
 SEEK_BYTES = 64 * 1024
 HEADER_BYTES = 61
-VERDICT_TEXT = {
-    batches.TORN: "a batch that ends beyond the file",
-    batches.BAD_SIZE: "an impossible batch size",
-    batches.BAD_MAGIC: "an unknown magic",
-    batches.BAD_CRC: "a bad CRC",
-}
 TRANSACTIONAL, CONTROL = 0x10, 0x20
 INT_MAX = 0x7FFFFFFF
 
 
 def check_isolation(isolation: str) -> bool:
     """Whether `isolation` is read_committed; IllegalArgumentException for a word that is neither."""
-    if isolation not in ISOLATIONS:
+    if not isinstance(isolation, str) or isolation not in ISOLATIONS:
         raise IllegalArgumentException(f"unknown isolation {isolation!r}, expected {' or '.join(ISOLATIONS)}")
     return isolation == "read_committed"
 
 
 def list_partitions(log_dir: str | os.PathLike[str], *, files: Files = OS_FILES) -> dict[TopicPartition, str]:
-    """The partitions of a log directory and their folders, sorted; strays, `-delete` and `-future` ones left out."""
-    root = os.fspath(log_dir)
+    """The partitions of a log directory and their folders, sorted; strays, `-delete` and `-future` ones left out.
+
+    NoSuchFileException (a FileNotFoundError) when there is no such folder; IllegalArgumentException when it is a file,
+    or a partition's own folder.
+    """
+    root = os.fsdecode(log_dir)
+    refuse_file(root, files)
+    if not files.is_dir(root):
+        raise NoSuchFileException("no such log directory", path=root, hint=EXPECTED_DIR)
+    listed = files.list_dir(root)
+    refuse_partition_folder(listed, root)
     found = {}
-    for name in files.list_dir(root):
+    for name in listed:
         if name.endswith((names.DELETE_DIR_SUFFIX, names.FUTURE_DIR_SUFFIX, names.STRAY_DIR_SUFFIX)):
             continue
         path = os.path.join(root, name)

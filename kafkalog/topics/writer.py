@@ -14,7 +14,10 @@ a restart go on from `next_sequence`:
         writer.append(line, sequence=number)
 
 Records of which the log already has the numbers are skipped, a gap raises OutOfOrderSequenceException.  Numbers count
-modulo 2^31, as Kafka's sequences do.
+modulo 2^31, as Kafka's sequences do: 2147483647 is followed by 0.  A name's records are numbered from 0 on without a
+gap, so below `next_sequence` the log has had every number.  At or above it lie numbers to come and, once they have
+begun again at 0, numbers of the round before; the latter are known only as far as the log remembers them, which are
+the last five batches of the name.  What is not known to be there is a gap, never skipped.
 
 A broker that serves the directory meanwhile keeps this memory too, but forgets a name once the timestamp of its newest
 record is older than the broker's `producer.id.expiration.ms` (a day by default): `next_sequence` is 0 again then.
@@ -36,9 +39,11 @@ from kafkalog.errors import (
     OutOfOrderSequenceException,
 )
 from kafkalog.format.control import ControlRecordType, EndTransactionMarker, end_txn_marker_batch
+from kafkalog.format.values import text, whole
 from kafkalog.log.types import AppendOrigin
-from kafkalog.topics.appending import ProducerFields, RecordInput, check_records, next_sequence
+from kafkalog.topics.appending import ProducerFields, next_sequence
 from kafkalog.topics.records import Header
+from kafkalog.topics.rows import RecordInput, check_records
 
 if TYPE_CHECKING:
     from kafkalog.topics.log import Log
@@ -51,7 +56,7 @@ TRANSACTION_VERSION = 0
 
 def producer_id_of(kind: str, name: str) -> int:
     """The producer id of a named writer ("writer") or transactional id ("transaction")."""
-    if not name:
+    if not text(name, f"the name of a {kind}"):
         raise IllegalArgumentException(f"a {kind} needs a name")
     digest = hashlib.sha256(f"kafkalog/{kind}/{name}".encode()).digest()
     return FIRST_PRODUCER_ID | (int.from_bytes(digest[:8], "big") >> 2)
@@ -74,6 +79,13 @@ class _Producer:
         epoch = max(entry.producer_epoch, 0)
         sequence = next_sequence(entry.last_seq, 1) if entry.last_seq >= 0 else 0
         return epoch, sequence, entry.current_txn_first_offset
+
+    def remembered(self, expected: int) -> int:
+        """How many records before the one numbered `expected` the log knows by their numbers."""
+        engine = self.log.engine
+        assert engine is not None
+        entry = engine.producer_state_manager.last_entry(self.producer_id)
+        return 0 if entry is None or entry.last_seq < 0 else (expected - entry.first_seq) & SEQUENCE_MASK
 
 
 class Writer:
@@ -106,21 +118,39 @@ class Writer:
     def append_many(self, records: Iterable[RecordInput], *, sequence: int | None = None) -> range:
         """Append records numbered from `sequence` on (default: next_sequence); returns the offsets of the new ones.
 
-        Those that the log has already are skipped.  OutOfOrderSequenceException when `sequence` leaves a gap.
+        Those that the log has already are skipped.  OutOfOrderSequenceException when `sequence` leaves a gap, or is
+        none (below 0 or above 2^31 - 1); IllegalArgumentException when it is no whole number.
         """
         check_records(records)
+        if sequence is not None:
+            sequence = whole(sequence, "sequence", hint="the record's number, as next_sequence counts them")
         self._producer.log._writable()  # in a forked child nobody would ever give the guard back
         with self._guard:
             epoch, expected, _ = self._producer.state()
             if sequence is not None:
-                ahead = (expected - sequence) & SEQUENCE_MASK
-                if ahead > SEQUENCE_MASK // 2:
-                    raise OutOfOrderSequenceException(
-                        f"writer {self.name!r}: sequence {sequence} leaves a gap, the next one is {expected}"
-                    )
-                records = itertools.islice(records, ahead, None)
+                records = self._fresh(records, sequence, expected)
             fields = ProducerFields(self.producer_id, epoch, expected)
             return self._producer.log.append_as(fields, records)
+
+    def _fresh(self, records: Iterable[RecordInput], sequence: int, expected: int) -> Iterable[RecordInput]:
+        """Those of `records` that the log does not have: `sequence` numbers the first, `expected` comes next."""
+        if not 0 <= sequence <= SEQUENCE_MASK:
+            raise OutOfOrderSequenceException(
+                f"writer {self.name!r}: found sequence {sequence}, expected 0 to {SEQUENCE_MASK}; the next one is "
+                f"{expected}",
+                hint="numbers count modulo 2^31: number % 2**31",
+            )
+        behind = (expected - sequence) & SEQUENCE_MASK
+        if sequence > expected and behind > self._producer.remembered(expected):
+            raise OutOfOrderSequenceException(
+                f"writer {self.name!r}: sequence {sequence} leaves a gap, the next one is {expected}",
+                hint="go on from next_sequence",
+            )
+        if not behind:
+            return records
+        if isinstance(records, (list, tuple)):
+            return records[behind:]
+        return itertools.islice(records, behind, None)
 
 
 class Transaction:

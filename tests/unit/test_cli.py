@@ -329,3 +329,84 @@ def test_progress_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     with Progress(10, "verified") as bar:  # done before one looks
         bar.advance(10)
     assert terminal.getvalue() == shown
+
+
+REFUSED_LINES = [
+    ('{"a":1}', "unknown field 'a'"),
+    ('{"payload":"x","a":1}', "unknown field 'a'"),
+    ("{}", "found no field, expected one of payload"),
+    ('{"key":"k"}', "found key, expected one of payload"),
+    ('{"payload":"x","payload":"y"}', "'payload' is there twice"),
+    ('{"payload":"x","value":"y"}', "found payload and value, expected one of"),
+    ('{"payload":"x","payload_base64":"eA=="}', "found payload and payload_base64"),
+    ('{"payload":"x","key":"a","key_base64":"eA=="}', "found key and key_base64"),
+    ('{"payload_base64":"?"}', "payload_base64 is no base64"),
+    ('{"payload_base64":null}', "payload_base64 is no base64"),
+    ('{"payload_base64":5}', "payload_base64 is no base64"),
+    ('{"payload":"\\ud800"}', "UTF-8"),
+    ('{"payload":NaN}', "NaN is no number of JSON"),
+    ('{"payload":' + "[" * 100_000, "JSON"),
+    ('{"payload":"x","ts":1.5}', "ts is 1.5"),
+    ('{"payload":"x","ts":true}', "ts is True"),
+    ('{"payload":"x","ts":"now"}', "ts is 'now'"),
+    ('{"payload":"x","ts":-2}', "found -2"),
+    ('{"payload":"x","ts":99999999999999999999}', "does not fit into 64 bits"),
+    ('{"payload":"x","headers":{"a":"b"}}', "expected a list of objects"),
+    ('{"payload":"x","headers":["a"]}', "headers: found text, expected an object"),
+    ('{"payload":"x","headers":[{"key":"a"}]}', "'a' has no value"),
+    ('{"payload":"x","headers":[{"value":"a"}]}', "key is None, expected text"),
+    ('{"payload":"x","headers":[{"key":5,"value":"a"}]}', "key is 5, expected text"),
+    ('{"payload":"x","headers":[{"key":"a","value":"b","more":1}]}', "unknown field 'more'"),
+    ("[1]", "found an array, expected an object"),
+    ('"text"', "found text, expected an object"),
+    ("null", "found null"),
+    ("not json", "no JSON"),
+    ('{"payload":', "no JSON"),
+    ("\udcff".encode("utf-8", "surrogateescape").decode("latin-1"), "no JSON"),
+]
+
+
+@pytest.mark.parametrize(("line", "what"), REFUSED_LINES)
+def test_append_refuses_a_line(run: Any, log_dir: str, line: str, what: str) -> None:
+    before = run("cat", log_dir, "t-0").out
+    result = run("append", log_dir, "t-0", "--json", stdin=line.encode("latin-1") + b"\n")
+    assert (result.code, result.out) == (2, "")
+    told, refused = result.err.splitlines()
+    assert told == "kafkalog: nothing was appended"
+    assert refused.startswith("kafkalog: line 1 of stdin: ")
+    assert what in refused
+    good = b'{"payload":"first"}\n\n{"value":null,"key_base64":"/w=="}\n'
+    result = run("append", log_dir, "t-0", "--json", stdin=good + line.encode("latin-1") + b'\n{"payload":"never"}\n')
+    assert result.code == 2
+    told, refused = result.err.splitlines()
+    assert told == "kafkalog: 2 records before it were appended, at offsets 12 to 13"
+    assert refused.startswith("kafkalog: line 4 of stdin: ")
+    assert run("cat", log_dir, "t-0").out == before + "first\n\n"
+
+
+def test_append_takes_every_field_that_help_names(run: Any, log_dir: str) -> None:
+    line = {
+        "topic": "elsewhere",
+        "partition": 9,
+        "offset": 7,
+        "tstype": "create",
+        "ts": START_MS,
+        "key": "k",
+        "payload": {"any": ["json", 1]},
+        "headers": [{"key": "a", "value": None}, {"key": "a", "value_base64": "/w=="}, {"key": "b", "value": 5}],
+    }
+    assert run("append", log_dir, "t-0", "--json", stdin=json.dumps(line).encode()).code == 0
+    with kafkalog.open_log(log_dir, "t-0", read_only=True) as log:
+        record = next(log.records(12))
+    assert record[3:] == (12, START_MS, 0, b"k", b'{"any":["json",1]}', (("a", None), ("a", b"\xff"), ("b", b"5")))
+    described = run("append", "--help").out
+    for name in ("payload", "payload_base64", "value", "value_base64", "key", "key_base64", "ts", "headers", "tstype"):
+        assert name in described
+
+
+def test_append_tells_what_was_appended_before_any_error(run: Any, log_dir: str) -> None:
+    lines = b"short\n" * 10_001 + b"x" * 2_000_000 + b"\n"
+    result = run("append", log_dir, "t-0", stdin=lines)
+    assert result.code == 2
+    assert "10001 records before it were appended, at offsets 12 to 10012" in result.err
+    assert "-X max.message.bytes=" in result.err

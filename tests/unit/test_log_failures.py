@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+import kafkalog
 from kafkalog.errors import KafkalogError, KafkaStorageException
 from kafkalog.files import OS_FILES
 from kafkalog.files.testing import Fault, FaultyFiles
@@ -48,8 +50,10 @@ def test_a_failed_append_is_cut_off_again(tmp_path: Path, error: int, paths: Cal
         assert kit.path(name(0, ".log")).stat().st_size == size
         assert kit.channel.has_offline_log_dir(str(tmp_path))
         for call in (lambda: log.append_as_leader(batch(), 0), lambda: log.read(0, 10), lambda: log.flush(True)):
-            with pytest.raises(KafkaStorageException, match="offline"):
+            with pytest.raises(KafkaStorageException, match="offline") as later:
                 call()
+            assert later.value.__cause__ is caught.value.__cause__
+            assert os.strerror(error) in str(later.value)
         kit.crash(log)
         files.fault = None
         kit.channel = Kit(tmp_path).channel
@@ -120,3 +124,19 @@ def test_one_directory_fails_alone(tmp_path: Path) -> None:
         bad_log.append_as_leader(batch(), 0)
     assert good_log.append_as_leader(batch(), 0).last_offset == 1
     assert bad.channel.offline_log_dirs == [str(tmp_path / "bad")]
+
+
+@pytest.mark.parametrize(("kind", "error"), [("write", errno.ENOSPC), ("sync", errno.EIO)])
+def test_the_first_error_travels_to_whoever_appends(tmp_path: Path, kind: str, error: int) -> None:
+    files = FaultyFiles(OS_FILES)
+    log = kafkalog.open_log(tmp_path, "t-0", durability="fsync", files=files)
+    log.append(b"1")
+    files.fault = Fault(0, error, sticky=True, kinds={kind}, paths=is_log)
+    for number in range(3):
+        with pytest.raises(KafkaStorageException) as caught:
+            log.append(b"2")
+        assert number == 0 or os.strerror(error) in str(caught.value)
+        assert isinstance(caught.value.__cause__, OSError)
+        assert caught.value.__cause__.errno == error
+    with pytest.raises(KafkaStorageException):
+        log.close()

@@ -106,7 +106,11 @@ def test_the_child_is_refused_and_touches_nothing(tmp_path: Path) -> None:
                 refused(use)
             engine = log.engine
             assert engine is not None
-            for use in (lambda: engine.flush(True), lambda: engine.append_as_leader(b"", 0), lambda: engine.truncate_to(0)):
+            for use in (
+                lambda: engine.flush(True),
+                lambda: engine.append_as_leader(b"", 0),
+                lambda: engine.truncate_to(0),
+            ):
                 with pytest.raises(IllegalStateException, match=f"was opened by process {os.getppid()}"):
                     use()
             with log, look:

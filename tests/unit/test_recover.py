@@ -13,8 +13,10 @@ import pytest
 
 import kafkalog
 from kafkalog.cli.app import invoke
+from kafkalog.errors import CorruptRecordException, IllegalArgumentException, KafkalogError
 from kafkalog.files import OS_FILES, File, Files
 from kafkalog.files.overlay import OverlayFiles, Watch, watched_files
+from kafkalog.log.damage import Damage
 
 SCENARIOS = Path(__file__).parents[1] / "conformance" / "scenarios"
 RECOVERIES = sorted(path.name for path in SCENARIOS.glob("recover_*") if (path / "input" / "logs").is_dir())
@@ -30,7 +32,11 @@ def snapshot(root: Path) -> dict[str, tuple[int, bytes]]:
 
 def run(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, list[dict[str, Any]]]:
     code = invoke(["recover", "--json", *argv])
-    return code, [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    *partitions, total = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert (total["kind"], total["partitions"]) == ("summary", len(partitions))
+    for name in ("lostRecords", "lostBytes"):
+        assert total[name] == sum(partition[name] for partition in partitions)
+    return code, partitions
 
 
 def told_and_done(capsys: pytest.CaptureFixture[str], root: Path, *argv: str) -> list[dict[str, Any]]:
@@ -83,7 +89,22 @@ def test_any_damage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         else:
             data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
             path.write_bytes(data)
+        refused = tmp_path / f"{number}-refused"
+        shutil.copytree(root, refused)
+        logs = {path: path.read_bytes() for path in refused.rglob("*.log")}
+        (refused / ".kafka_cleanshutdown").unlink()
+        try:
+            kafkalog.open_log(refused, "t-0", on_damage="raise").close()
+            opens = True
+        except KafkalogError:
+            opens = False
+            assert {path: path.read_bytes() for path in refused.rglob("*.log")} == logs
         damaged, fine = told_and_done(capsys, root)
+        assert opens == (damaged["error"] is None and not damaged["lostBytes"])
+        if damaged["error"] is None:
+            with kafkalog.open_log(refused, "t-0") as log:
+                assert log.end_offset == damaged["endOffset"]
+            assert damaged["oldEndOffset"] >= damaged["endOffset"] + bool(damaged["lostRecords"])
         assert not fine["lostBytes"]
         lost += bool(damaged["lostBytes"])
         if damaged["error"] is None:
@@ -127,6 +148,92 @@ def test_a_cut_with_segments_behind_it(tmp_path: Path, capsys: pytest.CaptureFix
     assert set(result["dropped"]) == {str(path) for path in logs[2:]}
     assert result["cuts"][0]["why"] == "a bad CRC"
     assert result["endOffset"] == 3
+    assert (result["oldEndOffset"], result["lostRecords"]) == (9, 6)
+    with kafkalog.open_log(root, "t-0") as log:
+        assert log.end_offset == 3
+
+
+def damaged_log(root: Path, change: str) -> tuple[Path, int]:
+    """A log of five segments and an unflushed recovery point, with one kind of damage; its file, and the records that
+    an open cuts."""
+    with kafkalog.open_log(root, "t-0", config={"internal.segment.bytes": "600"}) as log:
+        for n in range(10):
+            log.append_many([b"%d-%d" % (n, m) * 30 for m in range(2)])
+    (root / "recovery-point-offset-checkpoint").unlink()
+    (root / ".kafka_cleanshutdown").unlink()
+    logs = sorted((root / "t-0").glob("*.log"))
+    assert len(logs) == 5
+    data = bytearray(logs[2].read_bytes())
+    size, lost = len(data) // 2, 0  # two batches of two records each
+    if change == "a flipped bit of a record":
+        data[size - 1] ^= 1
+        lost = 12  # two damaged ones among them
+    elif change == "a flipped bit of a count":
+        data[size + 60] ^= 0x40
+        lost = 10
+    elif change == "a torn tail":
+        logs[2], data = logs[4], bytearray(logs[4].read_bytes()[:-5])
+        lost = 2
+    elif change == "a header alone":
+        logs[2], data = logs[4], bytearray(logs[4].read_bytes()[: size + 30])  # and too little of it to tell
+    elif change == "a missing index":
+        data[-1] ^= 1
+        logs[2].with_suffix(".index").unlink()
+        lost = 2  # what is cut to rebuild an index takes no later segment with it
+    elif change == "another's batch":
+        data[size + 7] = 0
+        lost = 10
+    logs[2].write_bytes(data)
+    return logs[2], lost
+
+
+CHANGES = [
+    "a flipped bit of a record", "a flipped bit of a count", "a torn tail", "a header alone", "a missing index",
+    "another's batch",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_an_open_that_refuses_to_cut(change: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root, other = tmp_path / "logs", tmp_path / "other"
+    path, lost = damaged_log(root, change)
+    shutil.copytree(root, other)
+    logs = {file: file.read_bytes() for file in (root / "t-0").glob("*.log")}
+    for _ in range(2):  # it stays refused
+        with pytest.raises(CorruptRecordException) as caught:
+            kafkalog.open_log(root, "t-0", on_damage="raise")
+        assert (caught.value.path, {file: file.read_bytes() for file in (root / "t-0").glob("*.log")}) == (
+            str(path),
+            logs,
+        )
+        assert f"up to {lost} records" in str(caught.value)
+        for advice in ("recover --dry-run", "salvage", "truncate"):
+            assert advice in str(caught.value)
+    code, (told,) = run(capsys, str(root))
+    assert (code, told["lostRecords"], told["cuts"][0]["position"]) == (1, lost, caught.value.position)
+    end = 20 if change == "a missing index" else 20 - lost - (2 if change == "a header alone" else 0)
+    assert (told["endOffset"], told["oldEndOffset"]) == (end, 18 if change == "a header alone" else 20)
+    assert f"{told['lostBytes']} bytes" in str(caught.value)
+    seen: list[Damage] = []
+    with kafkalog.open_log(root, "t-0", on_damage=seen.append) as log, kafkalog.open_log(other, "t-0") as plain:
+        assert list(log) == list(plain)
+        assert log.end_offset == told["endOffset"]
+    assert [(damage.records, damage.position) for damage in seen] == [(lost, caught.value.position)]
+    with kafkalog.open_log(root, "t-0", on_damage="raise") as log:
+        assert log.end_offset == told["endOffset"]
+
+
+def test_zeros_behind_the_end_are_no_damage(tmp_path: Path) -> None:
+    path, _ = damaged_log(tmp_path, "nothing")
+    last = max(path.parent.glob("*.log"))
+    whole = last.read_bytes()
+    last.write_bytes(whole + bytes(5000))
+    with kafkalog.open_log(tmp_path, "t-0", on_damage="raise") as log:
+        assert log.end_offset == 20
+    assert last.read_bytes() == whole
+    for wrong in ("cut", None, 5, ["raise"]):
+        with pytest.raises(IllegalArgumentException, match="on_damage"):
+            kafkalog.open_log(tmp_path, "t-0", on_damage=wrong)  # type: ignore[arg-type]
 
 
 def test_what_does_not_open_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -68,7 +68,7 @@ def test_columns_in_and_out(tmp_path: Path) -> None:
     with kafkalog.open_log(tmp_path, "t-0", clock=ManualClock(NOW_MS)) as log:
         headers = [[("a", b"1"), ("b", None)], [], [("c", b"")]]
         assert log.append_columns([b"x", None, b"z"], keys=[None, b"k", b""], headers=headers) == range(3)
-        log.append_columns(pa.array([b"y", None]), keys=["text", "key"], timestamps=[1, 2])
+        log.append_columns(pa.array([b"y", None]), keys=pa.array(["text", "key"]), timestamps=[1, 2])
         table = log.read_arrow(columns=["offset", "key", "value", "headers", "timestamp", "topic", "leader_epoch"])
         assert table.column("value").to_pylist() == [b"x", None, b"z", b"y", None]
         assert table.column("key").to_pylist() == [None, b"k", b"", b"text", b"key"]

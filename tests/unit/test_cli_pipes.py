@@ -1,0 +1,94 @@
+"""Standard streams that are closed, or close meanwhile: a quiet end for every command, never "findings"."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import kafkalog
+
+COMMANDS = {
+    "append": ("append", "DIR", "t-0", "--json"),
+    "cat": ("cat", "DIR", "t-0"),
+    "describe": ("describe", "DIR"),
+    "dump": ("dump", "--files", "LOG", "--print-data-log"),
+    "recover": ("recover", "DIR"),
+    "reindex": ("reindex", "DIR"),
+    "salvage": ("salvage", "DIR", "TARGET"),
+    "verify": ("verify", "DIR"),
+    "help": ("--help",),
+    "help of one": ("cat", "--help"),
+    "version": ("--version",),
+}
+
+
+@pytest.fixture
+def log_dir(tmp_path: Path) -> Path:
+    with kafkalog.open_log(tmp_path / "logs", "t-0") as log:
+        log.append_many([b"x" * 1000] * 2000)
+    return tmp_path / "logs"
+
+
+def command_line(name: str, log_dir: Path, target: str) -> list[str]:
+    places = {"DIR": str(log_dir), "LOG": str(log_dir / "t-0" / f"{0:020}.log"), "TARGET": str(log_dir.parent / target)}
+    return [sys.executable, "-m", "kafkalog", *(places.get(word, word) for word in COMMANDS[name])]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_nobody_reads(name: str, log_dir: Path) -> None:
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    try:
+        done = subprocess.run(
+            command_line(name, log_dir, "rescued"), input=b'{"payload":"x"}\n', stdout=write_end, stderr=subprocess.PIPE
+        )
+    finally:
+        os.close(write_end)
+    assert (done.returncode, done.stderr) == (141, b"")
+
+
+@pytest.mark.parametrize("name", ["cat", "describe", "dump"])
+def test_the_reader_goes_after_a_line(name: str, log_dir: Path) -> None:
+    for n in range(300):  # more than a pipe holds, also for describe
+        (log_dir / f"{'topic' * 40}-{n}").mkdir()
+    with subprocess.Popen(command_line(name, log_dir, "-"), stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait() == 141
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_closed_from_the_start(name: str, log_dir: Path) -> None:
+    before = {path: path.read_bytes() for path in log_dir.rglob("*.log")}
+    for number, closed in enumerate((">&-", "<&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-")):
+        line = ["sh", "-c", f'exec "$@" {closed}', "sh", *command_line(name, log_dir, f"rescued{number}")]
+        done = subprocess.run(line, input=b"", capture_output=True)
+        assert done.returncode == 0, (closed, done.stderr)
+        assert b"Traceback" not in done.stderr
+    assert {path: path.read_bytes() for path in log_dir.rglob("*.log")} == before
+
+
+def test_findings_stay_findings_without_output(log_dir: Path) -> None:
+    path = log_dir / "t-0" / f"{0:020}.log"
+    data = bytearray(path.read_bytes())
+    data[500] ^= 1
+    path.write_bytes(data)
+    line = ["sh", "-c", 'exec "$@" >&-', "sh", *command_line("verify", log_dir, "-")]
+    assert subprocess.run(line, capture_output=True).returncode == 1
+
+
+def test_a_full_disk_below_stdout(log_dir: Path) -> None:
+    if not os.path.exists("/dev/full"):
+        pytest.skip("/dev/full is Linux's")
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(command_line("cat", log_dir, "-"), stdout=full, stderr=subprocess.PIPE)
+    assert done.returncode == 3
+    assert done.stderr.count(b"\n") == 1
+    assert b"No space left" in done.stderr
