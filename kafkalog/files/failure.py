@@ -18,7 +18,7 @@ class LogDirFailureChannel:
     def __init__(self, log_dir_num: int = 0) -> None:
         # Kafka bounds the queue by the number of directories; each enters at most once, so no bound is needed.
         del log_dir_num
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._offline: dict[str, BaseException | None] = {}  # guarded by _lock
         self.any_offline = False  # set after the directory is in _offline: a quick first question
         self._queue: queue.SimpleQueue[str] = queue.SimpleQueue()

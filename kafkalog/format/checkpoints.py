@@ -73,7 +73,7 @@ class CheckpointFile(Generic[T]):
         self._to_line = to_line
         self._from_words = from_words
         self._expected = expected
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         if create and not files.exists(self.path):
             files.create(self.path)
 

@@ -30,7 +30,7 @@ class PartitionMetadataFile:
         self.dirty_topic_id: str | None = None  # written under _lock, read without
         self._channel = log_dir_failure_channel
         self._files = files
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     @staticmethod
     def new_file(dir: str) -> str:

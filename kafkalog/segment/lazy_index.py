@@ -32,7 +32,7 @@ class LazyIndex(Generic[I]):
         self._args = (base_offset, max_index_size)
         self._files = files
         self._read_only = read_only
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     @staticmethod
     def for_offset(

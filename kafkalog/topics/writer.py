@@ -93,7 +93,7 @@ class Writer:
 
     def __init__(self, log: Log, name: str) -> None:
         self._producer = _Producer(log, "writer", name)
-        self._guard = threading.Lock()
+        self._guard = threading.RLock()
         self.name = name
         self.producer_id = self._producer.producer_id
 
