@@ -8,6 +8,7 @@ waits and lets what runs finish.
 
 from __future__ import annotations
 
+import _thread
 import heapq
 import itertools
 import logging
@@ -122,6 +123,18 @@ class ManualScheduler:
         return ran
 
 
+class _Worker:
+    """One thread; `done` is taken until it ends."""
+
+    __slots__ = ("done", "ident", "name")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.ident = -1
+        self.done = threading.Lock()
+        self.done.acquire()
+
+
 class ThreadScheduler:
     """Daemon threads that wait for what is due.  The clock passed in gives the hour only for `Task.due_ms`; waiting
     goes by the machine's monotonic clock, so that a jump of the wall clock delays nothing."""
@@ -137,7 +150,7 @@ class ThreadScheduler:
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._heap: list[tuple[float, int, Task]] = []  # guarded by _lock
-        self._threads: list[threading.Thread] = []  # guarded by _lock; those of the last startup, until joined
+        self._workers: list[_Worker] = []  # guarded by _lock; those of the last startup, until they were waited for
         self._started = False  # guarded by _lock
         self._order = itertools.count()
         belongs_here(self)
@@ -159,15 +172,21 @@ class ThreadScheduler:
                 raise IllegalStateException("This scheduler has already been started.")
             try:
                 self._started = True
-                self._threads = [
-                    threading.Thread(target=self._run, name=f"{self.thread_name_prefix}{n}", daemon=True)
-                    for n in range(self.thread_count)
-                ]
-                for thread in self._threads:
-                    thread.start()
+                self._workers = [_Worker(f"{self.thread_name_prefix}{n}") for n in range(self.thread_count)]
+                for worker in self._workers:
+                    _thread.start_new_thread(self._start, (worker,))
             except BaseException:
                 self._started = False
+                self._workers = []
                 raise
+
+    def _start(self, worker: _Worker) -> None:
+        """In a thread of its own, which no signal reaches: Thread.start and join do not bear being interrupted."""
+        try:
+            threading.Thread(target=self._run, args=(worker,), name=worker.name, daemon=True).start()
+        except BaseException:
+            worker.done.release()
+            raise
 
     def shutdown(self) -> None:
         """Drop what waits and wait for what runs; again after an interrupt, it goes on waiting."""
@@ -175,20 +194,21 @@ class ThreadScheduler:
             self._started = False
             self._heap.clear()
             self._changed.notify_all()
-            threads = list(self._threads)
-        for thread in threads:
-            if thread is not threading.current_thread() and thread.is_alive():
-                thread.join()
+            workers = list(self._workers)
+        for worker in workers:
+            if worker.ident != _thread.get_ident():
+                with worker.done:
+                    pass
         with self._lock:
             if not self._started:
-                self._threads = []
+                self._workers = []
 
     def disown(self) -> None:
         """In a forked child: there are no threads, and whoever held the lock may be gone."""
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._heap = []
-        self._threads = []
+        self._workers = []
         self._started = False
 
     def schedule_once(self, name: str, fn: Work, delay_ms: int = 0) -> Task:
@@ -208,8 +228,14 @@ class ThreadScheduler:
     def _push(self, when: float, task: Task) -> None:
         heapq.heappush(self._heap, (when, next(self._order), task))
 
-    def _run(self) -> None:
-        mine = threading.current_thread()
+    def _run(self, mine: _Worker) -> None:
+        mine.ident = _thread.get_ident()
+        try:
+            self._work(mine)
+        finally:
+            mine.done.release()
+
+    def _work(self, mine: _Worker) -> None:
         while True:
             with self._lock:
                 entry = self._next(mine)
@@ -223,12 +249,12 @@ class ThreadScheduler:
             if task.periodic and not task.cancelled:
                 task.due_ms += task.period_ms
                 with self._lock:
-                    if self._started and mine in self._threads:
+                    if self._started and mine in self._workers:
                         self._push(when + task.period_ms / 1000.0, task)
                         self._changed.notify()
 
-    def _next(self, mine: threading.Thread) -> tuple[float, int, Task] | None:
-        while self._started and mine in self._threads:
+    def _next(self, mine: _Worker) -> tuple[float, int, Task] | None:
+        while self._started and mine in self._workers:
             while self._heap and self._heap[0][2].cancelled:
                 heapq.heappop(self._heap)
             if not self._heap:

@@ -82,6 +82,7 @@ def test_the_child_is_refused_and_touches_nothing(tmp_path: Path) -> None:
         log.append_many([b"1", b"2"])
         writer = log.writer("w")
         writer.append(b"3")
+        batch = bytes(next(iter(log.reader(chunk_bytes=1))).data)
         reader, records = log.reader(), log.records()
         next(records)
         txn = log.transaction("job")
@@ -108,7 +109,7 @@ def test_the_child_is_refused_and_touches_nothing(tmp_path: Path) -> None:
             assert engine is not None
             for use in (
                 lambda: engine.flush(True),
-                lambda: engine.append_as_leader(b"", 0),
+                lambda: engine.append_as_leader(batch, 0),
                 lambda: engine.truncate_to(0),
             ):
                 with pytest.raises(IllegalStateException, match=f"was opened by process {os.getppid()}"):

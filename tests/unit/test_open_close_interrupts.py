@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
+import random
 import shutil
+import signal
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -271,3 +274,49 @@ def test_an_interrupt_travels_as_it_is(place: Path) -> None:
     with open_log(place / "disk") as again:
         assert values(again) == []
         assert again.last_stable_offset == again.end_offset
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+def test_real_signals_at_random_moments(place: Path) -> None:
+    """Acknowledged is there, attempted may be; the directory opens again, whatever the signal hit."""
+    root, rng = place / "disk", random.Random(1)
+    hits = acknowledged = attempted = 0
+
+    def handler(*_: object) -> None:
+        raise Interrupted
+
+    def once() -> None:
+        nonlocal acknowledged, attempted
+        log = open_log(root)
+        attempted += 1
+        log.append(b"x")
+        acknowledged += 1
+        log.close()
+
+    once()
+    began = time.perf_counter()
+    once()
+    span_s = time.perf_counter() - began  # kept near to what a round takes, whatever else the machine does
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        for _ in range(3000 if LONG else 200):
+            try:
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-5, span_s))
+                    once()
+                    span_s *= 0.9
+                finally:
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+            except Interrupted:
+                hits += 1
+                span_s *= 1.1
+            with open_log(root) as log:
+                assert acknowledged <= log.end_offset <= attempted
+                acknowledged = attempted = log.end_offset
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert hits > 20
+    assert verify(root, deep=True).ok
+    assert not (root / ".lock").exists()
+    assert not directories._OCCUPIED
+    print("signals:", hits, "hits")
