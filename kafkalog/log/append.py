@@ -69,7 +69,8 @@ SHORT_CHOICE = True  # tests turn it off: every append then takes the general wa
 
 
 class AppendTerms(NamedTuple):
-    """On whose behalf an append comes, and what follows from that.  A follower keeps offsets and size as they are."""
+    """On whose behalf an append comes, and what follows from that.  A follower keeps offsets and size as they are;
+    a leader that passes on what others replicate gives offsets, and limits size as for a client."""
 
     origin: AppendOrigin
     assigns_offsets: bool = True
@@ -218,7 +219,7 @@ def analyze(
     valid_bytes = 0
     monotonic = True
     config = log.local_log.config
-    max_message_bytes = INT_MAX if origin is REPLICATION else config.max_message_bytes
+    max_message_bytes = INT_MAX if terms is FOLLOWER_TERMS else config.max_message_bytes
     for index, batch in enumerate(batches):
         batch_epoch = batch.leader_epoch
         if origin is CLIENT:

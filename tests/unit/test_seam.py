@@ -25,10 +25,10 @@ TEXT = {
 ALLOWED = {
     ("topics/directory.py", "path.realpath"): "one directory is one whatever it is called; nothing is read of it",
     ("toolbox/recovery.py", "path.realpath"): "the same name for a directory that the table of open ones uses",
-    ("cli/app.py", "open"): "the null device, in place of a standard output that is closed",
-    ("cli/app.py", "dup2"): "as above",
-    ("cli/app.py", "devnull"): "as above",
-    ("cli/app.py", "O_WRONLY"): "as above",
+    **{
+        ("cli/app.py", use): "the null device, in place of standard streams that are closed"
+        for use in ("open", "builtin open", "close", "dup2", "devnull", "O_RDWR", "O_WRONLY")
+    },
 }
 MODULES = {"pathlib", "shutil", "tempfile", "glob", "fcntl", "posix"}
 
