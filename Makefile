@@ -80,10 +80,10 @@ crash: $(VENV)/.built  ## long crash-state enumeration and kill -9 runs
 sanitize: $(VENV)/.built  ## the native tests under AddressSanitizer and UBSan
 	PYTHON=$(CURDIR)/$(PY) bash tests/sanitize/run.sh
 
-live-threads:  ## the live lane on free-threaded Python (PYTHON_T, default python3.14t; KAFKALOG_APT=1 builds one)
+live-threads: $(VENV)/.built  ## the live lane on free-threaded Python (PYTHON_T, default python3.14t; KAFKALOG_APT=1 builds one)
 	bash tests/live/free_threaded.sh $(PYTEST_FLAGS)
 
-live-tsan:  ## the native modules' threads under ThreadSanitizer (PYTHON_T: a Python built with it; KAFKALOG_APT=1 builds one)
+live-tsan: $(VENV)/.built  ## the native modules' threads under ThreadSanitizer (PYTHON_T: a Python built with it; KAFKALOG_APT=1 builds one)
 	bash tests/live/free_threaded.sh --tsan $(PYTEST_FLAGS)
 
 bench: $(VENV)/.built  ## side by side with Kafka's own classes, aiokafka and kafka-python; prints ratios
