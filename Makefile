@@ -11,7 +11,7 @@ export PYSPARK_PYTHON := $(CURDIR)/$(PY)
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(PY)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo check test lint build conformance crash fuzz sanitize bench wheel wheel-smoke clean fuzz-native fuzz-damage
+.PHONY: help demo check test lint build conformance crash live-threads live-tsan fuzz sanitize bench wheel wheel-smoke clean fuzz-native fuzz-damage
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -79,6 +79,12 @@ crash: $(VENV)/.built  ## long crash-state enumeration and kill -9 runs
 
 sanitize: $(VENV)/.built  ## the native tests under AddressSanitizer and UBSan
 	PYTHON=$(CURDIR)/$(PY) bash tests/sanitize/run.sh
+
+live-threads: $(VENV)/.built  ## the live lane on free-threaded Python (PYTHON_T, default python3.14t; KAFKALOG_APT=1 builds one)
+	bash tests/live/free_threaded.sh $(PYTEST_FLAGS)
+
+live-tsan: $(VENV)/.built  ## the native modules' threads under ThreadSanitizer (PYTHON_T: a Python built with it; KAFKALOG_APT=1 builds one)
+	bash tests/live/free_threaded.sh --tsan $(PYTEST_FLAGS)
 
 bench: $(VENV)/.built  ## side by side with Kafka's own classes, aiokafka and kafka-python; prints ratios
 	$(PY) -m bench

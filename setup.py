@@ -29,6 +29,10 @@ if SANITIZE:
     compile_args += ["-O1", "-g", f"-fsanitize={SANITIZE}", "-fno-sanitize-recover=undefined"]
     link_args += [f"-fsanitize={SANITIZE}"]
 
+# Cython looks at its sources only, not at the directives below.
+GENERATED = list(Path("build/cython").rglob("*.c"))
+STALE = any(path.stat().st_mtime < Path(__file__).stat().st_mtime for path in GENERATED)
+
 extensions = [
     Extension(
         f"kafkalog._native.{path.stem}",
@@ -46,6 +50,7 @@ setup(
     ext_modules=cythonize(
         extensions,
         build_dir="build/cython",
+        force=STALE,
         compiler_directives={
             "language_level": 3,
             "boundscheck": DEBUG,

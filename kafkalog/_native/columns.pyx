@@ -1591,11 +1591,17 @@ cdef class ColumnEncoder:
             self.source(&self.it.header_value, parts, self.it.header_count)
 
     cdef size_t numbers(self, array, dtype) except? 0:
+        cdef Py_buffer view
+        cdef size_t at
         array = np.ascontiguousarray(array)
         if array.dtype != dtype or array.ndim != 1:
             raise TypeError(f"a one-dimensional array of {np.dtype(dtype).name} is wanted, not {array.dtype}")
         self.held.append(array)
-        return <size_t>array.ctypes.data
+        # Stays where it is as long as the array is held.
+        open_octets(array, &view)
+        at = <size_t>view.buf
+        PyBuffer_Release(&view)
+        return at
 
     cdef int source(self, Source* out, column, int64_t rows) except -1:
         if column is None:

@@ -660,7 +660,6 @@ cdef class AppendInfo:
 
 
 @cython.auto_pickle(False)
-@cython.freelist(16)
 @cython.final
 cdef class ClientBatch(BatchHeader):
     """A producer's single batch that needs no change but its offset and leader epoch.  Made by `client_batch`.
