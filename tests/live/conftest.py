@@ -1,11 +1,13 @@
-"""The live lane's own: folders in memory, a watchdog that turns a hang into stacks, and counts at the end of the run."""
+"""The live lane's own: folders in memory, a watchdog that turns a hang into stacks, counts at the end of the run."""
 
 from __future__ import annotations
 
 import faulthandler
+import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TextIO
 
 import pytest
 
@@ -15,6 +17,16 @@ from tests.crash.harness import fast_dir
 HANG_SECONDS = 3600 if LONG else 300
 
 _counts: dict[str, int] = {}
+_stderr: TextIO | None = None
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """The watchdog writes where pytest writes, not where it keeps what tests print."""
+    global _stderr
+    capture = config.pluginmanager.getplugin("capturemanager")
+    if capture is not None:
+        with capture.global_and_fixture_disabled():
+            _stderr = os.fdopen(os.dup(2), "w")
 
 
 @pytest.fixture
@@ -35,7 +47,30 @@ def _watchdog() -> Iterator[None]:
             faulthandler.cancel_dump_traceback_later()
 
 
-_stderr: object | None = None
+@pytest.fixture(autouse=True)
+def _nothing_fails_in_the_background() -> Iterator[None]:
+    """What a background task fails with is only logged: here it fails the test."""
+    told = _Errors(logging.ERROR)
+    logger = logging.getLogger("kafkalog")
+    logger.addHandler(told)
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.removeHandler(told)
+        logger.setLevel(before)
+    assert not told.lines, told.lines[:3]
+
+
+class _Errors(logging.Handler):
+    def __init__(self, level: int) -> None:
+        super().__init__(level)
+        self.lines: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        cause = repr(record.exc_info[1]) if record.exc_info else ""
+        self.lines.append(f"{record.name}: {record.getMessage()} {cause}")
 
 
 @pytest.fixture

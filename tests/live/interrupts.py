@@ -5,13 +5,13 @@
 - "line": before each line;
 - "call": where CPython 3.11+ really looks for signals: at a function's start, behind each call, at each jump back.
 
-Left out is what no signal can reach: between the last step of a `with` block and the call of `__exit__`, and at a `try:`,
-CPython does not look (it would leave every lock of every program held); and a call's own exception is looked up where
-the call stands.
+Left out is what no signal can reach: between the last step of a `with` block and the call of `__exit__`, and at a
+`try:`, CPython does not look (it would leave every lock of every program held); and a call's own exception is looked up
+where the call stands.
 
 A `Case` prepares a directory once.  Each place gets a fresh copy of it, in memory; the operation is interrupted there;
 then another thread goes on: what the log shows is judged, the next append must get the right offset, a kill -9 at this
-moment is judged, the log is closed and opened again, verified and judged once more, and no file may have been left open.
+moment is judged, the log is closed and opened again, verified and judged once more, and no file was left open.
 """
 
 from __future__ import annotations
@@ -298,11 +298,10 @@ class Runner:
     def run(self, case: Case, kind: str, limit: int | None) -> Outcome:
         template = self._template(case)
         outcome = Outcome()
-        for warm in (True, False):  # what is imported or made on first use is no place of the operation
+        for _ in range(2):  # what is imported or made on first use is no place of the operation
             places = self._once(case, template, Tracer(kind), outcome, label="not interrupted")
             if outcome.failures:
                 return outcome
-        del warm
         numbers = chosen(places, limit)
         outcome.known, outcome.tried = len(places), len(numbers)
         gc.collect()

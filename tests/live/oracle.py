@@ -180,6 +180,7 @@ class Oracle:
             cut_inside = any(cut.kind == "truncate" for cut in self.cuts)
             assert not unit.whole or len(there) in (0, len(unit.names)) or cut_inside, f"half an append: {there}"
             return
+        truncations = [cut for cut in self.cuts if cut.kind == "truncate"]
         for name, offset in zip(unit.names, unit.offsets, strict=True):
             found = place.get(name)
             assert found is None or found == offset, f"{name!r} was given offset {offset} and stands at {found}"
