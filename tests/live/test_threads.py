@@ -21,7 +21,7 @@ from kafkalog.errors import LogDirLockedException
 from kafkalog.files.lock import OsFileLock
 from kafkalog.files.testing import RecordingFiles
 from kafkalog.toolbox.verify import verify
-from tests.live.crew import SECONDS, Crew, Member, open_live, read_through
+from tests.live.crew import SECONDS, Crew, Member, full, open_live, read_through
 from tests.live.interrupts import CONFIG
 from tests.live.oracle import (
     FAST,
@@ -74,6 +74,7 @@ def test_close_beside_everything(base: Path, count: Count) -> None:
         appenders(crew, log, oracle, seed=number)
         crew.add("read", partial(read_through, log, oracle))
         crew.add("flush", log.flush)
+        crew.enough = full(log)
         crew.run(rng.random() * 0.03, log.close)
         assert log.closed
         settled(path, "t-0", oracle, {**CONFIG, **LARGE})
@@ -103,6 +104,7 @@ def test_truncate_beside_appends(base: Path, count: Count) -> None:
         oracle, crew = Oracle(gaps=True), Crew("truncate")
         log = open_live(path)
         appenders(crew, log, oracle, transactions=False, seed=number)
+        crew.enough = full(log)
 
         def truncate(log: kafkalog.Log = log, oracle: Oracle = oracle, rng: random.Random = rng) -> None:
             time.sleep(rng.random() * 0.01)
@@ -158,10 +160,17 @@ def test_retention_beside_appends_and_readers(delay_ms: str, base: Path, count: 
 
 
 def test_readers_of_all_kinds_beside_appends(base: Path, count: Count) -> None:
+    go_on, number = rounds(), 0
+    while go_on() or not number:
+        number += 1
+        readers_beside_appends(base / f"round{number}", number, count)
+
+
+def readers_beside_appends(path: Path, seed: int, count: Count) -> None:
     oracle, crew = Oracle(), Crew("append")
-    path = base / "log"
     log = open_live(path)
-    appenders(crew, log, oracle)
+    crew.enough = full(log)
+    appenders(crew, log, oracle, seed=seed)
 
     def chunks(source: kafkalog.Log) -> None:
         with source.reader(chunk_bytes=700) as reader:
@@ -232,7 +241,7 @@ def test_partitions_opened_and_closed_by_several_threads(base: Path, count: Coun
 
 def test_closing_one_log_leaves_its_neighbours_alone(base: Path, count: Count) -> None:
     path = base / "logs"
-    quiet = Oracle()
+    quiet = Oracle(retention=True)
     neighbour = open_live(path, "n-0", config=LARGE)
     outer = Crew("")
     appenders(outer, neighbour, quiet)
@@ -254,6 +263,8 @@ def test_closing_one_log_leaves_its_neighbours_alone(base: Path, count: Count) -
             closes += 1
 
     outer.add("close beside", closing, once=True)
+    outer.add("retain", lambda: (time.sleep(0.02), neighbour.delete_records(max(0, neighbour.end_offset - 20000)))[1])
+    outer.add("retain", lambda: (time.sleep(0.1), neighbour.delete_old_segments())[1])
     outer.run(SECONDS + 1)
     assert neighbour.engine is not None
     assert not neighbour.engine.log_dir_failure_channel.any_offline
@@ -313,6 +324,7 @@ def test_what_is_promised_is_synced(base: Path, count: Count) -> None:
     crew.add("flush", log.flush)
     crew.add("roll", lambda: (time.sleep(0.005), engine.roll())[1])
     crew.add("watch", watch)
+    crew.enough = full(log)
     crew.run(min(SECONDS, 1.5))
     log.close()
     count("power losses", check_power_losses(files, base, attempted))
