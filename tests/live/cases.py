@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from kafkalog.format.builder import MemoryRecordsBuilder
@@ -409,3 +410,8 @@ CASES = [
     Case("rename-dir", some, rename, finish=rename_finish),
     Case("delete", some, delete, finish=delete_finish),
 ]
+
+# The same appends once more, by the general way alone.
+GENERAL = ("append", "append-many", "append-lz4", "append-fsync", "append-rolls", "append-idempotent")
+GENERAL += ("append-flush-messages", "append-transactional-more", "transaction-block")
+CASES += [replace(case, name=f"{case.name}-general", short=False) for case in CASES if case.name in GENERAL]

@@ -33,6 +33,7 @@ from typing import Any
 
 import kafkalog
 from kafkalog.files import ManualClock, ManualScheduler
+from kafkalog.log import append as appending
 from kafkalog.topics.writer import Transaction
 from tests.live.oracle import (
     FAST,
@@ -274,6 +275,7 @@ class Case:
     closes: bool = False
     retention: bool = False
     gaps: bool = False
+    short: bool = True  # ordinary batches take the short way through an append
     marked: bool = True  # the whole directory is known to be clean at the end
 
     def __str__(self) -> str:
@@ -296,6 +298,13 @@ class Runner:
         self.base = base
 
     def run(self, case: Case, kind: str, limit: int | None) -> Outcome:
+        before, appending.SHORT_CHOICE = appending.SHORT_CHOICE, case.short
+        try:
+            return self._run(case, kind, limit)
+        finally:
+            appending.SHORT_CHOICE = before
+
+    def _run(self, case: Case, kind: str, limit: int | None) -> Outcome:
         template = self._template(case)
         outcome = Outcome()
         for _ in range(2):  # what is imported or made on first use is no place of the operation

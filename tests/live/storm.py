@@ -15,6 +15,7 @@ import ctypes
 import faulthandler
 import gc
 import json
+import logging
 import os
 import random
 import shutil
@@ -26,7 +27,7 @@ from types import FrameType
 from typing import Any
 
 from kafkalog.errors import IllegalStateException, OutOfOrderSequenceException
-from tests.live.crew import Member, open_live
+from tests.live.crew import Member, all_stacks, open_live, short_choice
 from tests.live.interrupts import CONFIG, value_of
 from tests.live.oracle import Oracle, append_one, check_killed, check_reopened, check_verified, look
 
@@ -306,7 +307,7 @@ def storm_into_threads(life: Life, seconds: float, seed: int) -> None:
             worker.stop = True
         for worker in workers:
             worker.thread.join(20)
-            assert not worker.thread.is_alive(), "a worker hangs"
+            assert not worker.thread.is_alive(), f"a worker hangs\n{all_stacks()}"
             assert worker.failed is None, worker.failed
         for name in list(life.log.live_transactions):
             life.log.live_transactions[name].abort()
@@ -319,10 +320,12 @@ def main() -> None:
     faulthandler.dump_traceback_later(seconds + 120, exit=True)
     os.makedirs(path)
     life = Life(os.path.join(path, "log"), seed)
-    if kind == "signals":
-        storm_of_signals(life, seconds)
-    else:
-        storm_into_threads(life, seconds, seed)
+    logging.disable(logging.WARNING)
+    with short_choice(seed % 2 == 1):
+        if kind == "signals":
+            storm_of_signals(life, seconds)
+        else:
+            storm_into_threads(life, seconds, seed)
     life.log.close()
     print(json.dumps(life.counts))
 

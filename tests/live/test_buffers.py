@@ -38,7 +38,7 @@ def batch(count, keys=True):
     return bytes(builder.build())
 
 
-size = 200
+size = 5000
 whole, keyless = batch(size), batch(size, keys=False)
 COUNTS = [number.to_bytes(4, "big") for number in (1, size, 0x7FFFFFFF)]
 length = max(len(whole), len(keyless))
@@ -65,7 +65,7 @@ for thread in threads:
     thread.start()
 done = refused = 0
 end = time.monotonic() + seconds
-config = {"cleanup.policy": policy, "internal.segment.bytes": "200000", "max.message.bytes": "100000"}
+config = {"cleanup.policy": policy, "internal.segment.bytes": "2000000", "max.message.bytes": "1000000"}
 with open_live(path, config=config) as log:
     view = memoryview(shared) if kind == "memoryview" else shared
     while time.monotonic() < end:
