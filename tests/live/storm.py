@@ -298,7 +298,7 @@ def storm_into_threads(life: Life, seconds: float, seed: int) -> None:
         workers = [Worker(life, life.members[number], seed * 100 + number + rounds) for number in (0, 1, 4)]
         until = time.monotonic() + 0.3
         while time.monotonic() < until:
-            time.sleep(rng.random() * 0.002)
+            time.sleep(rng.random() * 0.0005)
             worker = rng.choice(workers)
             if worker.inside and worker.thread.is_alive():
                 raise_into(worker.thread)

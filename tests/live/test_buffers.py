@@ -17,7 +17,7 @@ from tests.live.crew import SECONDS
 
 PROGRAM = """
 import faulthandler, random, sys, threading, time
-import numpy as np
+
 from kafkalog.errors import KafkalogError
 from kafkalog.toolbox.verify import verify
 from kafkalog.format.builder import MemoryRecordsBuilder
@@ -28,20 +28,21 @@ from tests.live.oracle import look
 
 path, policy, codec, kind, seconds = sys.argv[1], sys.argv[2], sys.argv[3], sys.argv[4], float(sys.argv[5])
 faulthandler.dump_traceback_later(seconds + 60, exit=True)
-rng = random.Random(1)
+sys.setswitchinterval(1e-5)
 
 
-def batch(count, keys=True):
+def batch(keys):
     builder = MemoryRecordsBuilder(codec=codecs.codec_id(codec))
-    for number in range(count):
-        builder.append(NOW_MS, (b"key%d" % number) if keys else None, b"1.%d" % number, [("h", b"x")])
+    for number in range(size):
+        builder.append(NOW_MS, keys[number % len(keys)], b"1.%d" % number, [("h", b"x")] if number % 7 == 0 else ())
     return bytes(builder.build())
 
 
-size = 5000
-whole, keyless = batch(size), batch(size, keys=False)
+# Batches of one length that a compacted topic takes (an empty key), or refuses one record of, or many (none).
+size = 20000
+forms = [batch([b""]), batch([b""] * 19999 + [None]), batch([b""] * 49 + [None])]
 COUNTS = [number.to_bytes(4, "big") for number in (1, size, 0x7FFFFFFF)]
-length = max(len(whole), len(keyless))
+length = max(map(len, forms))
 shared = bytearray(length)
 stop = False
 
@@ -49,14 +50,12 @@ stop = False
 def change():
     mine = random.Random(2)
     while not stop:
-        what = mine.randrange(4)
+        form = mine.choice(forms)
+        shared[: len(form)] = form
+        what = mine.randrange(8)
         if what == 0:
-            shared[: len(whole)] = whole
+            shared[mine.randrange(len(form))] = mine.randrange(256)
         elif what == 1:
-            shared[: len(keyless)] = keyless
-        elif what == 2:
-            shared[mine.randrange(length)] = mine.randrange(256)
-        else:
             shared[57:61] = mine.choice(COUNTS)
 
 
@@ -65,7 +64,7 @@ for thread in threads:
     thread.start()
 done = refused = 0
 end = time.monotonic() + seconds
-config = {"cleanup.policy": policy, "internal.segment.bytes": "2000000", "max.message.bytes": "1000000"}
+config = {"cleanup.policy": policy, "internal.segment.bytes": "100000000", "max.message.bytes": "10000000"}
 with open_live(path, config=config) as log:
     view = memoryview(shared) if kind == "memoryview" else shared
     while time.monotonic() < end:
