@@ -184,13 +184,12 @@ class Oracle:
         for name, offset in zip(unit.names, unit.offsets, strict=True):
             found = place.get(name)
             assert found is None or found == offset, f"{name!r} was given offset {offset} and stands at {found}"
-            truncations = [cut for cut in self.cuts if cut.kind == "truncate" and cut.offset <= offset]
-            if any(cut.start > unit.end and cut.end < NEVER for cut in truncations):
+            # A batch goes whole, so a cut takes what lies below it in the same batch too.
+            reach = [cut for cut in truncations if cut.offset <= unit.offsets[-1]]
+            if any(cut.start > unit.end and cut.end < NEVER and cut.offset <= offset for cut in reach):
                 assert found is None, f"{name!r} at {offset} was truncated and is back"
-            elif offset >= seen.start and all(cut.end < unit.start for cut in truncations):
-                assert found is not None, (
-                    f"lost: {name!r}, acknowledged at offset {offset} (the log ends at {seen.end})"
-                )
+            elif offset >= seen.start and all(cut.end < unit.start for cut in reach):
+                assert found is not None, f"lost: {name!r}, acknowledged at {offset} (the log ends at {seen.end})"
 
     def _judge_transactions(self, visible: set[bytes], place: dict[bytes, int], seen: Seen) -> None:
         outside = {name for unit in self.units if unit.transaction is None for name in unit.names}
@@ -198,8 +197,9 @@ class Oracle:
             (place[name] for unit in self.units if self.ends.get(unit.transaction or -1) is None
              and unit.transaction is not None for name in unit.names if name in place), default=NEVER
         )  # fmt: skip
+        marker_cut = any(cut.kind == "truncate" for cut in self.cuts)  # its transaction is open again
         for offset, name in seen.records:
-            if name in outside:
+            if name in outside and not marker_cut:
                 # Behind a transaction that is open nobody sees anything yet.
                 assert name in visible or offset > first_open or self._undecided(), f"{name!r} is not visible"
         groups: dict[int, list[bytes]] = {}

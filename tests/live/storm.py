@@ -48,6 +48,7 @@ class Life:
         self.log = open_live(path, PARTITION)
         self.transactions = 0
         self.counts: dict[str, int] = {}
+        self.history: list[str] = []
         self.members = {number: Member(self.log, self.oracle, number, seed=seed) for number in range(5)}
 
     # --- operations ----------------------------------------------------------------------------------
@@ -86,6 +87,7 @@ class Life:
 
     def _truncate(self) -> None:
         target = max(self.log.log_start_offset, self.log.end_offset - self.rng.randint(0, 12))
+        self.history.append(f"cut to {target}")
         with self.oracle.cutting("truncate", target):
             self.log.truncate(target)
 
@@ -125,8 +127,13 @@ class Life:
 
     def judge(self) -> None:
         self.oracle.retention = True
-        self.oracle.judge(look(self.log))
-        append_one(self.log, self.oracle)
+        try:
+            self.oracle.judge(look(self.log))
+            append_one(self.log, self.oracle)
+        except BaseException as error:
+            error.add_note("before: " + "; ".join(self.history[-25:]))
+            error.add_note(f"{self._engine}, open: {list(self.log.live_transactions)}, ends: {self.oracle.ends}")
+            raise
 
     def judge_all(self) -> None:
         self.judge()
@@ -201,6 +208,7 @@ def storm_of_signals(life: Life, seconds: float) -> None:
     while time.monotonic() < end or life.counts.get("judgements", 0) < 2:
         what = life.choose()
         steps += 1
+        life.history.append(f"{what} at {life.log.end_offset}")
         budget = rng.choice([1, 1, 2, 3])
         delays[:] = [rng.random() * 0.0005 + 1e-6 for _ in range(budget - 1)]
         given = budget
@@ -210,6 +218,7 @@ def storm_of_signals(life: Life, seconds: float) -> None:
             inside(life, what)
         except KeyboardInterrupt:
             hit = True
+            life.history[-1] += f" interrupted, now {life.log._closed or life.log.end_offset}"
         signal.setitimer(signal.ITIMER_REAL, 0)
         if hit:
             life.tell("interrupts by signals")
@@ -317,7 +326,7 @@ def storm_into_threads(life: Life, seconds: float, seed: int) -> None:
 
 def main() -> None:
     kind, path, seed, seconds = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
-    faulthandler.dump_traceback_later(seconds + 120, exit=True)
+    faulthandler.dump_traceback_later(seconds + 60, exit=True)
     os.makedirs(path)
     life = Life(os.path.join(path, "log"), seed)
     logging.disable(logging.WARNING)
@@ -330,5 +339,13 @@ def main() -> None:
     print(json.dumps(life.counts))
 
 
+def guarded() -> None:
+    """No alarm may come once the interpreter has given its handlers back."""
+    try:
+        main()
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
 if __name__ == "__main__":
-    main()
+    guarded()
