@@ -10,7 +10,7 @@ from typing import Any
 from kafkalog.format.builder import MemoryRecordsBuilder
 from kafkalog.log.types import LogStartOffsetIncrementReason
 from tests.live.interrupts import NEIGHBOUR, NOW_MS, PARTITION, Case, World, value_of
-from tests.live.oracle import append_one, look
+from tests.live.oracle import FAST, append_one, look
 
 TRANSACTIONAL_ID = "job"
 
@@ -76,8 +76,8 @@ def with_neighbour(world: World) -> None:
         world.path,
         NEIGHBOUR,
         config=world.config,
-        files=world.opened._held.files,
-        scheduler=world.scheduler,  # type: ignore[union-attr]
+        files=FAST,
+        scheduler=world.scheduler,
     ) as other:
         other.append(b"8.1")
 

@@ -13,6 +13,7 @@ import pytest
 
 from tests.conftest import LONG
 from tests.crash.harness import fast_dir
+from tests.live.crew import close_what_was_left
 
 HANG_SECONDS = 3600 if LONG else 300
 
@@ -29,10 +30,16 @@ def pytest_configure(config: pytest.Config) -> None:
             _stderr = os.fdopen(os.dup(2), "w")
 
 
+def pytest_unconfigure() -> None:
+    if _stderr is not None:
+        _stderr.close()
+
+
 @pytest.fixture
 def base() -> Iterator[Path]:
     with fast_dir() as path:
         yield path
+        close_what_was_left()
 
 
 @pytest.fixture(autouse=True)

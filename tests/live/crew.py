@@ -14,6 +14,7 @@ import tempfile
 import threading
 import time
 import traceback
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -27,7 +28,7 @@ from kafkalog.errors import (
 from kafkalog.log import append as appending
 from tests.conftest import LONG
 from tests.live.interrupts import CONFIG, value_of
-from tests.live.oracle import FAST, Oracle
+from tests.live.oracle import FAST, Oracle, in_a_thread
 
 SECONDS = float(os.environ.get("LIVE_SECONDS", "60" if LONG else "2"))
 HANG_SECONDS = 60.0
@@ -226,4 +227,18 @@ def full(log: kafkalog.Log) -> Callable[[], bool]:
 
 def open_live(path: Any, partition: str = "t-0", **options: Any) -> kafkalog.Log:
     config = {**CONFIG, **options.pop("config", {})}
-    return kafkalog.open_log(path, partition, config=config, files=options.pop("files", FAST), **options)
+    log = kafkalog.open_log(path, partition, config=config, files=options.pop("files", FAST), **options)
+    _opened.append(weakref.ref(log))
+    return log
+
+
+_opened: list[weakref.ref[kafkalog.Log]] = []
+
+
+def close_what_was_left() -> None:
+    """After a test that failed: its logs must not close later, in somebody else's time."""
+    left = [log for it in _opened if (log := it()) is not None and not log.closed]
+    _opened.clear()
+    for log in left:
+        with contextlib.suppress(BaseException):
+            in_a_thread(log.close, seconds=5)

@@ -218,7 +218,7 @@ def storm_of_signals(life: Life, seconds: float) -> None:
             inside(life, what)
         except KeyboardInterrupt:
             hit = True
-            life.history[-1] += f" interrupted, now {life.log._closed or life.log.end_offset}"
+            life.history[-1] += f" interrupted, now {life.log.closed or life.log.end_offset}"
         signal.setitimer(signal.ITIMER_REAL, 0)
         if hit:
             life.tell("interrupts by signals")

@@ -19,6 +19,7 @@ import pytest
 import kafkalog
 from kafkalog.errors import IllegalStateException, LogDirLockedException
 from tests.conftest import LONG
+from tests.live.cases import batch_of
 from tests.live.crew import Crew, Member, full, open_live
 from tests.live.interrupts import CONFIG, value_of
 from tests.live.oracle import Oracle, check_reopened, check_verified, look
@@ -45,7 +46,7 @@ USES: Uses = [
     ("iteration", list),
     ("reader", lambda log: list(log.reader().records())),
     ("offset_for_time", lambda log: log.offset_for_time(0)),
-    ("engine.append", lambda log: log.engine.append_as_leader(b"x" * 70, 0)),  # type: ignore[union-attr]
+    ("engine.append", lambda log: log.engine.append_as_leader(batch_of([b"99.5"]), 0)),  # type: ignore[union-attr]
     ("engine.roll", lambda log: log.engine.roll()),  # type: ignore[union-attr]
     ("engine.flush", lambda log: log.engine.flush(True)),  # type: ignore[union-attr]
     ("engine.truncate", lambda log: log.engine.truncate_to(0)),  # type: ignore[union-attr]

@@ -286,7 +286,7 @@ def test_what_is_promised_is_synced(base: Path, count: Count) -> None:
     assert log.engine is not None
     engine = log.engine
     crew = Crew("truncate")
-    truncating = threading.Lock()  # promises are made and broken one after the other
+    truncating = threading.RLock()  # promises are made and broken one after the other
     attempted = set()
 
     def append(number: int, rng: random.Random, at: list[int]) -> None:
@@ -296,7 +296,8 @@ def test_what_is_promised_is_synced(base: Path, count: Count) -> None:
         if number:
             offsets = log.append_many([ident + b" " + b"." * 90 for ident in idents])
         else:
-            with log.transaction("job") as transaction:
+            # No cut in between: it would take the transaction's beginning, and its numbers.
+            with truncating, log.transaction("job") as transaction:
                 offsets = transaction.append_many([ident + b" " + b"." * 90 for ident in idents])
         with truncating:
             if offsets[-1] < engine.log_end_offset:
