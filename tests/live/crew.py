@@ -1,0 +1,244 @@
+"""Threads that work on logs at once: started together, stopped together, their errors judged by a table.
+
+`MAY_RAISE` says what an operation may raise beside which other one; whatever else comes out fails the test.  Nobody
+ever sees a disk error where no disk failed, a bare OSError, or EBADF.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import os
+import random
+import tempfile
+import threading
+import time
+import traceback
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import kafkalog
+from kafkalog.errors import (
+    IllegalArgumentException,
+    IllegalStateException,
+    OffsetOutOfRangeException,
+    OutOfOrderSequenceException,
+)
+from kafkalog.log import append as appending
+from tests.conftest import LONG
+from tests.live.interrupts import CONFIG, value_of
+from tests.live.oracle import FAST, Oracle, in_a_thread
+
+SECONDS = float(os.environ.get("LIVE_SECONDS", "60" if LONG else "2"))
+HANG_SECONDS = 60.0
+
+# (what is done, beside what): what it may raise.
+MAY_RAISE: dict[tuple[str, str], tuple[type[Exception], ...]] = {
+    ("append", "close"): (IllegalStateException,),
+    ("write", "close"): (IllegalStateException,),
+    ("transact", "close"): (IllegalStateException,),
+    ("read", "close"): (IllegalStateException,),
+    ("flush", "close"): (IllegalStateException,),
+    ("shrink", "close"): (IllegalStateException,),
+    ("close", "close"): (),
+    ("append", "truncate"): (),
+    ("write", "truncate"): (OutOfOrderSequenceException,),  # its number was asked for before the cut
+    ("read", "truncate"): (OffsetOutOfRangeException,),
+    ("append", "retention"): (),
+    ("read", "retention"): (OffsetOutOfRangeException,),
+    ("open", "open"): (),
+    ("open the same", "open"): (IllegalArgumentException,),
+}
+
+
+class Crew:
+    """`add` threads, `run` them for a time; every error that the table does not allow is raised at the end."""
+
+    def __init__(self, beside: str = "") -> None:
+        self.beside = beside
+        self.stop = threading.Event()
+        self.enough: Callable[[], bool] = lambda: False  # the crew stops earlier where this says so
+        self.steps = 0
+        self.refused = 0
+        self._failures: list[str] = []
+        self._threads: list[threading.Thread] = []
+        self._lock = threading.Lock()
+        self._start = threading.Event()
+
+    def add(self, role: str, work: Callable[[], object], *, once: bool = False) -> None:
+        """A thread that repeats `work` until the crew stops, or until what the table allows is raised."""
+        allowed = MAY_RAISE.get((role, self.beside), ())
+        ends = self.beside == "close"
+
+        def run() -> None:
+            self._start.wait()
+            steps = refused = 0
+            try:
+                while not self.stop.is_set():
+                    try:
+                        work()
+                        steps += 1
+                    except allowed:
+                        refused += 1
+                        if ends:
+                            break
+                    if once:
+                        break
+            except BaseException:
+                with self._lock:
+                    self._failures.append(f"{role}: {traceback.format_exc()}")
+                self.stop.set()
+            with self._lock:
+                self.steps += steps
+                self.refused += refused
+
+        self._threads.append(threading.Thread(target=run, name=f"{role}{len(self._threads)}", daemon=True))
+
+    def run(self, seconds: float, then: Callable[[], object] = lambda: None) -> None:
+        """Let everybody work for a time, call `then`, wait for the end."""
+        for thread in self._threads:
+            thread.start()
+        self._start.set()
+        end = time.monotonic() + seconds
+        if self.beside == "close":
+            time.sleep(seconds)
+        else:
+            while time.monotonic() < end and not self.enough() and not self.stop.wait(0.01):
+                pass
+        try:
+            self._bounded(then)
+        finally:
+            self.stop.set()
+        for thread in self._threads:
+            thread.join(HANG_SECONDS)
+            assert not thread.is_alive(), f"{thread.name} hangs\n{all_stacks()}"
+        assert not self._failures, "\n".join(self._failures[:3])
+
+    @staticmethod
+    def _bounded(then: Callable[[], object]) -> None:
+        failed: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                then()
+            except BaseException as error:
+                failed.append(error)
+
+        thread = threading.Thread(target=run, name="then", daemon=True)
+        thread.start()
+        thread.join(HANG_SECONDS)
+        assert not thread.is_alive(), f"hangs\n{all_stacks()}"
+        if failed:
+            raise failed[0]
+
+
+def all_stacks() -> str:
+    with tempfile.TemporaryFile("w+") as file:
+        faulthandler.dump_traceback(file, all_threads=True)
+        file.seek(0)
+        return file.read()
+
+
+# --- what members do -------------------------------------------------------------------------------------
+
+
+class Member:
+    """One thread's way to append: names of its own, told to the oracle."""
+
+    def __init__(self, log: kafkalog.Log, oracle: Oracle, number: int, *, seed: int = 0, filler: int = 40) -> None:
+        self.log = log
+        self.oracle = oracle
+        self.number = number
+        self.rng = random.Random(seed * 1000 + number)
+        self.count = 0
+        self.filler = filler
+
+    def idents(self, count: int) -> list[bytes]:
+        self.count += count
+        return [b"%d.%d" % (self.number, at) for at in range(self.count - count, self.count)]
+
+    def append(self) -> None:
+        (ident,) = self.idents(1)
+        unit = self.oracle.attempt(ident)
+        self.oracle.acknowledge(unit, self.log.append(value_of(ident, self.filler)))
+
+    def append_many(self) -> None:
+        idents = self.idents(self.rng.randint(2, 8))
+        unit = self.oracle.attempt(*idents)
+        self.oracle.acknowledge(unit, self.log.append_many([value_of(ident, self.filler) for ident in idents]))
+
+    def append_columns(self) -> None:
+        idents = self.idents(self.rng.randint(2, 8))
+        unit = self.oracle.attempt(*idents)
+        self.oracle.acknowledge(unit, self.log.append_columns([value_of(ident, self.filler) for ident in idents]))
+
+    def write(self) -> None:
+        writer = self.log.writer(f"writer{self.number}")
+        (ident,) = self.idents(1)
+        unit = self.oracle.attempt(ident)
+        offset = writer.append(value_of(ident, self.filler), sequence=writer.next_sequence)
+        assert offset is not None
+        self.oracle.acknowledge(unit, offset)
+
+    def transact(self) -> None:
+        number = self.number * 1_000_000 + self.count
+        how = "abort" if self.rng.random() < 0.3 else "commit"
+        transaction = self.log.transaction(f"job{self.number}")
+        transaction.begin()
+        try:
+            for _ in range(self.rng.randint(1, 3)):
+                (ident,) = self.idents(1)
+                unit = self.oracle.attempt(ident, transaction=number)
+                self.oracle.acknowledge(unit, transaction.append(value_of(ident, self.filler)))
+        except BaseException:
+            self.oracle.ends[number] = "aborted"  # by the close that came in between
+            raise
+        with self.oracle.ending(number, how):
+            getattr(transaction, how)()
+
+
+def read_through(log: kafkalog.Log, oracle: Oracle) -> None:
+    """One walk through a log that others change: in order, and at least up to what could be read when it began."""
+    end = log.high_watermark
+    last = None
+    for record in log.records():
+        assert record.value is not None
+        assert record.value.count(b".") > 1, record
+        assert last is None or record.offset > last, f"{record.offset} after {last}"
+        last = record.offset
+    assert oracle.cuts or end == 0 or last is None or last >= end - 2, f"read up to {last}, the mark was at {end}"
+
+
+@contextlib.contextmanager
+def short_choice(on: bool) -> Iterator[None]:
+    """Whether an ordinary batch takes the short way through an append (see `kafkalog.log.append`)."""
+    before, appending.SHORT_CHOICE = appending.SHORT_CHOICE, on
+    try:
+        yield
+    finally:
+        appending.SHORT_CHOICE = before
+
+
+def full(log: kafkalog.Log) -> Callable[[], bool]:
+    """Whether a log has so many segments that their files come near to what a process may have open."""
+    return lambda: log.engine is not None and log.engine.number_of_segments > 80
+
+
+def open_live(path: Any, partition: str = "t-0", **options: Any) -> kafkalog.Log:
+    config = {**CONFIG, **options.pop("config", {})}
+    log = kafkalog.open_log(path, partition, config=config, files=options.pop("files", FAST), **options)
+    _opened.append(weakref.ref(log))
+    return log
+
+
+_opened: list[weakref.ref[kafkalog.Log]] = []
+
+
+def close_what_was_left() -> None:
+    """After a test that failed: its logs must not close later, in somebody else's time."""
+    left = [log for it in _opened if (log := it()) is not None and not log.closed]
+    _opened.clear()
+    for log in left:
+        with contextlib.suppress(BaseException):
+            in_a_thread(log.close, seconds=5)

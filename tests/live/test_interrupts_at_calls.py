@@ -1,0 +1,26 @@
+"""An interrupt wherever CPython looks for signals, in every operation (see `tests.live.interrupts`).
+
+By default each such place of the short operations and a share of those of the long ones; KAFKALOG_LONG=1 takes all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import LONG
+from tests.live.cases import CASES
+from tests.live.interrupts import CALLS, Case, Runner
+
+LIMIT = None if LONG else 60
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_interrupted_behind_a_call(case: Case, base: Path, count: Callable[[str, int], None]) -> None:
+    outcome = Runner(base).run(case, CALLS, LIMIT)
+    count("signal points known", outcome.known)
+    count("interrupts at a signal point", outcome.tried)
+    shown = "\n".join(outcome.failures[:25])
+    assert not outcome.failures, f"{len(outcome.failures)} of {outcome.tried} places:\n{shown}"

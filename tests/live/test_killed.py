@@ -1,0 +1,58 @@
+"""kill -9 of processes with many threads in appends, rolls, flushes and transactions, again and again.
+
+The writers and what is asked of them are those of `tests.crash.test_kill`; here there are more threads, and the
+directory that a killed one left is opened, judged, verified and gone on with by the next.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kafkalog.toolbox.verify import verify
+from tests.conftest import LONG
+from tests.crash.nursery import CONFIG
+from tests.crash.test_kill import Nursery, check_kill
+from tests.live.crew import open_live
+
+KILLS = 150 if LONG else 8
+
+
+@pytest.mark.parametrize("durability", ["os", "fsync"])
+def test_writers_of_many_threads_are_killed(durability: str, base: Path, count: Callable[[str, int], None]) -> None:
+    writers = Nursery(base)
+    rng = random.Random(11)
+    log_dir, acknowledged = base / "log0", dict[int, str]()
+    try:
+        for number in range(KILLS):
+            if number % 6 == 0:
+                shutil.rmtree(log_dir, ignore_errors=True)
+                log_dir, acknowledged = base / f"log{number}", {}
+            promises = rng.choice([5, 40, 200])
+            lines = writers.kill_one(log_dir, 1000 + number, threads=6, durability=durability, promises=promises)
+            flushed = 0
+            for line in lines:
+                kind, offset, *key = line.split()
+                if kind == "A":
+                    acknowledged[int(offset)] = key[0]
+                else:
+                    flushed = max(flushed, int(offset))
+            check_kill(log_dir, acknowledged, flushed)
+            copy = base / "copy"
+            shutil.copytree(log_dir, copy)
+            for _ in range(2):  # recovered, closed, and opened again in the same process
+                with open_live(copy, config=CONFIG) as log:
+                    assert log.end_offset > max(acknowledged, default=-1)
+                    found = {record.offset: record.key for record in log}
+                    assert all(found[offset] == key.encode() for offset, key in acknowledged.items())
+                    assert log.append(b"after") == log.end_offset - 1
+                report = verify(copy, deep=True)
+                assert report.ok, report.findings[:3]
+            shutil.rmtree(copy)
+    finally:
+        writers.close()
+    count("kills of many threads", KILLS)
