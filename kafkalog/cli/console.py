@@ -24,7 +24,8 @@ from kafkalog.files import OS_FILES
 from kafkalog.format import names
 from kafkalog.format.names import TopicPartition
 from kafkalog.topics.directory import refuse_partition_folder
-from kafkalog.topics.view import list_partitions, segment_base
+from kafkalog.topics.snapshot import segment_base
+from kafkalog.topics.view import list_partitions
 
 PROGRESS_FROM_BYTES = 64 << 20  # less is done before one looks
 BAR_EVERY_S = 0.1

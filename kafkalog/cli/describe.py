@@ -14,7 +14,8 @@ from kafkalog.cli.dump_lines import codec_name
 from kafkalog.files import OS_FILES
 from kafkalog.format import names
 from kafkalog.segment.file_records import LogScan
-from kafkalog.topics.view import PartitionView, SegmentView
+from kafkalog.topics.snapshot import SegmentView
+from kafkalog.topics.view import PartitionView
 
 
 @click.command("describe", short_help="Show partitions, segments, sizes, offsets, times and codecs.")

@@ -151,6 +151,7 @@ def walk_headers(
                 least = RECORD_BATCH_OVERHEAD - LOG_OVERHEAD
             raise CorruptRecordException(
                 f"Found record size {size} smaller than minimum record overhead ({least}) in file {file.path}.",
+                path=file.path,
                 position=position + reached,
             )
         if len(data) < want:

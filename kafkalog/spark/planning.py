@@ -9,14 +9,17 @@ from __future__ import annotations
 
 import heapq
 import logging
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from kafkalog.errors import (
+    CorruptRecordException,
     IllegalArgumentException,
     IllegalStateException,
     UnknownTopicOrPartitionException,
@@ -26,11 +29,13 @@ from kafkalog.format.names import TopicPartition
 from kafkalog.spark.options import EARLIEST, LATEST, Bound, SourceOptions
 from kafkalog.topics.directory import refuse_partition_folder
 from kafkalog.topics.index_files import AbortedRange
+from kafkalog.topics.snapshot import Snapshot
 from kafkalog.topics.view import PartitionView, list_partitions
 
 log = logging.getLogger("kafkalog.spark")
 
 DATA_LOSS_HINT = "set the source option failOnDataLoss to false to go on without what is gone"
+DAMAGE_HINT = "the source option failOnDataLoss=false goes on where a later segment starts"
 
 
 class Piece(NamedTuple):
@@ -102,12 +107,29 @@ def plan(options: SourceOptions) -> list[OffsetRange]:
     planned: list[OffsetRange] = []
     for partition, log_dir in partitions.items():
         with PartitionView(log_dir, partition) as view:
-            start, end = _resolve(view, options)
-            if start < end:
-                planned += _split(view, start, end, options)
+            planned += view.over(lambda seen: _plan_one(seen, options))
     if options.min_partitions is not None:
         planned = _split_further(planned, options)
     return planned
+
+
+def _plan_one(seen: Snapshot, options: SourceOptions) -> list[OffsetRange]:
+    """The ranges of one partition."""
+    start, end = _resolve(seen, options)
+    if start >= end:
+        return []
+    try:
+        return list(_split(seen, start, end, options))
+    except CorruptRecordException as error:
+        _damaged(options, error)
+        return list(_by_segment(seen, start, end, options))
+
+
+def _damaged(options: SourceOptions, error: CorruptRecordException) -> None:
+    if options.fail_on_data_loss:
+        error.hint = f"{error.hint}; {DAMAGE_HINT}" if error.hint else DAMAGE_HINT
+        raise error
+    log.warning("Some data may have been lost. %s", error)
 
 
 def _check_complete(name: str, bound: Bound, partitions: dict[TopicPartition, str]) -> None:
@@ -129,7 +151,7 @@ def _check_complete(name: str, bound: Bound, partitions: dict[TopicPartition, st
         )
 
 
-def _resolve(view: PartitionView, options: SourceOptions) -> tuple[int, int]:
+def _resolve(view: Snapshot, options: SourceOptions) -> tuple[int, int]:
     """The offsets [start, end) to read of one partition, checked against what there is."""
     latest = view.visible_end(options.isolation)
     start = _offset(view, options.start, latest, starting=True, options=options)
@@ -143,8 +165,17 @@ def _resolve(view: PartitionView, options: SourceOptions) -> tuple[int, int]:
         start = min(max(start, view.log_start_offset), view.log_end_offset)
     if end > view.log_end_offset:
         _lost(options, f"{view.topic_partition}: ending offset {end} is beyond the log's end {view.log_end_offset}")
+    if end >= latest and not _explicit(options.end, view.topic_partition):
+        damage = view.damage_at_end(options.isolation)
+        if damage is not None:
+            _damaged(options, damage.error())
     end = min(end, latest)
     return start, end
+
+
+def _explicit(bound: Bound, partition: TopicPartition) -> bool:
+    """Whether an offset was given, and not the log's end."""
+    return bound.offsets is not None and _of(bound.offsets, partition) >= 0
 
 
 def _lost(options: SourceOptions, text: str) -> None:
@@ -153,7 +184,7 @@ def _lost(options: SourceOptions, text: str) -> None:
     log.warning("Some data may have been lost. %s", text)
 
 
-def _offset(view: PartitionView, bound: Bound, latest: int, *, starting: bool, options: SourceOptions) -> int:
+def _offset(view: Snapshot, bound: Bound, latest: int, *, starting: bool, options: SourceOptions) -> int:
     partition = view.topic_partition
     timestamp: int | None
     if bound.word is not None:
@@ -185,7 +216,7 @@ def _of(values: dict[tuple[str, int | None], int], partition: TopicPartition) ->
 # --- cutting ----------------------------------------------------------------------------------------------
 
 
-def _split(view: PartitionView, start: int, end: int, options: SourceOptions) -> Iterator[OffsetRange]:
+def _split(view: Snapshot, start: int, end: int, options: SourceOptions) -> Iterator[OffsetRange]:
     target = options.max_bytes_per_partition
     if options.min_partitions is not None:
         total = sum(view.readable_bytes(segment) for segment in view.segments)
@@ -200,7 +231,7 @@ def _split(view: PartitionView, start: int, end: int, options: SourceOptions) ->
         begin = cut
 
 
-def _cuts(view: PartitionView, start: int, end: int, target_bytes: int) -> Iterator[int]:
+def _cuts(view: Snapshot, start: int, end: int, target_bytes: int) -> Iterator[int]:
     """Offsets at which about `target_bytes` are full, each the first of a batch that an index names."""
     place, position = view.position_of(start)
     filled = -position
@@ -229,20 +260,41 @@ def _cuts(view: PartitionView, start: int, end: int, target_bytes: int) -> Itera
         position = 0
 
 
-def span(view: PartitionView, start: int, end: int, isolation: str) -> OffsetRange:
+def span(view: Snapshot, start: int, end: int, isolation: str) -> OffsetRange:
     """The range [start, end) with the bytes that hold it."""
     pieces = []
     place, position = view.position_of(start)
-    last_place, last_end = view.end_position_of(end - 1)
+    last_place, last_end = view.end_position_of(end)
     for number in range(place, min(last_place + 1, len(view.segments))):
         segment = view.segments[number]
         stop = last_end if number == last_place else view.readable_bytes(segment)
         if position < stop:
             pieces.append(Piece(segment.path, segment.base_offset, position, stop))
         position = 0
-    aborted = tuple(view.aborted_in(start, end - 1)) if isolation == "read_committed" else ()
-    partition = view.topic_partition
-    return OffsetRange(partition.topic, partition.partition, view.log_dir, start, end, tuple(pieces), aborted)
+    return _range(view, start, end, tuple(pieces), isolation)
+
+
+def _range(seen: Snapshot, start: int, end: int, pieces: tuple[Piece, ...], isolation: str) -> OffsetRange:
+    aborted = tuple(seen.aborted_in(start, end - 1)) if isolation == "read_committed" else ()
+    topic, partition = seen.topic_partition
+    return OffsetRange(topic, partition, os.path.dirname(seen.directory), start, end, pieces, aborted)
+
+
+def _by_segment(seen: Snapshot, start: int, end: int, options: SourceOptions) -> Iterator[OffsetRange]:
+    """Whole segments, for a partition in which damage keeps offsets from being found."""
+    for place, segment in enumerate(seen.segments):
+        first = max(start, segment.base_offset)
+        last = end if place + 1 == len(seen.segments) else min(end, seen.bases[place + 1])
+        size = seen.readable_bytes(segment)
+        if first < last and size:
+            yield _range(seen, first, last, (Piece(segment.path, segment.base_offset, 0, size),), options.isolation)
+
+
+def _halves(seen: Snapshot, whole: OffsetRange, middle: int, isolation: str) -> list[OffsetRange]:
+    return [
+        span(seen, whole.start_offset, middle, isolation),
+        span(seen, middle, whole.end_offset, isolation),
+    ]
 
 
 def _split_further(planned: list[OffsetRange], options: SourceOptions) -> list[OffsetRange]:
@@ -258,11 +310,13 @@ def _split_further(planned: list[OffsetRange], options: SourceOptions) -> list[O
         if middle <= largest.start_offset:
             done.append(largest)
             continue
-        with PartitionView(largest.log_dir, TopicPartition(largest.topic, largest.partition)) as view:
-            halves = [
-                span(view, largest.start_offset, middle, options.isolation),
-                span(view, middle, largest.end_offset, options.isolation),
-            ]
+        try:
+            with PartitionView(largest.log_dir, TopicPartition(largest.topic, largest.partition)) as view:
+                halves = view.over(partial(_halves, whole=largest, middle=middle, isolation=options.isolation))
+        except CorruptRecordException as error:
+            _damaged(options, error)
+            done.append(largest)
+            continue
         for half in halves:
             number += 1
             if half.pieces:

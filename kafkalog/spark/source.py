@@ -7,20 +7,34 @@ The driver plans (`planning`), executors read their bytes and yield Arrow record
 from __future__ import annotations
 
 import logging
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
 from pyspark.sql.types import StructType
 
-from kafkalog.errors import IllegalArgumentException, IllegalStateException
+from kafkalog.errors import (
+    BadBytesError,
+    IllegalArgumentException,
+    IllegalStateException,
+    InvalidRecordException,
+    UnsupportedOperationException,
+)
 from kafkalog.files import OS_FILES
 from kafkalog.format.names import TopicPartition
 from kafkalog.spark.options import SourceOptions, parse_options
-from kafkalog.spark.planning import DATA_LOSS_HINT, OffsetRange, plan
+from kafkalog.spark.planning import DAMAGE_HINT, DATA_LOSS_HINT, OffsetRange, plan
 from kafkalog.topics.index_files import AbortedRange
 from kafkalog.topics.reader import ChunkReader
-from kafkalog.topics.view import Extent
+from kafkalog.topics.snapshot import Extent
 
 log = logging.getLogger("kafkalog.spark")
 
@@ -35,6 +49,14 @@ COLUMN_TYPES = {
     "headers": "array<struct<key:string,value:binary>>",
 }
 BATCH_ROWS = 64_000
+NO_STREAM = (
+    "kafkalog does not read streams in Spark yet; read batches: spark.read.format('kafkalog') with startingOffsets "
+    "and endingOffsets"
+)
+NO_WRITE = (
+    "kafkalog does not write from Spark yet; append with kafkalog.open_log(dir, 'topic-0').append_columns(...), in "
+    "foreachPartition or foreachBatch with one task a partition"
+)
 CHUNK_BYTES = 4 << 20
 
 
@@ -52,6 +74,31 @@ class KafkalogDataSource(DataSource):  # type: ignore[misc]
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return KafkalogReader(parse_options(self.options), _columns(schema))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        return _NoStream()  # raising here instead, Spark would report its own missing variable
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        raise UnsupportedOperationException(NO_WRITE)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        raise UnsupportedOperationException(NO_WRITE)
+
+
+class _NoStream(DataSourceStreamReader):  # type: ignore[misc]
+    """Says so at the first thing that Spark asks."""
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        raise UnsupportedOperationException(NO_STREAM)
+
+    def latestOffset(self, *limits: Any) -> dict[str, Any]:  # noqa: N802
+        raise UnsupportedOperationException(NO_STREAM)
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        raise UnsupportedOperationException(NO_STREAM)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        raise UnsupportedOperationException(NO_STREAM)
 
 
 def _columns(schema: StructType) -> tuple[str, ...]:
@@ -112,16 +159,29 @@ def read_range(work: OffsetRange, options: SourceOptions, columns: Sequence[str]
         chunk_bytes=CHUNK_BYTES,
         isolation=options.isolation,
     ) as reader:
-        yield from arrow.record_batches(reader, columns, BATCH_ROWS, arrow.SPARK_COLUMNS)
+        while True:
+            try:
+                yield from arrow.record_batches(reader, columns, BATCH_ROWS, arrow.SPARK_COLUMNS)
+                return
+            except (BadBytesError, InvalidRecordException) as error:
+                if options.fail_on_data_loss:
+                    error.hint = f"{error.hint}; {DAMAGE_HINT}" if error.hint else DAMAGE_HINT
+                    raise
+                log.warning("Some data may have been lost. %s", error)
+            later = source.later_segment()
+            if later is None:
+                return
+            reader.seek(later)
 
 
 class RangeSource:
-    """What ChunkReader needs of a partition, over the pieces of one range: each is handed out once, in order."""
+    """What ChunkReader needs of a partition, over the pieces of one range: all bytes of a piece are whole batches."""
 
     def __init__(self, work: OffsetRange, fail_on_data_loss: bool) -> None:
         self.topic_partition = TopicPartition(work.topic, work.partition)
-        self._pieces = iter(work.pieces)
         self._work = work
+        self._bases = [piece.segment_base for piece in work.pieces]
+        self._place = 0  # of the piece that was handed out last
         self._fail_on_data_loss = fail_on_data_loss
 
     @property
@@ -131,8 +191,25 @@ class RangeSource:
     def visible_end(self, isolation: str = "read_uncommitted") -> int:
         return self._work.end_offset
 
+    def check_usable(self) -> None:
+        """Asked by readers before each read."""
+
+    def recheck(self) -> None:
+        """The plan stays as it is."""
+
+    def check_end(self, isolation: str = "read_uncommitted") -> None:
+        """The driver has judged the log's end."""
+
+    def later_segment(self) -> int | None:
+        """Where the piece after the present one begins; its offsets are above all that come before it."""
+        following = self._bases[self._place + 1 : self._place + 2]
+        return following[0] if following else None
+
     def extent(self, offset: int, isolation: str = "read_uncommitted") -> Extent | None:
-        for piece in self._pieces:
+        pieces = self._work.pieces
+        for place in range(max(bisect_right(self._bases, offset) - 1, 0), len(pieces)):
+            piece = pieces[place]
+            self._place = place
             try:
                 file = OS_FILES.open(piece.path, writable=False)
             except FileNotFoundError:
@@ -141,7 +218,16 @@ class RangeSource:
                     raise IllegalStateException(text, hint=DATA_LOSS_HINT) from None
                 log.warning("%s", text)
                 continue
-            return Extent(file, piece.path, piece.segment_base, piece.start, piece.end, owns_file=True)
+            return Extent(
+                file,
+                piece.path,
+                piece.segment_base,
+                piece.start,
+                piece.end,
+                next_base=self.later_segment(),
+                final=place + 1 == len(pieces),
+                base_limit=self._work.end_offset - 1,
+            )
         return None
 
     def aborted_in(self, first_offset: int, last_offset: int) -> Sequence[AbortedRange]:

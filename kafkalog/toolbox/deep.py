@@ -23,7 +23,7 @@ from kafkalog.format.records import READ_BYTES_MAX
 from kafkalog.format.records import first as first_record
 from kafkalog.format.snapshots import read_snapshot
 from kafkalog.topics.index_files import AbortedRange, aborted_ranges
-from kafkalog.topics.view import segment_base
+from kafkalog.topics.snapshot import segment_base
 
 if TYPE_CHECKING:
     from kafkalog._native.batches import BatchHeader

@@ -14,11 +14,11 @@ from kafkalog._native import batches as native
 from kafkalog.files import OS_FILES, Files
 from kafkalog.format import names
 from kafkalog.segment.file_records import LogScan
+from kafkalog.segment.order import misfits
 from kafkalog.toolbox.index_check import IndexCheck
-from kafkalog.toolbox.order import misfits
 from kafkalog.toolbox.transactions import TransactionCheck
 from kafkalog.toolbox.verify import OFFSET_SPAN, Finding, Report
-from kafkalog.topics.view import segment_base
+from kafkalog.topics.snapshot import segment_base
 
 INDEX_INTERVAL_BYTES = 4096
 TAIL_BYTES = 17  # a shorter rest is not seen by Kafka's file framing

@@ -24,9 +24,9 @@ from kafkalog.format.names import TopicPartition
 from kafkalog.segment.file_records import LogScan, ScanSlice
 from kafkalog.segment.loss import VERDICT_TEXT
 from kafkalog.segment.resync import next_batch
-from kafkalog.toolbox.order import misfits
+from kafkalog.segment.order import misfits
 from kafkalog.toolbox.reindex import check_indexes, rewrite
-from kafkalog.topics.view import segment_base
+from kafkalog.topics.snapshot import segment_base
 
 SLICE_BYTES = 4 << 20
 

@@ -28,8 +28,9 @@ from kafkalog.segment.file_records import LogScan
 from kafkalog.segment.loss import VERDICT_TEXT, all_zero
 from kafkalog.segment.resync import next_batch
 from kafkalog.toolbox.index_check import IndexCheck
-from kafkalog.toolbox.order import misfits
-from kafkalog.topics.view import list_partitions, segment_base
+from kafkalog.segment.order import misfits
+from kafkalog.topics.snapshot import segment_base
+from kafkalog.topics.view import list_partitions
 
 SLICE_BYTES = 4 << 20
 OFFSET_SPAN = 0x7FFFFFFF

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from kafkalog.errors import IllegalArgumentException
+from kafkalog.errors import IllegalArgumentException, KafkalogError
 from kafkalog.format.arrow import ColumnBuilder, add_batches
 from kafkalog.format.values import shown
 
@@ -73,19 +73,30 @@ def record_batches(
     batch_rows: int,
     known: Mapping[str, tuple[str, Any]] = PYTHON_COLUMNS,
 ) -> Iterator[pa.RecordBatch]:
-    """What the reader finds from its offset to its end, in record batches of up to `batch_rows` rows."""
+    """What the reader finds from its offset to its end, in record batches of up to `batch_rows` rows.
+
+    At damage the records before it come first, then the error.
+    """
     wanted = schema(columns, known)
     decoder = _Decoder(reader, {known[name][0] for name in wanted.names})
-    for chunk in reader:
-        row = 0
-        while row < len(chunk.table):
-            row = decoder.add(chunk, row)
-            if decoder.rows >= batch_rows or row < len(chunk.table):
+    damage: KafkalogError | None = None
+    try:
+        for chunk in reader:
+            if decoder.rows and decoder.offset_min != reader.first_offset:
                 yield from _sliced(decoder.finish(), wanted, known, batch_rows)
-        if reader.end_offset is not None and reader.offset >= reader.end_offset:
-            break
+            row = 0
+            while row < len(chunk.table):
+                row = decoder.add(chunk, row)
+                if decoder.rows >= batch_rows or row < len(chunk.table):
+                    yield from _sliced(decoder.finish(), wanted, known, batch_rows)
+            if reader.end_offset is not None and reader.offset >= reader.end_offset:
+                break
+    except KafkalogError as error:
+        damage = error
     if decoder.rows:
         yield from _sliced(decoder.finish(), wanted, known, batch_rows)
+    if damage is not None:
+        raise damage
 
 
 def _sliced(
@@ -123,6 +134,7 @@ class _Decoder:
         self._sources = sources
         self._epochs: list[np.ndarray] = []
         self._builder: ColumnBuilder | None = None
+        self.offset_min = -1  # of the builder
 
     @property
     def rows(self) -> int:
@@ -132,6 +144,7 @@ class _Decoder:
         """Decode a chunk's batches from a row on; the row reached, which is less than all when a column is full."""
         reader, table = self._reader, chunk.table
         if self._builder is None:
+            self.offset_min = reader.first_offset
             self._builder = ColumnBuilder(
                 keys="key" in self._sources,
                 values="value" in self._sources,
@@ -149,7 +162,7 @@ class _Decoder:
             table,
             start_row,
             base_position=chunk.file_position,
-            skip=aborted_rows(reader, table).tobytes() if reader.committed else None,
+            skip=aborted_rows(chunk).tobytes() if reader.committed else None,
             skip_control=True,
             max_bytes=reader.max_decompressed_bytes,
             path=chunk.path,
@@ -175,12 +188,13 @@ class _Decoder:
         return decoded
 
 
-def aborted_rows(reader: ChunkReader, table: np.ndarray) -> np.ndarray:
+def aborted_rows(chunk: Chunk) -> np.ndarray:
     """One byte a batch: 1 where it belongs to an aborted transaction."""
+    table = chunk.table
     skip = np.zeros(len(table), np.uint8)
     if len(table):
         transactional = (table["attributes"] & TRANSACTIONAL) != 0
-        for txn in reader.source.aborted_in(int(table["base_offset"][0]), int(table["last_offset"][-1])):
+        for txn in chunk.aborted:
             skip |= (
                 transactional
                 & (table["producer_id"] == txn.producer_id)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from kafkalog.errors import CorruptIndexException
+
 if TYPE_CHECKING:
     from kafkalog.files import Files
 
@@ -109,9 +111,25 @@ def time_entries(files: Files, path: str, base_offset: int) -> TimeEntries:
     return TimeEntries(timestamps[:count], offsets[:count] + base_offset)
 
 
-def aborted_ranges(files: Files, path: str) -> list[AbortedRange]:
-    """Every aborted transaction of a .txnindex file."""
+def aborted_ranges(files: Files, path: str, *, required: bool = False) -> list[AbortedRange]:
+    """Every aborted transaction of a .txnindex file; one that is being written is left out.
+
+    `required`: FileNotFoundError where there is no file, CorruptIndexException for an entry that makes no sense:
+    without it records of an aborted transaction would be taken for committed ones.
+    """
+    if required:
+        files.stat(path)
     raw = _load(files, path, TXN_ENTRY)
+    if required:
+        wrong = np.flatnonzero((raw["version"] != 0) | (raw["first_offset"] > raw["last_offset"]))
+        if len(wrong):
+            raise CorruptIndexException(
+                f"an impossible entry: version {raw['version'][wrong[0]]}, offsets {raw['first_offset'][wrong[0]]} to "
+                f"{raw['last_offset'][wrong[0]]}",
+                path=path,
+                position=int(wrong[0]) * TXN_ENTRY.itemsize,
+                hint="`kafkalog reindex` rebuilds it from the log",
+            )
     return [
         AbortedRange(int(entry["producer_id"]), int(entry["first_offset"]), int(entry["last_offset"]))
         for entry in raw

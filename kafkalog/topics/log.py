@@ -34,16 +34,16 @@ from kafkalog.format.names import TopicPartition
 from kafkalog.format.needs import need_pyarrow
 from kafkalog.log import damage
 from kafkalog.log.damage import Damage
-from kafkalog.log.types import FetchIsolation
 from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.topics import directory as directories
 from kafkalog.topics.appending import NO_PRODUCER, Appender, ProducerFields, encode_columns
 from kafkalog.topics.directory import EXPECTED_DIR
-from kafkalog.topics.index_files import AbortedRange
+from kafkalog.topics.engine_source import EngineSource
 from kafkalog.topics.reader import CHUNK_BYTES, ChunkReader, MessageSetSend, Source
 from kafkalog.topics.records import Header, Record
 from kafkalog.topics.rows import RecordInput, check_records
-from kafkalog.topics.view import Extent, PartitionView, check_isolation
+from kafkalog.topics.snapshot import check_isolation
+from kafkalog.topics.view import PartitionView
 
 if TYPE_CHECKING:
     import socket
@@ -214,51 +214,6 @@ def _partition_of(name: str | TopicPartition) -> TopicPartition:
 
 def _no_partition_name(name: object) -> InvalidTopicException:
     return InvalidTopicException(f"{name!r} names no partition", hint="expected topic-0: topic, dash, number")
-
-
-class EngineSource:
-    """A reader's view of our own open log."""
-
-    def __init__(self, topic_partition: TopicPartition, engine: UnifiedLog, life: Life) -> None:
-        self.topic_partition = topic_partition
-        self.life = life
-        self._engine = engine
-
-    @property
-    def log_start_offset(self) -> int:
-        return self._engine.log_start_offset
-
-    def visible_end(self, isolation: str = "read_uncommitted") -> int:
-        if self.life.forked:
-            raise self.life.elsewhere(f"the log of {self.topic_partition}")
-        return self._engine.last_stable_offset if check_isolation(isolation) else self._engine.high_watermark
-
-    def extent(self, offset: int, isolation: str = "read_uncommitted") -> Extent | None:
-        committed = check_isolation(isolation)
-        kind = FetchIsolation.TXN_COMMITTED if committed else FetchIsolation.HIGH_WATERMARK
-        info = self._engine.read(offset, 0x7FFFFFFF, kind, False)
-        records: Any = info.records
-        if records.size == 0:
-            return None
-        file = records._file
-        base = info.fetch_offset_metadata.segment_base_offset
-        end = records.position + records.size
-        segments = self._engine.local_log.segments
-        following = segments.higher_segment(base)
-        here = segments.get(base)
-        whole = following is not None and here is not None and end >= here.size
-        next_base = following.base_offset if whole and following is not None else None
-        return Extent(file, file.path, base, records.position, end, next_base=next_base)
-
-    def aborted_in(self, first_offset: int, last_offset: int) -> Sequence[AbortedRange]:
-        return [
-            AbortedRange(txn.producer_id, txn.first_offset, txn.last_offset)
-            for txn in self._engine.collect_aborted_transactions(first_offset, last_offset + 1)
-        ]
-
-    def offset_for_time(self, timestamp_ms: int) -> int | None:
-        found = self._engine.fetch_offset_by_timestamp(timestamp_ms)
-        return None if found is None else found.offset
 
 
 class Log:
@@ -490,6 +445,8 @@ class Log:
             start, end_offset=limit if end is None else min(end, limit), isolation=isolation, chunk_bytes=CHUNK_BYTES
         ) as reader:
             yield from reader.records()
+            if end is None or end > limit:
+                source.check_end(isolation)
 
     def _range(
         self, start: int | None, end: int | None, start_time: int | None, isolation: str
@@ -562,6 +519,8 @@ class Log:
             chunk_bytes=SCAN_CHUNK_BYTES,
         ) as reader:
             yield from arrow.record_batches(reader, columns, batch_rows)
+            if end is None or end > limit:
+                source.check_end(isolation)
 
     def read_arrow(
         self,

@@ -2,15 +2,20 @@
 
 `ChunkReader` walks a partition from an offset in reads of S bytes.  A batch larger than S doubles the chunk until it
 fits, up to a stated maximum; a batch that the chunk cut is kept for the next read; an offset that the log does not
-have raises or resets, as the caller chose.  `MessageSetSend` and `MultiMessageSetSend` put the same bytes on a socket
-with os.sendfile.  Not thread-safe; any number of readers may read one log.
+have raises or resets, as the caller chose.  It ends at the end of the log or with an error: a stretch that a source
+hands out is whole batches, so what cannot be read of it is damage.  Before it says so it asks the source again where
+the offset is, and raises when the same bytes come twice: the log may have been cut or deleted under it.
+
+`MessageSetSend` and `MultiMessageSetSend` put the same bytes on a socket with os.sendfile.  Not thread-safe; any number
+of readers may read one log.
 """
 
 from __future__ import annotations
 
 import socket
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 import numpy as np
@@ -23,6 +28,7 @@ from kafkalog.errors import (
     IllegalArgumentException,
     InvalidRecordException,
     KafkalogError,
+    KafkaStorageException,
     OffsetOutOfRangeException,
     RecordBatchTooLargeException,
     SchemaException,
@@ -32,14 +38,15 @@ from kafkalog.format import values
 from kafkalog.format.names import TopicPartition
 from kafkalog.format.records import READ_BYTES_MAX, in_parts
 from kafkalog.segment.file_records import LARGE_BATCH_BYTES, crc_matches_in
+from kafkalog.segment.loss import NO_REASON, VERDICT_TEXT
+from kafkalog.segment.order import misfits
 from kafkalog.topics.records import TIMESTAMP_TYPES, Record
-from kafkalog.topics.view import check_isolation
+from kafkalog.topics.snapshot import DAMAGE_HINT, check_isolation
 
 if TYPE_CHECKING:
     from kafkalog._native.batches import BatchHeader
-    from kafkalog.files.processes import Life
     from kafkalog.topics.index_files import AbortedRange
-    from kafkalog.topics.view import Extent
+    from kafkalog.topics.snapshot import Extent
 
 CHUNK_BYTES = 1 << 20
 MAX_CHUNK_BYTES = 128 << 20
@@ -48,7 +55,10 @@ LONG_MAX = (1 << 63) - 1
 INT_MAX = 0x7FFFFFFF
 MIN_BATCH_BYTES = 14
 SMALLEST_BATCH_BYTES = LOG_OVERHEAD + MIN_BATCH_BYTES
-INVISIBLE_TAIL_BYTES = 17  # FileLogInputStream does not look at them
+HEADER_BYTES = 61
+LOOKS_MAX = 20  # at a stretch that is another one each time
+
+MISPLACED = -1  # beside the verdicts of the native scan
 
 # org.apache.kafka.common.protocol.Errors: the codes that a fetch answer can carry.
 UNKNOWN_SERVER_ERROR = -1
@@ -71,21 +81,31 @@ class Source(Protocol):
     def extent(self, offset: int, isolation: str = ...) -> Extent | None: ...
     def aborted_in(self, first_offset: int, last_offset: int) -> Sequence[AbortedRange]: ...
     def offset_for_time(self, timestamp_ms: int) -> int | None: ...
+    def check_usable(self) -> None:
+        """Raises where nobody may read any more; asked before each read."""
+
+    def recheck(self) -> None:
+        """Something could not be read: look again at what there is."""
+
+    def check_end(self, isolation: str = ...) -> None:
+        """Raises when the end that `extent` told is none: the log is known to go on."""
 
 
 class Chunk:
     """Whole batches: `data` is what the file has from `file_position` on.
 
     `table` is the native scan's, positions in the file; `headers` are the same as objects, positions in `data`.
+    `aborted` are the aborted transactions that may have batches here; for read_committed readers alone.
     """
 
-    __slots__ = ("_headers", "data", "file_position", "path", "table")
+    __slots__ = ("_headers", "aborted", "data", "file_position", "path", "table")
 
     def __init__(self, data: memoryview, table: np.ndarray, path: str, file_position: int) -> None:
         self.data = data
         self.table = table
         self.path = path
         self.file_position = file_position
+        self.aborted: Sequence[AbortedRange] = ()
         self._headers: list[BatchHeader] | None = None
 
     @property
@@ -133,7 +153,6 @@ class ChunkReader:
         if not isinstance(out_of_range, str):
             out_of_range = values.milliseconds(out_of_range, "out_of_range", low=0)
         self.source = source
-        self._life: Life | None = getattr(source, "life", None)
         self.offset = source.log_start_offset if offset is None else values.offset(offset)
         self.first_offset = self.offset  # records below it are not handed out; moves with seeks and resets
         self.isolation = isolation
@@ -150,6 +169,10 @@ class ChunkReader:
         self._partial = b""
         self._last_offset = -1  # of the batch in front of _position; -1 where the stretch begins
         self._ended: tuple[int, int] | None = None  # where the log's end was met last
+        self._suspect: tuple[str, int, int, bytes] | None = None  # what could not be read last
+        self._raise_suspect: Callable[[], NoReturn] | None = None
+        self._suspected: Extent | None = None  # where it was
+        self._looks = 0  # how often since the last chunk
 
     def __enter__(self) -> ChunkReader:
         return self
@@ -168,44 +191,45 @@ class ChunkReader:
 
     def close(self) -> None:
         """Let go of the file; the reader may go on afterwards."""
-        if self._extent is not None:
-            self._extent.close()
         self._extent = None
         self._partial = b""
 
     def read_chunk(self) -> Chunk | None:
-        """The next chunk that holds a batch; None at the end of the log."""
-        if self._life is not None and self._life.forked:
-            raise self._life.elsewhere(f"the log of {self.source.topic_partition}")
+        """The next chunk that holds a batch; None at the end of the log.
+
+        CorruptRecordException at damage; OffsetOutOfRangeException when the log no longer has the offset and
+        `out_of_range` is "error".
+        """
         want = self.chunk_bytes
         while self.end_offset is None or self.offset < self.end_offset:
+            self.source.check_usable()
             extent = self._extent
             if extent is None:
                 extent = self._locate()
                 if extent is None:
+                    self.source.check_end(self.isolation)
                     return None
             held = len(self._partial)
             room = extent.end - self._position - held
             if room <= 0:
-                # The stretch is used up.  A batch that the log's end cuts is looked at again when the log has grown.
-                if extent.next_base is not None:
-                    if held > INVISIBLE_TAIL_BYTES:
-                        self._raise_corrupt(extent, self._partial, batches.TORN)
-                    self.offset = max(self.offset, extent.next_base)
-                    self.close()
-                    continue
-                ended = (extent.segment_base, self._position)
-                self.close()
-                if held or ended == self._ended:
-                    self._ended = None
+                if held:
+                    self._doubt(extent, self._partial, batches.TORN)
+                elif extent.next_base is not None:
+                    if extent.lacks_indexed():
+                        self._doubt(extent, b"", batches.TORN)
+                    else:
+                        self.offset = max(self.offset, extent.next_base)
+                        self.close()
+                elif extent.final or self._at_end(extent):
                     return None
-                self._ended = ended
                 continue
-            data = self._partial + extent.read(self._position + held, min(max(want - held, 1), room))
-            self.reads += 1
+            got = self._read(extent, self._position + held, min(max(want - held, 1), room))
+            if got is None:
+                continue
+            data = self._partial + got
             if len(data) == held:
-                self.close()  # the file became shorter under us
-                return None
+                self._doubt(extent, data, batches.TORN)  # the file became shorter
+                continue
             table, why, reached = batches.scan(
                 data,
                 base_position=self._position,
@@ -219,27 +243,70 @@ class ChunkReader:
             fitting = self._fitting(table, extent)
             if fitting < len(table):
                 if not fitting:
-                    self._raise_misplaced(extent, table[0])
+                    self._doubt(extent, data, MISPLACED, table[0])
+                    continue
                 table = table[:fitting]
                 reached = int(table["position"][-1] + table["size"][-1]) - self._position
             if not len(table):
                 self._partial = data
                 if why not in (batches.OK, batches.TORN):
-                    self._raise_corrupt(extent, data, why)
-                if len(data) >= want:
+                    self._doubt(extent, data, why)
+                elif len(data) >= want:
                     want = self._grown(want, data, extent)
                 continue
-            chunk = Chunk(memoryview(data)[:reached], table, extent.path, self._position)
-            self._partial = data[reached:]
-            self._position += reached
-            begin = self.offset
-            last_offset = self._last_offset = int(table["last_offset"][-1])
-            self.offset = max(begin, last_offset + 1)
-            if last_offset < begin:
-                want = self.chunk_bytes
-                continue  # everything in it lies before what was asked for
-            return chunk
+            chunk = self._taken(extent, data, table, reached)
+            if chunk is not None:
+                return chunk
+            want = self.chunk_bytes
         return None
+
+    def _taken(self, extent: Extent, data: bytes, table: np.ndarray, reached: int) -> Chunk | None:
+        """Go on behind the batches of `table`; None when all in it lies before what was asked for."""
+        chunk = Chunk(memoryview(data)[:reached], table, extent.path, self._position)
+        begin = self.offset
+        last_offset = int(table["last_offset"][-1])
+        if self.committed and last_offset >= begin:
+            chunk.aborted = self.source.aborted_in(int(table["base_offset"][0]), last_offset)
+            if self.source.log_start_offset > begin:
+                self.close()  # with the segment its list of aborted transactions has gone
+                return None
+        self._partial = data[reached:]
+        self._position += reached
+        self._last_offset = last_offset
+        if last_offset < begin:
+            return None
+        self.offset = last_offset + 1
+        self._suspect = self._suspected = self._raise_suspect = None
+        self._looks = 0
+        if int(table["base_offset"][0]) < begin:
+            self.first_offset = max(self.first_offset, begin)  # the log was cut and grew again: hand out nothing twice
+        return chunk
+
+    def _read(self, extent: Extent, position: int, count: int) -> bytes | None:
+        """Bytes of a stretch; None when its file was closed under us (deleted with its segment): look again."""
+        try:
+            data = extent.read(position, count)
+        except OSError as error:
+            if extent.file.closed:
+                self._doubt(extent, b"", batches.TORN)
+                return None
+            raise KafkaStorageException(f"cannot read the log: {error}", path=extent.path, position=position) from error
+        self.reads += 1
+        return data
+
+    def _at_end(self, extent: Extent) -> bool:
+        """Whether the stretch that is used up was the last one, as the second look at the same place tells."""
+        ended = (extent.segment_base, self._position)
+        self.close()
+        if ended != self._ended:
+            self._ended = ended
+            return False
+        self._ended = None
+        if self.offset < self.source.visible_end(self.isolation):
+            self._doubt(extent, b"", batches.TORN)
+            return False
+        self.source.check_end(self.isolation)
+        return True
 
     def _locate(self) -> Extent | None:
         try:
@@ -250,14 +317,27 @@ class ChunkReader:
             self.offset = self.first_offset = self._reset_offset()
             extent = self.source.extent(self.offset, self.isolation)
         if extent is not None:
-            if extent.position >= extent.end:
-                extent.close()
-                return None
             self._position = extent.position
             self._partial = b""
             self._last_offset = -1
+            if self._suspected is not None:
+                self._check_passed(extent)
         self._extent = extent
         return extent
+
+    def _check_passed(self, extent: Extent) -> None:
+        """A second look that leads past what could not be read: fine if that was cut off or deleted meanwhile."""
+        before, suspect = self._suspected, self._suspect
+        assert before is not None
+        assert suspect is not None
+        self._suspected = None
+        _, position, _, head = suspect
+        if (extent.segment_base, extent.position) <= (before.segment_base, position):
+            return
+        if not head or self.source.log_start_offset >= self.offset or before.file.closed:
+            return
+        if before.file.pread(len(head), position) == head and self._raise_suspect is not None:
+            self._raise_suspect()
 
     def _reset_offset(self) -> int:
         if self._out_of_range == "earliest":
@@ -275,20 +355,48 @@ class ChunkReader:
         first = np.where(table["magic"] >= 2, table["base_offset"], last)
         most = extent.segment_base + INT_MAX if extent.next_base is None else extent.next_base - 1
         misplaced = (first < extent.segment_base) | (last < first) | (last > most)
+        if extent.base_limit is not None:
+            misplaced |= (first > extent.base_limit) & (
+                table["magic"] >= 2
+            )  # what is older does not say where it begins
         misplaced[0] |= first[0] <= self._last_offset
         misplaced[1:] |= first[1:] <= last[:-1]
-        wrong = np.flatnonzero(misplaced)
-        return int(wrong[0]) if len(wrong) else len(table)
+        if not misplaced.any():
+            return len(table) - self._last_jumps(table, first, extent, most)
+        # The first that is wrong may be right, and the one before it have jumped ahead.
+        wrong = misfits(table, max(self._last_offset + 1, extent.segment_base), most)
+        return wrong[0] if wrong else int(np.flatnonzero(misplaced)[0])
+
+    def _last_jumps(self, table: np.ndarray, first: np.ndarray, extent: Extent, most: int) -> bool:
+        """Whether the last batch leaves a gap before it that the one behind it, in the next read, belongs into."""
+        row = table[-1]
+        before = int(table["last_offset"][-2]) if len(table) > 1 else self._last_offset
+        behind = int(row["position"]) + int(row["size"])
+        if int(first[-1]) == before + 1 or (before < 0 and int(first[-1]) <= self.offset) or behind >= extent.end:
+            return False
+        head = self._read(extent, behind, HEADER_BYTES)
+        if head is None or len(head) < HEADER_BYTES:
+            return False
+        following, _, _ = batches.scan(
+            bytes(head[:8]) + (HEADER_BYTES - LOG_OVERHEAD).to_bytes(4, "big") + head[12:],
+            base_position=behind,
+            check_crc=False,
+        )
+        both = np.concatenate((table[-1:], following))
+        return misfits(both, max(before + 1, extent.segment_base), most)[:1] == [0]
 
     def _grown(self, want: int, data: bytes, extent: Extent) -> int:
         """Twice the chunk, for a batch that does not fit; a size that is only a flipped bit takes no memory."""
         declared = LOG_OVERHEAD + int.from_bytes(data[8:12], "big", signed=True) if len(data) >= 12 else -1
         if declared > want >= min(LARGE_BATCH_BYTES, self.max_chunk_bytes):
+            why = batches.OK
             if self._position + declared > extent.end:
-                if extent.next_base is not None:
-                    self._raise_corrupt(extent, data, batches.TORN)
+                why = batches.TORN
             elif not crc_matches_in(extent.file, self._position, declared):
-                self._raise_corrupt(extent, data, batches.BAD_CRC)
+                why = batches.BAD_CRC
+            if why != batches.OK:
+                self._doubt(extent, data, why)
+                return self.chunk_bytes
         if want >= self.max_chunk_bytes:
             raise RecordBatchTooLargeException(
                 f"the batch at offset {self.offset} has {declared} bytes, more than a read may take "
@@ -299,33 +407,37 @@ class ChunkReader:
             )
         return min(want * 2, self.max_chunk_bytes)
 
-    def _raise_corrupt(self, extent: Extent, data: bytes, why: int) -> NoReturn:
-        what = {
-            batches.BAD_SIZE: "an impossible batch size",
-            batches.BAD_MAGIC: "an unknown magic",
-            batches.TORN: "a batch that ends beyond its segment",
-        }.get(why, "damage")
-        if why == batches.BAD_CRC:
+    def _doubt(self, extent: Extent, data: bytes, why: int, row: np.void | None = None) -> None:
+        """`data`, at the present position, cannot be read.  The first time: forget the stretch and look again."""
+        seen = (extent.path, self._position, why, bytes(data[:HEADER_BYTES]))
+        self._looks += 1
+        if seen == self._suspect or self._looks > LOOKS_MAX:
+            self._raise_corrupt(extent, data, why, row, self._position)
+        self._suspect, self._suspected = seen, extent
+        self._raise_suspect = partial(self._raise_corrupt, extent, data, why, row, self._position)
+        self.close()
+        self.source.recheck()
+
+    def _raise_corrupt(self, extent: Extent, data: bytes, why: int, row: np.void | None, position: int) -> NoReturn:
+        what = VERDICT_TEXT.get(why, NO_REASON)
+        if row is not None:
+            what = f"a batch with offsets {int(row['base_offset'])} to {int(row['last_offset'])}"
+        elif why == batches.BAD_MAGIC:
+            what = f"Invalid magic found in record: {int.from_bytes(data[16:17], signed=True)}"
+        elif not data:
+            what = f"the file ends (it has {extent.file.size()} bytes)"
+        elif why == batches.TORN:
+            what = f"a batch that ends beyond the log ({extent.end - position} bytes are left)"
+        elif why == batches.BAD_CRC:
             header = batches.header_at(data)
             what = f"a bad CRC (stored {header.crc}"
             what += (
                 f", computed {batches.compute_crc(data)})" if header.size <= len(data) else f", {header.size} bytes)"
             )
-        raise CorruptRecordException(
-            f"{what} where offset {self.offset} should be",
-            path=extent.path,
-            position=self._position,
-            hint="`kafkalog verify` lists the damage",
-        )
-
-    def _raise_misplaced(self, extent: Extent, row: np.void) -> NoReturn:
-        raise CorruptRecordException(
-            f"a batch with offsets {int(row['base_offset'])} to {int(row['last_offset'])} where offset {self.offset} "
-            "should be (offsets are not covered by the CRC)",
-            path=extent.path,
-            position=self._position,
-            hint="`kafkalog verify` lists the damage",
-        )
+        what += f" where offset {self.offset} should be"
+        if row is not None:
+            what += " (offsets are not covered by the CRC)"
+        raise CorruptRecordException(what, path=extent.path, position=position, hint=DAMAGE_HINT)
 
     # --- what is in the chunks -----------------------------------------------------------------------
 
@@ -334,7 +446,7 @@ class ChunkReader:
         while (chunk := self.read_chunk()) is not None:
             aborted: dict[int, list[AbortedRange]] = {}
             if self.committed:
-                for txn in self.source.aborted_in(chunk.headers[0].base_offset, chunk.headers[-1].last_offset):
+                for txn in chunk.aborted:
                     aborted.setdefault(txn.producer_id, []).append(txn)
             for header in chunk.headers:
                 if header.is_control or header.last_offset < self.first_offset:
@@ -394,8 +506,11 @@ class MessageSetSend:
         self._extent: Extent | None = None
         self._bytes = 0
         try:
+            source.check_usable()
             extent = source.extent(offset, isolation)
-            if extent is not None:
+            if extent is None:
+                source.check_end(isolation)
+            else:
                 self._bytes = fetch_bytes(extent, max_bytes)
                 self._extent = extent
         except KafkalogError as error:
@@ -424,8 +539,7 @@ class MessageSetSend:
 
     def close(self) -> None:
         """Let go of the file; `send_to` does it by itself."""
-        if self._extent is not None:
-            self._extent.close()
+        self._extent = None
 
 
 class MultiMessageSetSend:
@@ -450,14 +564,22 @@ class MultiMessageSetSend:
 
 
 def fetch_bytes(extent: Extent, max_bytes: int) -> int:
-    """How many of the extent's bytes a fetch of `max_bytes` gets: at least the first batch, maybe cut at the end."""
-    head = extent.read(extent.position, LOG_OVERHEAD)
-    if len(head) < LOG_OVERHEAD:
-        return 0
+    """How many of the extent's bytes a fetch of `max_bytes` gets: at least the first batch, maybe cut at the end.
+
+    The first batch is checked with its CRC: whoever fetches on behind the batches that arrived whole comes to each
+    damage as the first one.
+    """
+    left = extent.end - extent.position
+    head = extent.read(extent.position, HEADER_BYTES)
+    _, why, _ = batches.headers(head)
     first = LOG_OVERHEAD + int.from_bytes(head[8:12], "big", signed=True)
-    if first < SMALLEST_BATCH_BYTES:
-        raise CorruptRecordException("impossible batch size", path=extent.path, position=extent.position)
-    return min(max(first, max_bytes), extent.end - extent.position)
+    if why == batches.OK or first > left:  # the header itself is cut, or the batch is
+        why = batches.TORN if len(head) < SMALLEST_BATCH_BYTES or first > left else batches.OK
+    if why in (batches.OK, batches.TORN) and first <= left and len(head) >= SMALLEST_BATCH_BYTES:
+        why = batches.OK if crc_matches_in(extent.file, extent.position, first) else batches.BAD_CRC
+    if why != batches.OK:
+        raise CorruptRecordException(VERDICT_TEXT[why], path=extent.path, position=extent.position, hint=DAMAGE_HINT)
+    return min(max(first, max_bytes), left)
 
 
 def error_code_of(error: KafkalogError) -> int:

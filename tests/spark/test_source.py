@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -144,3 +145,45 @@ def test_errors(spark: Any, log_dir: str, options: dict[str, str], text: str) ->
 def test_data_loss_can_be_accepted(spark: Any, log_dir: str) -> None:
     lost = json.dumps({"t": {"0": 99999, "1": -1}})
     assert read(spark, log_dir, endingOffsets=lost, failOnDataLoss="false").load().count() == 2003
+
+
+@pytest.mark.parametrize("fail", ["true", "false"])
+def test_damage_in_a_task(spark: Any, tmp_path: Path, fail: str) -> None:
+    config = {"internal.segment.bytes": "2000", "index.interval.bytes": "300"}
+    with kafkalog.open_log(tmp_path, "t-0", config=config) as log:
+        for n in range(60):
+            log.append(b"%03d" % n + b"x" * 80)
+    path = sorted((tmp_path / "t-0").glob("*.log"))[1]
+    data = bytearray(path.read_bytes())
+    data[400] ^= 1
+    path.write_bytes(data)
+    rows = read(spark, str(tmp_path), failOnDataLoss=fail).load()
+    if fail == "true":
+        with pytest.raises(Exception, match=rf"{path} at byte \d+: .*kafkalog salvage"):
+            rows.collect()
+        return
+    listed = [row.offset for row in rows.orderBy("offset").collect()]
+    base, behind = int(path.stem), int(sorted((tmp_path / "t-0").glob("*.log"))[2].stem)
+    assert listed[0] == 0
+    assert listed[-1] == 59
+    lost = sorted(set(range(60)) - set(listed))
+    assert base < lost[0]
+    assert lost == list(range(lost[0], behind))
+
+
+def test_what_is_not_there_yet_is_one_sentence(spark: Any, log_dir: str, tmp_path: Path) -> None:
+    stream = spark.readStream.format("kafkalog").option("path", log_dir).option("subscribe", "t").load()
+    writer = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "a"))
+    with pytest.raises(Exception, match="kafkalog does not read streams in Spark yet; read batches") as caught:
+        writer.start().processAllAvailable()
+    assert "UnboundLocalError" not in str(caught.value)
+    rows = spark.range(3).selectExpr("cast(cast(id as string) as binary) value")
+    for mode in ("append", "overwrite"):
+        with pytest.raises(Exception, match="kafkalog does not write from Spark yet; append with") as caught:
+            rows.write.format("kafkalog").mode(mode).option("path", str(tmp_path)).save()
+        assert len(str(caught.value).splitlines()) < 12
+    ticks = spark.readStream.format("rate").load().selectExpr("cast(cast(value as string) as binary) value")
+    writer = ticks.writeStream.format("kafkalog").option("path", str(tmp_path))
+    writer = writer.option("checkpointLocation", str(tmp_path / "b"))
+    with pytest.raises(Exception, match="kafkalog does not write from Spark yet; append with"):
+        writer.start().processAllAvailable()

@@ -251,7 +251,7 @@ def test_read_only_touches_nothing(kit: Kit) -> None:
     before = {entry: (kit.path(entry).stat().st_mtime_ns, kit.path(entry).read_bytes()) for entry in kit.names}
     with PartitionView(kit.root, os.path.basename(kit.dir)) as log:
         assert (log.log_start_offset, log.log_end_offset) == (0, 18)
-        assert log.position_of(9) == (1, 0)
+        assert log.snapshot.position_of(9) == (1, 0)
         assert log.extent(18) is None
         assert log.offset_for_time(0) == 0
         with last.open("ab") as file:

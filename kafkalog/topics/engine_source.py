@@ -1,0 +1,177 @@
+"""What readers see of a log that this process has open: `UnifiedLog` as a `Source`.
+
+Everything below the log's end is ours, so what cannot be read there is damage.  The engine finds batches as Kafka does:
+it believes the indexes, and where it finds nothing it says nothing.  An answer that leaves something out is held
+against the log here, which costs something only in compacted logs and damaged ones.  Thread-safe.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from kafkalog._native import batches as native
+from kafkalog.errors import (
+    BadBytesError,
+    IllegalStateException,
+    InvalidRecordException,
+    KafkalogError,
+    KafkaStorageException,
+)
+from kafkalog.log.types import FetchIsolation
+from kafkalog.segment.file_records import LogScan
+from kafkalog.segment.loss import NO_REASON, VERDICT_TEXT
+from kafkalog.topics.index_files import AbortedRange
+from kafkalog.topics.snapshot import (
+    HEADER_BYTES,
+    Damage,
+    Extent,
+    check_isolation,
+    check_stretch,
+)
+
+if TYPE_CHECKING:
+    from kafkalog.files.processes import Life
+    from kafkalog.format.names import TopicPartition
+    from kafkalog.log.unified_log import UnifiedLog
+
+
+class EngineSource:
+    """A reader's view of our own open log."""
+
+    def __init__(self, topic_partition: TopicPartition, engine: UnifiedLog, life: Life) -> None:
+        self.topic_partition = topic_partition
+        self.life = life
+        self._engine = engine
+
+    @property
+    def log_start_offset(self) -> int:
+        return self._engine.log_start_offset
+
+    def check_usable(self) -> None:
+        """IllegalStateException in a forked child of the process that opened the log."""
+        if self.life.forked:
+            raise self.life.elsewhere(f"the log of {self.topic_partition}")
+
+    def recheck(self) -> None:
+        """Nothing to look up: the engine always knows."""
+
+    def check_end(self, isolation: str = "read_uncommitted") -> None:
+        """CorruptRecordException when bytes of the log lie behind the batch that gave the log its end.
+
+        A clean open believes what it finds: behind a batch whose size is damaged it finds nothing.
+        """
+        if self.visible_end(isolation) < self._engine.log_end_offset:
+            return
+        for look in (True, False):
+            damage = self._damage_at_end()
+            if damage is None or self._engine.local_log.is_closed:
+                return
+            if not look:
+                raise damage.error()
+
+    def _damage_at_end(self) -> Damage | None:
+        local = self._engine.local_log
+        end_offset, base, size = local.next_offset_metadata
+        segment = local.segments.get(base)
+        if segment is None or not size:
+            return None
+        file = segment.log.channel
+        indexed = segment.offset_index.lookup(end_offset)
+        head = file.pread(HEADER_BYTES, indexed.position)
+        start = indexed.position
+        if len(head) < HEADER_BYTES or native.header_at(head).last_offset != indexed.offset:
+            start = 0
+        scan = LogScan(file, start, size, check_crc=False)
+        for _ in scan:
+            pass
+        if scan.position >= size:
+            return None
+        return Damage(file.path, scan.position, VERDICT_TEXT.get(scan.stopped, NO_REASON))
+
+    def visible_end(self, isolation: str = "read_uncommitted") -> int:
+        self.check_usable()
+        return self._engine.last_stable_offset if check_isolation(isolation) else self._engine.high_watermark
+
+    def extent(self, offset: int, isolation: str = "read_uncommitted") -> Extent | None:
+        self.check_usable()
+        self._check_open()
+        try:
+            return self._extent(offset, isolation)
+        except OSError as error:
+            self._check_open()  # closed meanwhile
+            if isinstance(error, KafkalogError):
+                raise
+            raise KafkaStorageException(f"cannot read {self.topic_partition}: {error}") from error
+
+    def _check_open(self) -> None:
+        if self._engine.local_log.is_closed:
+            raise IllegalStateException(
+                f"{self.topic_partition} of {os.path.dirname(self._engine.dir)} is closed",
+                hint="kafkalog.open_log opens it again",
+            )
+
+    def _extent(self, offset: int, isolation: str) -> Extent | None:
+        committed = check_isolation(isolation)
+        kind = FetchIsolation.TXN_COMMITTED if committed else FetchIsolation.HIGH_WATERMARK
+        visible = self.visible_end(isolation)
+        try:
+            info = self._engine.read(offset, 0x7FFFFFFF, kind, False)
+        except (BadBytesError, InvalidRecordException):
+            return self._walked(offset, committed)
+        records: Any = info.records
+        if records.size == 0:
+            return self._walked(offset, committed) if offset < visible else None
+        if info.fetch_offset_metadata.message_offset > offset:
+            return self._walked(offset, committed)
+        file = records._file
+        base = info.fetch_offset_metadata.segment_base_offset
+        end = records.position + records.size
+        segments = self._engine.local_log.segments
+        following = segments.higher_segment(base)
+        here = segments.get(base)
+        whole = following is not None and here is not None and end >= here.size
+        next_base = following.base_offset if whole and following is not None else None
+        # Asked after the read: an append between the two moves the end, and the stretch holds what it brought.
+        limit = self.visible_end(isolation) - 1
+        return Extent(file, file.path, base, records.position, end, next_base=next_base, base_limit=limit)
+
+    def _walked(self, offset: int, committed: bool) -> Extent | None:
+        """As `extent`, by the log alone: the index led astray, compaction took `offset`, or something is damaged."""
+        engine = self._engine
+        segments = engine.local_log.segments
+        bound = engine._fetch_last_stable_offset_metadata() if committed else engine._fetch_high_watermark_metadata()
+        segment = segments.floor_segment(offset)
+        while segment is not None and segment.base_offset <= bound.segment_base_offset:
+            base, following = segment.base_offset, segments.higher_segment(segment.base_offset)
+            limit = base + 0x7FFFFFFF if following is None else following.base_offset - 1
+            file, end = segment.log.channel, segment.log.size
+            base_limit = bound.message_offset - 1
+            if base == bound.segment_base_offset:
+                end = bound.relative_position_in_segment
+            position = -1
+            for piece in LogScan(file, 0, end, check_crc=False):
+                holding = np.flatnonzero(piece.table["last_offset"] >= offset)
+                if len(holding):
+                    row = piece.table[holding[0]]
+                    position = int(row["position"])
+                    if int(row["base_offset"]) > offset or int(row["magic"]) < 2:
+                        check_stretch(file, file.path, 0, position, base, limit)
+                    next_base = following.base_offset if following is not None and end == segment.log.size else None
+                    return Extent(file, file.path, base, position, end, next_base=next_base, base_limit=base_limit)
+            check_stretch(file, file.path, 0, end, base, limit)
+            segment = following
+        return None
+
+    def aborted_in(self, first_offset: int, last_offset: int) -> Sequence[AbortedRange]:
+        return [
+            AbortedRange(txn.producer_id, txn.first_offset, txn.last_offset)
+            for txn in self._engine.collect_aborted_transactions(first_offset, last_offset + 1)
+        ]
+
+    def offset_for_time(self, timestamp_ms: int) -> int | None:
+        found = self._engine.fetch_offset_by_timestamp(timestamp_ms)
+        return None if found is None else found.offset
