@@ -83,13 +83,14 @@ class PartitionOffsets(Watermarks):
         One that is cut short by what is no error (KeyboardInterrupt, between any two of its lines) is made again, from
         its beginning, before anything else happens to the log: each may be made twice.
         """
-        self.unfinished = change
+        outer = self.unfinished  # a change that this is a part of is made again as a whole
+        self.unfinished = outer or change
         try:
             result = change()
         except Exception:
-            self.unfinished = None
+            self.unfinished = outer
             raise
-        self.unfinished = None
+        self.unfinished = outer
         return result
 
     def settle(self) -> None:
@@ -99,7 +100,12 @@ class PartitionOffsets(Watermarks):
                 change = self.unfinished
                 if change is not None:
                     logger.warning("%s: finishing what was interrupted", self.topic_partition)
-                    self.whole(change)
+                    try:
+                        change()
+                    except Exception:
+                        self.unfinished = None
+                        raise
+                    self.unfinished = None
 
     @property
     def config(self) -> LogConfig:

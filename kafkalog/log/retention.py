@@ -116,7 +116,14 @@ def _delete_segments(log: UnifiedLog, deletable: list[LogSegment], reason: str) 
         if deletable:
             survivor = local.segments.higher_segment(deletable[-1].base_offset)
             assert survivor is not None
-            log.maybe_increment_log_start_offset(survivor.base_offset, LogStartOffsetIncrementReason.SEGMENT_DELETION)
-            local.remove_and_delete_segments(deletable, True, f"{reason} breach")
-        log.delete_producer_snapshots(deletable, True)
+            start = survivor.base_offset
+
+            def remove() -> None:
+                log.maybe_increment_log_start_offset(start, LogStartOffsetIncrementReason.SEGMENT_DELETION)
+                local.remove_and_delete_segments(deletable, True, f"{reason} breach")
+                log.delete_producer_snapshots(deletable, True)
+
+            log.whole(remove)
+        else:
+            log.delete_producer_snapshots(deletable, True)
     return chosen

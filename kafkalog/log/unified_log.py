@@ -31,6 +31,7 @@ from kafkalog.errors import (
     IllegalArgumentException,
     InconsistentTopicIdException,
     InvalidProducerEpochException,
+    KafkaStorageException,
     OffsetOutOfRangeException,
 )
 from kafkalog.files import OS_FILES, Buffer, Clock, Files, LogDirFailureChannel, Scheduler
@@ -475,7 +476,11 @@ class UnifiedLog(PartitionOffsets):
         """Opens the next segment, snapshots the producers at its base, flushes what lies below, later or now."""
         with self.lock, self.local_log.guard("rolling log segment"):
             self.settle()
-            return self.whole(lambda: self._roll(expected_next_offset))
+            return self.roll_now(expected_next_offset)
+
+    def roll_now(self, expected_next_offset: int = 0) -> LogSegment:
+        """`roll` for who holds the lock and has settled."""
+        return self.whole(lambda: self._roll(expected_next_offset))
 
     def _roll(self, expected_next_offset: int) -> LogSegment:
         new_segment = self.local_log.roll(expected_next_offset)
@@ -486,13 +491,21 @@ class UnifiedLog(PartitionOffsets):
         self.update_high_watermark_with_log_end_offset()
         base_offset = new_segment.base_offset
 
-        def flush_log() -> None:
+        def flush_rolled() -> None:
             if snapshot is not None:
                 self._flush_producer_state_snapshot(snapshot)
             self._flush(base_offset, False)
 
+        def flush_log() -> None:
+            try:
+                if not self.local_log.is_closed:
+                    flush_rolled()
+            except (KafkaStorageException, ClosedChannelException):
+                if not self.local_log.is_closed:  # what closes a log flushes it
+                    raise
+
         if self.flushes_rolls:
-            flush_log()
+            flush_rolled()
         else:
             self.scheduler.schedule_once("flush-log", flush_log)
         return new_segment

@@ -7,6 +7,7 @@ on a PartitionView.  Safe to use from several threads; each iterator belongs to 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sys
@@ -15,12 +16,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
+from kafkalog._native.log_end import OPEN
 from kafkalog.config import LogConfig, ProducerStateManagerConfig
 from kafkalog.errors import (
     IllegalArgumentException,
     IllegalStateException,
     InvalidTopicException,
     KafkaException,
+    KafkalogError,
+    KafkaStorageException,
     LogReadOnlyException,
     OffsetOutOfRangeException,
     RecordTooLargeException,
@@ -154,7 +158,7 @@ def open_log(
         lease.holds_files(engine.close_quietly)
         # A transaction or a batch of many that a roll divides would else survive a power loss without its beginning.
         engine.flushes_rolls = durability == "fsync"
-        engine.update_high_watermark(engine.log_end_offset)
+        engine.follow_log_end()
         if engine.recovery_point < lease.recovery_point:
             # The checkpoint says that more was flushed than there is; what comes to these offsets now is not.
             lease.directory.checkpoint_recovery_point(partition, engine.recovery_point)
@@ -248,6 +252,7 @@ class Log:
             view.life = self._life
         self._sync_appends = sync_appends
         self.live_transactions: dict[str, Transaction] = {}  # by transactional id; kept by Transaction
+        self.begun_transactions: set[int] = set()  # producer ids; kept by Transaction
         self._source: Source | None = view if engine is None else EngineSource(topic_partition, engine, self._life)
 
     # --- life --------------------------------------------------------------------------------------
@@ -301,8 +306,10 @@ class Log:
             return
         engine, directory = self._must_engine(), lease.directory
         try:
-            for transaction in list(self.live_transactions.values()):
-                transaction.abort()
+            if self.begun_transactions and not engine.local_log.is_closed:
+                from kafkalog.topics import writer
+
+                writer.abort_begun(self)
             engine.shut_down()
             directory.checkpoint_recovery_point(self.topic_partition, engine.recovery_point)
             directory.checkpoint_log_start(self.topic_partition, self._log_start_to_checkpoint(engine))
@@ -362,7 +369,18 @@ class Log:
         engine = self._must_engine()
         if not self._life.live:
             raise self._is_closed()
+        engine.settle()
         return engine
+
+    @contextlib.contextmanager
+    def while_open(self) -> Iterator[None]:
+        """What the engine says of a log that another thread closed meanwhile, said as everywhere else here."""
+        try:
+            yield
+        except KafkaStorageException:
+            if self.engine is None or self.engine.local_log.life == OPEN:
+                raise
+            raise self._is_closed() from None
 
     def _is_closed(self) -> IllegalStateException:
         if self._life.forked:
@@ -375,6 +393,8 @@ class Log:
         if not self._life.live:
             raise self._is_closed()
         assert self._source is not None
+        if self.engine is not None:
+            self.engine.settle()
         return self._source
 
     # --- where it stands ---------------------------------------------------------------------------
@@ -440,7 +460,8 @@ class Log:
         return self._records(start, end, isolation)
 
     def _records(self, start: int | None, end: int | None, isolation: str) -> Iterator[Record]:
-        limit = self._readable().visible_end(isolation)
+        source = self._readable()
+        limit = source.visible_end(isolation)
         with self.reader(
             start, end_offset=limit if end is None else min(end, limit), isolation=isolation, chunk_bytes=CHUNK_BYTES
         ) as reader:
@@ -612,12 +633,24 @@ class Log:
                 info = engine.append_as_leader(batch, self.leader_epoch)
                 first = info.first_offset if first < 0 else first
                 last = info.last_offset
+            self.after_append(sync=sync)
         except RecordTooLargeException as error:
             error.hint = error.hint or "config={'max.message.bytes': ...} of open_log raises the limit"
+            self._after_some(first, sync=sync)
             raise
-        finally:
-            self.after_append(sync=sync)
+        except KafkaStorageException:
+            if engine.local_log.life == OPEN:
+                raise
+            raise self._is_closed() from None
+        except KafkalogError:
+            self._after_some(first, sync=sync)
+            raise
         return range(first, last + 1) if first >= 0 else range(engine.log_end_offset, engine.log_end_offset)
+
+    def _after_some(self, first_offset: int, *, sync: bool) -> None:
+        """Some batches are in the log though a later one was refused: what is there is as durable as it should be."""
+        if first_offset >= 0:
+            self.after_append(sync=sync)
 
     def append_columns(
         self,
@@ -647,10 +680,11 @@ class Log:
         offsets."""
         engine = self._writable()
         data = values.buffer(data, "data")
-        info = engine.append_as_leader(data, self.leader_epoch)
-        if info.first_offset < 0:
-            raise IllegalArgumentException(f"data: found no whole batch in {len(data)} bytes, expected one")
-        self.after_append()
+        with self.while_open():
+            info = engine.append_as_leader(data, self.leader_epoch)
+            if info.first_offset < 0:
+                raise IllegalArgumentException(f"data: found no whole batch in {len(data)} bytes, expected one")
+            self.after_append()
         return range(info.first_offset, info.last_offset + 1)
 
     @property
@@ -659,16 +693,15 @@ class Log:
         return self._must_engine().latest_epoch or 0
 
     def after_append(self, *, sync: bool = True) -> None:
-        """Show what was appended to readers and, with durability "fsync", flush it."""
-        engine = self._must_engine()
-        with engine.lock:  # or another thread's append comes between the two, and the mark goes back below it
-            engine.update_high_watermark(engine.log_end_offset)
+        """With durability "fsync", flush what was appended."""
         if sync and self._sync_appends:
-            engine.flush(False)
+            self._must_engine().flush(False)
 
     def flush(self) -> None:
         """fsync everything appended so far: it survives power loss afterwards."""
-        self._writable().flush(False)
+        engine = self._writable()
+        with self.while_open():
+            engine.flush(False)
 
     def writer(self, name: str) -> Writer:
         """An idempotent writer: a record that is appended twice under one sequence number is in the log once.
@@ -699,14 +732,19 @@ class Log:
         Kafka's DeleteRecords: files go with the next retention pass, the start is checkpointed at once.
         OffsetOutOfRangeException beyond the end, PolicyViolationException on a topic that is only compacted.
         """
-        start = self._writable().delete_records(values.offset(before_offset, "before_offset"))
-        self._checkpoint()
+        engine = self._writable()
+        before_offset = values.offset(before_offset, "before_offset")
+        with self.while_open():
+            start = engine.delete_records(before_offset)
+            self._checkpoint()
         return start
 
     def delete_old_segments(self) -> int:
         """Apply `retention.ms`, `retention.bytes` and the log start now; returns how many segments went."""
-        count = self._writable().delete_old_segments()
-        self._checkpoint()
+        engine = self._writable()
+        with self.while_open():
+            count = engine.delete_old_segments()
+            self._checkpoint()
         return count
 
     def truncate(self, offset: int) -> None:
@@ -715,9 +753,14 @@ class Log:
         IllegalArgumentException when it is negative.
         """
         engine = self._writable()
-        engine.truncate_to(values.offset(offset, low=0))
-        engine.update_high_watermark(engine.log_end_offset)
-        self._checkpoint()
+        offset = values.offset(offset, low=0)
+        assert self._lease is not None
+        with self.while_open():
+            if offset < engine.recovery_point:
+                # Before the cut, too: other records may take these offsets, and they are not on the disk.
+                self._lease.directory.checkpoint_recovery_point(self.topic_partition, offset)
+            engine.truncate_to(offset)
+            self._checkpoint()
 
     def _checkpoint(self) -> None:
         """What shrank must stay so after a crash: the recovery point and the start go to disk at once."""

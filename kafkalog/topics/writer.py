@@ -167,8 +167,12 @@ class Transaction:
         self._active = False
 
     def __enter__(self) -> Transaction:
-        self.begin()
-        return self
+        try:
+            self.begin()
+            return self
+        except BaseException:
+            self.let_go()  # no block follows that would end it
+            raise
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -177,10 +181,14 @@ class Transaction:
             return  # committed or aborted by hand
         if kind is not None and self._log.is_forked_copy:
             return  # the transaction goes on in the process that began it
-        if kind is None:
-            self.commit()
-        else:
-            self.abort()
+        try:
+            if kind is None:
+                self.commit()
+            else:
+                self.abort()
+        except BaseException:
+            self.let_go()  # the block is over; what is left open in the log the next begin aborts, or close
+            raise
 
     @property
     def active(self) -> bool:
@@ -189,15 +197,23 @@ class Transaction:
 
     def begin(self) -> None:
         """Begin; what an end that failed left open under this id is aborted first."""
-        if self._active or self.transactional_id in self._log.live_transactions:
+        live = self._log.live_transactions.get(self.transactional_id)
+        if self._active or (live is not None and live.active):
             raise InvalidTxnStateException(
                 f"a transaction of {self.transactional_id!r} is open already",
                 hint="commit or abort it first, or take another transactional id",
             )
         if self._producer.state()[2] is not None:
             self._end(ControlRecordType.ABORT)
+        self._log.begun_transactions.add(self.producer_id)
         self._log.live_transactions[self.transactional_id] = self
         self._active = True
+
+    def let_go(self) -> None:
+        """Have it neither committed nor aborted: another may begin under its id."""
+        self._active = False
+        if self._log.live_transactions.get(self.transactional_id) is self:
+            del self._log.live_transactions[self.transactional_id]
 
     def append(
         self,
@@ -241,8 +257,7 @@ class Transaction:
             raise self._not_open()
         if self._producer.state()[2] is not None:  # a transaction without records needs no marker
             self._end(kind)
-        self._active = False
-        self._log.live_transactions.pop(self.transactional_id, None)
+        self.let_go()
 
     def _end(self, kind: ControlRecordType) -> None:
         _write_marker(self._log, self.producer_id, self._producer.state()[0], kind)
@@ -266,11 +281,26 @@ def abort_left_open(log: Log) -> list[int]:
     return [producer_id for producer_id, _ in left]
 
 
+def abort_begun(log: Log) -> None:
+    """Abort what this Log began and did not end; for its close."""
+    engine = log.engine
+    assert engine is not None
+    for producer_id in log.begun_transactions:
+        entry = engine.producer_state_manager.last_entry(producer_id)
+        if entry is not None and entry.current_txn_first_offset is not None:
+            _write_marker(log, producer_id, max(entry.producer_epoch, 0), ControlRecordType.ABORT)
+    for transaction in list(log.live_transactions.values()):
+        transaction.let_go()
+
+
 def _write_marker(log: Log, producer_id: int, epoch: int, kind: ControlRecordType) -> None:
     engine = log.engine
     assert engine is not None
     marker = end_txn_marker_batch(
         0, log.clock.milliseconds(), log.leader_epoch, producer_id, epoch, EndTransactionMarker(kind, COORDINATOR_EPOCH)
     )
-    engine.append_as_leader(marker, log.leader_epoch, AppendOrigin.COORDINATOR, transaction_version=TRANSACTION_VERSION)
-    log.after_append()
+    with log.while_open():
+        engine.append_as_leader(
+            marker, log.leader_epoch, AppendOrigin.COORDINATOR, transaction_version=TRANSACTION_VERSION
+        )
+        log.after_append()
