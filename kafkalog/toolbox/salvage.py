@@ -23,8 +23,8 @@ from kafkalog.format.checkpoints import OffsetCheckpointFile
 from kafkalog.format.names import TopicPartition
 from kafkalog.segment.file_records import LogScan, ScanSlice
 from kafkalog.segment.loss import VERDICT_TEXT
-from kafkalog.segment.resync import next_batch
 from kafkalog.segment.order import misfits
+from kafkalog.segment.resync import next_batch
 from kafkalog.toolbox.reindex import check_indexes, rewrite
 from kafkalog.topics.snapshot import segment_base
 

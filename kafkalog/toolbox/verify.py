@@ -26,9 +26,9 @@ from kafkalog.format.partition_metadata import read_partition_metadata
 from kafkalog.format.snapshots import read_snapshot
 from kafkalog.segment.file_records import LogScan
 from kafkalog.segment.loss import VERDICT_TEXT, all_zero
+from kafkalog.segment.order import misfits
 from kafkalog.segment.resync import next_batch
 from kafkalog.toolbox.index_check import IndexCheck
-from kafkalog.segment.order import misfits
 from kafkalog.topics.snapshot import segment_base
 from kafkalog.topics.view import list_partitions
 
