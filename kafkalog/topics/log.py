@@ -467,7 +467,7 @@ class Log:
         ) as reader:
             yield from reader.records()
             if end is None or end > limit:
-                source.check_end(isolation)
+                reader.source.check_end(isolation)
 
     def _range(
         self, start: int | None, end: int | None, start_time: int | None, isolation: str
