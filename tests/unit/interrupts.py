@@ -1,7 +1,8 @@
 """An interrupt at every line: an action is run under a trace function that raises where a Ctrl-C could arrive.
 
 A signal is looked at between two bytecodes, but never between a `with` and the lock that it takes or gives back in C:
-lines that only lead there (a `with` line met for the second time) are not counted.
+lines that only lead there (a `with` line met for the second time) are not counted.  Nor is a `try:` line, which is no
+instruction: CPython's exception tables leave it out, so that raised there, an exception passes the `with` around it.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Interrupted(KeyboardInterrupt):
 
 @cache
 def _leaves_a_block(code: CodeType) -> frozenset[int]:
-    """Offsets of instructions that lead straight into a `with` block's end."""
+    """Offsets of instructions that lead straight into a `with` block's end, or do nothing."""
     found = list(dis.get_instructions(code))
     offsets = set()
     for index, first in enumerate(found):
@@ -47,7 +48,7 @@ def _leaves_a_block(code: CodeType) -> frozenset[int]:
         loads = found[at : at + 3]
         ends = len(loads) == 3 and all(one.opname.startswith("LOAD_CONST") and one.argval is None for one in loads)
         fails = any(one.opname == "WITH_EXCEPT_START" for one in found[at : at + 2])
-        if (ends and found[at + 3].opname in ("PRECALL", "CALL")) or fails:
+        if (ends and found[at + 3].opname in ("PRECALL", "CALL")) or fails or first.opname == "NOP":
             offsets.add(first.offset)
     return frozenset(offsets)
 
