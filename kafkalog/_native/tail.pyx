@@ -223,9 +223,13 @@ cdef class SegmentTail:
         cdef IndexEnd offset_index = self.offset_index, time_index = self.time_index
         cdef TransactionsEnd transactions = self.transactions
         cdef IndexPlan plan = None
-        cdef BatchHeader first = headers[0], header
-        cdef const Row* row = &first.row
+        cdef BatchHeader first, header
+        cdef const Row* row
         cdef int64_t position = log.size, size = 0
+        if len(headers) == 0:  # a batch without records may have been rebuilt to nothing
+            return W_WRITTEN
+        first = headers[0]
+        row = &first.row
         for header in headers:
             size += header.row.size
         if len(headers) > 1 or entry_is_due(self.bytes_since_last_index_entry, self.index_interval_bytes):

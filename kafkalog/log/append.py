@@ -166,7 +166,8 @@ def append(log: UnifiedLog, records: Buffer | MemoryRecords, leader_epoch: int, 
             # Write and advance.
             last_offset = info.last_offset
             written = tuple(buffers)
-            segment.check_append(last_offset, size)
+            if headers:  # none are left of a batch without records that was rebuilt
+                segment.check_append(last_offset, size)
             while (refused := log.commit(segment.tail, written, headers, last_offset, continued, change)) != WRITTEN:
                 segment.make_ready(refused, written, headers)
             _finish(log, last_offset)

@@ -118,7 +118,12 @@ def test_scripts_go_both_ways(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     """`replay` takes the way that its list names, and leaves the switch as it was."""
     taken: list[bool] = []
     monkeypatch.setattr(append, ways.SWITCH, True, raising=False)
-    monkeypatch.setattr(replay, "run_script", lambda *_: taken.append(getattr(append, ways.SWITCH)) is None)
+
+    def run_script(*_: object) -> bool:
+        taken.append(getattr(append, ways.SWITCH))
+        return True
+
+    monkeypatch.setattr(replay, "run_script", run_script)
     chosen = Ways.parse("both")
     rows = [(number, way) for number in range(4) for way in chosen.of(number)]
     rows += [(9, way) for way in Ways.parse("short,long").of(9)]

@@ -274,3 +274,21 @@ def test_recovery_syncs_what_it_serves(kit: Kit, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("kafkalog.segment.file_records.FileRecords.flush", recording)
     kit.open(clean=False, recovery_point=9)
     assert synced == [name(8, ".log"), name(16, ".log")]
+
+
+def test_a_temporary_file_that_is_gone_since_it_was_listed_is_not_missed(kit: Kit) -> None:
+    """A task of the log before, which writes its epochs through `.tmp`, may still be at it."""
+    closed(kit)
+
+    class RacingFiles(OsFiles):
+        def listing(self, path: str) -> Listing:
+            found = super().listing(path)
+            return found._replace(files=sorted([*found.files, "leader-epoch-checkpoint.tmp"]))
+
+        def is_readable(self, path: str) -> bool:
+            return super().is_readable(path) and os.path.basename(path) != name(0, ".log")
+
+    kit.files = RacingFiles()
+    with pytest.raises(KafkaStorageException) as caught:
+        kit.open()
+    assert name(0, ".log") in str(caught.value.__cause__)
