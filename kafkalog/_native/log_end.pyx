@@ -43,7 +43,7 @@ cdef class LogEnd:
 @cython.auto_pickle(False)
 @cython.final
 cdef class ProducerChange:
-    """What an append changes in the table of producers, apart from one batch that just goes on (`commit`'s `continued`).
+    """What an append changes in the table of producers, apart from a batch that just goes on (`commit`'s `continued`).
 
     `entries`: (the entry as the append leaves it, the transactions that it began); `completed`: CompletedTxn of its
     markers; `aborted`: records for the transaction index, the last of which ends at offset `last_aborted`.
@@ -94,8 +94,10 @@ cdef class Watermarks:
         """
         return self.put(tail, buffers, headers, last_offset, continued, change)
 
-    def commit_ordinary(self, ClientBatch batch not None, SegmentTail tail not None, tuple epochs not None, int32_t leader_epoch,
-                        kind, record_validation_stats):
+    def commit_ordinary(
+        self, ClientBatch batch not None, SegmentTail tail not None, tuple epochs not None, int32_t leader_epoch,
+        kind, record_validation_stats,
+    ):
         """All steps of an append that are left for a batch that `client_batch` admitted, where none of them has
         anything to do but to look: the epoch is the latest of `epochs`, the segment `tail` has room, the producer just
         goes on.  The `kind` of AppendInfo that tells of it; None where a step has more to do, and nothing was done.

@@ -186,8 +186,9 @@ cdef class OffsetMap:
 cdef class ProducerTable:
     """The entries by producer id and the transactions by first offset.  The base of ProducerStateManager.
 
-    `_producers`, a dict of ProducerEntry, iterates as Kafka's HashMap does; `_verification_states` are those under way; `_oldest_txn_last_timestamp` is -1 without an open transaction; the
-    entries account for the log up to `map_end_offset`.
+    `_producers`, a dict of ProducerEntry, iterates as Kafka's HashMap does; `_verification_states` are those under way;
+    `_oldest_txn_last_timestamp` is -1 without an open transaction; the entries account for the log up to
+    `map_end_offset`.
     """
 
     def __cinit__(self, *args, **kwargs):

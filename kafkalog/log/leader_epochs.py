@@ -47,6 +47,8 @@ class LeaderEpochFileCache:
         self._lock = threading.RLock()
         # Invariant: both columns grow strictly.  Replaced whole under _lock, read without it.
         self.entries: tuple[EpochEntry, ...] = ()
+        self._is_due = False  # whether a task is to write the file
+        self._closed = False
         for entry in checkpoint.read():
             self.entries = self._with(self.entries, entry)
 
@@ -187,6 +189,8 @@ class LeaderEpochFileCache:
         copy._scheduler = self._scheduler
         copy._lock = threading.RLock()
         copy.entries = self.entries
+        copy._is_due = self._is_due
+        copy._closed = False
         return copy
 
     def _with(self, epochs: tuple[EpochEntry, ...], entry: EpochEntry) -> tuple[EpochEntry, ...]:
@@ -217,11 +221,21 @@ class LeaderEpochFileCache:
         self.entries = entries
 
     def _schedule_flush(self) -> None:
+        self._is_due = True
         self._scheduler.schedule_once(f"leader-epoch-cache-flush-{self._topic_partition}", self._write_if_dir_exists)
 
     def _write_if_dir_exists(self) -> None:
         with self._lock:
-            self._checkpoint.write_if_dir_exists(self.entries)
+            if not self._closed:
+                self._checkpoint.write_if_dir_exists(self.entries)
+                self._is_due = False
+
+    def close(self, *, flush: bool) -> None:
+        """Write what a task is still to write, if `flush`, and nothing any more: the next open has the file."""
+        with self._lock:
+            if flush and self._is_due:
+                self._write_if_dir_exists()
+            self._closed = True
 
 
 def _epoch(entry: EpochEntry) -> int:

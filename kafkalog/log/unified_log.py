@@ -650,6 +650,7 @@ class UnifiedLog(PartitionOffsets):
             local.life = CLOSING
             self.prepare_active_segment_for_close()
             self.flush(True)
+            self.leader_epoch_cache.close(flush=True)
             self.close()
 
     def disown(self) -> None:
@@ -680,6 +681,7 @@ class UnifiedLog(PartitionOffsets):
         """Lets go of the handles of a log whose directory is offline; writes nothing on purpose."""
         with self.lock:
             self.producer_expire_check.cancel()
+            self.leader_epoch_cache.close(flush=False)
             self.local_log.close_quietly()
             self.wake_waiters()
 

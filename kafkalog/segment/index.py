@@ -41,6 +41,7 @@ KeyColumn = tuple[struct.Struct, int, bool]  # of what a search compares: layout
 
 INDEX_FULL_HINT = "its segment has more entries than segment.index.bytes has room for: open it with a larger one"
 WARM_BYTES = 8192  # searched first, as in `_native.search`
+SEARCH_SECONDS_MAX = 10.0
 VIEW_AS_BYTES_MAX = 1 << 16  # a trimmed index up to this many bytes is read, not mapped
 
 
@@ -208,12 +209,16 @@ class AbstractIndex(IndexEnd):
         """Lets go of the map; waits for a reader who is searching it.  Called under `_lock`."""
         view = self._view
         self._view = None
-        while isinstance(view, mmap.mmap):
+        if not isinstance(view, mmap.mmap):
+            return
+        deadline = time.monotonic() + SEARCH_SECONDS_MAX
+        while time.monotonic() < deadline:
             try:
                 view.close()
-                break
+                return
             except BufferError:
                 time.sleep(0)
+        # Nobody searches for so long: the count of its users is wrong.  It goes when it is forgotten.
 
     def _load_view(self) -> View:
         with self._lock:

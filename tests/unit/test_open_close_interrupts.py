@@ -21,6 +21,7 @@ from kafkalog.files import OS_FILES, Files, ManualClock, ManualScheduler
 from kafkalog.files.testing import Fault, FaultyFiles, UnsyncedFiles
 from kafkalog.toolbox.verify import verify
 from kafkalog.topics import directory as directories
+from kafkalog.topics import writer
 from tests.conftest import LONG
 from tests.crash.harness import fast_dir
 from tests.unit.interrupts import Interrupted, Place, chosen, interrupted, lines_of
@@ -259,17 +260,18 @@ def test_the_first_error_travels(place: Path) -> None:
     open_log(place / "disk", faulty).close()
 
 
-def test_an_interrupt_travels_as_it_is(place: Path) -> None:
-    def act() -> None:
+def test_an_interrupt_travels_as_it_is(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def act(*_: object) -> None:
         raise Interrupted
 
     log = open_log(place / "disk")
     txn = log.transaction("job")
     txn.begin()
     txn.append(b"1")
-    txn.abort = act  # type: ignore[method-assign]
-    with pytest.raises(Interrupted):
-        log.close()
+    with monkeypatch.context() as patch:
+        patch.setattr(writer, "_write_marker", act)
+        with pytest.raises(Interrupted):
+            log.close()
     assert log.closed
     with open_log(place / "disk") as again:
         assert values(again) == []
