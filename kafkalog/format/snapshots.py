@@ -107,7 +107,12 @@ def write_snapshot(
 ) -> None:
     """Write a snapshot file over what may be there (see above), synced unless told otherwise.  OSError."""
     data = encode_snapshot(entries, ordered=ordered)
-    with files.open(path, create=True) as file:
-        file.pwrite(data, 0)
-        if sync:
-            file.sync()
+    try:
+        with files.open(path, create=True) as file:
+            file.pwrite(data, 0)
+            if sync:
+                file.sync()
+    except BaseException as error:
+        if not isinstance(error, Exception):  # an interrupt: better none than the half of one
+            files.unlink_if_exists(path)
+        raise

@@ -216,15 +216,12 @@ class LocalLog(LogEnd):
     def rename_dir(self, name: str) -> bool:
         """Renames the partition's folder (atomic, parent directory synced); False when the name is the same."""
         with self.guard("renaming dir"):
-            renamed = os.path.join(self.parent_dir, name)
-            self.files.rename_or_was(self.dir, renamed)
+            before, renamed = self.dir, os.path.join(self.parent_dir, name)
+            self.files.rename_or_was(before, renamed)
             self.files.sync_dir(self.parent_dir)
-            if renamed == self.dir:
-                return False
             self.dir = renamed
-            self.parent_dir = os.path.dirname(renamed)
-            self.segments.update_parent_dir(renamed)
-            return True
+            self.segments.update_parent_dir(renamed)  # also where it is called that already: once more, and whole
+            return renamed != before
 
     def close(self) -> None:
         if self.is_closed:

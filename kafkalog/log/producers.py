@@ -73,8 +73,9 @@ class SnapshotFile:
 
     def rename_to_delete(self) -> None:
         """Add `.deleted`; the directory is not synced, a snapshot that comes back does no harm."""
-        source, self.path = self.path, self.path + DELETED_FILE_SUFFIX
-        self._files.rename(source, self.path)
+        if not self.path.endswith(DELETED_FILE_SUFFIX):
+            self._files.rename_or_was(self.path, self.path + DELETED_FILE_SUFFIX)
+            self.path += DELETED_FILE_SUFFIX
 
     def __repr__(self) -> str:
         return f"SnapshotFile(offset={self.offset}, file={self.path})"
@@ -281,6 +282,8 @@ class ProducerStateManager(ProducerTable):
         if log_end_offset == self.map_end_offset:
             self.on_log_start_offset_incremented(log_start_offset)
             return
+        # First of all: a rebuild that is interrupted and made again must not find an empty map that seems complete.
+        self.map_end_offset = log_start_offset
         self._clear_producers()
         self._ongoing_txns.clear()
         self.update_oldest_txn_timestamp()
@@ -363,14 +366,16 @@ class ProducerStateManager(ProducerTable):
 
     def remove_and_mark_snapshot_for_deletion(self, snapshot_offset: int) -> SnapshotFile | None:
         """Rename the snapshot at an offset to `.deleted`; None where there is none, or it vanished."""
-        snapshot = self._snapshots.pop(snapshot_offset)
+        snapshot = self._snapshots.get(snapshot_offset)
         if snapshot is None:
             return None
         try:
             snapshot.rename_to_delete()
         except FileNotFoundError:
             log.info("Producer snapshot %s was already deleted", snapshot.path)
+            self._snapshots.pop(snapshot_offset)
             return None
+        self._snapshots.pop(snapshot_offset)
         return snapshot
 
     def _load_snapshots(self, present: Iterable[str] | None = None) -> OffsetMap[SnapshotFile]:
@@ -380,9 +385,10 @@ class ProducerStateManager(ProducerTable):
         return snapshots
 
     def _remove_and_delete_snapshot(self, snapshot_offset: int) -> None:
-        snapshot = self._snapshots.pop(snapshot_offset)
+        snapshot = self._snapshots.get(snapshot_offset)
         if snapshot is not None:
             snapshot.delete_if_exists()
+            self._snapshots.pop(snapshot_offset)
 
     def _load_from_snapshot(self, log_start_offset: int, current_time_ms: int) -> None:
         while (snapshot := self._snapshots.last) is not None:

@@ -390,9 +390,13 @@ class UnifiedLog(PartitionOffsets):
     def load_producer_state(self, last_offset: int) -> None:
         """Rebuilds the producer state up to `last_offset` and sets the high watermark to the log end."""
         with self.lock:
-            self._rebuild_producer_state(last_offset)
-            self.maybe_increment_first_unstable_offset()
-            self.update_high_watermark(self.log_end_offset_metadata)
+            self.settle()
+            self.whole(lambda: self._load_producer_state(last_offset))
+
+    def _load_producer_state(self, last_offset: int) -> None:
+        self._rebuild_producer_state(last_offset)
+        self.maybe_increment_first_unstable_offset()
+        self.update_high_watermark(self.log_end_offset_metadata)
 
     def _rebuild_producer_state(self, last_offset: int) -> None:
         self.local_log.check_if_closed()
@@ -491,10 +495,12 @@ class UnifiedLog(PartitionOffsets):
         self.update_high_watermark_with_log_end_offset()
         base_offset = new_segment.base_offset
 
+        truncations = self.local_log.truncations
+
         def flush_rolled() -> None:
             if snapshot is not None:
                 self._flush_producer_state_snapshot(snapshot)
-            self._flush(base_offset, False)
+            self._flush(base_offset, False, truncations)
 
         def flush_log() -> None:
             try:
@@ -513,18 +519,23 @@ class UnifiedLog(PartitionOffsets):
     def flush(self, force_flush_active_segment: bool) -> None:
         """Syncs up to the log end, also an empty active segment when forced; moves the recovery point there."""
         self.settle()
-        self._flush(self.log_end_offset, force_flush_active_segment)
+        truncations = self.local_log.truncations
+        self._flush(self.log_end_offset, force_flush_active_segment, truncations)
 
     def flush_upto_offset_exclusive(self, offset: int) -> None:
         offset = values.offset(offset)
         self.settle()
-        self._flush(offset, False)
+        self._flush(offset, False, self.local_log.truncations)
 
-    def _flush(self, offset: int, including_offset: bool) -> None:
+    def _flush(self, offset: int, including_offset: bool, truncations: int) -> None:
+        """`truncations`: how many there were when `offset` was a place in the log."""
         local = self.local_log
         with local.guard("flushing log"):
             while True:
-                truncations = local.truncations
+                if truncations != local.truncations:
+                    # What was to be synced, or is, is cut, and other records may have taken its offsets since.
+                    truncations = local.truncations
+                    offset = min(offset, self.log_end_offset)
                 flush_offset = offset + 1 if including_offset else offset
                 if flush_offset <= local.recovery_point:
                     if local.names_unsynced:
@@ -539,14 +550,14 @@ class UnifiedLog(PartitionOffsets):
                             offset = min(offset, active.base_offset)
                         local.mark_flushed(offset)
                         return
-                    # What was synced is cut, and other records may have taken its offsets since: once more.
-                    offset = min(offset, local.log_end_offset)
 
     def _flush_producer_state_snapshot(self, snapshot: str) -> None:
         files = self.local_log.files
         with self.local_log.guard("flushing producer state snapshot"):
-            if files.exists(snapshot):
+            try:
                 files.sync_file(snapshot)
+            except FileNotFoundError:
+                pass  # retention or a truncation took it meanwhile
 
     # --- truncation, deletion, replacement ---------------------------------------------------------------
 

@@ -287,12 +287,13 @@ class FileRecords(RecordsEnd):
         return self._files.unlink_if_exists(self.path)
 
     def rename_to(self, path: str) -> None:
-        """Renames the file; from now on `path` is the new one, also when that failed."""
+        """Renames the file; from now on `path` is the new one, also when the disk refused that."""
         try:
             self._files.rename_or_was(self.path, path)
-        finally:
-            self.path = path
-            self.channel.path = path
+        except OSError:
+            self.path = self.channel.path = path
+            raise
+        self.path = self.channel.path = path
 
     def update_parent_dir(self, parent_dir: str) -> None:
         """Notes that the folder was renamed."""

@@ -85,13 +85,11 @@ class AbstractIndex(IndexEnd):
 
     def _open(self) -> None:
         files, size = self._files, self.entry_size
-        try:
-            file = files.open(self.path, create=True, exclusive=True)
-        except FileExistsError:
+        if files.exists(self.path):
             self.channel, self.length = files.open_sized(self.path)
             self.entries = self.length // size
             return
-        self.channel = file
+        self.channel = file = files.open(self.path, create=True, exclusive=True)
         if self.max_index_size < size:
             self.close()
             raise IllegalArgumentException(f"Invalid max index size: {self.max_index_size}")
@@ -351,12 +349,14 @@ class AbstractIndex(IndexEnd):
                 raise
 
     def rename_to(self, path: str) -> None:
-        """Renames the file; from now on `path` is the new one, also when that failed."""
+        """Renames the file; from now on `path` is the new one, also when the disk refused that."""
         with self._lock:  # or a reader who opens it meanwhile looks for a name that is gone
             try:
                 self._files.rename_or_was(self.path, path)
-            finally:
+            except OSError:
                 self.path = path
+                raise
+            self.path = path
 
     def update_parent_dir(self, parent_dir: str) -> None:
         """Notes that the folder was renamed."""

@@ -77,11 +77,12 @@ class LazyIndex(Generic[I]):
                 return
             try:
                 self._files.rename(self._path, path)
-            except FileNotFoundError:
-                if self._files.exists(self._path):
-                    raise
-            finally:
+            except OSError as error:
+                there = not isinstance(error, FileNotFoundError) or self._files.exists(self._path)
                 self._path = path
+                if there:
+                    raise
+            self._path = path
 
     def delete_if_exists(self) -> bool:
         with self._lock:

@@ -488,6 +488,7 @@ class LogSegment:
         if max_size < 0:
             raise IllegalArgumentException(f"Invalid max size {max_size} for log read from segment {self.log}")
         log = self.log
+        channel = log.channel  # held from here on: whoever closes the segment meanwhile lets go of it alone
         if max_position == WHOLE_SEGMENT:
             max_position = log.size
         if self.read_only:
@@ -508,9 +509,9 @@ class LogSegment:
             left = to_int32(left)
         size = left if left < max_size else max_size
         if 0 <= size <= log.size - position:
-            records = FileRecordsSlice(log.channel, position, size)
+            records = FileRecordsSlice(channel, position, size)
         else:
-            records = log.slice(position, size)
+            records = FileRecordsSlice(channel, position, log.slice(position, size).size)
         return new_tuple(FetchDataInfo, (metadata, records, max_size < batch_size, None))
 
     def fetch_upper_bound_offset(self, start_offset_position: OffsetPosition, fetch_size: int) -> int | None:

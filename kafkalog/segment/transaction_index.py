@@ -89,11 +89,8 @@ class TransactionIndex(TransactionsEnd):
         self.channel = None
         self.end = 0  # bytes that this index knows of: where the next record goes
         self.last_offset = None  # of what this object appended; a reopened index knows nothing
-        if exists:
-            try:
-                self._open(create=False)
-            except FileNotFoundError:
-                pass
+        if exists and files.exists(path):
+            self._open(create=False)
 
     @property
     def file(self) -> str:
@@ -221,8 +218,10 @@ class TransactionIndex(TransactionsEnd):
         try:
             if self._files.exists(self.path):
                 self._files.rename_or_was(self.path, path)
-        finally:
+        except OSError:
             self.path = path
+            raise
+        self.path = path
 
     def update_parent_dir(self, parent_dir: str) -> None:
         """Notes that the folder was renamed."""

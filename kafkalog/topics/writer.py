@@ -177,11 +177,11 @@ class Transaction:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not self._active:
-            return  # committed or aborted by hand
-        if kind is not None and self._log.is_forked_copy:
-            return  # the transaction goes on in the process that began it
         try:
+            if not self._active:
+                return  # committed or aborted by hand
+            if kind is not None and self._log.is_forked_copy:
+                return  # the transaction goes on in the process that began it
             if kind is None:
                 self.commit()
             else:

@@ -26,6 +26,7 @@ from tests.live.interrupts import CONFIG
 from tests.live.oracle import (
     FAST,
     Oracle,
+    append_one,
     check_killed,
     check_reopened,
     check_verified,
@@ -122,6 +123,7 @@ def test_truncate_beside_appends(base: Path, count: Count) -> None:
         check_killed(path, str(base / "killed"), "t-0", oracle, config=CONFIG)
         assert log.engine is not None
         assert log.engine.recovery_point <= log.end_offset
+        append_one(log, oracle)  # a cut inside a batch leaves the end, and a snapshot there, above the records
         log.close()
         settled(path, "t-0", oracle, CONFIG)
         count("truncations beside appends", len(oracle.cuts))
@@ -245,9 +247,9 @@ def test_closing_one_log_leaves_its_neighbours_alone(base: Path, count: Count) -
     path = base / "logs"
     quiet = Oracle(retention=True)
     neighbour = open_live(path, "n-0", config=LARGE)
-    outer = Crew("")
+    outer = Crew("retention")
     appenders(outer, neighbour, quiet)
-    outer.add("read beside", lambda: read_through(neighbour, quiet))
+    outer.add("read", lambda: read_through(neighbour, quiet))
     closes = 0
 
     def closing() -> None:
@@ -261,7 +263,7 @@ def test_closing_one_log_leaves_its_neighbours_alone(base: Path, count: Count) -
                 crew.add("append", Member(log, oracle, number).append_many)
                 crew.add("read", partial(read_through, log, oracle))
             crew.run(0.02, log.close)
-            check_reopened(path, partition, oracle, config={**CONFIG, **LARGE})
+            check_reopened(path, partition, oracle, config={**CONFIG, **LARGE}, verified=False)  # others write there
             closes += 1
 
     outer.add("close beside", closing, once=True)
