@@ -11,6 +11,7 @@ import contextlib
 import logging
 import os
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
@@ -253,6 +254,7 @@ class Log:
         self._sync_appends = sync_appends
         self.live_transactions: dict[str, Transaction] = {}  # by transactional id; kept by Transaction
         self.begun_transactions: set[int] = set()  # producer ids; kept by Transaction
+        self.ending_transactions = threading.RLock()  # held while one is committed or aborted
         self._source: Source | None = view if engine is None else EngineSource(topic_partition, engine, self._life)
 
     # --- life --------------------------------------------------------------------------------------
@@ -371,6 +373,11 @@ class Log:
             raise self._is_closed()
         engine.settle()
         return engine
+
+    def check_open(self) -> None:
+        """IllegalStateException where the log is closed, or was opened by another process."""
+        if not self._life.live:
+            raise self._is_closed()
 
     @contextlib.contextmanager
     def while_open(self) -> Iterator[None]:

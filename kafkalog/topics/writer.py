@@ -36,6 +36,7 @@ from kafkalog.errors import (
     IllegalArgumentException,
     IllegalStateException,
     InvalidTxnStateException,
+    KafkalogError,
     OutOfOrderSequenceException,
 )
 from kafkalog.format.control import ControlRecordType, EndTransactionMarker, end_txn_marker_batch
@@ -187,7 +188,7 @@ class Transaction:
             else:
                 self.abort()
         except BaseException:
-            self.let_go()  # the block is over; what is left open in the log the next begin aborts, or close
+            self._abandon()
             raise
 
     @property
@@ -197,17 +198,20 @@ class Transaction:
 
     def begin(self) -> None:
         """Begin; what an end that failed left open under this id is aborted first."""
-        live = self._log.live_transactions.get(self.transactional_id)
-        if self._active or (live is not None and live.active):
-            raise InvalidTxnStateException(
-                f"a transaction of {self.transactional_id!r} is open already",
-                hint="commit or abort it first, or take another transactional id",
-            )
-        if self._producer.state()[2] is not None:
-            self._end(ControlRecordType.ABORT)
-        self._log.begun_transactions.add(self.producer_id)
-        self._log.live_transactions[self.transactional_id] = self
-        self._active = True
+        self._log.check_open()  # in a forked child nobody would ever give the lock back
+        with self._log.ending_transactions:
+            live = self._log.live_transactions.get(self.transactional_id)
+            if self._active or (live is not None and live.active):
+                raise InvalidTxnStateException(
+                    f"a transaction of {self.transactional_id!r} is open already",
+                    hint="commit or abort it first, or take another transactional id",
+                )
+            abort_begun(self._log, but=self._log.live_transactions.values())
+            if self._producer.state()[2] is not None:
+                self._end(ControlRecordType.ABORT)
+            self._log.begun_transactions.add(self.producer_id)
+            self._log.live_transactions[self.transactional_id] = self
+            self._active = True
 
     def let_go(self) -> None:
         """Have it neither committed nor aborted: another may begin under its id."""
@@ -253,11 +257,24 @@ class Transaction:
         )
 
     def _finish(self, kind: ControlRecordType) -> None:
-        if not self._active:
-            raise self._not_open()
-        if self._producer.state()[2] is not None:  # a transaction without records needs no marker
-            self._end(kind)
-        self.let_go()
+        self._log.check_open()  # in a forked child nobody would ever give the lock back
+        with self._log.ending_transactions:  # a close that aborts it comes before or after
+            if not self._active:
+                raise self._not_open()
+            if self._producer.state()[2] is not None:  # a transaction without records needs no marker
+                self._end(kind)
+            self._log.begun_transactions.discard(self.producer_id)
+            self.let_go()
+
+    def _abandon(self) -> None:
+        """The block is over, but its end failed or was interrupted: what it left open holds every reader back."""
+        try:
+            if self._active:
+                self._finish(ControlRecordType.ABORT)
+        except KafkalogError:
+            pass  # the first error is told
+        finally:
+            self.let_go()
 
     def _end(self, kind: ControlRecordType) -> None:
         _write_marker(self._log, self.producer_id, self._producer.state()[0], kind)
@@ -281,16 +298,22 @@ def abort_left_open(log: Log) -> list[int]:
     return [producer_id for producer_id, _ in left]
 
 
-def abort_begun(log: Log) -> None:
-    """Abort what this Log began and did not end; for its close."""
+def abort_begun(log: Log, *, but: Iterable[Transaction] = ()) -> None:
+    """Abort what this Log began and nobody ended or will end, whatever interrupted that; of `but` somebody will."""
     engine = log.engine
     assert engine is not None
-    for producer_id in log.begun_transactions:
-        entry = engine.producer_state_manager.last_entry(producer_id)
-        if entry is not None and entry.current_txn_first_offset is not None:
-            _write_marker(log, producer_id, max(entry.producer_epoch, 0), ControlRecordType.ABORT)
-    for transaction in list(log.live_transactions.values()):
-        transaction.let_go()
+    if not log.begun_transactions:
+        return
+    with log.ending_transactions:
+        alive = {transaction.producer_id for transaction in list(but) if transaction.active}
+        for producer_id in log.begun_transactions - alive:
+            entry = engine.producer_state_manager.last_entry(producer_id)
+            if entry is not None and entry.current_txn_first_offset is not None:
+                _write_marker(log, producer_id, max(entry.producer_epoch, 0), ControlRecordType.ABORT)
+            log.begun_transactions.discard(producer_id)
+        for transaction in list(log.live_transactions.values()):
+            if transaction.producer_id not in alive:
+                transaction.let_go()
 
 
 def _write_marker(log: Log, producer_id: int, epoch: int, kind: ControlRecordType) -> None:

@@ -27,6 +27,7 @@ from types import FrameType
 from typing import Any
 
 from kafkalog.errors import IllegalStateException, OutOfOrderSequenceException
+from kafkalog.topics import writer
 from tests.live.crew import Member, all_stacks, open_live, short_choice
 from tests.live.interrupts import CONFIG, value_of
 from tests.live.oracle import Oracle, append_one, check_killed, check_reopened, check_verified, look
@@ -320,6 +321,7 @@ def storm_into_threads(life: Life, seconds: float, seed: int) -> None:
             assert worker.failed is None, worker.failed
         for name in list(life.log.live_transactions):
             life.log.live_transactions[name].abort()
+        writer.abort_begun(life.log)  # as the next begin would, or close: an interrupt may come while a block is left
         life.judge_all()
         life.tell("judgements")
 
