@@ -227,15 +227,15 @@ class LocalLog(LogEnd):
         if self.is_closed:
             return
         with self.guard("closing log segments"):
+            self.life = CLOSED  # first: half closed is not open, and what is forgotten closes itself
             self.segments.close()
-            self.life = CLOSED
 
     def close_quietly(self) -> None:
         """Closes the handles, whatever state the disk is in; nothing is trimmed or flushed on purpose."""
-        if self.is_closed:
+        if self.life == FORKED:
             return
-        self.segments.close_quietly()
         self.life = CLOSED
+        self.segments.close_quietly()
 
     def delete_empty_dir(self) -> None:
         """Removes the folder and whatever files are left in it; every segment must be gone and the log closed."""

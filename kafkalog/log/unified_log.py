@@ -95,6 +95,7 @@ class UnifiedLog(PartitionOffsets):
         # Whether a rolled segment is on the disk before the next one is written to.  Kafka's way leaves that to the
         # scheduler: then a power loss may take the end of one segment and leave the next, a hole in the log.
         self.flushes_rolls = False
+        self._is_shut_down = False
 
         self.producer_expire_check = self.scheduler.schedule(
             "PeriodicProducerExpirationCheck",
@@ -648,21 +649,24 @@ class UnifiedLog(PartitionOffsets):
 
     # --- the end -----------------------------------------------------------------------------------------
 
-    def shut_down(self) -> None:
+    def shut_down(self) -> bool:
         """A clean end: waits for writers, refuses what comes after, trims, flushes, writes what is due, closes.
 
-        Interrupted, or stopped by an error, it may be called again and goes on; of a closed log it does nothing.
+        Interrupted, or stopped by an error, it may be called again and goes on.  Whether all of it was done: a log that
+        was let go otherwise stays as it is, and is recovered when it is opened.
         """
         local = self.local_log
         with self.lock:
             if local.is_closed:
-                return
+                return self._is_shut_down
             self.settle()
             local.life = CLOSING
             self.prepare_active_segment_for_close()
             self.flush(True)
             self.leader_epoch_cache.close(flush=True)
             self.close()
+            self._is_shut_down = True
+            return True
 
     def disown(self) -> None:
         """In a child process: this log is the parent's.  Whatever lock a thread held at the fork, nobody gives back."""

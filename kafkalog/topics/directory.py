@@ -154,6 +154,9 @@ class LogDirectory:
         self._guard = threading.RLock()
         self._state = _NEW  # guarded by _guard, like all below
         self._tenants: dict[TopicPartition, _Tenant] = {}
+        self._opened: set[TopicPartition] = (
+            set()
+        )  # since the directory was taken: what its marker said is over for them
         self._closed_clean: set[TopicPartition] = set()
         self._failed = False  # a log did not close cleanly
         self._lock: FileLock | None = None
@@ -216,13 +219,14 @@ class LogDirectory:
     def _admit(self, partition: TopicPartition) -> Lease:
         recovery_points = _read_or_empty(self._recovery_points)
         log_starts = _read_or_empty(self._log_starts)
-        clean = self._had_clean or partition in self._closed_clean
+        clean = (self._had_clean and partition not in self._opened) or partition in self._closed_clean
         tenancy = _Tenancy(self, partition)
         lease = Lease(tenancy, recovery_points.get(partition, 0), log_starts.get(partition, 0), clean)
         tenant = _Tenant(lease, _LOST.append)
         tenant.tenancy = tenancy
         _OCCUPIED.add(self)
         self._tenants[partition] = tenant
+        self._opened.add(partition)
         self._closed_clean.discard(partition)
         return lease
 

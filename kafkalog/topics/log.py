@@ -312,7 +312,9 @@ class Log:
                 from kafkalog.topics import writer
 
                 writer.abort_begun(self)
-            engine.shut_down()
+            if not engine.shut_down():
+                lease.give_up()
+                return
             directory.checkpoint_recovery_point(self.topic_partition, engine.recovery_point)
             directory.checkpoint_log_start(self.topic_partition, self._log_start_to_checkpoint(engine))
             lease.leave(clean=True)
