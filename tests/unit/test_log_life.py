@@ -1,0 +1,161 @@
+"""One log in a living process: what an append shows, what a flush promises beside a cut, what a close leaves."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import kafkalog
+from kafkalog.errors import ClosedChannelException, IllegalStateException, KafkaStorageException
+from kafkalog.files import OsFile, OsFiles
+from kafkalog.log.types import FetchIsolation
+from kafkalog.log.unified_log import UnifiedLog
+from tests.unit.log_kit import Kit, batch
+
+
+@pytest.fixture
+def kit(tmp_path: Path) -> Kit:
+    return Kit(tmp_path)
+
+
+def test_a_log_of_one_replica_shows_its_end_in_the_append(kit: Kit) -> None:
+    log = kit.open()
+    log.append_as_leader(batch(3), 0)
+    assert log.high_watermark == 0  # a leader with followers waits for them
+    log.follow_log_end()
+    assert log.high_watermark == 3
+    log.append_as_leader(batch(2), 0)
+    log.append_as_follower(batch(1, offset=9, epoch=0), 0)
+    assert (log.high_watermark, log.log_end_offset) == (10, 10)
+    log.truncate_to(4)
+    assert log.high_watermark == log.log_end_offset == 4
+    log.close()
+
+
+def test_who_waits_for_the_high_watermark_is_woken_by_the_append(kit: Kit) -> None:
+    log = kit.open()
+    log.follow_log_end()
+    seen: list[int] = []
+    waiting = threading.Thread(target=lambda: seen.append(log.await_high_watermark(0, timeout_s=30)))
+    waiting.start()
+    while not log.waiters and waiting.is_alive():
+        pass
+    log.append_as_leader(batch(3), 0)
+    waiting.join(30)
+    assert seen == [3]
+    assert log.await_high_watermark(3, timeout_s=0.01) == 3  # in vain
+    assert log.waiters == []
+    log.close()
+    assert log.await_high_watermark(3) == 3  # a closed log moves no more
+
+
+def test_a_log_that_is_shut_down_takes_no_more_and_says_so(kit: Kit) -> None:
+    log = kit.open()
+    log.append_as_leader(batch(3), 0)
+    held = log.read(0, 1000).records
+    assert log.shut_down()
+    assert log.shut_down()  # nothing is left to do
+    for use in (lambda: log.append_as_leader(batch(1), 0), lambda: log.read(0, 100), lambda: log.truncate_to(0)):
+        with pytest.raises(KafkaStorageException, match="already closed"):
+            use()
+    assert [record.offset for record in held.records()] == [0, 1, 2]  # its file lives as long as it
+    assert not log.log_dir_failure_channel.any_offline
+
+
+def test_a_log_that_was_let_go_was_not_shut_down(kit: Kit) -> None:
+    log = kit.open()
+    log.close_quietly()
+    assert not log.shut_down()
+
+
+def test_a_segment_that_is_closed_is_no_disk_error(kit: Kit) -> None:
+    log = kit.open()
+    log.append_as_leader(batch(3), 0)
+    segment = log.active_segment
+    segment.close()
+    with pytest.raises(ClosedChannelException):
+        segment.read(0, 100)
+    assert not log.log_dir_failure_channel.any_offline
+    log.close_quietly()
+
+
+def test_a_child_of_a_fork_is_refused_everything(kit: Kit) -> None:
+    log = kit.open()
+    log.append_as_leader(batch(3), 0)
+    log.disown()
+    for use in (
+        lambda: log.append_as_leader(batch(1), 0),
+        lambda: log.append_as_follower(batch(1, offset=3, epoch=0), 0),
+        lambda: log.read(0, 100, FetchIsolation.LOG_END),
+        lambda: log.truncate_to(0),
+        lambda: log.roll(),
+        lambda: log.flush(True),
+        lambda: log.delete_old_segments(),
+        lambda: log.take_producer_snapshot(),
+    ):
+        with pytest.raises(IllegalStateException, match="was opened by process"):
+            use()
+    assert not log.shut_down()
+    log.close_quietly()
+
+
+class SlowSync(OsFile):
+    """Its next sync lets another thread in first."""
+
+    __slots__ = ()
+
+    def sync(self) -> None:
+        meanwhile = list(MEANWHILE)
+        MEANWHILE.clear()
+        for work in meanwhile:
+            work()
+        super().sync()
+
+
+class SlowFiles(OsFiles):
+    __slots__ = ()
+    file_class = SlowSync
+
+
+MEANWHILE: list[Callable[[], None]] = []
+
+
+def test_what_was_cut_during_a_flush_is_not_flushed(tmp_path: Path) -> None:
+    """Records that take the offsets of those that a truncation cut are on the disk when their own append says so."""
+    with kafkalog.open_log(tmp_path / "logs", "t-0", files=SlowFiles()) as log:
+        engine = log.engine
+        assert isinstance(engine, UnifiedLog)
+        log.append_many([b"old"] * 10)
+
+        def cut() -> None:
+            thread = threading.Thread(target=engine.truncate_to, args=(4,))
+            thread.start()
+            thread.join()
+
+        MEANWHILE.append(cut)
+        log.flush()
+        assert log.end_offset == 4
+        assert engine.recovery_point == 4
+        log.append_many([b"new"] * 10)
+        assert engine.recovery_point == 4
+        log.flush()
+        assert engine.recovery_point == log.end_offset == 14
+
+
+def test_a_partition_that_was_not_closed_in_order_is_recovered_though_its_neighbours_stay_open(tmp_path: Path) -> None:
+    root = tmp_path / "logs"
+    with kafkalog.open_log(root, "t-0") as log:
+        log.append(b"0")
+    with kafkalog.open_log(root, "t-1") as neighbour, kafkalog.open_log(root, "t-0") as log:
+        neighbour.append(b"n")
+        log.append(b"1")
+        assert log._lease is not None
+        log._lease.give_up()  # as an interrupted close does
+        with kafkalog.open_log(root, "t-0") as again:
+            assert again._lease is not None
+            assert not again._lease.clean
+            assert [record.value for record in again] == [b"0", b"1"]
+    assert not (root / ".kafka_cleanshutdown").exists()  # one log of it was not closed in order
