@@ -9,7 +9,7 @@ test's own).  Called under the partition's lock; readers read single fields with
 cimport cython
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_SET_ITEM
-from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint64_t
 
 from kafkalog._native.batches cimport BatchHeader
 from kafkalog._native.producers cimport ProducerEntry, ProducerTable
@@ -140,12 +140,14 @@ cdef class Watermarks:
         last_aborted = None
         if change is not None:
             aborted, last_aborted = change.aborted, change.last_aborted
+        if last_offset == INT64_MAX:
+            raise OverflowError(last_offset)  # no offset follows
         cdef int done = tail.write(buffers, headers, aborted, last_aborted)
         if done != W_WRITTEN:
             return done
         end = place(type(local.next_offset_metadata), last_offset + 1, tail.base_offset, tail.log.size)
         local.next_offset_metadata = end
-        if local.recovery_point > last_offset + 1:
+        if local.recovery_point > last_offset + 1:  # Kafka's way; nothing but a roll beyond the end leaves it there
             local.recovery_point = last_offset + 1
         if <int64_t>(<tuple>self.high_watermark_metadata)[0] >= last_offset + 1:
             self.move_high_watermark(end)

@@ -87,7 +87,7 @@ def append(log: UnifiedLog, records: Buffer | MemoryRecords, leader_epoch: int, 
     """UnifiedLog.append: `records` is one or more whole batches; bytes of a last, cut batch are ignored."""
     metadata_file = log.partition_metadata_file
     if metadata_file is not None and metadata_file.dirty_topic_id is not None:
-        metadata_file.maybe_flush()
+        log.maybe_flush_metadata_file()
     local = log.local_log
     given: AnyBuffer = records.buffer if isinstance(records, MemoryRecords) else records
 

@@ -519,6 +519,7 @@ class LocalLog(LogEnd):
     ) -> list[AbortedTxn]:
         """Aborted transactions that touch [log start, upper bound), from the segment that holds `base_offset` on."""
         segment = self.segments.floor_segment(base_offset)
+        self.check_if_closed()
         return [] if segment is None else self._collect_aborted(log_start_offset, upper_bound_offset, segment)
 
 

@@ -190,8 +190,11 @@ class PartitionOffsets(Watermarks):
         while self.high_watermark_metadata[0] <= above and not self.local_log.is_closed:
             waiter = threading.Lock()
             waiter.acquire()
-            self.waiters.append(waiter)
+            waiters = self.waiters
+            waiters.append(waiter)
             # Looked at again once we are in the list: whoever moved it before did not see us.
+            if waiters is not self.waiters:
+                continue
             if self.high_watermark_metadata[0] > above or self.local_log.is_closed:
                 break
             left = -1.0 if deadline is None else deadline - time.monotonic()
@@ -229,6 +232,8 @@ class PartitionOffsets(Watermarks):
             return high_watermark
         if unstable.message_offset_only:
             with self.lock:
+                if self.first_unstable_offset_metadata is not unstable:  # decided, or cut, since we looked
+                    return self._fetch_last_stable_offset_metadata()
                 unstable = self.maybe_convert_to_offset_metadata(unstable[0])
                 self.first_unstable_offset_metadata = unstable
         return unstable

@@ -44,10 +44,11 @@ def log_start_breached(log: UnifiedLog) -> DeletionCondition:
 
 def delete_by_size(log: UnifiedLog) -> int:
     retention_bytes = log.config.retention_bytes
-    size = log.size
-    if retention_bytes < 0 or size < retention_bytes:
-        return 0
-    return _delete(log, size_breached(size - retention_bytes), "retention size")
+    with log.lock:  # two passes at once would both take the same bytes for too many
+        size = log.size
+        if retention_bytes < 0 or size < retention_bytes:
+            return 0
+        return _delete(log, size_breached(size - retention_bytes), "retention size")
 
 
 def size_breached(excess_bytes: int) -> DeletionCondition:

@@ -277,7 +277,7 @@ class UnifiedLog(PartitionOffsets):
     def maybe_flush_metadata_file(self) -> None:
         """Writes partition.metadata if the topic id is not yet on disk."""
         file = self.partition_metadata_file
-        if file is not None and file.dirty_topic_id is not None:
+        if file is not None and file.dirty_topic_id is not None and not self.local_log.is_closed:
             file.maybe_flush()
 
     # --- appends -----------------------------------------------------------------------------------------
@@ -371,6 +371,7 @@ class UnifiedLog(PartitionOffsets):
         leader_epoch = values.whole(leader_epoch, "leader_epoch", high=0x7FFFFFFF)
         start_offset = values.offset(start_offset, "start_offset")
         with self.lock:
+            self.local_log.check_if_closed()
             self.leader_epoch_cache.assign(leader_epoch, start_offset)
 
     def end_offset_for_epoch(self, leader_epoch: int) -> OffsetAndEpoch | None:
@@ -543,13 +544,18 @@ class UnifiedLog(PartitionOffsets):
                         local.flush(flush_offset)
                     return
                 active = local.segments.active_segment
-                local.flush(flush_offset)
+                try:
+                    local.flush(flush_offset)
+                except ClosedChannelException:
+                    local.check_if_closed()
+                    continue  # a segment of it was deleted meanwhile
                 with self.lock:
                     if truncations == local.truncations:
                         if active is not local.segments.active_segment:
                             # It was rolled meanwhile, and trimmed behind our back: the flush after that roll takes it.
                             offset = min(offset, active.base_offset)
-                        local.mark_flushed(offset)
+                        # A log of one replica promises what it flushed: never more than there is.
+                        local.mark_flushed(min(offset, self.log_end_offset) if self.high_watermark_follows else offset)
                         return
 
     def _flush_producer_state_snapshot(self, snapshot: str) -> None:
@@ -708,6 +714,7 @@ class UnifiedLog(PartitionOffsets):
             deleted = self.local_log.delete_all_segments()
             self.delete_producer_snapshots(deleted, False)
             self.local_log.delete_empty_dir()
+            self.wake_waiters()
 
     def rename_dir(self, name: str, should_reinitialize: bool) -> None:
         """Renames the folder; without reinitialization the log forgets its epochs and topic id file (deletion)."""

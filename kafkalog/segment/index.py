@@ -85,8 +85,13 @@ class AbstractIndex(IndexEnd):
 
     def _open(self) -> None:
         files, size = self._files, self.entry_size
-        if files.exists(self.path):
-            self.channel, self.length = files.open_sized(self.path)
+        found: File | None = None
+        try:
+            found, self.length = files.open_sized(self.path)
+        except FileNotFoundError:
+            pass
+        if found is not None:
+            self.channel = found
             self.entries = self.length // size
             return
         self.channel = file = files.open(self.path, create=True, exclusive=True)

@@ -13,7 +13,13 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from kafkalog._native.tail import TransactionsEnd
-from kafkalog.errors import CorruptIndexException, IllegalArgumentException, KafkaException, LogReadOnlyException
+from kafkalog.errors import (
+    ClosedChannelException,
+    CorruptIndexException,
+    IllegalArgumentException,
+    KafkaException,
+    LogReadOnlyException,
+)
 from kafkalog.files import File, Files
 from kafkalog.segment.types import AbortedTransaction
 
@@ -75,7 +81,7 @@ class TransactionIndex(TransactionsEnd):
     the next record goes behind them, as in Kafka.
     """
 
-    __slots__ = ("_files", "path", "read_only", "start_offset")
+    __slots__ = ("_closed", "_files", "path", "read_only", "start_offset")
 
     channel: File | None
 
@@ -86,6 +92,7 @@ class TransactionIndex(TransactionsEnd):
         self.path = path
         self.read_only = read_only
         self._files = files
+        self._closed = False
         self.channel = None
         self.end = 0  # bytes that this index knows of: where the next record goes
         self.last_offset = None  # of what this object appended; a reopened index knows nothing
@@ -101,6 +108,7 @@ class TransactionIndex(TransactionsEnd):
         file, end = self._files.open_sized(self.path, writable=not self.read_only, create=create)
         self.end = end
         self.channel = file
+        self._closed = False
         return file
 
     def _writable(self) -> File:
@@ -136,6 +144,8 @@ class TransactionIndex(TransactionsEnd):
     def _read(self) -> Iterator[tuple[AbortedTxn, int]]:
         """Each whole record and its position; KafkaException at a record of another version."""
         file = self.channel
+        if self._closed:
+            raise ClosedChannelException("the transaction index is closed", path=self.path)
         if file is None:
             return
         position, end = 0, self.end
@@ -164,7 +174,7 @@ class TransactionIndex(TransactionsEnd):
 
     def collect_aborted_txns(self, fetch_offset: int, upper_bound_offset: int) -> TxnIndexSearchResult:
         """Transactions that may have records in [fetch_offset, upper_bound_offset)."""
-        if self.channel is None:
+        if self.channel is None and not self._closed:
             return TxnIndexSearchResult([], False)
         found: list[AbortedTxn] = []
         for txn, _ in self._read():
@@ -234,6 +244,7 @@ class TransactionIndex(TransactionsEnd):
 
     def close(self) -> None:
         """Lets go of the file, which is closed once no reader holds it; an append opens it again."""
+        self._closed = True
         self.channel = None
 
     def __repr__(self) -> str:

@@ -184,6 +184,8 @@ class RangeSource:
         self._place = 0  # of the piece that was handed out last
         self._fail_on_data_loss = fail_on_data_loss
 
+    cuts = 0  # a plan is made once
+
     @property
     def log_start_offset(self) -> int:
         return self._work.start_offset

@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterable
 
 from kafkalog.errors import (
     IllegalArgumentException,
+    IllegalStateException,
     KafkalogError,
     KafkaStorageException,
     UnknownTopicOrPartitionException,
@@ -119,6 +120,19 @@ class Lease:
     def holds_files(self, close_quietly: Callable[[], object]) -> None:
         """What to call, should the lease be lost, before somebody else may open the partition."""
         self._tenancy.close_quietly = close_quietly
+
+    def checkpoint(self, recovery_point: Callable[[], int], log_start: Callable[[], int | None] | None = None) -> None:
+        """Write the partition's checkpoints: the start first, since raising it lifts the recovery point over what was
+        never flushed.  IllegalStateException once the lease is over: the files are another's then."""
+        directory, partition = self.directory, self._tenancy.partition
+        with directory._guard:
+            if not self.life.live:
+                raise IllegalStateException(
+                    f"{partition} of {directory.path} is closed", hint="kafkalog.open_log opens it again"
+                )
+            if log_start is not None:
+                directory.checkpoint_log_start(partition, log_start)
+            directory.checkpoint_recovery_point(partition, recovery_point)
 
     def leave(self, *, clean: bool) -> None:
         """The log is closed, and whether all of it went well; the last one out gives the directory back.
@@ -291,18 +305,20 @@ class LogDirectory:
 
     # --- checkpoints -------------------------------------------------------------------------------
 
-    def checkpoint_recovery_point(self, partition: TopicPartition, offset: int) -> None:
-        """Write one partition's recovery point, other lines kept."""
+    def checkpoint_recovery_point(self, partition: TopicPartition, offset: Callable[[], int]) -> None:
+        """Write one partition's recovery point, other lines kept; it is asked for under the guard, so that of two who
+        write the later one is right."""
         with self._guard:
             self._check_process()
             lines = _read_or_empty(self._recovery_points)
-            lines[partition] = offset
+            lines[partition] = offset()
             self._write(self._recovery_points, lines)
 
-    def checkpoint_log_start(self, partition: TopicPartition, offset: int | None) -> None:
-        """Write one partition's log start offset, other lines kept; None removes its line."""
+    def checkpoint_log_start(self, partition: TopicPartition, start: Callable[[], int | None]) -> None:
+        """Write one partition's log start offset, other lines kept; None removes its line.  Asked for as above."""
         with self._guard:
             self._check_process()
+            offset = start()
             lines = _read_or_empty(self._log_starts)
             if lines.get(partition) == offset and (offset is not None or partition not in lines):
                 return

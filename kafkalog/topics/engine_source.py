@@ -16,6 +16,7 @@ import numpy as np
 from kafkalog._native import batches as native
 from kafkalog.errors import (
     BadBytesError,
+    IllegalArgumentException,
     IllegalStateException,
     InvalidRecordException,
     KafkalogError,
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from kafkalog.files.processes import Life
     from kafkalog.format.names import TopicPartition
     from kafkalog.log.unified_log import UnifiedLog
+
+LOOKS_MAX = 10  # at an end that truncations move
 
 
 class EngineSource:
@@ -66,11 +69,12 @@ class EngineSource:
         """
         if self.visible_end(isolation) < self._engine.log_end_offset:
             return
-        for look in (True, False):
+        for look in range(LOOKS_MAX):
+            cuts = self.cuts
             damage = self._damage_at_end()
             if damage is None or self._engine.local_log.is_closed:
                 return
-            if not look:
+            if look and cuts == self.cuts:
                 raise damage.error()
 
     def _damage_at_end(self) -> Damage | None:
@@ -99,8 +103,13 @@ class EngineSource:
     def extent(self, offset: int, isolation: str = "read_uncommitted") -> Extent | None:
         self.check_usable()
         self._check_open()
+        cuts = self.cuts
         try:
             return self._extent(offset, isolation)
+        except (BadBytesError, IllegalArgumentException):
+            if cuts == self.cuts:
+                raise
+            return self.extent(offset, isolation)  # it was cut while we looked
         except OSError as error:
             self._check_open()  # closed meanwhile
             if isinstance(error, KafkalogError):
@@ -166,11 +175,18 @@ class EngineSource:
             segment = following
         return None
 
+    @property
+    def cuts(self) -> int:
+        """How often the log was truncated: what was found before is no longer sure to be there."""
+        return self._engine.local_log.truncations
+
     def aborted_in(self, first_offset: int, last_offset: int) -> Sequence[AbortedRange]:
-        return [
-            AbortedRange(txn.producer_id, txn.first_offset, txn.last_offset)
-            for txn in self._engine.collect_aborted_transactions(first_offset, last_offset + 1)
-        ]
+        try:
+            found = self._engine.collect_aborted_transactions(first_offset, last_offset + 1)
+        except KafkaStorageException:
+            self._check_open()
+            raise
+        return [AbortedRange(txn.producer_id, txn.first_offset, txn.last_offset) for txn in found]
 
     def offset_for_time(self, timestamp_ms: int) -> int | None:
         found = self._engine.fetch_offset_by_timestamp(timestamp_ms)

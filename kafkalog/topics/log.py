@@ -13,6 +13,7 @@ import os
 import sys
 import threading
 import warnings
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
@@ -162,7 +163,7 @@ def open_log(
         engine.follow_log_end()
         if engine.recovery_point < lease.recovery_point:
             # The checkpoint says that more was flushed than there is; what comes to these offsets now is not.
-            lease.directory.checkpoint_recovery_point(partition, engine.recovery_point)
+            lease.checkpoint(lambda: engine.recovery_point)
         log = Log(
             partition,
             root,
@@ -252,7 +253,10 @@ class Log:
         if view is not None:
             view.life = self._life
         self._sync_appends = sync_appends
-        self.live_transactions: dict[str, Transaction] = {}  # by transactional id; kept by Transaction
+        # By transactional id, kept by Transaction; a block that an interrupt came out of is nobody's to end.
+        self.live_transactions: weakref.WeakValueDictionary[str, Transaction] = weakref.WeakValueDictionary()
+        self.held_transactions: set[Transaction] = set()  # those begun by hand
+        self.writer_guards: dict[int, threading.RLock] = {}  # by producer id; of Writer
         self.begun_transactions: set[int] = set()  # producer ids; kept by Transaction
         self.ending_transactions = threading.RLock()  # held while one is committed or aborted
         self._source: Source | None = view if engine is None else EngineSource(topic_partition, engine, self._life)
@@ -306,7 +310,7 @@ class Log:
     def _close_engine(self, lease: directories.Lease) -> None:
         if not self._life.live:
             return
-        engine, directory = self._must_engine(), lease.directory
+        engine = self._must_engine()
         try:
             if self.begun_transactions and not engine.local_log.is_closed:
                 from kafkalog.topics import writer
@@ -315,8 +319,7 @@ class Log:
             if not engine.shut_down():
                 lease.give_up()
                 return
-            directory.checkpoint_recovery_point(self.topic_partition, engine.recovery_point)
-            directory.checkpoint_log_start(self.topic_partition, self._log_start_to_checkpoint(engine))
+            lease.checkpoint(lambda: engine.recovery_point, lambda: self._log_start_to_checkpoint(engine))
             lease.leave(clean=True)
         except BaseException:
             lease.give_up()  # what cannot be closed in order must not keep the directory
@@ -767,7 +770,7 @@ class Log:
         with self.while_open():
             if offset < engine.recovery_point:
                 # Before the cut, too: other records may take these offsets, and they are not on the disk.
-                self._lease.directory.checkpoint_recovery_point(self.topic_partition, offset)
+                self._lease.checkpoint(lambda: min(offset, engine.recovery_point))
             engine.truncate_to(offset)
             self._checkpoint()
 
@@ -775,10 +778,7 @@ class Log:
         """What shrank must stay so after a crash: the recovery point and the start go to disk at once."""
         engine = self._writable()
         assert self._lease is not None
-        directory = self._lease.directory
-        # In this order: raising the log start lifts the recovery point over what was never flushed.
-        directory.checkpoint_log_start(self.topic_partition, self._log_start_to_checkpoint(engine))
-        directory.checkpoint_recovery_point(self.topic_partition, engine.recovery_point)
+        self._lease.checkpoint(lambda: engine.recovery_point, lambda: self._log_start_to_checkpoint(engine))
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else "read-only" if self.read_only else "open"

@@ -77,6 +77,10 @@ class Source(Protocol):
 
     @property
     def log_start_offset(self) -> int: ...
+    @property
+    def cuts(self) -> int:
+        """Another number: the log was truncated meanwhile."""
+
     def visible_end(self, isolation: str = ...) -> int: ...
     def extent(self, offset: int, isolation: str = ...) -> Extent | None: ...
     def aborted_in(self, first_offset: int, last_offset: int) -> Sequence[AbortedRange]: ...
@@ -165,6 +169,7 @@ class ChunkReader:
         self._check_crcs = check_crcs
         self._out_of_range = out_of_range
         self._extent: Extent | None = None
+        self._cuts = source.cuts  # of the log when the stretch was found
         self._position = 0  # file position of the first byte in _partial
         self._partial = b""
         self._last_offset = -1  # of the batch in front of _position; -1 where the stretch begins
@@ -267,8 +272,8 @@ class ChunkReader:
         last_offset = int(table["last_offset"][-1])
         if self.committed and last_offset >= begin:
             chunk.aborted = self.source.aborted_in(int(table["base_offset"][0]), last_offset)
-            if self.source.log_start_offset > begin:
-                self.close()  # with the segment its list of aborted transactions has gone
+            if self.source.log_start_offset > begin or self.source.cuts != self._cuts:
+                self.close()  # with the segment, or with its end, its list of aborted transactions has gone
                 return None
         self._partial = data[reached:]
         self._position += reached
@@ -309,6 +314,7 @@ class ChunkReader:
         return True
 
     def _locate(self) -> Extent | None:
+        self._cuts = self.source.cuts
         try:
             extent = self.source.extent(self.offset, self.isolation)
         except OffsetOutOfRangeException:
@@ -409,6 +415,9 @@ class ChunkReader:
 
     def _doubt(self, extent: Extent, data: bytes, why: int, row: np.void | None = None) -> None:
         """`data`, at the present position, cannot be read.  The first time: forget the stretch and look again."""
+        if self.source.cuts != self._cuts:
+            self.close()  # cut under us: no wonder
+            return
         seen = (extent.path, self._position, why, bytes(data[:HEADER_BYTES]))
         self._looks += 1
         if seen == self._suspect or self._looks > LOOKS_MAX:

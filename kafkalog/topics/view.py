@@ -112,6 +112,8 @@ class PartitionView:
         self._closed = True
         self._open_files.keep(())
 
+    cuts = 0  # what another process cuts shows as a file that ends earlier: `recheck` looks again
+
     def check_usable(self) -> None:
         """IllegalStateException in a forked child of the process whose Log looks through this view."""
         if self.life is not None and self.life.forked:

@@ -94,9 +94,10 @@ class Writer:
 
     def __init__(self, log: Log, name: str) -> None:
         self._producer = _Producer(log, "writer", name)
-        self._guard = threading.RLock()
         self.name = name
         self.producer_id = self._producer.producer_id
+        # One for all writers of this name: two that took the same number would lose one record of the two.
+        self._guard = log.writer_guards.setdefault(self.producer_id, threading.RLock())
 
     @property
     def next_sequence(self) -> int:
@@ -166,10 +167,11 @@ class Transaction:
         self.transactional_id = transactional_id
         self.producer_id = self._producer.producer_id
         self._active = False
+        self._was_aborted = False  # by the log's close, behind our back
 
     def __enter__(self) -> Transaction:
         try:
-            self.begin()
+            self._begin()
             return self
         except BaseException:
             self.let_go()  # no block follows that would end it
@@ -179,6 +181,8 @@ class Transaction:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
+            if self._was_aborted and kind is None:
+                raise self._not_open()
             if not self._active:
                 return  # committed or aborted by hand
             if kind is not None and self._log.is_forked_copy:
@@ -198,6 +202,10 @@ class Transaction:
 
     def begin(self) -> None:
         """Begin; what an end that failed left open under this id is aborted first."""
+        self._begin()
+        self._log.held_transactions.add(self)  # a block is held by whoever stands in it
+
+    def _begin(self) -> None:
         self._log.check_open()  # in a forked child nobody would ever give the lock back
         with self._log.ending_transactions:
             live = self._log.live_transactions.get(self.transactional_id)
@@ -211,11 +219,13 @@ class Transaction:
                 self._end(ControlRecordType.ABORT)
             self._log.begun_transactions.add(self.producer_id)
             self._log.live_transactions[self.transactional_id] = self
+            self._was_aborted = False
             self._active = True
 
     def let_go(self) -> None:
         """Have it neither committed nor aborted: another may begin under its id."""
         self._active = False
+        self._log.held_transactions.discard(self)
         if self._log.live_transactions.get(self.transactional_id) is self:
             del self._log.live_transactions[self.transactional_id]
 
@@ -313,6 +323,7 @@ def abort_begun(log: Log, *, but: Iterable[Transaction] = ()) -> None:
             log.begun_transactions.discard(producer_id)
         for transaction in list(log.live_transactions.values()):
             if transaction.producer_id not in alive:
+                transaction._was_aborted = transaction.active
                 transaction.let_go()
 
 

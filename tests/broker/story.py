@@ -67,11 +67,12 @@ from tests.broker.story import ROLLS, plain, rows
 with kafkalog.open_log(sys.argv[1], sys.argv[2], config=ROLLS, create=False, compression="zstd") as log:
     with log.transaction("before") as transaction:
         transaction.append_many(plain(rows(1, 5)))
-    log.transaction("killed").begin()
+    killed = log.transaction("killed")
+    killed.begin()
     turn = 0
     while True:
         log.append_many(plain(rows(turn, 4)))
-        offset = log.live_transactions["killed"].append_many(plain(rows(turn, 3)))[-1]
+        offset = killed.append_many(plain(rows(turn, 3)))[-1]
         print(offset, flush=True)
         turn += 1
 """

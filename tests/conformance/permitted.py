@@ -80,15 +80,48 @@ def _smaller_than_its_header(difference: Difference, outcome: Outcome) -> bool:
     )
 
 
+def _below_its_segment(difference: Difference, outcome: Outcome) -> bool:
+    """A follower's batch lies below the base of the segment that a roll beyond the log's end has opened."""
+    base = -1
+    below = False
+    for line in outcome.lines:
+        if line["op"] == "roll":
+            base = max(base, int(line.get("expected_next_offset", -1)))
+        elif line["op"] == "append_follower":
+            below = below or any(_first_offset(batch) < base for batch in line.get("batches", ()))
+    return below and (
+        re.search(r"\d{20}\.timeindex(\.sha256)?$", difference.place) is not None
+        or (
+            difference.place.endswith("(open), field error")
+            and re.search("Split operation is only permitted|Found record size", difference.detail) is not None
+        )
+    )
+
+
+def _first_offset(batch: Line) -> int:
+    if "raw_hex" in batch:
+        return int.from_bytes(bytes.fromhex(batch["raw_hex"][:16]), "big", signed=True)
+    offsets = [record.get("offset", 0) for record in batch.get("records", ())]
+    return min([batch.get("base_offset", 0), *offsets])
+
+
 @dataclass(frozen=True)
 class Named:
-    """A difference on purpose: why, and how it is known."""
+    """A difference on purpose: why, and how it is known.  `needs_damage`: only where a script changes files."""
 
     reason: str
     applies: Callable[[Difference, Outcome], bool]
+    needs_damage: bool = True
 
 
 NAMED = {
+    "below its segment": Named(
+        "After a roll beyond the log's end a follower's batch may lie below the base of its segment.  Kafka writes the "
+        "timestamp of its time index entry before it finds that the offset does not fit, and leaves that half; after a "
+        "crash it takes the batch for an overflow, finds none to split, and refuses the log for good.",
+        _below_its_segment,
+        needs_damage=False,
+    ),
     "count without memory": Named(
         "A checkpoint that promises two billion lines: Kafka makes room for them before it reads the first and dies of "
         "OutOfMemoryError; kafkalog counts what is there and names the file.",
@@ -114,8 +147,10 @@ NAMED = {
 
 
 def name_of(outcome: Outcome) -> str | None:
-    """The name of the outcome's difference; None where no rule knows it, and where nothing was damaged."""
+    """The name of the outcome's difference; None where no rule knows it."""
     difference = outcome.difference
-    if difference is None or not any(line["op"].startswith("fs_") for line in outcome.lines):
+    if difference is None:
         return None
-    return next((name for name, rule in NAMED.items() if rule.applies(difference, outcome)), None)
+    damaged = any(line["op"].startswith("fs_") for line in outcome.lines)
+    rules = {name: rule for name, rule in NAMED.items() if damaged or not rule.needs_damage}
+    return next((name for name, rule in rules.items() if rule.applies(difference, outcome)), None)

@@ -137,7 +137,7 @@ def _made() -> tuple[Tree, Tree]:
         logs[1].append(b"behind an open transaction")
         Path(root, "meta.properties").write_bytes(META)
         crashed = read_tree(root)
-        logs[1].live_transactions.clear()
+        logs[1].begun_transactions.clear()
         for log in logs:
             log.close()
         clean = read_tree(root)

@@ -140,8 +140,9 @@ def test_a_log_dropped_in_a_cycle(tmp_path: Path) -> None:
 
     def in_transaction() -> None:
         log = kafkalog.open_log(tmp_path, "t-0")
-        log.transaction("job").begin()
-        log.live_transactions["job"].append(b"never seen")
+        job = log.transaction("job")
+        job.begin()
+        job.append(b"never seen")
 
     in_transaction()
     with pytest.warns(ResourceWarning, match="was dropped"):

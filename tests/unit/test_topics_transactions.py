@@ -124,9 +124,14 @@ def test_by_hand(tmp_path: Path) -> None:
 
 def test_closing_the_log_aborts(tmp_path: Path) -> None:
     log = kafkalog.open_log(tmp_path, "t-0")
-    with log.transaction("job") as txn:
-        txn.append(b"1")
-        log.close()
+
+    def block() -> None:
+        with log.transaction("job") as txn:
+            txn.append(b"1")
+            log.close()
+
+    with pytest.raises(IllegalStateException, match="no transaction of 'job' is open"):
+        block()  # it must not seem to have committed
     with pytest.raises(IllegalStateException, match="closed"):
         log.transaction("job")
     with kafkalog.open_log(tmp_path, "t-0", read_only=True) as view:
