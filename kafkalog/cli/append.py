@@ -164,6 +164,10 @@ def _json_row(line: bytes) -> Row:
     if not isinstance(headers, list | None):
         raise Usage(f"headers: found {shown(headers)}, expected a list of objects with key and value")
     timestamp = entry.get("ts")
+    if isinstance(timestamp, _Number):
+        if not timestamp.lstrip("-").isdigit() or len(timestamp) > 100:
+            raise Usage(f"ts is {timestamp:.100}, expected milliseconds")
+        timestamp = int(timestamp)
     if isinstance(timestamp, bool) or not isinstance(timestamp, int | None):
         raise Usage(f"ts is {timestamp!r}, expected milliseconds")
     if timestamp is not None and milliseconds(timestamp, "ts", low=-1) == -1:
@@ -178,11 +182,32 @@ def _json_row(line: bytes) -> Row:
 
 def _parsed(line: bytes) -> Any:
     try:
-        return json.loads(line, object_pairs_hook=_object, parse_constant=_no_constant)
+        return json.loads(
+            line, object_pairs_hook=_object, parse_constant=_no_constant, parse_float=_Number, parse_int=_whole
+        )
     except RecursionError:
         raise Usage("no JSON that can be read: nested too deeply") from None
     except ValueError as error:
         raise Usage(f"no JSON: {error}") from None
+
+
+class _Number(str):
+    """A number as it was written: which float or int comes nearest is not for us to say."""
+
+
+def _whole(digits: str) -> int | _Number:
+    return int(digits) if len(digits) < 20 and digits != "-0" else _Number(digits)
+
+
+def _as_text(content: Any) -> str:
+    """JSON as one line without blanks, its numbers as they were written."""
+    if isinstance(content, _Number):
+        return str(content)
+    if isinstance(content, dict):
+        return "{" + ",".join(f"{json.dumps(name)}:{_as_text(entry)}" for name, entry in content.items()) + "}"
+    if isinstance(content, list):
+        return "[" + ",".join(map(_as_text, content)) + "]"
+    return json.dumps(content)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -197,9 +222,13 @@ def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is no number of JSON")
 
 
+def _json_name(entry: Any) -> str:
+    return "a number" if isinstance(entry, _Number) else JSON_NAMES[type(entry)]
+
+
 def _fields(entry: Any, known: Sequence[str], where: str) -> dict[str, Any]:
     if not isinstance(entry, dict):
-        raise Usage(f"{where}found {JSON_NAMES[type(entry)]}, expected an object with {', '.join(known)}")
+        raise Usage(f"{where}found {_json_name(entry)}, expected an object with {', '.join(known)}")
     for name in entry:
         if name not in known:
             raise Usage(f"{where}unknown field {name!r}, expected {', '.join(known)}")
@@ -208,7 +237,7 @@ def _fields(entry: Any, known: Sequence[str], where: str) -> dict[str, Any]:
 
 def _header(entry: Any) -> Header:
     entry = _fields(entry, HEADER_FIELDS, "headers: ")
-    if not isinstance(entry.get("key"), str):
+    if not isinstance(entry.get("key"), str) or isinstance(entry["key"], _Number):
         raise Usage(f"headers: key is {entry.get('key')!r}, expected text")
     given = [name for name in HEADER_FIELDS[1:] if name in entry]
     if len(given) != 1:
@@ -227,6 +256,6 @@ def _octets(entry: dict[str, Any], name: str) -> bytes | None:
             raise Usage(f"{name} is no base64") from None
     if content is None:
         return None
-    if isinstance(content, str):
+    if isinstance(content, str) and not isinstance(content, _Number):
         return text(content, name).encode()
-    return text(json.dumps(content, separators=(",", ":"), ensure_ascii=True), name).encode()
+    return text(_as_text(content), name).encode()

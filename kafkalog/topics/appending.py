@@ -189,24 +189,19 @@ def _row_chunks(records: Iterable[RecordInput], at_once: int) -> Iterator[list[R
     """Rows of so many records at a time; a mistake is told with the record's number, where there are several."""
     entries = iter(records)
     first = 0
-    while chunk := list(itertools.islice(entries, at_once)):
+    while True:
+        listed: list[Row] = []
         try:
-            listed = [as_row(record) for record in chunk]
-        except IllegalArgumentException:
-            _raise_numbered(chunk, first, one=isinstance(records, (list, tuple)) and len(records) == 1)
+            # One by one as they come: whoever yields a buffer may write the next record into it.
+            listed.extend(map(as_row, itertools.islice(entries, at_once)))
+        except IllegalArgumentException as error:
+            if not (isinstance(records, (list, tuple)) and len(records) == 1):
+                error.message = f"record {first + len(listed)}: {error.message}"
             raise
+        if not listed:
+            return
         yield listed
         first += len(listed)
-
-
-def _raise_numbered(chunk: Sequence[RecordInput], first: int, *, one: bool) -> None:
-    for number, record in enumerate(chunk, first):
-        try:
-            as_row(record)
-        except IllegalArgumentException as error:
-            if not one:
-                error.message = f"record {number}: {error.message}"
-            raise
 
 
 def _size_bound(row: Row) -> int:

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from kafkalog.format.names import TopicPartition
     from kafkalog.log.unified_log import UnifiedLog
 
-LOOKS_MAX = 10  # at an end that truncations move
-
 
 class EngineSource:
     """A reader's view of our own open log."""
@@ -69,13 +67,12 @@ class EngineSource:
         """
         if self.visible_end(isolation) < self._engine.log_end_offset:
             return
-        for look in range(LOOKS_MAX):
-            cuts = self.cuts
-            damage = self._damage_at_end()
-            if damage is None or self._engine.local_log.is_closed:
-                return
-            if look and cuts == self.cuts:
-                raise damage.error()
+        if self._damage_at_end() is None:
+            return
+        with self._engine.lock:  # a truncation may be under way: without one, once more
+            damage = None if self._engine.local_log.is_closed else self._damage_at_end()
+        if damage is not None:
+            raise damage.error()
 
     def _damage_at_end(self) -> Damage | None:
         local = self._engine.local_log
@@ -103,13 +100,12 @@ class EngineSource:
     def extent(self, offset: int, isolation: str = "read_uncommitted") -> Extent | None:
         self.check_usable()
         self._check_open()
-        cuts = self.cuts
         try:
-            return self._extent(offset, isolation)
-        except (BadBytesError, IllegalArgumentException):
-            if cuts == self.cuts:
-                raise
-            return self.extent(offset, isolation)  # it was cut while we looked
+            try:
+                return self._extent(offset, isolation)
+            except (BadBytesError, IllegalArgumentException):
+                with self._engine.lock:  # a truncation may be under way: without one, once more
+                    return self._extent(offset, isolation)
         except OSError as error:
             self._check_open()  # closed meanwhile
             if isinstance(error, KafkalogError):

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from kafkalog._native.log_end import OPEN
 from kafkalog.config import LogConfig, ProducerStateManagerConfig
 from kafkalog.errors import (
+    CorruptRecordException,
     IllegalArgumentException,
     IllegalStateException,
     InvalidTopicException,
@@ -163,6 +164,8 @@ def open_log(
         engine.follow_log_end()
         if engine.recovery_point < lease.recovery_point:
             # The checkpoint says that more was flushed than there is; what comes to these offsets now is not.
+            if on_damage == "raise":
+                raise _lost_end(engine, lease.recovery_point)
             lease.checkpoint(lambda: engine.recovery_point)
         log = Log(
             partition,
@@ -181,6 +184,15 @@ def open_log(
     except BaseException:
         lease.give_up()
         raise
+
+
+def _lost_end(engine: UnifiedLog, flushed: int) -> CorruptRecordException:
+    return CorruptRecordException(
+        f"{names.RECOVERY_POINT_CHECKPOINT_FILE} says that offsets up to {flushed - 1} were flushed, but the log ends "
+        f"at {engine.log_end_offset}: files are missing, or were cut",
+        path=engine.dir,
+        hint='put back what is missing; on_damage="truncate" goes on from there, as Kafka does',
+    )
 
 
 def _damage_handler(on_damage: OnDamage) -> Callable[[Damage], None] | None:
@@ -407,6 +419,10 @@ class Log:
         assert self._source is not None
         if self.engine is not None:
             self.engine.settle()
+            if self.begun_transactions:
+                from kafkalog.topics import writer
+
+                writer.abort_begun(self, but=self.live_transactions.values())
         return self._source
 
     # --- where it stands ---------------------------------------------------------------------------

@@ -232,15 +232,17 @@ def _batches(data: bytes) -> Iterator[tuple[str, dict[str, Any]]]:
 def _log_records(data: bytes) -> Iterator[tuple[str, dict[str, Any]]]:
     """As `_batches`, with records in place of compressed bytes (decoded by kafkalog)."""
     from kafkalog._native import batches as native
+    from kafkalog.errors import KafkalogError
     from kafkalog.format.records import records
 
     headers, _, _ = native.headers(data)
     for number, (header, (place, fields)) in enumerate(zip(headers, _batches(data), strict=False)):
         kept = {k: v for k, v in fields.items() if k not in ("length", "crc", "payload")}
-        kept["records"] = [
-            (r.offset, r.timestamp, r.key, r.value, tuple(r.headers)) for r in records(data, header, at=header.position)
-        ]
-        kept["records"] = repr(kept["records"])
+        try:
+            found = records(data, header, at=header.position)
+            kept["records"] = repr([(r.offset, r.timestamp, r.key, r.value, tuple(r.headers)) for r in found])
+        except KafkalogError as error:  # a follower takes what nobody can read
+            kept["records"] = f"{error} {fields['payload']}"
         yield f"batch {number} (base offset {header.base_offset}), {place}", kept
 
 

@@ -410,3 +410,11 @@ def test_append_tells_what_was_appended_before_any_error(run: Any, log_dir: str)
     assert result.code == 2
     assert "10001 records before it were appended, at offsets 12 to 10012" in result.err
     assert "-X max.message.bytes=" in result.err
+
+
+@pytest.mark.parametrize("number", ["2.50", "1e2", "1e400", "-0", "0.12345678901234567890", "9" * 5000])
+def test_append_keeps_numbers_as_they_were_written(number: str, run: Any, tmp_path: Path) -> None:
+    line = b'{"payload":{"n":[%s]}}' % number.encode()
+    assert run("append", str(tmp_path / "logs"), "t-0", "--create", "--json", stdin=line).code == 0
+    with kafkalog.open_log(tmp_path / "logs", "t-0", read_only=True) as log:
+        assert [record.value for record in log] == [b'{"n":[%s]}' % number.encode()]

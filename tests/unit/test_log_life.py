@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import kafkalog
-from kafkalog.errors import ClosedChannelException, IllegalStateException, KafkaStorageException
+from kafkalog.errors import ClosedChannelException, CorruptRecordException, IllegalStateException, KafkaStorageException
 from kafkalog.files import OsFile, OsFiles
 from kafkalog.log.types import FetchIsolation
 from kafkalog.log.unified_log import UnifiedLog
@@ -143,6 +143,72 @@ def test_what_was_cut_during_a_flush_is_not_flushed(tmp_path: Path) -> None:
         assert engine.recovery_point == 4
         log.flush()
         assert engine.recovery_point == log.end_offset == 14
+
+
+def test_retention_passes_side_by_side_delete_once(tmp_path: Path) -> None:
+    config = {"internal.segment.bytes": "1000", "retention.bytes": "5000", "retention.ms": "-1"}
+    with kafkalog.open_log(tmp_path / "logs", "t-0", config=config) as log:
+        for _ in range(100):
+            log.append(b"v" * 100)
+        passes = [threading.Thread(target=log.delete_old_segments) for _ in range(8)]
+        for each in passes:
+            each.start()
+        for each in passes:
+            each.join()
+        assert log.engine is not None
+        assert log.engine.size >= 5000
+
+
+def test_two_writers_of_one_name_lose_nothing(tmp_path: Path) -> None:
+    with kafkalog.open_log(tmp_path / "logs", "t-0") as log:
+        offsets: list[int | None] = []
+
+        def write() -> None:
+            writer = log.writer("one")
+            offsets.extend(writer.append(b"v") for _ in range(200))
+
+        writing = [threading.Thread(target=write) for _ in range(2)]
+        for each in writing:
+            each.start()
+        for each in writing:
+            each.join()
+        assert sorted(offset for offset in offsets if offset is not None) == list(range(400))
+
+
+def test_a_closed_log_hands_out_no_aborted_records(tmp_path: Path) -> None:
+    log = kafkalog.open_log(tmp_path / "logs", "t-0")
+    job = log.transaction("job")
+    job.begin()
+    job.append_many([b"aborted"] * 20)
+    job.abort()
+    log.append(b"good")
+    reading = log.records(isolation="read_committed")
+    with log.reader(isolation="read_committed", chunk_bytes=100) as reader:
+        engine = log.engine
+        assert engine is not None
+        log.close()
+        with pytest.raises(IllegalStateException, match="closed"):
+            list(reader.records())
+        with pytest.raises(KafkaStorageException, match="already closed"):
+            engine.collect_aborted_transactions(0, 21)
+    with pytest.raises(IllegalStateException, match="closed"):
+        list(reading)
+
+
+def test_a_cut_beyond_what_was_promised_is_refused_on_request(tmp_path: Path) -> None:
+    root = tmp_path / "logs"
+    config = {"internal.segment.bytes": "1000"}
+    with kafkalog.open_log(root, "t-0", config=config) as log:
+        for _ in range(20):
+            log.append(b"v" * 100)
+        assert log.engine is not None
+        last = log.engine.active_segment.base_offset
+    for path in (root / "t-0").glob(f"{last:020d}.log"):
+        path.unlink()
+    with pytest.raises(CorruptRecordException, match="offsets up to 19 were flushed, but the log ends at"):
+        kafkalog.open_log(root, "t-0", config=config, on_damage="raise")
+    with kafkalog.open_log(root, "t-0", config=config) as log:  # Kafka's way
+        assert log.end_offset == last
 
 
 def test_a_partition_that_was_not_closed_in_order_is_recovered_though_its_neighbours_stay_open(tmp_path: Path) -> None:
