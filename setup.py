@@ -59,8 +59,8 @@ setup(
             "initializedcheck": False,
             "embedsignature": True,
             "autotestdict": False,  # no doctests in native modules, so no __test__ either
-            # Not yet: readers look at fields of tail, log_end and producers without the log's lock, and Cython's getters
-            # do not guard them.  The other modules have been run so, also under ThreadSanitizer (make live-tsan).
+            # Not yet: readers look at fields of tail, log_end and producers without the log's lock, and Cython's
+            # getters do not guard them.  The other modules have run so, also under ThreadSanitizer (make live-tsan).
             "freethreading_compatible": False,
         },
     )
