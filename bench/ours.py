@@ -158,6 +158,7 @@ def append(data: Path, kind: str, compression: str = "producer") -> Round:
     checked = memoryview(buffer)[21:]
     (count,) = SEQUENCE.unpack_from(buffer, 57)
     stamped = kind in ("idempotent", "txn")
+    given = buffer if stamped else payload  # bytes, as a service has them; a buffer that may change is copied once
 
     def round() -> int:
         nonlocal appended, sequence
@@ -165,7 +166,7 @@ def append(data: Path, kind: str, compression: str = "producer") -> Round:
             SEQUENCE.pack_into(buffer, 53, sequence)
             CRC.pack_into(buffer, 17, crc32c.crc32c(checked))
             sequence += count
-        log.append_as_leader(buffer, 0)
+        log.append_as_leader(given, 0)
         appended += len(payload)
         if appended > KEPT_BYTES:
             log.truncate_to(0)
