@@ -530,11 +530,16 @@ class UnifiedLog(PartitionOffsets):
         self._flush(offset, False, self.local_log.truncations)
 
     def _flush(self, offset: int, including_offset: bool, truncations: int) -> None:
-        """`truncations`: how many there were when `offset` was a place in the log."""
+        """`truncations`: how many there were when `offset` was a place in the log.
+
+        Kafka lets the recovery point stand above the end after a truncation beside a flush, where the next append
+        counts as flushed.  A log of one replica, which promises what it flushed, does not.
+        """
         local = self.local_log
+        promises = self.high_watermark_follows
         with local.guard("flushing log"):
             while True:
-                if truncations != local.truncations:
+                if promises and truncations != local.truncations:
                     # What was to be synced, or is, is cut, and other records may have taken its offsets since.
                     truncations = local.truncations
                     offset = min(offset, self.log_end_offset)
@@ -550,12 +555,11 @@ class UnifiedLog(PartitionOffsets):
                     local.check_if_closed()
                     continue  # a segment of it was deleted meanwhile
                 with self.lock:
-                    if truncations == local.truncations:
+                    if truncations == local.truncations or not promises:
                         if active is not local.segments.active_segment:
                             # It was rolled meanwhile, and trimmed behind our back: the flush after that roll takes it.
                             offset = min(offset, active.base_offset)
-                        # A log of one replica promises what it flushed: never more than there is.
-                        local.mark_flushed(min(offset, self.log_end_offset) if self.high_watermark_follows else offset)
+                        local.mark_flushed(min(offset, self.log_end_offset) if promises else offset)
                         return
 
     def _flush_producer_state_snapshot(self, snapshot: str) -> None:
