@@ -311,6 +311,10 @@ def killed_while_writing(broker: Broker) -> list[int]:
     rest, _ = writer.communicate()
     told += [int(line) for line in rest.splitlines(keepends=True) if line.endswith("\n")]
     newest = max((broker.log_dir / str(MINE_KILLED)).glob("*.log"))
+    if newest.stat().st_size == 0:  # killed in a roll: as if that had not begun
+        for path in newest.parent.glob(f"{newest.stem}.*"):
+            path.unlink()
+        newest = max(newest.parent.glob("*.log"))
     os.truncate(newest, newest.stat().st_size - 7)
     return told
 
