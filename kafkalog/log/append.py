@@ -37,7 +37,7 @@ from kafkalog.errors import (
 from kafkalog.files import Buffer
 from kafkalog.format.batch import MemoryRecords
 from kafkalog.format.codecs import check_codec, decompress_partial
-from kafkalog.format.octets import octets
+from kafkalog.format.octets import frozen
 from kafkalog.format.records import base_offset, iterate
 from kafkalog.log.local_log import raise_offline
 from kafkalog.log.producer_replay import update_producers
@@ -99,7 +99,7 @@ def append(log: UnifiedLog, records: Buffer | MemoryRecords, leader_epoch: int, 
     if batch is not None and batch.is_compressed:
         batch, stats = _unpacked(batch, local.config.max_decompressed_message_bytes)
     if batch is None:
-        data = unchanging(given)
+        data = frozen(given, "batches")
         info, headers = analyze(log, data, terms, leader_epoch)
         if info.valid_bytes <= 0:
             return info
@@ -180,11 +180,6 @@ def append(log: UnifiedLog, records: Buffer | MemoryRecords, leader_epoch: int, 
             _fail(log, error)
 
 
-def unchanging(data: object) -> bytes:
-    """The bytes of any C-contiguous buffer: copied, unless nobody can change them while they are looked at."""
-    return data if type(data) is bytes else bytes(octets(data, "batches"))
-
-
 def _unpacked(batch: ClientBatch, max_record_bytes: int) -> tuple[ClientBatch | None, RecordValidationStats]:
     """The compressed batch, if its records are good too, and what that cost; None: the validator says what is wrong."""
     payload, failure = decompress_partial(batch.codec, batch.payload)
@@ -209,7 +204,7 @@ def _fail(log: UnifiedLog, error: OSError) -> NoReturn:
 
 
 def analyze(
-    log: UnifiedLog, data: bytes, terms: AppendTerms, leader_epoch: int
+    log: UnifiedLog, data: bytes | memoryview, terms: AppendTerms, leader_epoch: int
 ) -> tuple[LogAppendInfo, list[BatchHeader]]:
     """analyzeAndValidateRecords: shallow checks of each batch, without the lock; the batches that may go in."""
     origin = terms.origin
@@ -308,7 +303,7 @@ def _record_offsets(data: Buffer, count_max: int = -1) -> list[int]:
 
 def _validate(
     log: UnifiedLog,
-    data: bytes,
+    data: bytes | memoryview,
     info: LogAppendInfo,
     headers: list[BatchHeader],
     terms: AppendTerms,
