@@ -119,7 +119,10 @@ def looks_for_signals(operation: str) -> bool:
 
 
 class Tracer:
-    """A context manager that counts places in the thread that enters it and raises at number `at` (from 0)."""
+    """A context manager that counts places in the thread that enters it and raises at number `at` (from 0).
+
+    Cyclic garbage is not collected meanwhile: what it would close is not the operation's, and moves the numbers.
+    """
 
     def __init__(self, kind: str, at: int | None = None) -> None:
         self.kind = kind
@@ -129,12 +132,17 @@ class Tracer:
         self.while_handling = False  # raised while another exception was being handled: CPython 3.11 leaks the frames
 
     def __enter__(self) -> Tracer:
+        self._handled = sys.exc_info()[1]
+        self._collecting = gc.isenabled()
+        gc.disable()
         self._before = sys.gettrace()
         sys.settrace(self._enter)
         return self
 
     def __exit__(self, *exc: object) -> None:
         sys.settrace(self._before)
+        if self._collecting:
+            gc.enable()
 
     def _enter(self, frame: FrameType, event: str, arg: object) -> Any:
         if not frame.f_code.co_filename.startswith(PACKAGE):
@@ -156,7 +164,7 @@ class Tracer:
         self.places.append((name, frame.f_lineno, code.co_qualname))
         if len(self.places) - 1 == self.at:
             self.fired = True
-            self.while_handling = sys.exc_info()[1] is not None
+            self.while_handling = sys.exc_info()[1] is not self._handled
             raise Interrupted(f"{name}:{frame.f_lineno} {code.co_qualname}")
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import random
 import shutil
 import signal
+import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -24,12 +26,43 @@ from kafkalog.topics import directory as directories
 from kafkalog.topics import writer
 from tests.conftest import LONG
 from tests.crash.harness import fast_dir
-from tests.unit.interrupts import Interrupted, Place, chosen, interrupted, lines_of
+from tests.live.interrupts import LINES, Interrupted, Tracer
 
 CONFIG = {"internal.segment.bytes": "400", "max.message.bytes": "400", "index.interval.bytes": "100"}
 VALUES = [b"%03d" % number * 20 for number in range(12)]
 FILES = UnsyncedFiles()
 OUR_FLOORS = ("topics/", "files/")
+
+
+Place = tuple[str, int, str]  # file in the package, line, function
+
+
+def lines_of(action: Callable[[], object]) -> list[Place]:
+    with Tracer(LINES) as tracer:
+        result = action()
+    del result  # not before: what a dropped Log does is not the action's
+    return tracer.places
+
+
+def chosen(lines: list[Place], *, every: bool, inside: tuple[str, ...] = ("",)) -> list[int]:
+    """Which of the lines to interrupt: all, or the first time that each is met in the folders `inside`."""
+    if every:
+        return list(range(len(lines)))
+    first: dict[Place, int] = {}
+    for index, place in enumerate(lines):
+        if place[0].startswith(inside):
+            first.setdefault(place, index)
+    return sorted(first.values())
+
+
+def interrupted(action: Callable[[], object], index: int) -> Tracer:
+    """Run the action with an interrupt at its line number `index`, if it comes that far."""
+    tracer = Tracer(LINES, index)
+    with contextlib.suppress(Interrupted), tracer:
+        result = action()
+        sys.settrace(None)
+        del result
+    return tracer
 
 
 def values(log: kafkalog.Log) -> list[bytes | None]:
@@ -139,11 +172,11 @@ def sweep(
         at = interrupted(act(root), index)
         if after is not None:
             after()
-        excused += at is not None and at.handling
+        excused += at.while_handling
         try:
             is_whole(root, before.acknowledged)
         except BaseException as error:
-            error.add_note(f"interrupted at {at}, line {index} of {len(lines)}")
+            error.add_note(f"interrupted at {at.places[-1]}, line {index} of {len(lines)}")
             raise
         shutil.rmtree(root)
     gc.collect()
