@@ -6,7 +6,7 @@ from typing_extensions import Buffer, disjoint_base
 from kafkalog._native.batches import BatchHeader
 from kafkalog._native.producers import ProducerEntry
 from kafkalog._native.tail import SegmentTail
-from kafkalog._native.validation import AppendInfo, ClientBatch
+from kafkalog._native.validation import AppendInfo, BatchRules, ClientBatch
 
 _Info = TypeVar("_Info", bound=AppendInfo)
 
@@ -23,6 +23,10 @@ class LogEnd:
     next_offset_metadata: Any
     recovery_point: int
     life: int
+    client_rules: BatchRules | None
+    segments: Any
+    clock: Any
+    log_dir_failure_channel: Any
 
 @final
 class ProducerChange:
@@ -42,11 +46,12 @@ class Watermarks:
     first_unstable_offset_metadata: Any
     @property
     def first_unstable_is_rough(self) -> bool: ...
-    @property
-    def finish_is_due(self) -> bool: ...
     log_start_offset: int
     high_watermark_follows: bool
     waiters: list[_Waiter]
+    lock: Any
+    unfinished: Any
+    leader_epoch_cache: Any
     def commit(
         self,
         tail: SegmentTail,
@@ -56,14 +61,11 @@ class Watermarks:
         continued: ProducerEntry | None,
         change: ProducerChange | None,
     ) -> int: ...
+    def append_ordinary(
+        self, records: Buffer, leader_epoch: int, kind: type[_Info], record_validation_stats: object
+    ) -> _Info | ClientBatch | None: ...
     def commit_ordinary(
-        self,
-        batch: ClientBatch,
-        tail: SegmentTail,
-        epochs: tuple[tuple[int, int], ...],
-        leader_epoch: int,
-        kind: type[_Info],
-        record_validation_stats: object,
+        self, batch: ClientBatch, leader_epoch: int, kind: type[_Info], record_validation_stats: object
     ) -> _Info | None: ...
     def set_high_watermark(self, metadata: Any) -> None: ...
     def wake_waiters(self) -> None: ...

@@ -4,6 +4,8 @@
 entries, producers, transactions, high watermark.  It either has happened or not, whatever the disk does and whenever
 Ctrl-C comes: everything that can fail fails before a number changes, and no Python runs inside (but for files of a
 test's own).  Called under the partition's lock; readers read single fields without it.
+
+`append_ordinary` is all of a client's append where all of it is ordinary, in one call: it takes the lock itself.
 """
 
 cimport cython
@@ -12,9 +14,10 @@ from cpython.tuple cimport PyTuple_SET_ITEM
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint64_t
 
 from kafkalog._native.batches cimport BatchHeader
+from kafkalog._native.layout cimport CODEC_MASK
 from kafkalog._native.producers cimport ProducerEntry, ProducerTable
 from kafkalog._native.tail cimport W_WRITTEN, SegmentTail
-from kafkalog._native.validation cimport BatchRules, ClientBatch
+from kafkalog._native.validation cimport BatchRules, ClientBatch, client_batch
 
 cdef extern from "Python.h":
     ctypedef struct PyTypeObject:
@@ -32,12 +35,15 @@ cdef class LogEnd:
     """Where a log ends.  The base of LocalLog.
 
     `next_offset_metadata`: the offset that the next record gets, its segment's base and the bytes in that;
-    `recovery_point`: everything below it is on the disk; `life`: OPEN, CLOSING, CLOSED or FORKED, and it only grows.
+    `recovery_point`: everything below it is on the disk; `life`: OPEN, CLOSING, CLOSED or FORKED, and it only grows;
+    `client_rules`: what a client's batch must be to be appended as it is, None where none is.
     """
 
     cdef public object next_offset_metadata
     cdef public int64_t recovery_point
     cdef public int life
+    cdef public BatchRules client_rules
+    cdef public object segments, clock, log_dir_failure_channel
 
 
 @cython.auto_pickle(False)
@@ -75,10 +81,10 @@ cdef class Watermarks:
     cdef public object high_watermark_metadata
     cdef public object first_unstable_offset_metadata
     cdef readonly bint first_unstable_is_rough
-    cdef readonly bint finish_is_due
     cdef public int64_t log_start_offset
     cdef public bint high_watermark_follows
     cdef public list waiters
+    cdef public object lock, unfinished, leader_epoch_cache
 
     def __cinit__(self, *args, **kwargs):
         self.waiters = []
@@ -94,25 +100,56 @@ cdef class Watermarks:
         """
         return self.put(tail, buffers, headers, last_offset, continued, change)
 
-    def commit_ordinary(
-        self, ClientBatch batch not None, SegmentTail tail not None, tuple epochs not None, int32_t leader_epoch,
-        kind, record_validation_stats,
-    ):
-        """All steps of an append that are left for a batch that `client_batch` admitted, where none of them has
-        anything to do but to look: the epoch is the latest of `epochs`, the segment `tail` has room, the producer just
-        goes on.  The `kind` of AppendInfo that tells of it; None where a step has more to do, and nothing was done.
+    def append_ordinary(self, records, int32_t leader_epoch, kind, record_validation_stats):
+        """A client's append, if it is one ordinary batch for which each step has but to look.
+
+        The `kind` of AppendInfo that tells of it.  Else nothing was done: the ClientBatch that was admitted, or None
+        where none was.
         """
+        cdef LogEnd local = self.local_log
+        cdef ClientBatch batch
+        if local.client_rules is None:
+            return None
+        batch = client_batch(records, local.client_rules, local.clock.milliseconds())
+        if batch is None or batch.row.attributes & CODEC_MASK:
+            return batch
+        info = self.commit_ordinary(batch, leader_epoch, kind, record_validation_stats)
+        return batch if info is None else info
+
+    cpdef object commit_ordinary(self, ClientBatch batch, int32_t leader_epoch, kind, record_validation_stats):
+        """What is left of that for a batch whose records are known to be good, under the lock.
+
+        None where a step has more to do, and nothing was done.
+        """
+        lock = self.lock
+        lock.acquire()
+        try:
+            return self.ordinary(batch, leader_epoch, kind, record_validation_stats)
+        finally:
+            lock.release()
+
+    cdef object ordinary(self, ClientBatch batch, int32_t leader_epoch, kind, record_validation_stats):
+        """The epoch is the latest there is, the segment has room, the producer just goes on."""
         cdef LogEnd local = self.local_log
         cdef BatchRules topic = batch.topic
         cdef ProducerEntry continued = None
+        cdef SegmentTail tail
+        cdef tuple epochs, segments
         cdef int64_t first_offset = (<tuple>local.next_offset_metadata)[0]
         cdef int64_t last_offset = <int64_t>(<uint64_t>first_offset + <uint64_t>batch.row.record_count - 1)
         cdef int64_t epoch, epoch_start
-        if local.life != C_OPEN or last_offset < first_offset or len(epochs) == 0:
+        if local.life != C_OPEN or self.unfinished is not None or local.log_dir_failure_channel.any_offline:
+            return None
+        epochs = self.leader_epoch_cache.entries
+        if last_offset < first_offset or len(epochs) == 0:
             return None
         epoch, epoch_start = <tuple>epochs[len(epochs) - 1]
         if epoch != leader_epoch or epoch_start > first_offset:
             return None
+        segments = (<tuple>local.segments.view)[1]
+        if len(segments) == 0:
+            return None
+        tail = segments[len(segments) - 1].tail
         if not tail.knows_end() or tail.is_over(
             topic.max_segment_ms, topic.segment_bytes, batch.row.max_timestamp, last_offset, batch.row.size,
             batch.rules.now,
@@ -126,9 +163,8 @@ cdef class Watermarks:
         info = batch.info(kind, self.log_start_offset, record_validation_stats)
         if self.put(tail, buffers, [batch], last_offset, continued, None) != W_WRITTEN:
             return None
-        self.finish_is_due = (
-            self.first_unstable_is_rough or last_offset + 1 - local.recovery_point >= topic.flush_messages
-        )
+        if self.first_unstable_is_rough or last_offset + 1 - local.recovery_point >= topic.flush_messages:
+            self.finish_append(last_offset)
         return info
 
     cdef int put(self, SegmentTail tail, tuple buffers, list headers, int64_t last_offset, ProducerEntry continued,

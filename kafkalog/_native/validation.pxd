@@ -44,3 +44,6 @@ cdef class ClientBatch(BatchHeader):
     cdef bint check(self, Cursor cursor) noexcept nogil
     cdef tuple placed(self, int64_t next_offset, int32_t leader_epoch)
     cdef object info(self, kind, int64_t log_start_offset, record_validation_stats)
+
+
+cpdef object client_batch(object data, BatchRules rules, int64_t now)

@@ -778,7 +778,7 @@ cdef class BatchRules:
         self.flush_messages = flush_messages
 
 
-def client_batch(object data, BatchRules rules not None, int64_t now):
+cpdef object client_batch(object data, BatchRules rules, int64_t now):
     """The single ordinary v2 batch that `data` is, whole and with the right checksum, that the rules let in at `now`.
 
     None for anything else: the slower checks know what it is and how to say so.  What is checked is what `place`

@@ -3,8 +3,8 @@
 The steps and their order are those of Kafka's UnifiedLog.append (4.4.0); what a step did stays done when a later one
 refuses (the epoch entry, the roll).  The same code serves leaders and followers, ordinary batches and all others.  What
 is special about a client's ordinary batch (whole, good, kept as it is, going on where its producer was) is a choice
-inside two steps: it is admitted by one native look, and its producer needs no judge.  SHORT_CHOICE turns that off, so
-that tests can compare.
+inside the first step: one native call (`Watermarks.append_ordinary`) finds that each of the others has but to look, and
+then writes; it calls the same rules.  SHORT_CHOICE turns that off, so that tests can compare.
 
 Before the lock nothing is known of the log's state; from there on everything runs under it.  The last step is one
 native call (`Watermarks.commit`): nothing that the log has promised changes before it, and nothing is left to do after
@@ -22,7 +22,7 @@ from kafkalog._native.batches import headers as scan_headers
 from kafkalog._native.java_hash import JavaHashMap, long_hash
 from kafkalog._native.log_end import OPEN, ProducerChange
 from kafkalog._native.tail import WRITTEN
-from kafkalog._native.validation import ClientBatch, client_batch
+from kafkalog._native.validation import ClientBatch
 from kafkalog.errors import (
     CorruptRecordException,
     IllegalArgumentException,
@@ -88,36 +88,36 @@ def append(log: UnifiedLog, records: Buffer | MemoryRecords, leader_epoch: int, 
     metadata_file = log.partition_metadata_file
     if metadata_file is not None and metadata_file.dirty_topic_id is not None:
         log.maybe_flush_metadata_file()
-    local = log.local_log
     given: AnyBuffer = records.buffer if isinstance(records, MemoryRecords) else records
 
-    # Admit.
+    # Admit; an ordinary batch goes all the way in here.
     batch: ClientBatch | None = None
-    if terms is CLIENT_TERMS and SHORT_CHOICE and local.client_rules is not None:
-        batch = client_batch(given, local.client_rules, local.clock.milliseconds())
     stats = NO_STATS
-    if batch is not None and batch.is_compressed:
-        batch, stats = _unpacked(batch, local.config.max_decompressed_message_bytes)
+    if terms is CLIENT_TERMS and SHORT_CHOICE:
+        try:
+            done = log.append_ordinary(given, leader_epoch, LogAppendInfo, NO_STATS)
+            if isinstance(done, LogAppendInfo):
+                return done
+            batch = done
+            if batch is not None and batch.is_compressed:
+                batch, stats = _unpacked(batch, log.config.max_decompressed_message_bytes)
+                done = None if batch is None else log.commit_ordinary(batch, leader_epoch, LogAppendInfo, stats)
+                if done is not None:
+                    return done
+        except (OverflowError, OSError) as error:
+            _fail(log, error)
     if batch is None:
         data = frozen(given, "batches")
         info, headers = analyze(log, data, terms, leader_epoch)
         if info.valid_bytes <= 0:
             return info
+    local = log.local_log
     with log.lock:
         if local.log_dir_failure_channel.any_offline or local.life != OPEN:
             local.check_appendable()
         if log.unfinished is not None:
             log.settle()
         try:
-            if batch is not None:
-                epochs = log.leader_epoch_cache.entries
-                tail = local.segments.active_segment.tail
-                done = log.commit_ordinary(batch, tail, epochs, leader_epoch, LogAppendInfo, stats)
-                if done is not None:
-                    if log.finish_is_due:
-                        _finish(log, done.last_offset)
-                    return done
-
             # Offsets and validation.
             buffers: Sequence[Buffer]
             if batch is not None:
@@ -170,13 +170,9 @@ def append(log: UnifiedLog, records: Buffer | MemoryRecords, leader_epoch: int, 
                 segment.check_append(last_offset, size)
             while (refused := log.commit(segment.tail, written, headers, last_offset, continued, change)) != WRITTEN:
                 segment.make_ready(refused, written, headers)
-            _finish(log, last_offset)
+            log.finish_append(last_offset)
             return info
-        except OverflowError as error:
-            raise IllegalArgumentException(
-                f"No offset is left for {log.topic_partition}: its log ends at {log.log_end_offset}", path=log.dir
-            ) from error
-        except OSError as error:
+        except (OverflowError, OSError) as error:
             _fail(log, error)
 
 
@@ -188,16 +184,11 @@ def _unpacked(batch: ClientBatch, max_record_bytes: int) -> tuple[ClientBatch | 
     return batch, RecordValidationStats(HEADER_BYTES + batch.record_bytes)
 
 
-def _finish(log: UnifiedLog, last_offset: int) -> None:
-    """What may wait until the append has happened."""
-    if log.first_unstable_is_rough:
-        log.maybe_increment_first_unstable_offset()
-    local = log.local_log
-    if last_offset + 1 - local.recovery_point >= local.config.flush_messages:
-        log.flush(False)
-
-
-def _fail(log: UnifiedLog, error: OSError) -> NoReturn:
+def _fail(log: UnifiedLog, error: OverflowError | OSError) -> NoReturn:
+    if isinstance(error, OverflowError):
+        raise IllegalArgumentException(
+            f"No offset is left for {log.topic_partition}: its log ends at {log.log_end_offset}", path=log.dir
+        ) from error
     local = log.local_log
     message = f"Error while appending records to {log.topic_partition} in dir {local.parent_dir}"
     raise_offline(local.log_dir_failure_channel, local.parent_dir, message, error)

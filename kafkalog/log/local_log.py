@@ -105,6 +105,9 @@ class LocalLog(LogEnd):
     """The segments of one partition.  `dir` is the partition's folder, `parent_dir` the log directory it lies in."""
 
     next_offset_metadata: LogOffsetMetadata
+    segments: LogSegments
+    clock: Clock
+    log_dir_failure_channel: LogDirFailureChannel
 
     def __init__(
         self,
@@ -203,8 +206,7 @@ class LocalLog(LogEnd):
 
     def update_config(self, new_config: LogConfig) -> None:
         self.config = new_config
-        # What a client's batch must be to be appended as it is; None where LogAppendTime changes every batch.
-        self.client_rules: BatchRules | None = None
+        self.client_rules = None  # where LogAppendTime changes every batch
         if new_config.message_timestamp_type == CREATE_TIME:
             self.client_rules = BatchRules(
                 min(new_config.max_message_bytes, new_config.segment_size), new_config.compact,

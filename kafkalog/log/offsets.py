@@ -48,6 +48,9 @@ class PartitionOffsets(Watermarks):
     producer_state_manager: ProducerStateManager
     high_watermark_metadata: LogOffsetMetadata
     first_unstable_offset_metadata: LogOffsetMetadata | None
+    lock: threading.RLock
+    leader_epoch_cache: LeaderEpochFileCache
+    unfinished: Callable[[], object] | None  # guarded by lock; what `settle` has to make again
 
     def __init__(
         self,
@@ -65,7 +68,7 @@ class PartitionOffsets(Watermarks):
         self.local_log_start_offset = log_start_offset
         self.high_watermark_metadata = LogOffsetMetadata(log_start_offset)
         self.first_unstable_offset_metadata = None
-        self.unfinished: Callable[[], object] | None = None  # guarded by lock; what `settle` has to make again
+        self.unfinished = None
 
     def _settle_offsets(self, log_start_offset: int) -> None:
         """After a load: raises what lies below the log start, which is not below the first segment."""

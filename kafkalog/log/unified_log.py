@@ -310,6 +310,13 @@ class UnifiedLog(PartitionOffsets):
         """Writes batches as the leader of `leader_epoch` (an int) sent them, with the offsets that they carry."""
         return append(self, records, leader_epoch, FOLLOWER_TERMS)
 
+    def finish_append(self, last_offset: int) -> None:
+        """What may wait until an append that ends at `last_offset` has happened; under the lock."""
+        if self.first_unstable_is_rough:
+            self.maybe_increment_first_unstable_offset()
+        if last_offset + 1 - self.local_log.recovery_point >= self.config.flush_messages:
+            self.flush(False)
+
     # --- reads -------------------------------------------------------------------------------------------
 
     def read(

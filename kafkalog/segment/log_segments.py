@@ -25,44 +25,44 @@ _View = tuple[tuple[int, ...], tuple[LogSegment, ...]]
 class LogSegments:
     """Segments in offset order; what is not there is None."""
 
-    __slots__ = ("_view", "topic_partition")
+    __slots__ = ("topic_partition", "view")
 
     def __init__(self, topic_partition: TopicPartition) -> None:
         self.topic_partition = topic_partition
-        self._view: _View = ((), ())  # base offsets, segments; replaced whole
+        self.view: _View = ((), ())  # base offsets, segments; replaced whole.  An append's commit looks at it too
 
     # --- changing (under the partition's lock) ---------------------------------------------------------
 
     def add(self, segment: LogSegment) -> LogSegment | None:
         """Adds a segment; answers the one with that base offset that it replaced."""
-        bases, segments = self._view
+        bases, segments = self.view
         base = segment.base_offset
         if not bases or base > bases[-1]:
-            self._view = ((*bases, base), (*segments, segment))
+            self.view = ((*bases, base), (*segments, segment))
             return None
         at = bisect_left(bases, base)
         if bases[at] == base:
-            self._view = (bases, (*segments[:at], segment, *segments[at + 1 :]))
+            self.view = (bases, (*segments[:at], segment, *segments[at + 1 :]))
             return segments[at]
-        self._view = ((*bases[:at], base, *bases[at:]), (*segments[:at], segment, *segments[at:]))
+        self.view = ((*bases[:at], base, *bases[at:]), (*segments[:at], segment, *segments[at:]))
         return None
 
     def add_all(self, new_segments: Iterable[LogSegment]) -> None:
         """Adds many at once."""
-        by_base = dict(zip(*self._view, strict=True))
+        by_base = dict(zip(*self.view, strict=True))
         by_base.update((segment.base_offset, segment) for segment in new_segments)
         bases = tuple(sorted(by_base))
-        self._view = (bases, tuple(by_base[base] for base in bases))
+        self.view = (bases, tuple(by_base[base] for base in bases))
 
     def remove(self, offset: int) -> None:
         """Takes the segment with that base offset out, if there is one; its files stay."""
-        bases, segments = self._view
+        bases, segments = self.view
         at = bisect_left(bases, offset)
         if at < len(bases) and bases[at] == offset:
-            self._view = (bases[:at] + bases[at + 1 :], segments[:at] + segments[at + 1 :])
+            self.view = (bases[:at] + bases[at + 1 :], segments[:at] + segments[at + 1 :])
 
     def clear(self) -> None:
-        self._view = ((), ())
+        self.view = ((), ())
 
     def close(self) -> None:
         """Closes every segment; raises the first error after all were tried."""
@@ -88,26 +88,26 @@ class LogSegments:
 
     @property
     def is_empty(self) -> bool:
-        return not self._view[0]
+        return not self.view[0]
 
     @property
     def non_empty(self) -> bool:
-        return bool(self._view[0])
+        return bool(self.view[0])
 
     @property
     def number_of_segments(self) -> int:
-        return len(self._view[0])
+        return len(self.view[0])
 
     @property
     def base_offsets(self) -> tuple[int, ...]:
-        return self._view[0]
+        return self.view[0]
 
     def contains(self, offset: int) -> bool:
         return self.get(offset) is not None
 
     def get(self, offset: int) -> LogSegment | None:
         """The segment with exactly that base offset."""
-        bases, segments = self._view
+        bases, segments = self.view
         at = bisect_left(bases, offset)
         return segments[at] if at < len(bases) and bases[at] == offset else None
 
@@ -116,7 +116,7 @@ class LogSegments:
 
         IllegalArgumentException when `to_offset` is below `from_offset`.
         """
-        bases, segments = self._view
+        bases, segments = self.view
         if from_offset is None or to_offset is None:
             return segments
         if from_offset == to_offset:
@@ -137,7 +137,7 @@ class LogSegments:
 
     def floor_segment(self, offset: int) -> LogSegment | None:
         """The segment with the greatest base offset at or below `offset`."""
-        bases, segments = self._view
+        bases, segments = self.view
         if bases and offset >= bases[-1]:  # most reads are near the end
             return segments[-1]
         at = bisect_right(bases, offset)
@@ -145,13 +145,13 @@ class LogSegments:
 
     def lower_segment(self, offset: int) -> LogSegment | None:
         """The segment with the greatest base offset below `offset`."""
-        bases, segments = self._view
+        bases, segments = self.view
         at = bisect_left(bases, offset)
         return segments[at - 1] if at else None
 
     def higher_segment(self, offset: int) -> LogSegment | None:
         """The segment with the least base offset above `offset`."""
-        bases, segments = self._view
+        bases, segments = self.view
         at = bisect_right(bases, offset)
         return segments[at] if at < len(bases) else None
 
@@ -161,38 +161,38 @@ class LogSegments:
 
     def higher_segments(self, base_offset: int) -> tuple[LogSegment, ...]:
         """All segments whose base offset is above `base_offset`."""
-        bases, segments = self._view
+        bases, segments = self.view
         return segments[bisect_right(bases, base_offset) :]
 
     @property
     def first_segment(self) -> LogSegment | None:
-        segments = self._view[1]
+        segments = self.view[1]
         return segments[0] if segments else None
 
     @property
     def first_entry(self) -> tuple[int, LogSegment] | None:
-        bases, segments = self._view
+        bases, segments = self.view
         return (bases[0], segments[0]) if bases else None
 
     @property
     def first_segment_base_offset(self) -> int | None:
-        bases = self._view[0]
+        bases = self.view[0]
         return bases[0] if bases else None
 
     @property
     def last_segment(self) -> LogSegment | None:
-        segments = self._view[1]
+        segments = self.view[1]
         return segments[-1] if segments else None
 
     @property
     def last_entry(self) -> tuple[int, LogSegment] | None:
-        bases, segments = self._view
+        bases, segments = self.view
         return (bases[-1], segments[-1]) if bases else None
 
     @property
     def active_segment(self) -> LogSegment:
         """The segment that is appended to: the last.  NoSuchElementException when there is none."""
-        segments = self._view[1]
+        segments = self.view[1]
         if not segments:
             raise NoSuchElementException("No value present")
         return segments[-1]
@@ -200,16 +200,16 @@ class LogSegments:
     @property
     def size_in_bytes(self) -> int:
         """Bytes of all .log files together."""
-        return sum(segment.size for segment in self._view[1])
+        return sum(segment.size for segment in self.view[1])
 
     def filter(self, predicate: Callable[[LogSegment], bool]) -> list[LogSegment]:
-        return [segment for segment in self._view[1] if predicate(segment)]
+        return [segment for segment in self.view[1] if predicate(segment)]
 
     def __len__(self) -> int:
-        return len(self._view[0])
+        return len(self.view[0])
 
     def __repr__(self) -> str:
-        return f"LogSegments({self.topic_partition}, {list(self._view[0])})"
+        return f"LogSegments({self.topic_partition}, {list(self.view[0])})"
 
 
 def size_in_bytes(segments: Collection[LogSegment]) -> int:
