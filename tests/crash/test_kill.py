@@ -83,6 +83,18 @@ def base() -> Iterator[Path]:
         yield path
 
 
+def note(lines: list[str], acknowledged: dict[int, str]) -> int:
+    """Takes down the appends that a writer told of; below which offset it promised that all is on the disk."""
+    flushed = 0
+    for line in lines:
+        kind, offset, *key = line.split()
+        if kind == "A":
+            acknowledged[int(offset)] = key[0]
+        else:
+            flushed = max(flushed, int(offset))
+    return flushed
+
+
 def run_kills(base: Path, kills: int, keep: Path | None = None) -> list[Path]:
     """Kill writers over and over; the directories as some of them left them."""
     writers = Nursery(base)
@@ -98,13 +110,7 @@ def run_kills(base: Path, kills: int, keep: Path | None = None) -> list[Path]:
                 log_dir, number, threads=1 + 2 * (number % 2), durability="fsync" if number % 5 == 4 else "os",
                 promises=rng.choice([1, 3, 20, 60, 150]),
             )  # fmt: skip
-            flushed = 0
-            for line in lines:
-                kind, offset, *key = line.split()
-                if kind == "A":
-                    acknowledged[int(offset)] = key[0]
-                else:
-                    flushed = max(flushed, int(offset))
+            flushed = note(lines, acknowledged)
             if keep is not None and len(kept) < KEPT_FOR_KAFKA:
                 kept.append(keep / f"kill{number}")
                 shutil.copytree(log_dir, kept[-1])

@@ -16,7 +16,7 @@ import pytest
 from kafkalog.toolbox.verify import verify
 from tests.conftest import LONG
 from tests.crash.nursery import CONFIG
-from tests.crash.test_kill import Nursery, check_kill
+from tests.crash.test_kill import Nursery, check_kill, note
 from tests.live.crew import open_live
 
 KILLS = 150 if LONG else 8
@@ -34,13 +34,7 @@ def test_writers_of_many_threads_are_killed(durability: str, base: Path, count: 
                 log_dir, acknowledged = base / f"log{number}", {}
             promises = rng.choice([5, 40, 200])
             lines = writers.kill_one(log_dir, 1000 + number, threads=6, durability=durability, promises=promises)
-            flushed = 0
-            for line in lines:
-                kind, offset, *key = line.split()
-                if kind == "A":
-                    acknowledged[int(offset)] = key[0]
-                else:
-                    flushed = max(flushed, int(offset))
+            flushed = note(lines, acknowledged)
             check_kill(log_dir, acknowledged, flushed)
             copy = base / "copy"
             shutil.copytree(log_dir, copy)
