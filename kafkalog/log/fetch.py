@@ -46,7 +46,13 @@ def fetch_offset_by_timestamp(log: UnifiedLog, target_timestamp: int) -> Timesta
         if target_timestamp == MAX_TIMESTAMP:
             return _find_max_timestamp(log)
         for segment in log.log_segments():
-            if segment.largest_timestamp >= target_timestamp:
+            if segment.has_lost_timestamps:  # Kafka passes over it, or ends here, as its file's age has it
+                found = segment.find_offset_by_timestamp(
+                    target_timestamp, log.log_start_offset, log.config.max_decompressed_message_bytes
+                )
+                if found is not None:
+                    return found
+            elif segment.largest_timestamp >= target_timestamp:
                 return segment.find_offset_by_timestamp(
                     target_timestamp, log.log_start_offset, log.config.max_decompressed_message_bytes
                 )
@@ -61,8 +67,7 @@ def _find_max_timestamp(log: UnifiedLog) -> TimestampAndOffset | None:
         if segment.max_timestamp_so_far > latest.max_timestamp_so_far:
             latest = segment
     timestamp, shallow_offset = latest.max_timestamp_and_offset_so_far
-    position = latest.offset_index.lookup(shallow_offset).position
-    for header in latest.log.batches_from(position):
+    for header in latest.log.batches_from(latest.position_for(shallow_offset)):
         if max_timestamp_of(header) != timestamp:
             continue
         data = latest.log.read(header.position, header.size)

@@ -407,6 +407,7 @@ class LogLoader:
     def recover_log(self) -> RecoveryOffsets:
         if not self.had_clean_shutdown:
             self._recover_unflushed()
+        self._mend_last_index()
         end = self._end_or_delete_all()
         if self.segments.is_empty:
             self.segments.add(self._open_new(self.log_start_offset_checkpoint, preallocate=self.config.preallocate))
@@ -436,6 +437,24 @@ class LogLoader:
                 self._remove_and_delete(rest)
                 break
         self.num_remaining_segments[str(self.topic_partition)] = 0
+
+    def _mend_last_index(self) -> None:
+        """The end of a log that was closed cleanly is found by the last index entry alone.  Where that names no batch
+        Kafka takes the segment for empty, and writes over it.  Batches that are damaged themselves are not cut here."""
+        last = self.segments.last_segment
+        if last is None or last in self._recovered:
+            return
+        fault = last.index_fault()
+        if fault is None or not _is_whole(last):
+            return
+        logger.warning("%s: %s; recovering the segment", self.topic_partition, fault)
+        last.close_quietly()
+        self.segments.remove(last.base_offset)
+        last = LogSegment.open(
+            self.dir, last.base_offset, self.config, self.clock, self.files, file_already_exists=True
+        )
+        self.segments.add(last)
+        self._rebuild_indexes(last)
 
     def _retire(self, segments: Sequence[LogSegment]) -> None:
         """Renames segments behind damage to `.deleted`, durably, before the damage is cut off: if we are interrupted
@@ -511,3 +530,11 @@ class LogLoader:
             segments, self.producer_state_manager, True, self.scheduler, self.config, self.log_dir_failure_channel,
             os.path.dirname(self.dir), self.topic_partition,
         )  # fmt: skip
+
+
+def _is_whole(segment: LogSegment) -> bool:
+    """Whether every batch is good, up to the end of the file."""
+    scan = segment.scan()
+    for _ in scan:
+        pass
+    return scan.position == segment.log.size

@@ -23,6 +23,7 @@ from kafkalog._native import batches as native
 from kafkalog._native.batches import IndexPlan
 from kafkalog._native.tail import INDEX_AWAY, WRITTEN, SegmentTail
 from kafkalog.errors import (
+    BadBytesError,
     IllegalArgumentException,
     LogSegmentOffsetOverflowException,
     NoSuchFileException,
@@ -42,6 +43,7 @@ from kafkalog.segment.file_records import (
 from kafkalog.segment.lazy_index import LazyIndex
 from kafkalog.segment.offset_index import OffsetIndex
 from kafkalog.segment.replay import LeaderEpochs, ProducerState, Replay
+from kafkalog.segment.time_index import ENTRY as TIME_ENTRY
 from kafkalog.segment.time_index import TimeIndex
 from kafkalog.segment.transaction_index import TransactionIndex, TxnIndexSearchResult
 from kafkalog.segment.types import (
@@ -243,6 +245,13 @@ class LogSegment:
         """The largest record timestamp, or the file's modification time where there is none."""
         timestamp = self.max_timestamp_so_far
         return timestamp if timestamp >= 0 else self.last_modified
+
+    @property
+    def has_lost_timestamps(self) -> bool:
+        """Whether batches have timestamps, but the time index was emptied, or ends in a part of an entry."""
+        if self.max_timestamp_so_far >= 0:
+            return self.time_index.length % TIME_ENTRY.size != 0
+        return self.log.size > 0 and self._load_first_batch_timestamp() >= 0
 
     @property
     def deleted(self) -> bool:
@@ -452,26 +461,43 @@ class LogSegment:
 
     def translate_offset(self, offset: int, starting_file_position: int = 0) -> LogOffsetPosition | None:
         """The first batch that holds `offset` or lies above it; None when there is none."""
-        position = (self._offset_index or self.offset_index).lookup_position(offset)
-        if self.read_only:
-            position = self._checked_position(position, offset)
-        if position < starting_file_position:
-            position = starting_file_position
-        return self.log.search_for_offset_from_position(offset, position)
+        found = self._find_batch(offset, starting_file_position)
+        return None if found is None else new_tuple(LogOffsetPosition, found)
 
-    def _checked_position(self, position: int, offset: int) -> int:
-        """`position` if a batch at or below `offset` begins there, else 0.
+    def _find_batch(self, offset: int, starting_position: int = 0) -> tuple[int, int, int] | None:
+        """`translate_offset` as a plain tuple.
 
-        Entries that a broker has cut off stay in its index file, and another process cannot tell them from live ones.
+        An index entry may lie: a bit flipped in it, or a broker cut it off in its memory and the file still has it.
+        Where the answer leaves room for that (Kafka's reads then pass over batches in silence) it is tried.
         """
-        if position == 0:
-            return 0
-        data = self.log.channel.pread(RECORD_BATCH_OVERHEAD, position)
-        if len(data) >= RECORD_BATCH_OVERHEAD and data[16] <= 2:
-            header = native.header_at(data)
-            if header.size >= LOG_OVERHEAD + MIN_RECORD_OVERHEAD and self.base_offset <= header.base_offset <= offset:
-                return position
-        return 0
+        log = self.log
+        position = (self._offset_index or self.offset_index).lookup_position(offset)
+        if position <= starting_position:
+            return log.find_batch(offset, starting_position)
+        try:
+            found = log.find_batch(offset, position)
+        except BadBytesError:
+            if self._names_a_batch(position, offset):
+                raise
+            found = None
+        if (found is None or found[0] > offset) and not self._names_a_batch(position, offset):
+            return log.find_batch(offset, starting_position)
+        return found
+
+    def _names_a_batch(self, position: int, offset: int) -> bool:
+        """Whether a batch at or below `offset` begins at `position`, as an index entry for it says."""
+        if position <= 0:
+            return position == 0
+        data = self.log.channel.pread(RECORD_BATCH_OVERHEAD, position) if position < self.log.size else b""
+        if len(data) < LOG_OVERHEAD + MIN_RECORD_OVERHEAD or data[16] > 2:
+            return False
+        header = native.header_at(data.ljust(RECORD_BATCH_OVERHEAD, b"\0"))
+        return header.size >= LOG_OVERHEAD + MIN_RECORD_OVERHEAD and self.base_offset <= header.base_offset <= offset
+
+    def position_for(self, offset: int) -> int:
+        """Where a search for `offset` may begin: what the offset index says, if that can be, else the file's start."""
+        position = self.offset_index.lookup(offset).position
+        return position if self._names_a_batch(position, offset) else 0
 
     def read(
         self,
@@ -491,11 +517,7 @@ class LogSegment:
         channel = log.channel  # held from here on: whoever closes the segment meanwhile lets go of it alone
         if max_position == WHOLE_SEGMENT:
             max_position = log.size
-        if self.read_only:
-            found: tuple[int, int, int] | None = self.translate_offset(start_offset)
-        else:  # the same in fewer calls
-            position = (self._offset_index or self.offset_index).lookup_position(start_offset)
-            found = log.find_batch(start_offset, position if position > 0 else 0)
+        found = self._find_batch(start_offset)
         if found is None:
             return None
         base_offset, position, batch_size = found
@@ -527,6 +549,20 @@ class LogSegment:
         last = found.records.last_batch()
         return self.base_offset if last is None else last.next_offset
 
+    def index_fault(self) -> str | None:
+        """What cannot be in the indexes' last entries, by which the end of the log is found; None: nothing."""
+        if self.log.size == 0:
+            return None  # a new one's indexes may be full of zeros
+        end = self.read_next_offset()
+        offset_index, time_index = self.offset_index, self.time_index
+        if offset_index.entries:
+            offset, position = offset_index.entry(offset_index.entries - 1)
+            if not (self.base_offset <= offset < end and self._names_a_batch(position, offset)):
+                return f"the last entry of {offset_index.path} says that offset {offset} is in the batch at {position}"
+        if time_index.entries and not self.base_offset <= (offset := time_index.last_entry.offset) < end:
+            return f"the last entry of {time_index.path} is of offset {offset}, and the segment ends at {end}"
+        return None
+
     def has_overflow(self) -> bool:
         """Whether the last offset is too far from the base offset."""
         next_offset = self.read_next_offset()
@@ -542,10 +578,9 @@ class LogSegment:
         """The first record at or above a timestamp and an offset; None when there is none."""
         entry = self.time_index.lookup(timestamp_ms)
         target = max(entry.offset, starting_offset)
-        position = self.offset_index.lookup(target).position
-        if self.read_only:
-            position = self._checked_position(position, target)
-        return self.log.search_for_timestamp(timestamp_ms, position, starting_offset, max_record_body_size)
+        return self.log.search_for_timestamp(
+            timestamp_ms, self.position_for(target), starting_offset, max_record_body_size
+        )
 
     def scan(self, *, check_crc: bool = True) -> LogScan:
         """All valid batches as tables, in slices."""

@@ -190,17 +190,17 @@ class TransactionIndex(TransactionsEnd):
         for txn, position in self._read():
             if txn.last_offset >= offset:
                 self._writable()
+                self.last_offset = new_last  # first: cut short before the cut, it is made again
                 self.cut(position)
-                self.last_offset = new_last
                 return
             new_last = txn.last_offset
 
     def reset(self) -> None:
         """Empties the file, if there is one."""
+        self.last_offset = None
         if self.channel is not None:
             self._writable()
             self.cut(0)
-        self.last_offset = None
 
     def sanity_check(self) -> None:
         """CorruptIndexException when a record ends before the segment starts."""

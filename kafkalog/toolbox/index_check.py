@@ -136,6 +136,14 @@ class IndexCheck:
                 f"(timestamp {int(self._times[slot])}, offset {int(self._time_offsets[slot])}) is not the largest "
                 "timestamp up to a batch of the log",
             )
+        last = int(self._times[-1]) if len(self._times) else -1
+        if last < self._largest and not self._last_segment and self._files.exists(self._time_path):
+            self._findings.add(
+                self._time_path,
+                len(self._times) * TIME_ENTRY.itemsize,
+                0,
+                f"ends at timestamp {last}, but the segment has {self._largest} (`kafkalog reindex` mends it)",
+            )
 
     def _check_transactions(self, path: str) -> None:
         if not self._files.exists(path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from dataclasses import replace
@@ -209,6 +210,25 @@ def truncate(offset: int) -> Callable[[World], None]:
     return cut
 
 
+def abort_one(world: World) -> None:
+    number = 200 + len(world.oracle.ends)
+    with contextlib.suppress(LookupError), world.opened.transaction(TRANSACTIONAL_ID) as transaction:
+        world.append_in(transaction, number)
+        world.oracle.ends[number] = "aborted"
+        raise LookupError("ends it")
+
+
+def aborted(world: World) -> None:
+    """In this process: a transaction index that was opened again has forgotten where its last record ends."""
+    abort_one(world)
+    world.extra["end"] = world.opened.end_offset
+    abort_one(world)
+
+
+def truncate_aborted(world: World) -> None:
+    truncate(world.extra["end"])(world)
+
+
 def truncate_fully(world: World) -> None:
     with world.oracle.cutting("truncate", 0):
         world.engine.truncate_fully_and_start_at(world.engine.log_end_offset)
@@ -379,6 +399,7 @@ CASES = [
     Case("truncate", some, truncate(14)),
     Case("truncate-segments", some, truncate(4)),
     Case("truncate-transactions", with_transactions, truncate(9)),
+    Case("truncate-aborted", some, truncate_aborted, before=aborted, after=abort_one),
     Case("truncate-now", some, truncate(4), config=NOW_GONE),
     Case("truncate-fully", some, truncate_fully),
     Case("delete-records", some, delete_records),

@@ -1,0 +1,102 @@
+"""Index files that lie: a flipped bit, an entry that is missing.  They can all be rebuilt, so nothing may be lost by
+them, and no read may pass over records in silence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import kafkalog
+from kafkalog.toolbox.verify import verify
+
+CONFIG = {"internal.segment.bytes": "8000", "index.interval.bytes": "500"}
+COUNT = 100
+START_MS = 1_700_000_000_000
+
+
+def value(number: int) -> bytes:
+    return b"%03d" % number + b"." * 150
+
+
+def fill(root: Path, config: dict[str, str] = CONFIG) -> list[Path]:
+    """A log that was closed cleanly; its .log files."""
+    with kafkalog.open_log(root, "t-0", config=config) as log:
+        for number in range(COUNT):
+            log.append(value(number), timestamp=START_MS + number * 10)
+    return sorted((root / "t-0").glob("*.log"))
+
+
+def flip(path: Path, byte: int, mask: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[byte] ^= mask
+    path.write_bytes(data)
+
+
+def check_whole(root: Path) -> None:
+    with kafkalog.open_log(root, "t-0", config=CONFIG) as log:
+        assert log.end_offset == COUNT
+        for start in range(COUNT):
+            assert next(log.records(start)).offset == start
+        assert [record.value for record in log] == [value(number) for number in range(COUNT)]
+        assert log.append(b"new") == COUNT
+    with kafkalog.open_log(root, "t-0", config=CONFIG) as log:
+        assert log.end_offset == COUNT + 1
+        assert [record.offset for record in log] == list(range(COUNT + 1))
+
+
+# Byte of the entry (4 of the offset, 4 of the position) and what is flipped there.
+BITS = [(0, 0x80), (0, 0x01), (1, 0x01), (3, 0x01), (3, 0x40), (4, 0x80), (5, 0x01), (7, 0x01), (7, 0x40)]
+
+
+@pytest.mark.parametrize(("byte", "mask"), BITS)
+@pytest.mark.parametrize("segments", ["one", "many"])
+def test_the_last_entry_lies(tmp_path: Path, segments: str, byte: int, mask: int) -> None:
+    """By it the end of the log is found: an engine that believes it takes the segment for empty."""
+    last = fill(tmp_path, CONFIG if segments == "many" else {"index.interval.bytes": "500"})[-1]
+    index = last.with_suffix(".index")
+    flip(index, index.stat().st_size - 8 + byte, mask)
+    check_whole(tmp_path)
+    assert verify(tmp_path, deep=True).ok
+
+
+@pytest.mark.parametrize(("byte", "mask"), BITS)
+def test_an_entry_of_an_older_segment_lies(tmp_path: Path, byte: int, mask: int) -> None:
+    for path in fill(tmp_path)[:-1]:
+        flip(path.with_suffix(".index"), 16 + byte, mask)
+    check_whole(tmp_path)
+
+
+@pytest.mark.parametrize("byte", [8, 11])
+def test_the_last_time_entry_lies_about_its_offset(tmp_path: Path, byte: int) -> None:
+    last = fill(tmp_path)[-1]
+    index = last.with_suffix(".timeindex")
+    flip(index, index.stat().st_size - 12 + byte, 0x40)
+    check_whole(tmp_path)
+
+
+def test_damaged_batches_are_not_cut_because_an_index_lies(tmp_path: Path) -> None:
+    (log_file,) = fill(tmp_path, {"index.interval.bytes": "500"})
+    index = log_file.with_suffix(".index")
+    flip(log_file, 5000, 1)
+    flip(index, index.stat().st_size - 5, 1)
+    before = log_file.read_bytes()
+    with kafkalog.open_log(tmp_path, "t-0"):
+        pass
+    assert log_file.read_bytes() == before
+
+
+@pytest.mark.parametrize("damage", ["missing", "emptied", "cut"])
+@pytest.mark.parametrize("read_only", [True, False])
+def test_a_time_index_without_entries(tmp_path: Path, damage: str, read_only: bool) -> None:
+    index = fill(tmp_path)[1].with_suffix(".timeindex")
+    if damage == "missing":
+        index.unlink()
+    else:
+        index.write_bytes(b"" if damage == "emptied" else index.read_bytes()[:-4])
+    assert {finding.path for finding in verify(tmp_path).findings} == {str(index)}
+    with kafkalog.open_log(tmp_path, "t-0", config=CONFIG, read_only=read_only) as log:
+        for number in range(COUNT):
+            assert log.offset_for_time(START_MS + number * 10) == number
+            assert next(log.records(start_time=START_MS + number * 10 - 5)).offset == number
+        assert log.offset_for_time(START_MS + COUNT * 10) is None
