@@ -17,7 +17,7 @@ from kafkalog._native.batches cimport BatchHeader
 from kafkalog._native.layout cimport CODEC_MASK
 from kafkalog._native.producers cimport ProducerEntry, ProducerTable
 from kafkalog._native.tail cimport W_WRITTEN, SegmentTail
-from kafkalog._native.validation cimport BatchRules, ClientBatch, client_batch
+from kafkalog._native.validation cimport BatchRules, ClientBatch
 
 cdef extern from "Python.h":
     ctypedef struct PyTypeObject:
@@ -110,7 +110,7 @@ cdef class Watermarks:
         cdef ClientBatch batch
         if local.client_rules is None:
             return None
-        batch = client_batch(records, local.client_rules, local.clock.milliseconds())
+        batch = local.client_rules.admit(records, local.clock.milliseconds())
         if batch is None or batch.row.attributes & CODEC_MASK:
             return batch
         info = self.commit_ordinary(batch, leader_epoch, kind, record_validation_stats)

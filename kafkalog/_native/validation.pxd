@@ -21,6 +21,9 @@ cdef struct Batch:
     int32_t count
 
 
+cdef class ClientBatch(BatchHeader)
+
+
 cdef class BatchRules:
     cdef readonly int64_t size_max
     cdef readonly bint need_key
@@ -30,6 +33,8 @@ cdef class BatchRules:
     cdef readonly int64_t max_segment_ms
     cdef readonly int64_t segment_bytes
     cdef readonly int64_t flush_messages
+
+    cdef ClientBatch admit(self, data, int64_t now)
 
 
 cdef class ClientBatch(BatchHeader):
@@ -44,6 +49,3 @@ cdef class ClientBatch(BatchHeader):
     cdef bint check(self, Cursor cursor) noexcept nogil
     cdef tuple placed(self, int64_t next_offset, int32_t leader_epoch)
     cdef object info(self, kind, int64_t log_start_offset, record_validation_stats)
-
-
-cpdef object client_batch(object data, BatchRules rules, int64_t now)

@@ -777,57 +777,61 @@ cdef class BatchRules:
         self.segment_bytes = segment_bytes
         self.flush_messages = flush_messages
 
+    cdef ClientBatch admit(self, data, int64_t now):
+        """For `client_batch`."""
+        cdef Py_buffer view
+        cdef ClientBatch found
+        cdef Cursor cursor
+        cdef const uint8_t* header
+        cdef bytes head
+        cdef int64_t size
+        cdef bint good
+        open_octets(data, &view)
+        try:
+            if view.len < RECORDS or view.len > self.size_max:
+                return None
+            if view.len <= COPY_BYTES:
+                head = PyBytes_FromStringAndSize(<const char*>view.buf, view.len)
+                header = <const uint8_t*>PyBytes_AS_STRING(head)
+            elif type(data) is bytes:
+                head = PyBytes_FromStringAndSize(<const char*>view.buf, RECORDS)
+                header = <const uint8_t*>view.buf
+            else:
+                return None
+            size = <int64_t><int32_t>load32(header + BATCH_LENGTH) + LOG_OVERHEAD
+            if size != view.len:
+                return None
+            found = ClientBatch.__new__(ClientBatch)
+            found.head = head
+            found.data = data if view.len > COPY_BYTES else None
+            parse_header(header, <int8_t>header[MAGIC], 0, size, &found.row)
+            found.given_epoch = found.row.leader_epoch
+            if not is_ordinary(&found.row) or (self.codec >= 0 and self.codec != found.row.attributes & CODEC_MASK):
+                return None
+            found.topic = self
+            load_batch(header, &found.batch)
+            found.rules = Rules(C_SKIP if found.row.attributes & CODEC_MASK else C_BUFFER, self.need_key, True,
+                                now, self.before_max_ms, self.after_max_ms, 0)
+            cursor.at = header + RECORDS
+            cursor.end = header + size
+            if size < NOGIL_BYTES:
+                good = good_bytes(found, header, cursor)
+            else:
+                with nogil:
+                    good = good_bytes(found, header, cursor)
+            return found if good else None
+        finally:
+            PyBuffer_Release(&view)
 
-cpdef object client_batch(object data, BatchRules rules, int64_t now):
+
+def client_batch(data, BatchRules rules not None, int64_t now):
     """The single ordinary v2 batch that `data` is, whole and with the right checksum, that the rules let in at `now`.
 
     None for anything else: the slower checks know what it is and how to say so.  What is checked is what `place`
     hands out: a small batch is copied first (one buffer is written faster than two), a large one must be `bytes`, which
     nobody changes meanwhile.
     """
-    cdef Py_buffer view
-    cdef ClientBatch found
-    cdef Cursor cursor
-    cdef const uint8_t* header
-    cdef bytes head
-    cdef int64_t size
-    cdef bint good
-    open_octets(data, &view)
-    try:
-        if view.len < RECORDS or view.len > rules.size_max:
-            return None
-        if view.len <= COPY_BYTES:
-            head = PyBytes_FromStringAndSize(<const char*>view.buf, view.len)
-            header = <const uint8_t*>PyBytes_AS_STRING(head)
-        elif type(data) is bytes:
-            head = PyBytes_FromStringAndSize(<const char*>view.buf, RECORDS)
-            header = <const uint8_t*>view.buf
-        else:
-            return None
-        size = <int64_t><int32_t>load32(header + BATCH_LENGTH) + LOG_OVERHEAD
-        if size != view.len:
-            return None
-        found = ClientBatch.__new__(ClientBatch)
-        found.head = head
-        found.data = data if view.len > COPY_BYTES else None
-        parse_header(header, <int8_t>header[MAGIC], 0, size, &found.row)
-        found.given_epoch = found.row.leader_epoch
-        if not is_ordinary(&found.row) or (rules.codec >= 0 and rules.codec != found.row.attributes & CODEC_MASK):
-            return None
-        found.topic = rules
-        load_batch(header, &found.batch)
-        found.rules = Rules(C_SKIP if found.row.attributes & CODEC_MASK else C_BUFFER, rules.need_key, True,
-                            now, rules.before_max_ms, rules.after_max_ms, 0)
-        cursor.at = header + RECORDS
-        cursor.end = header + size
-        if size < NOGIL_BYTES:
-            good = good_bytes(found, header, cursor)
-        else:
-            with nogil:
-                good = good_bytes(found, header, cursor)
-        return found if good else None
-    finally:
-        PyBuffer_Release(&view)
+    return rules.admit(data, now)
 
 
 cdef bint good_bytes(ClientBatch found, const uint8_t* header, Cursor cursor) noexcept nogil:
