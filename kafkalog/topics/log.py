@@ -15,9 +15,9 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
+from kafkalog._native.blocks import Closing
 from kafkalog._native.log_end import OPEN
 from kafkalog.config import LogConfig, ProducerStateManagerConfig
 from kafkalog.errors import (
@@ -234,7 +234,7 @@ def _no_partition_name(name: object) -> InvalidTopicException:
     return InvalidTopicException(f"{name!r} names no partition", hint="expected topic-0: topic, dash, number")
 
 
-class Log:
+class Log(Closing):
     """One open partition.  Made by `open_log`.
 
     `engine` is the UnifiedLog below (None when read-only), with everything that Kafka's class of that name has.
@@ -277,11 +277,6 @@ class Log:
 
     def __enter__(self) -> Log:
         return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     @property
     def closed(self) -> bool:

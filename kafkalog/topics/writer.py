@@ -32,6 +32,7 @@ from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from kafkalog._native.blocks import Block
 from kafkalog.errors import (
     IllegalArgumentException,
     IllegalStateException,
@@ -155,7 +156,7 @@ class Writer:
         return itertools.islice(records, behind, None)
 
 
-class Transaction:
+class Transaction(Block):
     """One transaction after another under a transactional id; made by `Log.transaction`.  For one thread.
 
     As a context manager it begins at the block's start, commits at its end and aborts when the block raises.
@@ -173,32 +174,40 @@ class Transaction:
         try:
             self._begin()
             return self
+        except InvalidTxnStateException:
+            raise  # it is open, and goes on
         except BaseException:
-            self.let_go()  # no block follows that would end it
+            self._is_over = True  # no block follows that would end it
             raise
 
-    def __exit__(
+    def _leave(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._was_aborted and kind is None:
+            raise self._not_open()
+        if not self._active:
+            return  # committed or aborted by hand
+        if kind is not None and self._log.is_forked_copy:
+            return  # the transaction goes on in the process that began it
+        if kind is None:
+            self.commit()
+        else:
+            self.abort()
+
+    def _abandon(self) -> None:
+        """The block is over, but its end failed or was interrupted: what it left open holds every reader back."""
         try:
-            if self._was_aborted and kind is None:
-                raise self._not_open()
-            if not self._active:
-                return  # committed or aborted by hand
-            if kind is not None and self._log.is_forked_copy:
-                return  # the transaction goes on in the process that began it
-            if kind is None:
-                self.commit()
-            else:
-                self.abort()
-        except BaseException:
-            self._abandon()
-            raise
+            if self._active:
+                self._finish(ControlRecordType.ABORT)
+        except KafkalogError:
+            pass  # the first error is told
+        finally:
+            self.let_go()
 
     @property
     def active(self) -> bool:
-        """Whether it has begun and not ended."""
-        return self._active
+        """Whether it has begun and not ended; one whose block an interrupt came out of is over, and will be aborted."""
+        return self._active and not self._is_over
 
     def begin(self) -> None:
         """Begin; what an end that failed left open under this id is aborted first."""
@@ -209,7 +218,7 @@ class Transaction:
         self._log.check_open()  # in a forked child nobody would ever give the lock back
         with self._log.ending_transactions:
             live = self._log.live_transactions.get(self.transactional_id)
-            if self._active or (live is not None and live.active):
+            if self.active or (live is not None and live.active):
                 raise InvalidTxnStateException(
                     f"a transaction of {self.transactional_id!r} is open already",
                     hint="commit or abort it first, or take another transactional id",
@@ -219,7 +228,7 @@ class Transaction:
                 self._end(ControlRecordType.ABORT)
             self._log.begun_transactions.add(self.producer_id)
             self._log.live_transactions[self.transactional_id] = self
-            self._was_aborted = False
+            self._was_aborted = self._is_over = False
             self._active = True
 
     def let_go(self) -> None:
@@ -242,7 +251,7 @@ class Transaction:
 
     def append_many(self, records: Iterable[RecordInput]) -> range:
         """Append records to the transaction; returns their offsets."""
-        if not self._active:
+        if not self.active:
             raise self._not_open()
         epoch, sequence, _ = self._producer.state()
         fields = ProducerFields(self.producer_id, epoch, sequence, transactional=True)
@@ -269,21 +278,11 @@ class Transaction:
     def _finish(self, kind: ControlRecordType) -> None:
         self._log.check_open()  # in a forked child nobody would ever give the lock back
         with self._log.ending_transactions:  # a close that aborts it comes before or after
-            if not self._active:
+            if not self.active:
                 raise self._not_open()
             if self._producer.state()[2] is not None:  # a transaction without records needs no marker
                 self._end(kind)
             self._log.begun_transactions.discard(self.producer_id)
-            self.let_go()
-
-    def _abandon(self) -> None:
-        """The block is over, but its end failed or was interrupted: what it left open holds every reader back."""
-        try:
-            if self._active:
-                self._finish(ControlRecordType.ABORT)
-        except KafkalogError:
-            pass  # the first error is told
-        finally:
             self.let_go()
 
     def _end(self, kind: ControlRecordType) -> None:
