@@ -17,8 +17,11 @@ class KafkalogError(Exception):
     """Base of everything that kafkalog raises on purpose.
 
     `path` and `position` (bytes from the file's start) name the place where there is one; `hint` says
-    what to do.  They are part of the text, so that a message printed alone is enough.
+    what to do.  They are part of the text, so that a message printed alone is enough.  `appended`: the
+    offsets of what an append of many had appended before it was refused; empty when it was nothing.
     """
+
+    appended: range = range(0)
 
     def __init__(
         self,

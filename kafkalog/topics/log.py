@@ -67,6 +67,7 @@ NEVER_MS = 0x7FFFFFFFFFFFFFFF
 MAX_TRANSACTION_TIMEOUT_MS = 15 * 60 * 1000
 EXPIRATION_CHECK_MS = 10 * 60 * 1000
 SCAN_CHUNK_BYTES = 4 << 20
+RECORD_COUNT = slice(57, 61)  # in a batch's header
 
 
 def open_log(
@@ -193,6 +194,10 @@ def _lost_end(engine: UnifiedLog, flushed: int) -> CorruptRecordException:
         path=engine.dir,
         hint='put back what is missing; on_damage="truncate" goes on from there, as Kafka does',
     )
+
+
+def _record_count(batch: bytes | bytearray) -> int:
+    return int.from_bytes(batch[RECORD_COUNT], "big")
 
 
 def _damage_handler(on_damage: OnDamage) -> Callable[[Damage], None] | None:
@@ -635,9 +640,12 @@ class Log(Closing):
         """Append records in as few batches as `max.message.bytes` allows; returns their offsets.
 
         A record is a value (bytes or None), a tuple `(value, key[, headers[, timestamp]])`, or anything with these
-        attributes (a Record; its timestamp of -1 stands for now).  Types are those of `append`.  All of a list is
-        looked at before anything is appended; what an iterator gives, 50,000 records at a time.  Each batch is appended
-        whole or not at all; several batches are not one unit: use `transaction` for that.
+        attributes (a Record; its timestamp of -1 stands for now).  Types and errors are those of `append`.
+
+        Nothing of a list is appended where one of its records is refused (of a wrong type, too large, without a key on
+        a compacted topic, ...).  Of anything else 50,000 records at a time are taken so, and the error's `appended` has
+        the offsets of those before.  A full disk, a close or a crash may come between two batches of one call: use
+        `transaction` where that matters.
         """
         return self.append_as(NO_PRODUCER, records)
 
@@ -648,27 +656,48 @@ class Log(Closing):
         check_records(records)
         return self._append_each(self._appender.batches(records, self.clock.milliseconds(), producer), sync=sync)
 
-    def _append_each(self, batches: Iterable[bytes | bytearray], *, sync: bool) -> range:
+    def _append_each(self, groups: Iterable[Sequence[bytes | bytearray]], *, sync: bool) -> range:
+        """Appends the batches of each group together, or none of them where one is refused."""
         engine = self._writable()
         first = last = -1
+        record = 0  # its number, of those that were given
         try:
-            for batch in batches:
-                info = engine.append_as_leader(batch, self.leader_epoch)
-                first = info.first_offset if first < 0 else first
-                last = info.last_offset
+            for group in groups:
+                if len(group) > 1:
+                    self._check_each(engine, group, record)
+                with engine.lock:  # in one piece
+                    for batch in group:
+                        info = engine.append_as_leader(batch, self.leader_epoch)
+                        first = info.first_offset if first < 0 else first
+                        last = info.last_offset
+                        record += last + 1 - info.first_offset
             self.after_append(sync=sync)
-        except RecordTooLargeException as error:
-            error.hint = error.hint or "config={'max.message.bytes': ...} of open_log raises the limit"
-            self._after_some(first, sync=sync)
-            raise
-        except KafkaStorageException:
-            if engine.local_log.life == OPEN:
+        except KafkaStorageException as error:
+            closed = engine.local_log.life != OPEN
+            raised = self._is_closed() if closed else error
+            raised.appended = range(max(first, 0), last + 1)
+            if not closed:
                 raise
-            raise self._is_closed() from None
-        except KafkalogError:
+            raise raised from None
+        except Exception as error:  # what went through the records may have raised its own
+            if isinstance(error, KafkalogError):
+                error.appended = range(max(first, 0), last + 1)
+            if isinstance(error, RecordTooLargeException):
+                error.hint = error.hint or "config={'max.message.bytes': ...} of open_log raises the limit"
             self._after_some(first, sync=sync)
             raise
         return range(first, last + 1) if first >= 0 else range(engine.log_end_offset, engine.log_end_offset)
+
+    def _check_each(self, engine: UnifiedLog, group: Sequence[bytes | bytearray], record: int) -> None:
+        for batch in group:
+            count = _record_count(batch)
+            try:
+                engine.check_batch(batch, self.leader_epoch)
+            except KafkalogError as error:
+                which = f"record {record}" if count == 1 else f"in records {record} to {record + count - 1}"
+                error.message = f"{which}: {error.message}"
+                raise
+            record += count
 
     def _after_some(self, first_offset: int, *, sync: bool) -> None:
         """Some batches are in the log though a later one was refused: what is there is as durable as it should be."""
@@ -688,15 +717,14 @@ class Log(Closing):
         Lists of what `append` takes; numpy arrays (timestamps integers or datetime64[ms]); or what speaks Arrow's
         interface (pyarrow, polars): values and keys binary or text, timestamps integers or timestamp (of another unit
         than ms only where no digit is lost), headers a list of structs of key and value.  Timestamps are now where they
-        are null or not given.  IllegalArgumentException names the first entry that is none of these, and nothing is
-        appended.
+        are null or not given.  IllegalArgumentException names the first entry that is none of these; then, and where a
+        record is refused as `append_many` refuses it, nothing is appended.
         """
         self._writable()
         assert self._appender is not None
         now_ms = self.clock.milliseconds()
-        return self._append_each(
-            self._appender.column_batches(encode_columns(values, keys, headers, timestamps, now_ms)), sync=True
-        )
+        encoder = encode_columns(values, keys, headers, timestamps, now_ms)
+        return self._append_each([list(self._appender.column_batches(encoder))], sync=True)
 
     def append_batches(self, data: bytes | bytearray | memoryview) -> range:
         """Append one batch in Kafka's format (any C-contiguous buffer), as a producer would send it; returns the

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from kafkalog.errors import RecordTooLargeException
 from kafkalog.format.builder import MemoryRecordsBuilder
 from kafkalog.log.types import LogStartOffsetIncrementReason
 from tests.live.interrupts import NEIGHBOUR, NOW_MS, PARTITION, Case, World, value_of
@@ -89,6 +91,17 @@ def append_columns(world: World) -> None:
     idents = world.idents(8)
     unit = world.oracle.attempt(*idents)
     world.oracle.acknowledge(unit, world.opened.append_columns([value_of(ident) for ident in idents]))
+
+
+def append_refused(world: World) -> None:
+    """Several batches, of which the last is too large: none of them is there afterwards."""
+    values = [value_of(ident, 300) for ident in world.idents(8)]
+    with contextlib.suppress(RecordTooLargeException):
+        world.opened.append_many([*values, bytes(2000)])
+        raise AssertionError("it was not refused")
+    with contextlib.suppress(RecordTooLargeException):
+        world.opened.append_columns([*values, bytes(2000)])
+        raise AssertionError("it was not refused")
 
 
 def append_ready(world: World) -> None:
@@ -357,6 +370,7 @@ CASES = [
     Case("append-many", some, lambda world: world.append(6)),
     Case("append-batches", some, lambda world: world.append(40, filler=80, whole=False)),
     Case("append-columns", some, append_columns),
+    Case("append-refused", some, append_refused),
     Case("append-ready", some, append_ready),
     Case("append-lz4", some, lambda world: world.append(6), config=LZ4),
     Case("append-recompressed", some, append_ready, config=LZ4),
