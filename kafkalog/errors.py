@@ -273,5 +273,15 @@ class SchemaException(BadBytesError):
 class KafkaStorageException(DiskError, OSError):
     """An I/O error; the log directory is offline.  The operating system's error is `__cause__`."""
 
+    @classmethod
+    def because_of(cls, error: Exception, message: str) -> KafkaStorageException:
+        """`message`, and why: what the operating system said of which file; `errno` as there."""
+        if not isinstance(error, OSError) or error.strerror is None:
+            return cls(f"{message}: {error}")
+        path = error.filename if isinstance(error.filename, (str, os.PathLike)) else None
+        made = cls(f"{message}: {error.strerror}", path=path)
+        made.errno, made.strerror = error.errno, error.strerror
+        return made
+
     def __str__(self) -> str:
         return KafkalogError.__str__(self)

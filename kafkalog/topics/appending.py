@@ -152,7 +152,8 @@ def encode_columns(values: Any, keys: Any, headers: Any, timestamps: Any, now_ms
     columns = {"values": values, "keys": keys, "headers": headers, "timestamps": timestamps}
     given = {name: column for name, column in columns.items() if column is not None or name == "values"}
     for name, column in given.items():
-        if not hasattr(column, "__len__") or isinstance(column, (Mapping, Set, str, bytes, bytearray, memoryview)):
+        none = isinstance(column, (Mapping, Set, str, bytes, bytearray, memoryview))
+        if none or not hasattr(column, "__len__") or getattr(column, "ndim", 1) == 0:
             raise IllegalArgumentException(
                 f"{name}: found {shown(column)}, expected a column", hint="a list, or an Arrow array, of one row each"
             )
