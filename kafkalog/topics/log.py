@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import sys
 import threading
+import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -67,6 +69,8 @@ NEVER_MS = 0x7FFFFFFFFFFFFFFF
 MAX_TRANSACTION_TIMEOUT_MS = 15 * 60 * 1000
 EXPIRATION_CHECK_MS = 10 * 60 * 1000
 SCAN_CHUNK_BYTES = 4 << 20
+LOOK_EVERY_S = 0.1  # of who waits for an offset of another's log
+WAIT_AT_ONCE_S = 1.0  # of our own: a directory that goes offline wakes nobody
 RECORD_COUNT = slice(57, 61)  # in a batch's header
 
 
@@ -463,6 +467,39 @@ class Log(Closing):
             start = source.log_start_offset
             return start if start < source.visible_end() else None
         return source.offset_for_time(timestamp_ms)
+
+    def await_offset(self, offset: int, *, isolation: str = "read_uncommitted", timeout_ms: int | None = None) -> bool:
+        """Wait until readers of `isolation` are shown `offset`; False where `timeout_ms` (by default none) went first.
+
+        For readers that follow the log: `log.await_offset(reader.offset)`, then read on.  An offset below the log's
+        start, or of a control or an aborted record, counts as shown.  An append or the end of a transaction wakes the
+        waiting thread at once; a read-only log is looked at ten times a second.  After a truncation it waits for the
+        offset to be given anew.  IllegalStateException when the log is closed meanwhile, KafkaStorageException when its
+        directory goes offline.
+        """
+        check_isolation(isolation)
+        offset = values.offset(offset, low=0)
+        deadline = None
+        if timeout_ms is not None:
+            timeout_ms = values.whole(timeout_ms, "timeout_ms", low=0, expected="milliseconds")
+            deadline = time.monotonic() + timeout_ms / 1000
+        while True:
+            source = self._readable()
+            self.refresh()
+            engine = self.engine
+            with self.while_open():
+                if engine is not None:
+                    engine.local_log.check_appendable()
+                    high_watermark = engine.high_watermark  # before the look: what moves it afterwards wakes us
+                if source.visible_end(isolation) > offset:
+                    return True
+            left_s = math.inf if deadline is None else deadline - time.monotonic()
+            if left_s <= 0:
+                return False
+            if engine is None:
+                time.sleep(min(left_s, LOOK_EVERY_S))
+            else:
+                engine.await_high_watermark(high_watermark, min(left_s, WAIT_AT_ONCE_S))
 
     # --- reading -----------------------------------------------------------------------------------
 

@@ -281,6 +281,12 @@ def read_all(world: World) -> None:
     assert world.opened.offset_for_time(NOW_MS) is not None
 
 
+def await_offsets(world: World) -> None:
+    end = world.opened.end_offset
+    assert world.opened.await_offset(end - 1, timeout_ms=10_000)
+    assert not world.opened.await_offset(end, isolation="read_committed", timeout_ms=2)
+
+
 def close(world: World) -> None:
     world.opened.close()
 
@@ -413,6 +419,7 @@ CASES = [
     Case("open-left-open", left_open, open_it, opens=True, clean=False),
     Case("open-neighbour", with_neighbour, open_it, opens=True, clean=False, marked=False),
     Case("read", with_transactions, read_all, before=expect, after=read_again),
+    Case("await-offset", with_transactions, await_offsets, before=expect, after=read_again),
     Case("read-only", some, open_read_only, before=expect, after=read_again),
     Case("load-producer-state", with_transactions, load_producers),
     Case("take-producer-snapshot", with_transactions, engine_call("take_producer_snapshot")),
