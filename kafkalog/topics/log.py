@@ -45,6 +45,7 @@ from kafkalog.log import damage
 from kafkalog.log.damage import Damage
 from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.topics import directory as directories
+from kafkalog.topics import index_files
 from kafkalog.topics.appending import NO_PRODUCER, Appender, ProducerFields, encode_columns
 from kafkalog.topics.directory import EXPECTED_DIR
 from kafkalog.topics.engine_source import EngineSource
@@ -106,7 +107,8 @@ def open_log(
     `transaction()` of a crashed process left open is aborted, unless `abort_left_open` is off.  `on_damage` says what
     happens where that recovery finds damage: "truncate" cuts the log there and drops all behind it, with a warning in
     the log "kafkalog.log", as Kafka does; "raise" refuses with CorruptRecordException before anything is cut (indexes
-    may have been rebuilt by then); a function is called with each `kafkalog.log.damage.Damage` before its cut.
+    may have been rebuilt by then), and with CorruptIndexException where an index of aborted transactions was cut, which
+    Kafka does not look at; a function is called with each `kafkalog.log.damage.Damage` before its cut.
 
     Errors: LogDirLockedException (a broker or another process has the directory), UnknownTopicOrPartitionException,
     InvalidTopicException, ConfigException, KafkaStorageException; IllegalArgumentException when the log is open in this
@@ -172,6 +174,9 @@ def open_log(
             if on_damage == "raise":
                 raise _lost_end(engine, lease.recovery_point)
             lease.checkpoint(lambda: engine.recovery_point)
+        if on_damage == "raise":
+            for segment in engine.log_segments():
+                index_files.check_whole_entries(segment.txn_index.path, segment.txn_index.end)
         log = Log(
             partition,
             root,

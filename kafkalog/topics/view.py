@@ -194,7 +194,8 @@ class PartitionView(Closing):
             seen.log_end_offset, seen.end_position, why = self._find_end(seen)
         seen.log_start_offset = min(start, seen.log_end_offset)
         # Asked twice: who starts to write removes the marker first.
-        seen.unreadable_end = self._judge_end(seen, why, clean=clean and self._closed_cleanly())
+        seen.closed_cleanly = clean and self._closed_cleanly()
+        seen.unreadable_end = self._judge_end(seen, why, clean=seen.closed_cleanly)
         return seen
 
     def _segments(self, listed: frozenset[str]) -> tuple[SegmentView, ...]:
