@@ -843,7 +843,8 @@ class Log(Closing):
     def truncate(self, offset: int) -> None:
         """Drop everything from `offset` on; below the log's start: all of it, and the log goes on at `offset`.
 
-        IllegalArgumentException when it is negative.
+        A transaction that is open and loses records by it can only be aborted.  IllegalArgumentException when `offset`
+        is negative.
         """
         engine = self._writable()
         offset = values.offset(offset, low=0)

@@ -8,6 +8,7 @@ instruction: CPython's exception tables leave it out, so that raised there, an e
 from __future__ import annotations
 
 import dis
+import gc
 import os
 import sys
 from collections.abc import Callable
@@ -63,11 +64,15 @@ def _run(action: Action, at_line: Callable[[Place], None]) -> object:
         return local if frame.f_code.co_filename.startswith(PACKAGE) else None
 
     before = sys.gettrace()
+    collecting = gc.isenabled()
+    gc.disable()  # else the finalizers of earlier actions are traced, and swallow the interrupt
     sys.settrace(enter)
     try:
         return action()
     finally:
         sys.settrace(before)
+        if collecting:
+            gc.enable()
 
 
 def lines_of(action: Action) -> list[Place]:

@@ -334,3 +334,67 @@ def test_an_interrupt_at_the_first_step_of_a_close(tmp_path: Path) -> None:
     with contextlib.suppress(Interrupted), contextlib.ExitStack() as stack, view:
         stack.enter_context(interrupting(0))
     assert view.closed
+
+
+# --- truncations beside a transaction -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cut", [0, 1, 2, 3])
+@pytest.mark.parametrize("step", ["append", "commit", "both"])
+def test_a_truncation_that_cuts_a_transaction_lets_it_only_be_aborted(tmp_path: Path, cut: int, step: str) -> None:
+    with kafkalog.open_log(tmp_path, "t-0") as log:
+        log.append(b"p")
+        txn = log.transaction("job")
+
+        def block() -> None:
+            with txn:
+                txn.append(b"a")
+                txn.append_many([b"b", b"c"])
+                log.truncate(cut)
+                if step != "commit":
+                    with pytest.raises(InvalidTxnStateException, match="cut off records of the transaction of 'job'"):
+                        txn.append(b"d")
+                if step == "append":
+                    raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError if step == "append" else InvalidTxnStateException):
+            block()
+        assert values(log) == [b"p"][:cut]
+        assert settled(log)
+        with txn:
+            txn.append(b"e")
+        assert values(log) == [*[b"p"][:cut], b"e"]
+    assert verify(tmp_path, deep=True).ok
+
+
+def test_by_hand_a_cut_transaction_is_refused_until_it_is_aborted(tmp_path: Path) -> None:
+    with kafkalog.open_log(tmp_path, "t-0") as log:
+        txn = log.transaction("job")
+        txn.begin()
+        txn.append_many([b"a", b"b"])
+        log.truncate(0)
+        for step in (txn.commit, txn.commit, lambda: txn.append(b"c")):
+            with pytest.raises(InvalidTxnStateException, match="abort it"):
+                step()
+        assert txn.active
+        txn.abort()
+        txn.begin()
+        txn.append(b"d")
+        txn.commit()
+        assert values(log) == [b"d"]
+
+
+def test_a_truncation_behind_a_transaction_does_not_matter(tmp_path: Path) -> None:
+    with kafkalog.open_log(tmp_path, "t-0") as log:
+        with log.transaction("job") as txn:
+            txn.append(b"a")
+            log.append(b"x")
+            log.append(b"y")
+            log.truncate(2)
+            txn.append(b"b")
+            log.delete_records(1)
+        assert values(log) == [b"x", b"b"]
+        log.append(b"z")
+        with log.transaction("empty"):
+            log.truncate(4)
+        assert settled(log)
