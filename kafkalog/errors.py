@@ -17,8 +17,11 @@ class KafkalogError(Exception):
     """Base of everything that kafkalog raises on purpose.
 
     `path` and `position` (bytes from the file's start) name the place where there is one; `hint` says
-    what to do.  They are part of the text, so that a message printed alone is enough.
+    what to do.  They are part of the text, so that a message printed alone is enough.  `appended`: the
+    offsets of what an append of many had appended before it was refused; empty when it was nothing.
     """
+
+    appended: range = range(0)
 
     def __init__(
         self,
@@ -269,6 +272,16 @@ class SchemaException(BadBytesError):
 
 class KafkaStorageException(DiskError, OSError):
     """An I/O error; the log directory is offline.  The operating system's error is `__cause__`."""
+
+    @classmethod
+    def because_of(cls, error: Exception, message: str) -> KafkaStorageException:
+        """`message`, and why: what the operating system said of which file; `errno` as there."""
+        if not isinstance(error, OSError) or error.strerror is None:
+            return cls(f"{message}: {error}")
+        path = error.filename if isinstance(error.filename, (str, os.PathLike)) else None
+        made = cls(f"{message}: {error.strerror}", path=path)
+        made.errno, made.strerror = error.errno, error.strerror
+        return made
 
     def __str__(self) -> str:
         return KafkalogError.__str__(self)

@@ -14,10 +14,15 @@ import click
 from kafkalog.cli.app import CLEAN, Usage
 from kafkalog.cli.console import emit, emit_json, note, parse_settings, select_partitions
 from kafkalog.config import LogConfig
-from kafkalog.errors import IllegalArgumentException, RecordTooLargeException, UnknownTopicOrPartitionException
+from kafkalog.errors import (
+    IllegalArgumentException,
+    RecordTooLargeException,
+    RequestError,
+    UnknownTopicOrPartitionException,
+)
 from kafkalog.format import codecs
 from kafkalog.format.values import milliseconds, shown, text
-from kafkalog.topics.log import open_log
+from kafkalog.topics.log import Log, open_log
 from kafkalog.topics.records import Header
 from kafkalog.topics.rows import Row
 
@@ -87,7 +92,7 @@ def command(
         first = log.end_offset
         try:
             for records in _batched(rows):
-                log.append_many(records)
+                _append(log, records)
         except BaseException as error:
             if isinstance(error, RecordTooLargeException):
                 error.hint = "-X max.message.bytes=... raises the limit"
@@ -104,6 +109,18 @@ def command(
     else:
         note("nothing on stdin, nothing appended")
     return CLEAN
+
+
+def _append(log: Log, records: list[Row]) -> None:
+    """Appends the lines, those before one that is refused too."""
+    try:
+        log.append_many(records)
+    except RequestError:
+        if len(records) == 1:
+            raise
+        middle = len(records) // 2
+        _append(log, records[:middle])
+        _append(log, records[middle:])
 
 
 def _tell_appended(first: int, end: int) -> None:

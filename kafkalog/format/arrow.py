@@ -184,6 +184,7 @@ def write_batches(
     *,
     base_offset: int = 0,
     batch_bytes_max: int = 1 << 20,
+    compressed_bytes_max: int = INT32_MAX,
     codec: int = codecs.NONE,
     level: int | None = None,
     timestamp_type: str = CREATE_TIME,
@@ -196,6 +197,7 @@ def write_batches(
 ) -> Iterator[bytes]:
     """Magic-2 batches of the columns' rows, each of at most `batch_bytes_max` before compression (or of one row).
 
+    Where compression makes them larger than `compressed_bytes_max` they take fewer rows, as a producer's do.
     `columns` is a ColumnEncoder or anything with `__arrow_c_array__` (see ColumnEncoder.from_arrow).  Offsets run on
     from `base_offset`, unless the columns have their own.  Bytes are those of MemoryRecordsBuilder for the same
     records.  IllegalArgumentException names the first row that cannot be written.
@@ -230,6 +232,10 @@ def write_batches(
             if first is None or last is None:
                 first, last = offset, offset + count - 1
             body = codecs.compress(codec, payload, level)
+            excess = RECORD_BATCH_OVERHEAD + len(body) - compressed_bytes_max
+            if excess > 0 and count > 1:
+                batch_bytes_max = RECORD_BATCH_OVERHEAD + max(1, len(payload) - 2 * excess)
+                continue
             batch = b"".join(
                 (
                     write_header(

@@ -35,7 +35,7 @@ from kafkalog.errors import (
     UnexpectedAppendOffsetException,
 )
 from kafkalog.files import Buffer
-from kafkalog.format.batch import MemoryRecords
+from kafkalog.format.batch import CREATE_TIME, MemoryRecords
 from kafkalog.format.codecs import check_codec, decompress_partial
 from kafkalog.format.octets import frozen
 from kafkalog.format.records import base_offset, iterate
@@ -43,7 +43,7 @@ from kafkalog.log.local_log import raise_offline
 from kafkalog.log.producer_replay import update_producers
 from kafkalog.log.producers import BatchMetadata, CompletedTxn, ProducerAppendInfo, ProducerStateEntry
 from kafkalog.log.types import TV_UNKNOWN, AppendOrigin, LogAppendInfo, RecordValidationStats
-from kafkalog.log.validator import NO_STATS, validate_append
+from kafkalog.log.validator import NO_METRICS, NO_STATS, MetricsRecorder, validate_append
 from kafkalog.log.verification import VerificationGuard
 from kafkalog.segment.log_segment import LogSegment
 from kafkalog.segment.transaction_index import aborted_txn_of
@@ -62,6 +62,7 @@ COORDINATOR = AppendOrigin.COORDINATOR
 REPLICATION = AppendOrigin.REPLICATION
 RAFT_LEADER = AppendOrigin.RAFT_LEADER
 INT_MAX = 0x7FFFFFFF
+LONG_MAX = (1 << 63) - 1
 CURRENT_MAGIC = 2
 HEADER_BYTES = 61
 
@@ -126,7 +127,7 @@ def append(log: UnifiedLog, records: Buffer | MemoryRecords, leader_epoch: int, 
                 info = batch.told(LogAppendInfo, log.log_start_offset, stats)
             elif terms.assigns_offsets:
                 info.first_offset = local.next_offset_metadata[0]
-                buffers, headers = _validate(log, data, info, headers, terms, leader_epoch)
+                buffers, headers = _validate(log, data, info, headers, terms, leader_epoch, log.validator_metrics)
             else:
                 if info.first_or_last_offset_of_first_batch < local.next_offset_metadata[0]:
                     raise _unexpected_offset(log, data, info, headers)
@@ -195,7 +196,7 @@ def _fail(log: UnifiedLog, error: OverflowError | OSError) -> NoReturn:
 
 
 def analyze(
-    log: UnifiedLog, data: bytes | memoryview, terms: AppendTerms, leader_epoch: int
+    log: UnifiedLog, data: bytes | bytearray | memoryview, terms: AppendTerms, leader_epoch: int
 ) -> tuple[LogAppendInfo, list[BatchHeader]]:
     """analyzeAndValidateRecords: shallow checks of each batch, without the lock; the batches that may go in."""
     origin = terms.origin
@@ -239,10 +240,7 @@ def analyze(
         last_leader_epoch = batch_epoch
         size = batch.size
         if size > max_message_bytes:
-            raise RecordTooLargeException(
-                f"The record batch size in the append to {log.topic_partition} is {size} bytes "
-                f"which exceeds the maximum configured value of {max_message_bytes})."
-            )
+            raise _too_large(log, size, max_message_bytes)
         if not crc_matches(data, batch.position, size):
             raise CorruptRecordException(
                 f"Record is corrupt (stored crc = {batch.crc}) in topic partition {log.topic_partition}."
@@ -277,6 +275,37 @@ def analyze(
     )
 
 
+def _too_large(log: UnifiedLog, size: int, max_message_bytes: int) -> RecordTooLargeException:
+    return RecordTooLargeException(
+        f"The record batch size in the append to {log.topic_partition} is {size} bytes "
+        f"which exceeds the maximum configured value of {max_message_bytes})."
+    )
+
+
+def check(log: UnifiedLog, batch: bytes | bytearray, leader_epoch: int) -> None:
+    """Raises what `append` would refuse a client's batch for, of its size, its records and the topic's rules.
+
+    Nothing changes.  For whoever has several batches of his own making (whole, CRCs right, no duplicates), and wants
+    none of them appended when one is refused.  Records are looked at only where the header leaves it open.
+    """
+    local = log.local_log
+    config = local.config
+    if len(batch) > config.max_message_bytes:
+        raise _too_large(log, len(batch), config.max_message_bytes)
+    if len(batch) > config.segment_size:
+        raise _larger_than_a_segment(log, len(batch))
+    header = scan_headers(batch, framing=FRAMING_BUFFER, max_batches=1)[0][0]
+    same_codec = config.compression_codec in (None, header.codec)
+    dated = config.message_timestamp_type != CREATE_TIME or (
+        config.message_timestamp_before_max_ms == LONG_MAX
+        and header.max_timestamp - local.clock.milliseconds() <= config.message_timestamp_after_max_ms
+    )
+    if config.compact or not same_codec or not dated:
+        info, headers = analyze(log, batch, CLIENT_TERMS, leader_epoch)
+        info.first_offset = log.log_end_offset
+        _validate(log, batch, info, headers, CLIENT_TERMS, leader_epoch, NO_METRICS)
+
+
 def _record_offsets(data: Buffer, count_max: int = -1) -> list[int]:
     """Offsets of all records, or of the first `count_max`, for an error's text; as far as Kafka looks for it, and so
     with the errors that it meets there."""
@@ -294,18 +323,17 @@ def _record_offsets(data: Buffer, count_max: int = -1) -> list[int]:
 
 def _validate(
     log: UnifiedLog,
-    data: bytes | memoryview,
+    data: bytes | bytearray | memoryview,
     info: LogAppendInfo,
     headers: list[BatchHeader],
     terms: AppendTerms,
     leader_epoch: int,
+    metrics: MetricsRecorder | None,
 ) -> tuple[Sequence[Buffer], list[BatchHeader]]:
     """A leader's part: LogValidator gives offsets and, where the topic asks for it, another form."""
     local = log.local_log
     config = local.config
-    result = validate_append(
-        log, data, info, headers, terms.origin, leader_epoch, terms.to_magic, log.validator_metrics
-    )
+    result = validate_append(log, data, info, headers, terms.origin, leader_epoch, terms.to_magic, metrics)
     info.max_timestamp = result.max_timestamp
     info.last_offset = result.next_offset - 1
     info.record_validation_stats = result.record_validation_stats
@@ -347,10 +375,7 @@ def segment_for(log: UnifiedLog, size: int, info: LogAppendInfo) -> LogSegment:
     local = log.local_log
     config = local.config
     if size > config.segment_size:
-        raise RecordBatchTooLargeException(
-            f"Message batch size is {size} bytes in append to partition {log.topic_partition}, "
-            f"which exceeds the maximum configured segment size of {config.segment_size}."
-        )
+        raise _larger_than_a_segment(log, size)
     segment = local.segments.active_segment
     tail = segment.tail
     if not tail.is_known:
@@ -362,6 +387,13 @@ def segment_for(log: UnifiedLog, size: int, info: LogAppendInfo) -> LogSegment:
         # Without a first offset (message formats 0 and 1) the lowest that the last offset leaves possible.
         segment = log.roll(info.last_offset - INT_MAX if info.first_offset == -1 else info.first_offset)
     return segment
+
+
+def _larger_than_a_segment(log: UnifiedLog, size: int) -> RecordBatchTooLargeException:
+    return RecordBatchTooLargeException(
+        f"Message batch size is {size} bytes in append to partition {log.topic_partition}, "
+        f"which exceeds the maximum configured segment size of {log.config.segment_size}."
+    )
 
 
 def _check_producers(

@@ -54,4 +54,4 @@ def raise_as_io_error(
     if type(error) is not CorruptCheckpointException:
         raise error
     channel.maybe_add_offline_log_dir(log_dir, message, error)
-    raise KafkaStorageException(message) from error
+    raise KafkaStorageException.because_of(error, message) from error

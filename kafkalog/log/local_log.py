@@ -98,7 +98,7 @@ def raise_offline(
         raise error
     text = message if isinstance(message, str) else message()
     channel.maybe_add_offline_log_dir(log_dir, text, error)
-    raise KafkaStorageException(text) from error
+    raise KafkaStorageException.because_of(error, text) from error
 
 
 class LocalLog(LogEnd):

@@ -200,10 +200,15 @@ class PartitionOffsets(Watermarks):
                 continue
             if self.high_watermark_metadata[0] > above or self.local_log.is_closed:
                 break
-            left = -1.0 if deadline is None else deadline - time.monotonic()
-            if (deadline is not None and left <= 0) or not waiter.acquire(timeout=left):
-                with contextlib.suppress(ValueError):
-                    self.waiters.remove(waiter)
+            left = -1.0 if deadline is None else min(deadline - time.monotonic(), threading.TIMEOUT_MAX)
+            woken = False
+            try:
+                woken = (deadline is None or left > 0) and waiter.acquire(timeout=left)
+            finally:
+                if not woken:  # in vain, or interrupted
+                    with contextlib.suppress(ValueError):
+                        self.waiters.remove(waiter)
+            if not woken:
                 break
         return self.high_watermark_metadata[0]
 

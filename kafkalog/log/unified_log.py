@@ -40,7 +40,7 @@ from kafkalog.format import names, values
 from kafkalog.format.batch import MemoryRecords
 from kafkalog.format.checkpoints import EpochEntry
 from kafkalog.log import fetch, producer_replay, retention
-from kafkalog.log.append import CLIENT_TERMS, FOLLOWER_TERMS, AppendTerms, append
+from kafkalog.log.append import CLIENT_TERMS, FOLLOWER_TERMS, AppendTerms, append, check
 from kafkalog.log.damage import Damage
 from kafkalog.log.epoch_checkpoint import PartitionEpochCheckpoint
 from kafkalog.log.leader_epochs import LeaderEpochFileCache
@@ -316,6 +316,10 @@ class UnifiedLog(PartitionOffsets):
             self.maybe_increment_first_unstable_offset()
         if last_offset + 1 - self.local_log.recovery_point >= self.config.flush_messages:
             self.flush(False)
+
+    def check_batch(self, batch: bytes | bytearray, leader_epoch: int) -> None:
+        """Raises what `append_as_leader` refuses a client's batch for, of its size and records; nothing changes."""
+        check(self, batch, leader_epoch)
 
     # --- reads -------------------------------------------------------------------------------------------
 

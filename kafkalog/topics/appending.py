@@ -60,24 +60,33 @@ class Appender:
                 )
             self.codec = codecs.codec_id(compression)
         self.level = config.compression_level if self.codec == config.compression_codec else None
-        self.batch_bytes = min(config.max_message_bytes, BATCH_BYTES_MAX)
+        self.written_bytes_max = min(config.max_message_bytes, config.segment_size)
+        self.batch_bytes = min(self.written_bytes_max, BATCH_BYTES_MAX)
+        if config.compression_codec not in (None, self.codec):
+            self.batch_bytes -= min(self.batch_bytes // 2, self.batch_bytes // 32 + 128)  # the log compresses it anew
 
     def batches(
         self, records: Iterable[RecordInput], now_ms: int, producer: ProducerFields = NO_PRODUCER
-    ) -> Iterator[bytes | bytearray]:
+    ) -> Iterator[list[bytes | bytearray]]:
         """v2 batches of all `records`; their base sequences follow one another when there is a producer.
 
-        A list is looked at to its end before the first batch comes out.
+        All of a list's come at once, those of anything else some 50,000 records at a time: what comes together was
+        looked at, and may be appended together or not at all.
         """
-        at_once = ROWS_AT_ONCE
-        if isinstance(records, (list, tuple)):
-            at_once = LISTED_AT_ONCE
-            if len(records) > LISTED_AT_ONCE:  # too many to keep a second time: look first
-                for _ in _row_chunks(records, ROWS_AT_ONCE):
-                    pass
-        for listed in _row_chunks(records, at_once):
-            yield from self._of_rows(listed, now_ms, producer)
+        if not isinstance(records, (list, tuple)):
+            for listed in _row_chunks(records, ROWS_AT_ONCE):
+                yield list(self._of_rows(listed, now_ms, producer))
+                producer = producer._replace(base_sequence=next_sequence(producer.base_sequence, len(listed)))
+            return
+        if len(records) > LISTED_AT_ONCE:  # too many to keep a second time as rows: look first
+            for _ in _row_chunks(records, ROWS_AT_ONCE):
+                pass
+        built: list[bytes | bytearray] = []
+        for listed in _row_chunks(records, LISTED_AT_ONCE):
+            built += self._of_rows(listed, now_ms, producer)
             producer = producer._replace(base_sequence=next_sequence(producer.base_sequence, len(listed)))
+        if built:
+            yield built
 
     def _of_rows(self, listed: Sequence[Row], now_ms: int, producer: ProducerFields) -> Iterator[bytes | bytearray]:
         if len(listed) <= FEW_ROWS:
@@ -96,8 +105,10 @@ class Appender:
     def _few(self, rows: Sequence[Row], now_ms: int, producer: ProducerFields) -> Iterator[bytes]:
         """A handful of rows: one batch, unless they are large; columns are not worth their preparation."""
         if sum(map(_size_bound, rows)) + HEADER_BYTES <= self.batch_bytes:
-            yield self._build(rows, now_ms, producer)
-            return
+            batch = self._build(rows, now_ms, producer)
+            if len(batch) <= self.written_bytes_max or len(rows) == 1:
+                yield batch
+                return
         for row in rows:
             yield self._build([row], now_ms, producer)
             producer = producer._replace(base_sequence=next_sequence(producer.base_sequence, 1))
@@ -120,6 +131,7 @@ class Appender:
         for batch in write_batches(
             encoder,
             batch_bytes_max=self.batch_bytes,
+            compressed_bytes_max=self.written_bytes_max,
             codec=self.codec,
             level=self.level,
             producer_id=producer.producer_id,
@@ -140,7 +152,8 @@ def encode_columns(values: Any, keys: Any, headers: Any, timestamps: Any, now_ms
     columns = {"values": values, "keys": keys, "headers": headers, "timestamps": timestamps}
     given = {name: column for name, column in columns.items() if column is not None or name == "values"}
     for name, column in given.items():
-        if not hasattr(column, "__len__") or isinstance(column, (Mapping, Set, str, bytes, bytearray, memoryview)):
+        none = isinstance(column, (Mapping, Set, str, bytes, bytearray, memoryview))
+        if none or not hasattr(column, "__len__") or getattr(column, "ndim", 1) == 0:
             raise IllegalArgumentException(
                 f"{name}: found {shown(column)}, expected a column", hint="a list, or an Arrow array, of one row each"
             )

@@ -336,7 +336,7 @@ class LogDirectory:
         except OSError as error:
             message = f"Error while writing to checkpoint file {checkpoint.path}"
             self.failure_channel.maybe_add_offline_log_dir(self.path, message, error)
-            raise KafkaStorageException(message) from error
+            raise KafkaStorageException.because_of(error, message) from error
 
 
 def _read_or_empty(checkpoint: OffsetCheckpointFile) -> dict[TopicPartition, int]:

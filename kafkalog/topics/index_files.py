@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 OFFSET_ENTRY = np.dtype([("offset", ">i4"), ("position", ">i4")])  # 8 bytes: relative offset, position
 TIME_ENTRY = np.dtype([("timestamp", ">i8"), ("offset", ">i4")])  # 12 bytes: ms, relative offset
+REBUILD_HINT = "`kafkalog reindex` rebuilds it from the log"
 TXN_ENTRY = np.dtype(
     [("version", ">i2"), ("producer_id", ">i8"), ("first_offset", ">i8"), ("last_offset", ">i8"), ("lso", ">i8")]
 )  # 34 bytes
@@ -111,14 +112,31 @@ def time_entries(files: Files, path: str, base_offset: int) -> TimeEntries:
     return TimeEntries(timestamps[:count], offsets[:count] + base_offset)
 
 
-def aborted_ranges(files: Files, path: str, *, required: bool = False) -> list[AbortedRange]:
+def check_whole_entries(path: str, size: int) -> None:
+    """CorruptIndexException for a .txnindex file of `size` bytes that ends inside an entry, and is not being written:
+    it was cut."""
+    left = size % TXN_ENTRY.itemsize
+    if left:
+        raise CorruptIndexException(
+            f"found {left} bytes of an entry at its end, expected whole entries of {TXN_ENTRY.itemsize}: it was cut, "
+            "and does not tell which records were aborted",
+            path=path,
+            position=size - left,
+            hint=REBUILD_HINT,
+        )
+
+
+def aborted_ranges(files: Files, path: str, *, required: bool = False, finished: bool = False) -> list[AbortedRange]:
     """Every aborted transaction of a .txnindex file; one that is being written is left out.
 
     `required`: FileNotFoundError where there is no file, CorruptIndexException for an entry that makes no sense:
-    without it records of an aborted transaction would be taken for committed ones.
+    without it records of an aborted transaction would be taken for committed ones.  `finished`: nobody writes to it
+    any more, so that an entry that is not whole is none that is being written.
     """
     if required:
-        files.stat(path)
+        size = files.stat(path).size
+        if finished:
+            check_whole_entries(path, size)
     raw = _load(files, path, TXN_ENTRY)
     if required:
         wrong = np.flatnonzero((raw["version"] != 0) | (raw["first_offset"] > raw["last_offset"]))
@@ -128,7 +146,7 @@ def aborted_ranges(files: Files, path: str, *, required: bool = False) -> list[A
                 f"{raw['last_offset'][wrong[0]]}",
                 path=path,
                 position=int(wrong[0]) * TXN_ENTRY.itemsize,
-                hint="`kafkalog reindex` rebuilds it from the log",
+                hint=REBUILD_HINT,
             )
     return [
         AbortedRange(int(entry["producer_id"]), int(entry["first_offset"]), int(entry["last_offset"]))

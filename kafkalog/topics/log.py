@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import sys
 import threading
+import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
+from kafkalog._native.blocks import Closing
 from kafkalog._native.log_end import OPEN
 from kafkalog.config import LogConfig, ProducerStateManagerConfig
 from kafkalog.errors import (
@@ -43,6 +45,7 @@ from kafkalog.log import damage
 from kafkalog.log.damage import Damage
 from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.topics import directory as directories
+from kafkalog.topics import index_files
 from kafkalog.topics.appending import NO_PRODUCER, Appender, ProducerFields, encode_columns
 from kafkalog.topics.directory import EXPECTED_DIR
 from kafkalog.topics.engine_source import EngineSource
@@ -67,6 +70,9 @@ NEVER_MS = 0x7FFFFFFFFFFFFFFF
 MAX_TRANSACTION_TIMEOUT_MS = 15 * 60 * 1000
 EXPIRATION_CHECK_MS = 10 * 60 * 1000
 SCAN_CHUNK_BYTES = 4 << 20
+LOOK_EVERY_S = 0.1  # of who waits for an offset of another's log
+WAIT_AT_ONCE_S = 1.0  # of our own: a directory that goes offline wakes nobody
+RECORD_COUNT = slice(57, 61)  # in a batch's header
 
 
 def open_log(
@@ -101,7 +107,8 @@ def open_log(
     `transaction()` of a crashed process left open is aborted, unless `abort_left_open` is off.  `on_damage` says what
     happens where that recovery finds damage: "truncate" cuts the log there and drops all behind it, with a warning in
     the log "kafkalog.log", as Kafka does; "raise" refuses with CorruptRecordException before anything is cut (indexes
-    may have been rebuilt by then); a function is called with each `kafkalog.log.damage.Damage` before its cut.
+    may have been rebuilt by then), and with CorruptIndexException where an index of aborted transactions was cut, which
+    Kafka does not look at; a function is called with each `kafkalog.log.damage.Damage` before its cut.
 
     Errors: LogDirLockedException (a broker or another process has the directory), UnknownTopicOrPartitionException,
     InvalidTopicException, ConfigException, KafkaStorageException; IllegalArgumentException when the log is open in this
@@ -167,6 +174,9 @@ def open_log(
             if on_damage == "raise":
                 raise _lost_end(engine, lease.recovery_point)
             lease.checkpoint(lambda: engine.recovery_point)
+        if on_damage == "raise":
+            for segment in engine.log_segments():
+                index_files.check_whole_entries(segment.txn_index.path, segment.txn_index.end)
         log = Log(
             partition,
             root,
@@ -193,6 +203,10 @@ def _lost_end(engine: UnifiedLog, flushed: int) -> CorruptRecordException:
         path=engine.dir,
         hint='put back what is missing; on_damage="truncate" goes on from there, as Kafka does',
     )
+
+
+def _record_count(batch: bytes | bytearray) -> int:
+    return int.from_bytes(batch[RECORD_COUNT], "big")
 
 
 def _damage_handler(on_damage: OnDamage) -> Callable[[Damage], None] | None:
@@ -234,7 +248,7 @@ def _no_partition_name(name: object) -> InvalidTopicException:
     return InvalidTopicException(f"{name!r} names no partition", hint="expected topic-0: topic, dash, number")
 
 
-class Log:
+class Log(Closing):
     """One open partition.  Made by `open_log`.
 
     `engine` is the UnifiedLog below (None when read-only), with everything that Kafka's class of that name has.
@@ -277,11 +291,6 @@ class Log:
 
     def __enter__(self) -> Log:
         return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     @property
     def closed(self) -> bool:
@@ -464,6 +473,39 @@ class Log:
             return start if start < source.visible_end() else None
         return source.offset_for_time(timestamp_ms)
 
+    def await_offset(self, offset: int, *, isolation: str = "read_uncommitted", timeout_ms: int | None = None) -> bool:
+        """Wait until readers of `isolation` are shown `offset`; False where `timeout_ms` (by default none) went first.
+
+        For readers that follow the log: `log.await_offset(reader.offset)`, then read on.  An offset below the log's
+        start, or of a control or an aborted record, counts as shown.  An append or the end of a transaction wakes the
+        waiting thread at once; a read-only log is looked at ten times a second.  After a truncation it waits for the
+        offset to be given anew.  IllegalStateException when the log is closed meanwhile, KafkaStorageException when its
+        directory goes offline.
+        """
+        check_isolation(isolation)
+        offset = values.offset(offset, low=0)
+        deadline = None
+        if timeout_ms is not None:
+            timeout_ms = values.whole(timeout_ms, "timeout_ms", low=0, expected="milliseconds")
+            deadline = time.monotonic() + timeout_ms / 1000
+        while True:
+            source = self._readable()
+            self.refresh()
+            engine = self.engine
+            with self.while_open():
+                if engine is not None:
+                    engine.local_log.check_appendable()
+                    high_watermark = engine.high_watermark  # before the look: what moves it afterwards wakes us
+                if source.visible_end(isolation) > offset:
+                    return True
+            left_s = math.inf if deadline is None else deadline - time.monotonic()
+            if left_s <= 0:
+                return False
+            if engine is None:
+                time.sleep(min(left_s, LOOK_EVERY_S))
+            else:
+                engine.await_high_watermark(high_watermark, min(left_s, WAIT_AT_ONCE_S))
+
     # --- reading -----------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[Record]:
@@ -640,9 +682,12 @@ class Log:
         """Append records in as few batches as `max.message.bytes` allows; returns their offsets.
 
         A record is a value (bytes or None), a tuple `(value, key[, headers[, timestamp]])`, or anything with these
-        attributes (a Record; its timestamp of -1 stands for now).  Types are those of `append`.  All of a list is
-        looked at before anything is appended; what an iterator gives, 50,000 records at a time.  Each batch is appended
-        whole or not at all; several batches are not one unit: use `transaction` for that.
+        attributes (a Record; its timestamp of -1 stands for now).  Types and errors are those of `append`.
+
+        Nothing of a list is appended where one of its records is refused (of a wrong type, too large, without a key on
+        a compacted topic, ...).  Of anything else 50,000 records at a time are taken so, and the error's `appended` has
+        the offsets of those before.  A full disk, a close or a crash may come between two batches of one call: use
+        `transaction` where that matters.
         """
         return self.append_as(NO_PRODUCER, records)
 
@@ -653,27 +698,48 @@ class Log:
         check_records(records)
         return self._append_each(self._appender.batches(records, self.clock.milliseconds(), producer), sync=sync)
 
-    def _append_each(self, batches: Iterable[bytes | bytearray], *, sync: bool) -> range:
+    def _append_each(self, groups: Iterable[Sequence[bytes | bytearray]], *, sync: bool) -> range:
+        """Appends the batches of each group together, or none of them where one is refused."""
         engine = self._writable()
         first = last = -1
+        record = 0  # its number, of those that were given
         try:
-            for batch in batches:
-                info = engine.append_as_leader(batch, self.leader_epoch)
-                first = info.first_offset if first < 0 else first
-                last = info.last_offset
+            for group in groups:
+                if len(group) > 1:
+                    self._check_each(engine, group, record)
+                with engine.lock:  # in one piece
+                    for batch in group:
+                        info = engine.append_as_leader(batch, self.leader_epoch)
+                        first = info.first_offset if first < 0 else first
+                        last = info.last_offset
+                        record += last + 1 - info.first_offset
             self.after_append(sync=sync)
-        except RecordTooLargeException as error:
-            error.hint = error.hint or "config={'max.message.bytes': ...} of open_log raises the limit"
-            self._after_some(first, sync=sync)
-            raise
-        except KafkaStorageException:
-            if engine.local_log.life == OPEN:
+        except KafkaStorageException as error:
+            closed = engine.local_log.life != OPEN
+            raised = self._is_closed() if closed else error
+            raised.appended = range(max(first, 0), last + 1)
+            if not closed:
                 raise
-            raise self._is_closed() from None
-        except KafkalogError:
+            raise raised from None
+        except Exception as error:  # what went through the records may have raised its own
+            if isinstance(error, KafkalogError):
+                error.appended = range(max(first, 0), last + 1)
+            if isinstance(error, RecordTooLargeException):
+                error.hint = error.hint or "config={'max.message.bytes': ...} of open_log raises the limit"
             self._after_some(first, sync=sync)
             raise
         return range(first, last + 1) if first >= 0 else range(engine.log_end_offset, engine.log_end_offset)
+
+    def _check_each(self, engine: UnifiedLog, group: Sequence[bytes | bytearray], record: int) -> None:
+        for batch in group:
+            count = _record_count(batch)
+            try:
+                engine.check_batch(batch, self.leader_epoch)
+            except KafkalogError as error:
+                which = f"record {record}" if count == 1 else f"in records {record} to {record + count - 1}"
+                error.message = f"{which}: {error.message}"
+                raise
+            record += count
 
     def _after_some(self, first_offset: int, *, sync: bool) -> None:
         """Some batches are in the log though a later one was refused: what is there is as durable as it should be."""
@@ -693,15 +759,14 @@ class Log:
         Lists of what `append` takes; numpy arrays (timestamps integers or datetime64[ms]); or what speaks Arrow's
         interface (pyarrow, polars): values and keys binary or text, timestamps integers or timestamp (of another unit
         than ms only where no digit is lost), headers a list of structs of key and value.  Timestamps are now where they
-        are null or not given.  IllegalArgumentException names the first entry that is none of these, and nothing is
-        appended.
+        are null or not given.  IllegalArgumentException names the first entry that is none of these; then, and where a
+        record is refused as `append_many` refuses it, nothing is appended.
         """
         self._writable()
         assert self._appender is not None
         now_ms = self.clock.milliseconds()
-        return self._append_each(
-            self._appender.column_batches(encode_columns(values, keys, headers, timestamps, now_ms)), sync=True
-        )
+        encoder = encode_columns(values, keys, headers, timestamps, now_ms)
+        return self._append_each([list(self._appender.column_batches(encoder))], sync=True)
 
     def append_batches(self, data: bytes | bytearray | memoryview) -> range:
         """Append one batch in Kafka's format (any C-contiguous buffer), as a producer would send it; returns the
@@ -778,7 +843,8 @@ class Log:
     def truncate(self, offset: int) -> None:
         """Drop everything from `offset` on; below the log's start: all of it, and the log goes on at `offset`.
 
-        IllegalArgumentException when it is negative.
+        A transaction that is open and loses records by it can only be aborted.  IllegalArgumentException when `offset`
+        is negative.
         """
         engine = self._writable()
         offset = values.offset(offset, low=0)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 import numpy as np
 
 from kafkalog._native import batches
+from kafkalog._native.blocks import Closing
 from kafkalog.errors import (
     BadBytesError,
     CorruptRecordException,
@@ -119,7 +120,7 @@ class Chunk:
         return self._headers
 
 
-class ChunkReader:
+class ChunkReader(Closing):
     """Iterate for chunks, or use `batches()` and `records()`; `offset` is the next offset to be read.
 
     `chunk_bytes` is S, `max_chunk_bytes` the most that one batch may take: RecordBatchTooLargeException beyond it.
@@ -181,9 +182,6 @@ class ChunkReader:
 
     def __enter__(self) -> ChunkReader:
         return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     def __iter__(self) -> Iterator[Chunk]:
         while (chunk := self.read_chunk()) is not None:

@@ -33,10 +33,15 @@ def check_records(records: Any) -> None:
             f"found a single {type(records).__name__}, expected several records",
             hint="append() takes one record; append_many([...]) a list of them",
         )
-    if isinstance(records, Mapping) or not isinstance(records, Iterable):
+    if isinstance(records, Mapping) or not has_entries(records):
         raise IllegalArgumentException(
             f"found {type(records).__name__}, expected records", hint="a list, a generator, anything to go through"
         )
+
+
+def has_entries(thing: Any) -> bool:
+    """Whether one can go through it; an array without a dimension only looks so."""
+    return isinstance(thing, Iterable) and getattr(thing, "ndim", 1) != 0
 
 
 def as_row(record: RecordInput) -> Row:
@@ -90,7 +95,7 @@ def _no_record(record: object) -> IllegalArgumentException:
 def as_headers(headers: Any, what: str) -> tuple[Header, ...]:
     """One record's headers as pairs of str and bytes or None."""
     if not isinstance(headers, (list, tuple)) and (
-        isinstance(headers, (Mapping, str, bytes, Iterator)) or not isinstance(headers, Iterable)
+        isinstance(headers, (Mapping, str, bytes, bytearray, memoryview, Iterator)) or not has_entries(headers)
     ):
         raise _no_headers(what, headers)
     pairs = []

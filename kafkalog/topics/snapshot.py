@@ -250,6 +250,7 @@ class Snapshot:
         self.log_start_offset = 0
         self.log_end_offset = 0
         self.end_position = 0
+        self.closed_cleanly = False
         self.unreadable_end: Damage | None = None
         self._transactions: Transactions | None = None
 
@@ -467,7 +468,8 @@ class Snapshot:
             for segment in self.segments:
                 path = names.transaction_index_file(self.directory, segment.base_offset)
                 if os.path.basename(path) in self.listed:
-                    aborted.update(index_files.aborted_ranges(self._files, path, required=True))
+                    finished = self.closed_cleanly or segment is not self.segments[-1]
+                    aborted.update(index_files.aborted_ranges(self._files, path, required=True, finished=finished))
             start, open_txns = self._newest_snapshot()
             damage = self._replay(start, open_txns, aborted)
             stable = min(open_txns.values(), default=self.log_end_offset)

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from kafkalog._native import batches
+from kafkalog._native.blocks import Closing
 from kafkalog.errors import (
     BadBytesError,
     IllegalStateException,
@@ -76,7 +77,7 @@ def list_partitions(log_dir: str | os.PathLike[str], *, files: Files = OS_FILES)
     return dict(sorted(found.items()))
 
 
-class PartitionView:
+class PartitionView(Closing):
     """A read-only look at `log_dir/topic-partition`; a context manager.
 
     UnknownTopicOrPartitionException when there is no such folder.  `log_start_offset` and `log_end_offset` are those
@@ -103,9 +104,6 @@ class PartitionView:
 
     def __enter__(self) -> PartitionView:
         return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
 
     def close(self) -> None:
         """Let go of the files; readers that hold one keep it until they are done with it."""
@@ -196,7 +194,8 @@ class PartitionView:
             seen.log_end_offset, seen.end_position, why = self._find_end(seen)
         seen.log_start_offset = min(start, seen.log_end_offset)
         # Asked twice: who starts to write removes the marker first.
-        seen.unreadable_end = self._judge_end(seen, why, clean=clean and self._closed_cleanly())
+        seen.closed_cleanly = clean and self._closed_cleanly()
+        seen.unreadable_end = self._judge_end(seen, why, clean=seen.closed_cleanly)
         return seen
 
     def _segments(self, listed: frozenset[str]) -> tuple[SegmentView, ...]:

@@ -28,10 +28,11 @@ from __future__ import annotations
 import hashlib
 import itertools
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from kafkalog._native.blocks import Block
 from kafkalog.errors import (
     IllegalArgumentException,
     IllegalStateException,
@@ -80,6 +81,13 @@ class _Producer:
         epoch = max(entry.producer_epoch, 0)
         sequence = next_sequence(entry.last_seq, 1) if entry.last_seq >= 0 else 0
         return epoch, sequence, entry.current_txn_first_offset
+
+    def sequence_now(self) -> int:
+        """The number of the next record, of a log that may be closed too."""
+        engine = self.log.engine
+        assert engine is not None
+        entry = engine.producer_state_manager.last_entry(self.producer_id)
+        return 0 if entry is None or entry.last_seq < 0 else next_sequence(entry.last_seq, 1)
 
     def remembered(self, expected: int) -> int:
         """How many records before the one numbered `expected` the log knows by their numbers."""
@@ -155,7 +163,7 @@ class Writer:
         return itertools.islice(records, behind, None)
 
 
-class Transaction:
+class Transaction(Block):
     """One transaction after another under a transactional id; made by `Log.transaction`.  For one thread.
 
     As a context manager it begins at the block's start, commits at its end and aborts when the block raises.
@@ -168,37 +176,47 @@ class Transaction:
         self.producer_id = self._producer.producer_id
         self._active = False
         self._was_aborted = False  # by the log's close, behind our back
+        self._next_sequence: int | None = None  # behind our last record, as the log had it then
+        self._was_cut = False  # the log, beside an append of ours
 
     def __enter__(self) -> Transaction:
         try:
             self._begin()
             return self
+        except InvalidTxnStateException:
+            raise  # it is open, and goes on
         except BaseException:
-            self.let_go()  # no block follows that would end it
+            self._is_over = True  # no block follows that would end it
             raise
 
-    def __exit__(
+    def _leave(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._was_aborted and kind is None:
+            raise self._not_open()
+        if not self._active:
+            return  # committed or aborted by hand
+        if kind is not None and self._log.is_forked_copy:
+            return  # the transaction goes on in the process that began it
+        if kind is None:
+            self.commit()
+        else:
+            self.abort()
+
+    def _abandon(self) -> None:
+        """The block is over, but its end failed or was interrupted: what it left open holds every reader back."""
         try:
-            if self._was_aborted and kind is None:
-                raise self._not_open()
-            if not self._active:
-                return  # committed or aborted by hand
-            if kind is not None and self._log.is_forked_copy:
-                return  # the transaction goes on in the process that began it
-            if kind is None:
-                self.commit()
-            else:
-                self.abort()
-        except BaseException:
-            self._abandon()
-            raise
+            if self._active:
+                self._finish(ControlRecordType.ABORT)
+        except KafkalogError:
+            pass  # the first error is told
+        finally:
+            self.let_go()
 
     @property
     def active(self) -> bool:
-        """Whether it has begun and not ended."""
-        return self._active
+        """Whether it has begun and not ended; one whose block an interrupt came out of is over, and will be aborted."""
+        return self._active and not self._is_over
 
     def begin(self) -> None:
         """Begin; what an end that failed left open under this id is aborted first."""
@@ -209,17 +227,18 @@ class Transaction:
         self._log.check_open()  # in a forked child nobody would ever give the lock back
         with self._log.ending_transactions:
             live = self._log.live_transactions.get(self.transactional_id)
-            if self._active or (live is not None and live.active):
+            if self.active or (live is not None and live.active):
                 raise InvalidTxnStateException(
                     f"a transaction of {self.transactional_id!r} is open already",
                     hint="commit or abort it first, or take another transactional id",
                 )
             abort_begun(self._log, but=self._log.live_transactions.values())
             if self._producer.state()[2] is not None:
-                self._end(ControlRecordType.ABORT)
+                _write_marker(self._log, self.producer_id, self._producer.state()[0], ControlRecordType.ABORT)
             self._log.begun_transactions.add(self.producer_id)
             self._log.live_transactions[self.transactional_id] = self
-            self._was_aborted = False
+            self._was_aborted = self._was_cut = self._is_over = False
+            self._next_sequence = None
             self._active = True
 
     def let_go(self) -> None:
@@ -241,18 +260,42 @@ class Transaction:
         return self.append_many(((value, key, headers, timestamp),))[0]
 
     def append_many(self, records: Iterable[RecordInput]) -> range:
-        """Append records to the transaction; returns their offsets."""
-        if not self._active:
+        """Append records to the transaction; returns their offsets.  InvalidTxnStateException as in `commit`."""
+        if not self.active:
             raise self._not_open()
+        cuts = self._truncations()
+        self._check_whole()
         epoch, sequence, _ = self._producer.state()
         fields = ProducerFields(self.producer_id, epoch, sequence, transactional=True)
-        return self._log.append_as(fields, records, sync=False)
+        try:
+            return self._log.append_as(fields, records, sync=False)
+        finally:
+            self._was_cut = self._was_cut or self._truncations() != cuts
+            self._next_sequence = self._producer.sequence_now()
+
+    def _truncations(self) -> int:
+        engine = self._log.engine
+        assert engine is not None
+        return engine.local_log.truncations
+
+    def _check_whole(self) -> None:
+        """InvalidTxnStateException where a truncation has cut records of the transaction off."""
+        expected = self._next_sequence
+        if expected is None:
+            return  # it has none yet
+        missing = (expected - self._producer.sequence_now()) & SEQUENCE_MASK
+        if self._was_cut or 0 < missing <= SEQUENCE_MASK // 2:
+            raise InvalidTxnStateException(
+                f"a truncation has cut off records of the transaction of {self.transactional_id!r}",
+                hint="abort it, which ends what is left of it, and do it again",
+            )
 
     def commit(self) -> None:
         """Make all of it visible to read_committed readers; with durability "fsync", durable too.
 
         With durability "os" a power loss may take records of a segment that was rolled and not flushed yet, and leave
-        the commit in the next, as with Kafka.
+        the commit in the next, as with Kafka.  InvalidTxnStateException when a truncation has cut records of it off:
+        it can only be aborted then (a `with` block does), where Kafka would commit what is left.
         """
         self._finish(ControlRecordType.COMMIT)
 
@@ -269,25 +312,15 @@ class Transaction:
     def _finish(self, kind: ControlRecordType) -> None:
         self._log.check_open()  # in a forked child nobody would ever give the lock back
         with self._log.ending_transactions:  # a close that aborts it comes before or after
-            if not self._active:
+            if not self.active:
                 raise self._not_open()
+            check = self._check_whole if kind is ControlRecordType.COMMIT else None
+            if check is not None:
+                check()
             if self._producer.state()[2] is not None:  # a transaction without records needs no marker
-                self._end(kind)
+                _write_marker(self._log, self.producer_id, self._producer.state()[0], kind, check)
             self._log.begun_transactions.discard(self.producer_id)
             self.let_go()
-
-    def _abandon(self) -> None:
-        """The block is over, but its end failed or was interrupted: what it left open holds every reader back."""
-        try:
-            if self._active:
-                self._finish(ControlRecordType.ABORT)
-        except KafkalogError:
-            pass  # the first error is told
-        finally:
-            self.let_go()
-
-    def _end(self, kind: ControlRecordType) -> None:
-        _write_marker(self._log, self.producer_id, self._producer.state()[0], kind)
 
 
 def abort_left_open(log: Log) -> list[int]:
@@ -327,14 +360,20 @@ def abort_begun(log: Log, *, but: Iterable[Transaction] = ()) -> None:
                 transaction.let_go()
 
 
-def _write_marker(log: Log, producer_id: int, epoch: int, kind: ControlRecordType) -> None:
+def _write_marker(
+    log: Log, producer_id: int, epoch: int, kind: ControlRecordType, check: Callable[[], None] | None = None
+) -> None:
+    """Ends a transaction; `check` may still refuse, and nothing comes between the two."""
     engine = log.engine
     assert engine is not None
     marker = end_txn_marker_batch(
         0, log.clock.milliseconds(), log.leader_epoch, producer_id, epoch, EndTransactionMarker(kind, COORDINATOR_EPOCH)
     )
     with log.while_open():
-        engine.append_as_leader(
-            marker, log.leader_epoch, AppendOrigin.COORDINATOR, transaction_version=TRANSACTION_VERSION
-        )
+        with engine.lock:
+            if check is not None:
+                check()
+            engine.append_as_leader(
+                marker, log.leader_epoch, AppendOrigin.COORDINATOR, transaction_version=TRANSACTION_VERSION
+            )
         log.after_append()

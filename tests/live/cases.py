@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from kafkalog.errors import RecordTooLargeException
 from kafkalog.format.builder import MemoryRecordsBuilder
 from kafkalog.log.types import LogStartOffsetIncrementReason
 from tests.live.interrupts import NEIGHBOUR, NOW_MS, PARTITION, Case, World, value_of
@@ -90,6 +91,17 @@ def append_columns(world: World) -> None:
     idents = world.idents(8)
     unit = world.oracle.attempt(*idents)
     world.oracle.acknowledge(unit, world.opened.append_columns([value_of(ident) for ident in idents]))
+
+
+def append_refused(world: World) -> None:
+    """Several batches, of which the last is too large: none of them is there afterwards."""
+    values = [value_of(ident, 300) for ident in world.idents(8)]
+    with contextlib.suppress(RecordTooLargeException):
+        world.opened.append_many([*values, bytes(2000)])
+        raise AssertionError("it was not refused")
+    with contextlib.suppress(RecordTooLargeException):
+        world.opened.append_columns([*values, bytes(2000)])
+        raise AssertionError("it was not refused")
 
 
 def append_ready(world: World) -> None:
@@ -288,6 +300,12 @@ def read_all(world: World) -> None:
     assert world.opened.offset_for_time(NOW_MS) is not None
 
 
+def await_offsets(world: World) -> None:
+    end = world.opened.end_offset
+    assert world.opened.await_offset(end - 1, timeout_ms=10_000)
+    assert not world.opened.await_offset(end, isolation="read_committed", timeout_ms=2)
+
+
 def close(world: World) -> None:
     world.opened.close()
 
@@ -377,6 +395,7 @@ CASES = [
     Case("append-many", some, lambda world: world.append(6)),
     Case("append-batches", some, lambda world: world.append(40, filler=80, whole=False)),
     Case("append-columns", some, append_columns),
+    Case("append-refused", some, append_refused),
     Case("append-ready", some, append_ready),
     Case("append-lz4", some, lambda world: world.append(6), config=LZ4),
     Case("append-recompressed", some, append_ready, config=LZ4),
@@ -420,6 +439,7 @@ CASES = [
     Case("open-left-open", left_open, open_it, opens=True, clean=False),
     Case("open-neighbour", with_neighbour, open_it, opens=True, clean=False, marked=False),
     Case("read", with_transactions, read_all, before=expect, after=read_again),
+    Case("await-offset", with_transactions, await_offsets, before=expect, after=read_again),
     Case("read-only", some, open_read_only, before=expect, after=read_again),
     Case("load-producer-state", with_transactions, load_producers),
     Case("take-producer-snapshot", with_transactions, engine_call("take_producer_snapshot")),

@@ -20,6 +20,7 @@ import contextlib
 import copy
 import dis
 import gc
+import inspect
 import itertools
 import os
 import shutil
@@ -59,6 +60,7 @@ CONFIG = {
     "file.delete.delay.ms": "60000",
 }
 LINES, CALLS = "line", "call"
+GENERATOR = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 _numbers = itertools.count()  # no path comes twice: what a failed run left must not fail the next one
 
 
@@ -149,6 +151,8 @@ class Tracer:
             return None
         if self.kind == LINES:
             return self._line
+        if not frame.f_code.co_flags & GENERATOR:  # where one goes on, its `try` blocks would not see the exception
+            self.place(frame)
         frame.f_trace_opcodes = True
         frame.f_trace_lines = False
         return _CallPlaces(self).see

@@ -55,8 +55,8 @@ class Life:
     # --- operations ----------------------------------------------------------------------------------
 
     def choose(self) -> str:
-        names = ["append"] * 6 + ["many", "columns", "write", "write"] + ["transact"] * 3 + ["roll", "flush", "read"]
-        return self.rng.choice([*names, "truncate", "delete", "retain", "close", "open_again"])
+        names = ["append"] * 6 + ["many", "columns", "write", "write"] + ["transact"] * 3 + ["roll", "flush"]
+        return self.rng.choice([*names, "read", "await", "truncate", "delete", "retain", "close", "open_again"])
 
     def do(self, what: str) -> None:
         getattr(self, "_" + what)()
@@ -85,6 +85,9 @@ class Life:
     def _read(self) -> None:
         for _ in self.log.records():
             pass
+
+    def _await(self) -> None:
+        self.log.await_offset(max(0, self.log.end_offset - self.rng.randint(0, 1)), timeout_ms=self.rng.randint(0, 4))
 
     def _truncate(self) -> None:
         target = max(self.log.log_start_offset, self.log.end_offset - self.rng.randint(0, 12))
@@ -161,8 +164,9 @@ def transact_in_a_block(member: Member) -> None:
     number = member.number * 1_000_000 + member.count
     member.oracle.ends[number] = "abort"
     transaction = member.log.transaction(f"job{member.number}")
-    if transaction_is_open(member):
-        member.log.live_transactions[f"job{member.number}"].abort()
+    before = member.log.live_transactions.get(f"job{member.number}")
+    if before is not None and before.active:
+        before.abort()
     with transaction:
         for _ in range(member.rng.randint(1, 3)):
             (ident,) = member.idents(1)
@@ -170,10 +174,6 @@ def transact_in_a_block(member: Member) -> None:
             member.oracle.acknowledge(unit, transaction.append(value_of(ident)))
         member.oracle.ends[number] = "commit"
     member.oracle.ends[number] = "committed"
-
-
-def transaction_is_open(member: Member) -> bool:
-    return f"job{member.number}" in member.log.live_transactions
 
 
 # --- signals ---------------------------------------------------------------------------------------------

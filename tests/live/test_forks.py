@@ -46,6 +46,7 @@ USES: Uses = [
     ("iteration", list),
     ("reader", lambda log: list(log.reader().records())),
     ("offset_for_time", lambda log: log.offset_for_time(0)),
+    ("await_offset", lambda log: log.await_offset(0, timeout_ms=60_000)),
     ("engine.append", lambda log: log.engine.append_as_leader(batch_of([b"99.5"]), 0)),  # type: ignore[union-attr]
     ("engine.roll", lambda log: log.engine.roll()),  # type: ignore[union-attr]
     ("engine.flush", lambda log: log.engine.flush(True)),  # type: ignore[union-attr]

@@ -59,6 +59,12 @@ def settled(path: Path, partition: str, oracle: Oracle, config: dict[str, str]) 
     check_reopened(path, partition, oracle, config=config)
 
 
+def await_next(log: kafkalog.Log, isolation: str = "read_uncommitted", timeout_ms: int | None = None) -> None:
+    offset = log.end_offset
+    if log.await_offset(offset, isolation=isolation, timeout_ms=timeout_ms):
+        assert log.end_offset > offset or timeout_ms is not None
+
+
 def rounds() -> Callable[[], bool]:
     end = time.monotonic() + SECONDS
     return lambda: time.monotonic() < end
@@ -74,6 +80,8 @@ def test_close_beside_everything(base: Path, count: Count) -> None:
         log = open_live(path, config=LARGE)
         appenders(crew, log, oracle, seed=number)
         crew.add("read", partial(read_through, log, oracle))
+        for isolation in ("read_uncommitted", "read_committed"):  # woken by the next append, the last time by the close
+            crew.add("read", partial(await_next, log, isolation))
         crew.add("flush", log.flush)
         crew.enough = full(log)
         with short_choice(number % 2 == 0):
@@ -117,6 +125,7 @@ def test_truncate_beside_appends(base: Path, count: Count) -> None:
         crew.add("truncate", truncate)
         crew.add("flush", log.flush)
         crew.add("read", partial(read_through, log, oracle))
+        crew.add("read", partial(await_next, log, timeout_ms=5))
         with short_choice(number % 2 == 0):
             crew.run(0.4)
         oracle.judge(look(log))
@@ -198,6 +207,7 @@ def readers_beside_appends(path: Path, seed: int, count: Count) -> None:
             crew.add("read", partial(chunks, source))
             crew.add("read", partial(committed, source))
             crew.add("read", partial(read_through, source, oracle))
+            crew.add("read", partial(await_next, source, timeout_ms=50))
         crew.add("read", times)
         crew.add("refresh", beside.refresh)
         crew.run(SECONDS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 
@@ -29,6 +30,14 @@ def logged(log: UnifiedLog) -> list[int]:
     return [header.last_offset for segment in log.log_segments() for header in segment.log.batches()]
 
 
+def assert_named(error: KafkaStorageException, code: int, folder: str) -> None:
+    """Printed alone, without its cause, it says what happened, and to which file."""
+    assert os.strerror(code) in str(error)
+    assert folder in str(error)
+    again = pickle.loads(pickle.dumps(error))
+    assert str(again) == str(error)
+
+
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
 @pytest.mark.parametrize("paths", [is_log, is_index])
 def test_a_failed_append_is_cut_off_again(tmp_path: Path, error: int, paths: Callable[[str], bool]) -> None:
@@ -46,6 +55,7 @@ def test_a_failed_append_is_cut_off_again(tmp_path: Path, error: int, paths: Cal
             log.append_as_leader(batch(), 0)
         assert isinstance(caught.value.__cause__, OSError)
         assert caught.value.__cause__.errno == error
+        assert_named(caught.value, error, str(kit.path("")))
         assert log.log_end_offset == 6
         assert kit.path(name(0, ".log")).stat().st_size == size
         assert kit.channel.has_offline_log_dir(str(tmp_path))
@@ -140,3 +150,34 @@ def test_the_first_error_travels_to_whoever_appends(tmp_path: Path, kind: str, e
         assert caught.value.__cause__.errno == error
     with pytest.raises(KafkaStorageException):
         log.close()
+
+
+def live_through(folder: Path, files: FaultyFiles) -> OSError | None:
+    """Something of everything that a log does; the disk's error, if it did not come in the background."""
+    try:
+        with kafkalog.open_log(folder, "t-0", files=files, config={"internal.segment.bytes": "300"}) as log:
+            for _ in range(3):
+                log.append_many([b"x" * 100] * 2)
+            log.flush()
+            log.truncate(3)
+            log.delete_records(1)
+            with log.transaction("job") as transaction:
+                transaction.append(b"y")
+    except OSError as error:
+        return error
+    return None
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EIO, errno.EDQUOT])
+def test_every_error_of_the_disk_names_it(tmp_path: Path, code: int) -> None:
+    files = FaultyFiles(OS_FILES)
+    assert live_through(tmp_path / "whole", files) is None
+    named = 0
+    for number in range(code % 3, files.count, 4):
+        folder = tmp_path / str(number)
+        found = live_through(folder, FaultyFiles(OS_FILES, Fault(number, code)))
+        if isinstance(found, KafkaStorageException):
+            assert_named(found, code, str(folder))
+            named += 1
+        assert found is None or found.errno == code or "already offline" in str(found)
+    assert named > 15

@@ -502,6 +502,51 @@ def test_a_damaged_transaction_index_is_named(tmp_path: Path) -> None:
     assert caught.value.path == str(index)
 
 
+@pytest.mark.parametrize(
+    "left", [0, 1]
+)  # of two segments: the last one's index may be written to where nobody closed it
+def test_a_cut_transaction_index_is_named(tmp_path: Path, left: int) -> None:
+    with kafkalog.open_log(tmp_path, "t-0") as log:
+        for _ in range(2):
+            txn = log.transaction("x")
+            txn.begin()
+            txn.append(b"gone")
+            txn.abort()
+            if not log.engine.number_of_segments > 1:  # type: ignore[union-attr]
+                log.engine.roll()  # type: ignore[union-attr]
+    index = sorted((tmp_path / "t-0").glob("*.txnindex"))[left]
+    with index.open("r+b") as file:
+        file.truncate(20)
+    with kafkalog.open_log(tmp_path, "t-0", read_only=True) as log:
+        assert len(list(log)) == 2
+        with pytest.raises(CorruptIndexException, match=r"20 bytes of an entry.*reindex") as caught:
+            list(log.records(isolation="read_committed"))
+    assert (caught.value.path, caught.value.position) == (str(index), 0)
+    for opens in range(2):  # refusing changes nothing
+        if opens == 0 or left == 0:  # recovery makes the last segment's anew
+            with pytest.raises(CorruptIndexException, match="20 bytes of an entry"):
+                kafkalog.open_log(tmp_path, "t-0", on_damage="raise")
+    invoke(["reindex", "--yes", str(tmp_path)])
+    with kafkalog.open_log(tmp_path, "t-0", read_only=True) as log:
+        assert list(log.records(isolation="read_committed")) == []
+    with kafkalog.open_log(tmp_path, "t-0", on_damage="raise") as log:
+        assert list(log.records(isolation="read_committed")) == []
+
+
+def test_an_entry_that_is_being_written_is_none_yet(tmp_path: Path) -> None:
+    writing = kafkalog.open_log(tmp_path, "t-0")
+    txn = writing.transaction("x")
+    txn.begin()
+    txn.append(b"gone")
+    txn.abort()
+    index = tmp_path / "t-0" / ("0" * 20 + ".txnindex")
+    with index.open("ab") as file:
+        file.write(bytes(7) + b"1")
+    with kafkalog.open_log(tmp_path, "t-0", read_only=True) as log:
+        assert list(log.records(isolation="read_committed")) == []
+    writing.close()
+
+
 # --- a log that changes under its readers -------------------------------------------------------------------
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 
 import pytest
 
@@ -17,9 +21,10 @@ from kafkalog.format.builder import MemoryRecordsBuilder
 from kafkalog.format.control import ControlRecordType, EndTransactionMarker, parse_control_key
 from kafkalog.format.records import records as decode_records
 from kafkalog.toolbox.verify import verify
-from kafkalog.topics.writer import producer_id_of
+from kafkalog.topics.writer import Transaction, producer_id_of
 
 NOW_MS = 1_700_000_000_000
+PACKAGE = os.path.dirname(os.path.abspath(kafkalog.__file__)) + os.sep
 
 
 def values(log: kafkalog.Log, isolation: str = "read_committed") -> list[bytes | None]:
@@ -231,3 +236,165 @@ def test_what_stands_in_the_log(tmp_path: Path) -> None:
         (4, 3, 3, None),
         (5, -1, -1, ControlRecordType.ABORT),
     ]
+
+
+# --- interrupts at a function's first bytecode ----------------------------------------------------------
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ours: no other one is expected."""
+
+
+@contextlib.contextmanager
+def interrupting(*numbers: int) -> Iterator[list[str]]:
+    """KeyboardInterrupt at the first bytecode of the calls of these numbers; the functions that were called."""
+    called: list[str] = []
+
+    def enter(frame: FrameType, event: str, arg: object) -> None:
+        if frame.f_code.co_filename.startswith(PACKAGE):
+            called.append(frame.f_code.co_qualname)
+            if len(called) - 1 in numbers:
+                raise Interrupted(called[-1])
+
+    before = sys.gettrace()
+    sys.settrace(enter)
+    try:
+        yield called
+    finally:
+        sys.settrace(before)
+
+
+def end_of_a_block(log: kafkalog.Log, *numbers: int, error: type[Exception] | None = None) -> tuple[object, list[str]]:
+    """One whole block whose end is interrupted; its transaction lives on."""
+    txn = log.transaction("job")
+    called: list[str] = []
+    with contextlib.suppress(Interrupted, ZeroDivisionError), contextlib.ExitStack() as stack, txn:
+        txn.append_many([b"a", b"b"])
+        called = stack.enter_context(interrupting(*numbers))
+        if error is not None:
+            raise error
+    return txn, called
+
+
+@pytest.mark.parametrize("error", [None, ZeroDivisionError])
+def test_an_interrupt_anywhere_in_a_blocks_end(tmp_path: Path, error: type[Exception] | None) -> None:
+    """The transaction is over, and its id free, though whoever has the object keeps it."""
+    with kafkalog.open_log(tmp_path, "t-0") as log:
+        _, called = end_of_a_block(log, error=error)
+        assert called
+        for first in range(len(called)):
+            for second in (first, first + 1):  # the next Ctrl-C, while the first one is dealt with
+                before = log.end_offset
+                txn, _ = end_of_a_block(log, first, second, error=error)
+                assert isinstance(txn, Transaction)
+                assert not txn.active
+                with pytest.raises(IllegalStateException, match="no transaction of 'job' is open"):
+                    txn.append(b"late")
+                with log.transaction("job") as another:
+                    another.append(b"c")
+                ours = [record.value for record in log.records(before, isolation="read_committed")]
+                assert ours == [b"c"] or (ours == [b"a", b"b", b"c"] and error is None)
+                assert settled(log)
+                with txn:
+                    txn.append(b"d")
+                assert settled(log)
+    assert verify(tmp_path, deep=True).ok
+
+
+def test_readers_go_on_after_an_interrupted_end(tmp_path: Path) -> None:
+    with kafkalog.open_log(tmp_path, "t-0") as log:
+        txn, called = end_of_a_block(log, 0, 1)
+        assert called[0].startswith("Transaction.")
+        assert values(log) == []
+        assert settled(log)
+        assert isinstance(txn, Transaction)
+
+
+def test_a_block_within_its_own_is_refused_and_the_outer_one_goes_on(tmp_path: Path) -> None:
+    with kafkalog.open_log(tmp_path, "t-0") as log:
+        with log.transaction("job") as txn:
+            txn.append(b"a")
+            with pytest.raises(InvalidTxnStateException), txn:
+                pass
+            txn.append(b"b")
+        assert values(log) == [b"a", b"b"]
+
+
+def test_an_interrupt_at_the_first_step_of_a_close(tmp_path: Path) -> None:
+    """A Log, a view and a reader are closed at a block's end."""
+    log = kafkalog.open_log(tmp_path, "t-0")
+    with contextlib.suppress(Interrupted), contextlib.ExitStack() as stack, log:
+        log.append(b"a")
+        called = stack.enter_context(interrupting(0))
+    assert called[0] == "Log.close"
+    assert log.closed
+    assert (tmp_path / ".kafka_cleanshutdown").exists()
+    assert not (tmp_path / ".lock").exists()
+    view = kafkalog.open_log(tmp_path, "t-0", read_only=True)
+    with contextlib.suppress(Interrupted), contextlib.ExitStack() as stack, view:
+        stack.enter_context(interrupting(0))
+    assert view.closed
+
+
+# --- truncations beside a transaction -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cut", [0, 1, 2, 3])
+@pytest.mark.parametrize("step", ["append", "commit", "both"])
+def test_a_truncation_that_cuts_a_transaction_lets_it_only_be_aborted(tmp_path: Path, cut: int, step: str) -> None:
+    with kafkalog.open_log(tmp_path, "t-0") as log:
+        log.append(b"p")
+        txn = log.transaction("job")
+
+        def block() -> None:
+            with txn:
+                txn.append(b"a")
+                txn.append_many([b"b", b"c"])
+                log.truncate(cut)
+                if step != "commit":
+                    with pytest.raises(InvalidTxnStateException, match="cut off records of the transaction of 'job'"):
+                        txn.append(b"d")
+                if step == "append":
+                    raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError if step == "append" else InvalidTxnStateException):
+            block()
+        assert values(log) == [b"p"][:cut]
+        assert settled(log)
+        with txn:
+            txn.append(b"e")
+        assert values(log) == [*[b"p"][:cut], b"e"]
+    assert verify(tmp_path, deep=True).ok
+
+
+def test_by_hand_a_cut_transaction_is_refused_until_it_is_aborted(tmp_path: Path) -> None:
+    with kafkalog.open_log(tmp_path, "t-0") as log:
+        txn = log.transaction("job")
+        txn.begin()
+        txn.append_many([b"a", b"b"])
+        log.truncate(0)
+        for step in (txn.commit, txn.commit, lambda: txn.append(b"c")):
+            with pytest.raises(InvalidTxnStateException, match="abort it"):
+                step()
+        assert txn.active
+        txn.abort()
+        txn.begin()
+        txn.append(b"d")
+        txn.commit()
+        assert values(log) == [b"d"]
+
+
+def test_a_truncation_behind_a_transaction_does_not_matter(tmp_path: Path) -> None:
+    with kafkalog.open_log(tmp_path, "t-0") as log:
+        with log.transaction("job") as txn:
+            txn.append(b"a")
+            log.append(b"x")
+            log.append(b"y")
+            log.truncate(2)
+            txn.append(b"b")
+            log.delete_records(1)
+        assert values(log) == [b"x", b"b"]
+        log.append(b"z")
+        with log.transaction("empty"):
+            log.truncate(4)
+        assert settled(log)

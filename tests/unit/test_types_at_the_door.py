@@ -40,14 +40,23 @@ class Odd:
         raise RuntimeError("not even shown")
 
 
+RELEASED = memoryview(b"released")
+RELEASED.release()
+ODD_VIEWS = [memoryview(b"abcdef")[::2], memoryview(bytes(1)).cast("B", ()), RELEASED, np.array(3), np.zeros((2, 3)).T]
+
 NO_NUMBER = [1.5, 1.0, "1", b"1", None, [1], Odd(), decimal.Decimal(1), np.float64(1), 1j]
 NO_BYTES = ["text", 1, 1.5, [b"x"], {"a": 1}, Odd(), np.int64(5), np.array([object()]), np.zeros((4, 4), "u1")[:, 1]]
+NO_BYTES += ODD_VIEWS
 NO_HEADERS = [
     {"a": b"1"}, "ab", 5, b"ab", [("a",)], [("a", b"1", b"2")], [(b"a", b"1")], [("a", "1")], [("a", 1)], ["ab"],
-    [("\ud800", b"1")], iter([("a", b"1")]), [None], Odd(),
+    [("\ud800", b"1")], iter([("a", b"1")]), [None], Odd(), bytearray(b"ab"), memoryview(bytes(6)).cast("B", (2, 3)),
+    *ODD_VIEWS, *([odd] for odd in ODD_VIEWS),
 ]  # fmt: skip
+NO_HEADERS += [pair for odd in ODD_VIEWS for pair in ([("a", odd)], [(odd, b"")])]
 NO_TIME = [1.5, "now", b"1", [1], -2, -(1 << 70), 1 << 63, np.uint64(1 << 63), Odd(), np.datetime64("2026-01-01")]
 NO_RECORDS = [b"one", "one", None, 5, {b"a": b"b"}, [5], ["text"], [()], [(1,)], [(b"v", b"k", (), 0, 0)], [Odd()]]
+NO_RECORDS += ODD_VIEWS
+NO_COLUMN = [5, b"abc", "abc", {b"a": 1}, {b"a"}, *ODD_VIEWS]
 
 Call = Callable[[kafkalog.Log, Any], Any]
 
@@ -121,8 +130,8 @@ CALLS |= {
                          [wrong for wrong in NO_NUMBER if wrong is not None] + [-1, 5, 1 << 31, 1 << 80]),
     "writer: name": (lambda log, value: log.writer(value), [None, 5, b"name", "", "\ud800"]),
     "transaction: name": (lambda log, value: log.transaction(value), [None, 5, b"name", "", "\ud800"]),
-    "append_columns": (lambda log, value: log.append_columns(value), [None, 5, b"abc", "abc", {b"a": 1}, {b"a"}]),
-    "append_columns: keys": (lambda log, value: log.append_columns([b"a"], keys=value), [5, b"a", "a", [], [b"a"] * 2]),
+    "append_columns": (lambda log, value: log.append_columns(value), [None, *NO_COLUMN]),
+    "append_columns: keys": (lambda log, value: log.append_columns([b"a"], keys=value), [[], [b"a"] * 2, *NO_COLUMN]),
     "append_columns: timestamps": (
         lambda log, value: log.append_columns([b"a"], timestamps=value),
         [

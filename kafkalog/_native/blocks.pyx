@@ -1,0 +1,49 @@
+"""How a `with` block is left: what ends it is called from here, where no signal comes.
+
+CPython looks for signals at the first bytecode of a function, so an `__exit__` written in Python may be interrupted
+before anything in it is guarded.  These see the interrupt of what they call, and still have their own say.
+"""
+cimport cython
+
+
+@cython.auto_pickle(False)
+cdef class Block:
+    """What a block does to its subject is in `_leave`; `_abandon` follows where that raised, an interrupt too.
+
+    `_is_over`: the block was left, however that went; whoever begins another one takes it back.
+    """
+
+    cdef public bint _is_over
+
+    def __exit__(self, kind, error, trace):
+        try:
+            self._leave(kind, error, trace)
+        except BaseException:
+            self._abandon()
+            raise
+        finally:
+            self._is_over = True
+
+    def _leave(self, kind, error, trace):
+        raise NotImplementedError
+
+    def _abandon(self):
+        raise NotImplementedError
+
+
+@cython.auto_pickle(False)
+cdef class Closing:
+    """Is closed at the block's end; once more where an interrupt came first.  `close` may be called twice."""
+
+    def __exit__(self, kind, error, trace):
+        try:
+            self.close()
+        except BaseException:
+            try:
+                self.close()
+            except Exception:
+                pass  # the first error is told
+            raise
+
+    def close(self):
+        raise NotImplementedError

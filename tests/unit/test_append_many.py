@@ -1,0 +1,166 @@
+"""`append_many` and its kin: nothing of a list is appended where one record of it is refused."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import kafkalog
+from kafkalog.errors import (
+    IllegalArgumentException,
+    KafkalogError,
+    RecordTooLargeException,
+    RecordValidationException,
+)
+from kafkalog.files import OS_FILES, ManualClock
+from kafkalog.files.testing import Fault, FaultyFiles
+from kafkalog.toolbox.verify import verify
+
+NOW_MS = 1_700_000_000_000
+SMALL = {"max.message.bytes": "1000"}
+HOUR_MS = 3_600_000
+Way = Callable[[kafkalog.Log, list[Any]], object]
+
+
+def in_transaction(log: kafkalog.Log, rows: list[Any]) -> None:
+    with log.transaction("job") as transaction:
+        transaction.append_many(rows)
+
+
+WAYS: dict[str, Way] = {
+    "append_many": lambda log, rows: log.append_many(rows),
+    "of a tuple": lambda log, rows: log.append_many(tuple(rows)),
+    "writer": lambda log, rows: log.writer("w").append_many(rows),
+    "writer, numbered": lambda log, rows: log.writer("w").append_many(rows, sequence=0),
+    "transaction": in_transaction,
+    "append_columns": lambda log, rows: log.append_columns(
+        [row[0] for row in rows], keys=[row[1] for row in rows], timestamps=[row[3] for row in rows]
+    ),
+    "append_columns of numpy": lambda log, rows: log.append_columns(
+        [row[0] for row in rows], keys=[row[1] for row in rows], timestamps=np.array([row[3] for row in rows])
+    ),
+}
+
+
+def rows_with(bad: tuple[Any, ...], place: int, count: int) -> list[Any]:
+    rows: list[Any] = [(b"x" * 300, b"k", (), NOW_MS)] * count
+    rows[place] = bad
+    return rows
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    ("bad", "config", "error"),
+    [
+        ((b"x" * 1000, b"k", (), NOW_MS), SMALL, RecordTooLargeException),
+        ((b"x" * 9, None, (), NOW_MS), {**SMALL, "cleanup.policy": "compact"}, RecordValidationException),
+        ((b"x" * 9, b"k", (), NOW_MS + 2 * HOUR_MS), SMALL, RecordValidationException),
+        (
+            (b"x" * 9, b"k", (), NOW_MS - 2 * HOUR_MS),
+            {**SMALL, "message.timestamp.before.max.ms": str(HOUR_MS)},
+            RecordValidationException,
+        ),
+    ],
+    ids=["too-large", "no-key", "too-late", "too-early"],
+)
+@pytest.mark.parametrize("codec", ["none", "lz4"])
+def test_one_bad_record_refuses_the_list(
+    tmp_path: Path,
+    way: str,
+    bad: Any,
+    config: dict[str, str],
+    error: type[Exception],
+    codec: str,
+) -> None:
+    if codec != "none" and error is RecordTooLargeException:
+        bad = (os.urandom(1100), *bad[1:])
+    clock = ManualClock(NOW_MS)
+    with kafkalog.open_log(tmp_path, "t-0", config=config, clock=clock, compression=codec) as log:
+        log.append(b"before", key=b"k")
+        for place, count in ((1, 2), (3, 4), (40, 41), (17, 60)):
+            named = f"record {place}:" if error is RecordTooLargeException else None
+            with pytest.raises(error, match=named) as caught:
+                WAYS[way](log, rows_with(bad, place, count))
+            assert isinstance(caught.value, KafkalogError)
+            assert len(caught.value.appended) == 0
+        assert log.end_offset == 1
+        assert log.writer("w").next_sequence == 0
+        log.append(b"after", key=b"k")
+        assert [record.value for record in log.records(isolation="read_committed")] == [b"before", b"after"]
+
+
+def test_a_list_that_fits_is_appended_in_several_batches(tmp_path: Path) -> None:
+    with kafkalog.open_log(tmp_path, "t-0", config={**SMALL, "cleanup.policy": "compact"}) as log:
+        values = [b"%d" % number * 50 for number in range(100)]
+        assert log.append_many([(value, b"k") for value in values]) == range(100)
+        assert [record.value for record in log] == values
+        with log.reader() as reader:
+            assert sum(len(chunk.headers) for chunk in reader) > 10
+    assert verify(tmp_path, deep=True).ok
+
+
+def test_an_iterator_says_what_was_appended(tmp_path: Path) -> None:
+    def rows(last: object) -> Iterator[object]:
+        yield from [b"x"] * 100_007
+        yield last
+
+    with kafkalog.open_log(tmp_path, "t-0", config={"max.message.bytes": "100000"}) as log:
+        with pytest.raises(RecordTooLargeException, match="record 100007: ") as caught:
+            log.append_many(rows(b"x" * 100_000))
+        assert caught.value.appended == range(100_000)
+        assert log.end_offset == 100_000
+        with pytest.raises(IllegalArgumentException, match="record 100007: ") as refused:
+            log.append_many(rows("text"))
+        assert refused.value.appended == range(100_000, 200_000)
+        assert log.end_offset == 200_000
+
+        def failing() -> Iterator[bytes]:
+            yield from [b"x"] * 60_000
+            raise ZeroDivisionError
+
+        with pytest.raises(ZeroDivisionError):
+            log.append_many(failing())
+        assert log.end_offset == 250_000
+
+
+def test_a_disk_that_fills_up_between_two_batches(tmp_path: Path) -> None:
+    files = FaultyFiles(OS_FILES)
+    log = kafkalog.open_log(tmp_path, "t-0", config=SMALL, files=files)
+    log.append(b"x")
+    files.fault = Fault(files.count + 2, kinds={"write"}, paths=lambda path: path.endswith(".log"))
+    with pytest.raises(kafkalog.errors.KafkaStorageException) as caught:
+        log.append_many([b"x" * 600] * 10)
+    assert caught.value.appended == range(1, log.end_offset)
+    assert 1 <= log.end_offset < 11
+
+
+@pytest.mark.parametrize("codec", ["snappy", "lz4", "gzip", "zstd"])
+@pytest.mark.parametrize("limit", ["1048588", "2000", "700"])
+@pytest.mark.parametrize("by", ["writer", "topic"])
+def test_what_compression_makes_larger_is_divided(tmp_path: Path, codec: str, limit: str, by: str) -> None:
+    """Noise grows a little under every codec; a producer divides such a batch too."""
+    size = max(100, int(limit) // 20)
+    values = [os.urandom(size) for _ in range(50)]
+    config = {"max.message.bytes": limit}
+    if by == "topic":
+        config["compression.type"] = codec
+    compression = codec if by == "writer" else "none"
+    with kafkalog.open_log(tmp_path, "t-0", config=config, compression=compression) as log:
+        assert log.append_many(values) == range(50)
+        assert log.append_many(values[:4]) == range(50, 54)
+        assert log.append_columns(values) == range(54, 104)
+        assert [record.value for record in log] == values + values[:4] + values
+    assert verify(tmp_path, deep=True).ok
+
+
+def test_segments_smaller_than_a_message_may_be(tmp_path: Path) -> None:
+    with kafkalog.open_log(tmp_path, "t-0", config={"internal.segment.bytes": "1000"}) as log:
+        assert log.append_many([b"x" * 100] * 50) == range(50)
+        with pytest.raises(kafkalog.errors.RecordBatchTooLargeException, match="record 1: "):
+            log.append_many([b"x", b"x" * 1000])
+        assert log.end_offset == 50
