@@ -199,16 +199,20 @@ class PartitionView(Closing):
         return seen
 
     def _segments(self, listed: frozenset[str]) -> tuple[SegmentView, ...]:
+        """Those of a listing.  FileNotFoundError where it has become too old to tell where the log ends: what retention
+        takes from the front meanwhile may be missing, nothing behind it."""
         known = {segment.base_offset: segment for segment in self.snapshot.segments}
         segments = []
+        gone: dict[int, FileNotFoundError] = {}
         for name in listed:
             base = segment_base(name)
             if base is None:
                 continue
             try:
                 stat = self._files.stat(os.path.join(self.directory, name))
-            except FileNotFoundError:
-                continue  # deleted since it was listed
+            except FileNotFoundError as error:
+                gone[base] = error
+                continue
             except OSError as error:
                 if error.errno != errno.ELOOP:
                     raise
@@ -220,7 +224,10 @@ class PartitionView(Closing):
                 segments.append(old)
             else:
                 segments.append(SegmentView(self._files, self.directory, base, stat.size, stat.mtime_ms))
-        return tuple(sorted(segments, key=lambda segment: segment.base_offset))
+        segments.sort(key=lambda segment: segment.base_offset)
+        if gone and not (segments and max(gone) < segments[0].base_offset):
+            raise gone[max(gone)]
+        return tuple(segments)
 
     def _checkpointed(self, name: str) -> int | None:
         """The partition's line of a checkpoint; parsed again only when the file says something else."""
