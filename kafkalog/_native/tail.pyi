@@ -23,6 +23,7 @@ class IndexEnd:
     behind: int
     dirty: bool
     channel: Any
+    def added(self, count: int, last_offset: int, last_timestamp: int) -> None: ...
 
 @disjoint_base
 class TransactionsEnd:

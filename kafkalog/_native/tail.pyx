@@ -58,6 +58,13 @@ cdef class IndexEnd:
     map position is behind the entries: 0, but for an index that was cut below them.
     """
 
+    def added(self, int64_t count, int64_t last_offset, int64_t last_timestamp):
+        """So many entries were written, the last of them this one; in one step."""
+        self.entries += count
+        self.last_offset = last_offset
+        self.last_timestamp = last_timestamp
+        self.dirty = True
+
 
 @cython.auto_pickle(False)
 cdef class TransactionsEnd:

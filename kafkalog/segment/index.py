@@ -181,12 +181,12 @@ class AbstractIndex(IndexEnd):
             self._view = None  # the bytes of a trimmed one do not follow what is written
         return file
 
-    def _write_entries(self, data: bytes | bytearray | memoryview, count: int) -> None:
+    def _write_entries(
+        self, data: bytes | bytearray | memoryview, count: int, last_offset: int, last_timestamp: int = -1
+    ) -> None:
         """Puts `count` entries behind the present ones, in one write; the caller has checked that they fit."""
-        entries = self.entries
-        (self.channel or self.open_channel()).pwrite(data, entries * self.entry_size - self.behind)
-        self.dirty = True
-        self.entries = entries + count
+        (self.channel or self.open_channel()).pwrite(data, self.entries * self.entry_size - self.behind)
+        self.added(count, last_offset, last_timestamp)
         if self.behind:
             position = self.entries * self.entry_size - self.behind
             raise IllegalStateException(

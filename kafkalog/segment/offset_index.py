@@ -45,8 +45,7 @@ class OffsetIndex(AbstractIndex):
         IllegalArgumentException when the index is full, InvalidOffsetException unless `offset` grows.
         """
         self.check_append(offset, self.entries, self.last_offset)
-        self._write_entries(ENTRY.pack(self.relative_offset(offset), position), 1)
-        self.last_offset = offset
+        self._write_entries(ENTRY.pack(self.relative_offset(offset), position), 1, offset)
 
     def check_append(self, offset: int, entries: int, last_offset: int) -> None:
         """Raises what `append` raises when there are so many entries, the last of them `last_offset`."""
@@ -66,8 +65,8 @@ class OffsetIndex(AbstractIndex):
         count = len(data) // ENTRY.size
         if count:
             assert self.entries + count <= self.max_entries, self
-            self._write_entries(data, count)
-            self.last_offset = to_int64(self.base_offset + ENTRY.unpack_from(data, len(data) - ENTRY.size)[0])
+            relative, _ = ENTRY.unpack_from(data, len(data) - ENTRY.size)
+            self._write_entries(data, count, to_int64(self.base_offset + relative))
 
     def lookup(self, target_offset: int) -> OffsetPosition:
         """The last entry at or below `target_offset`, or (base offset, 0)."""

@@ -68,8 +68,7 @@ class TimeIndex(AbstractIndex):
             data = ENTRY.pack(timestamp, self.relative_offset(offset))
             if (entries + 1) * ENTRY.size - self.behind > self.length:
                 raise BufferOverflowException(f"No room for a last entry in time index {self.path} (size = {entries}).")
-            self.last_timestamp, self.last_offset = timestamp, offset
-            self._write_entries(data, 1)
+            self._write_entries(data, 1, offset, timestamp)
 
     def check_append(
         self, timestamp: int, offset: int, entries: int, last_entry: TimestampOffset, *, skip_full_check: bool = False
@@ -99,9 +98,8 @@ class TimeIndex(AbstractIndex):
         count = len(data) // ENTRY.size
         if count:
             assert self.entries + count < self.max_entries, self
-            self._write_entries(data, count)
             timestamp, relative = ENTRY.unpack_from(data, len(data) - ENTRY.size)
-            self.last_timestamp, self.last_offset = timestamp, to_int64(self.base_offset + relative)
+            self._write_entries(data, count, to_int64(self.base_offset + relative), timestamp)
 
     def lookup(self, target_timestamp: int) -> TimestampOffset:
         """The last entry at or below `target_timestamp`, or (-1, base offset)."""
