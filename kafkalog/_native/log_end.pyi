@@ -18,6 +18,14 @@ FORKED: Final[int]
 class _Waiter(Protocol):
     def release(self) -> object: ...
 
+@final
+class PartitionLock:
+    busy: bool
+    def __init__(self) -> None: ...
+    def __enter__(self) -> bool: ...
+    def __exit__(self, *exc: object) -> None: ...
+    def is_mine(self) -> bool: ...
+
 @disjoint_base
 class LogEnd:
     next_offset_metadata: Any
@@ -49,7 +57,7 @@ class Watermarks:
     log_start_offset: int
     high_watermark_follows: bool
     waiters: list[_Waiter]
-    lock: Any
+    lock: PartitionLock
     unfinished: Any
     leader_epoch_cache: Any
     def commit(

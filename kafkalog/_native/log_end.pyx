@@ -8,7 +8,10 @@ test's own).  Called under the partition's lock; readers read single fields with
 `append_ordinary` is all of a client's append where all of it is ordinary, in one call: it takes the lock itself.
 """
 
+from threading import RLock
+
 cimport cython
+from cpython.pythread cimport PyThread_get_thread_ident
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_SET_ITEM
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint64_t
@@ -28,6 +31,48 @@ cdef enum:
 
 # The life of a log.
 OPEN, CLOSING, CLOSED, FORKED = C_OPEN, 1, 2, 3
+
+
+@cython.auto_pickle(False)
+@cython.final
+cdef class PartitionLock:
+    """A re-entrant lock, whose holder may say that he is in the middle of a change: `busy`.
+
+    A signal handler, and a finalizer that the collector runs, are the same thread as whoever they interrupt: the lock
+    lets them in.  Giving it back for good ends `busy`, so that no interrupt leaves it behind.
+    """
+
+    cdef object inner
+    cdef unsigned long owner
+    cdef int holds
+    cdef public bint busy
+
+    def __init__(self):
+        self.inner = RLock()
+
+    cdef int take(self) except -1:
+        self.inner.acquire()
+        self.holds += 1
+        self.owner = PyThread_get_thread_ident()
+        return 0
+
+    cdef int give_back(self) except -1:
+        self.holds -= 1
+        if self.holds == 0:
+            self.busy = False
+        self.inner.release()
+        return 0
+
+    def __enter__(self):
+        self.take()
+        return True
+
+    def __exit__(self, *exc):
+        self.give_back()
+
+    def is_mine(self):
+        """Whether this thread holds it."""
+        return self.holds > 0 and self.owner == <unsigned long>PyThread_get_thread_ident()
 
 
 @cython.auto_pickle(False)
@@ -84,7 +129,8 @@ cdef class Watermarks:
     cdef public int64_t log_start_offset
     cdef public bint high_watermark_follows
     cdef public list waiters
-    cdef public object lock, unfinished, leader_epoch_cache
+    cdef public PartitionLock lock
+    cdef public object unfinished, leader_epoch_cache
 
     def __cinit__(self, *args, **kwargs):
         self.waiters = []
@@ -121,12 +167,18 @@ cdef class Watermarks:
 
         None where a step has more to do, and nothing was done.
         """
-        lock = self.lock
-        lock.acquire()
+        cdef PartitionLock lock = self.lock
+        lock.take()
         try:
-            return self.ordinary(batch, leader_epoch, kind, record_validation_stats)
+            if lock.busy:
+                return None
+            lock.busy = True  # the collector may run anybody's finalizers from here on
+            try:
+                return self.ordinary(batch, leader_epoch, kind, record_validation_stats)
+            finally:
+                lock.busy = False
         finally:
-            lock.release()
+            lock.give_back()
 
     cdef object ordinary(self, ClientBatch batch, int32_t leader_epoch, kind, record_validation_stats):
         """The epoch is the latest there is, the segment has room, the producer just goes on."""

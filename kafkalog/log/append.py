@@ -116,9 +116,11 @@ def append(log: UnifiedLog, records: Buffer | MemoryRecords, leader_epoch: int, 
     with log.lock:
         if local.log_dir_failure_channel.any_offline or local.life != OPEN:
             local.check_appendable()
-        if log.unfinished is not None:
+        if log.unfinished is not None or log.lock.busy:
             log.settle()
         try:
+            log.lock.busy = True
+
             # Offsets and validation.
             buffers: Sequence[Buffer]
             if batch is not None:
@@ -175,6 +177,8 @@ def append(log: UnifiedLog, records: Buffer | MemoryRecords, leader_epoch: int, 
             return info
         except (OverflowError, OSError) as error:
             _fail(log, error)
+        finally:
+            log.lock.busy = False
 
 
 def _unpacked(batch: ClientBatch, max_record_bytes: int) -> tuple[ClientBatch | None, RecordValidationStats]:
@@ -385,7 +389,7 @@ def segment_for(log: UnifiedLog, size: int, info: LogAppendInfo) -> LogSegment:
         local.clock.milliseconds(),
     ):  # fmt: skip
         # Without a first offset (message formats 0 and 1) the lowest that the last offset leaves possible.
-        segment = log.roll(info.last_offset - INT_MAX if info.first_offset == -1 else info.first_offset)
+        segment = log.roll_now(info.last_offset - INT_MAX if info.first_offset == -1 else info.first_offset)
     return segment
 
 

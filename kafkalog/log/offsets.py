@@ -14,8 +14,14 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from kafkalog._native.log_end import Watermarks
-from kafkalog.errors import IllegalArgumentException, OffsetOutOfRangeException, PolicyViolationException
+from kafkalog._native.log_end import PartitionLock, Watermarks
+from kafkalog.errors import (
+    IllegalArgumentException,
+    IllegalStateException,
+    KafkalogError,
+    OffsetOutOfRangeException,
+    PolicyViolationException,
+)
 from kafkalog.format import values
 from kafkalog.log.leader_epochs import LeaderEpochFileCache
 from kafkalog.log.local_log import LocalLog
@@ -48,7 +54,6 @@ class PartitionOffsets(Watermarks):
     producer_state_manager: ProducerStateManager
     high_watermark_metadata: LogOffsetMetadata
     first_unstable_offset_metadata: LogOffsetMetadata | None
-    lock: threading.RLock
     leader_epoch_cache: LeaderEpochFileCache
     unfinished: Callable[[], object] | None  # guarded by lock; what `settle` has to make again
 
@@ -59,7 +64,7 @@ class PartitionOffsets(Watermarks):
         leader_epoch_cache: LeaderEpochFileCache,
         producer_state_manager: ProducerStateManager,
     ) -> None:
-        self.lock = threading.RLock()
+        self.lock = PartitionLock()
         self.local_log = local_log
         self.topic_partition: TopicPartition = local_log.topic_partition
         self.leader_epoch_cache = leader_epoch_cache
@@ -83,32 +88,53 @@ class PartitionOffsets(Watermarks):
     def whole(self, change: Callable[[], T]) -> T:
         """Makes a change of several steps, under the lock, so that it happens whole.
 
-        One that is cut short by what is no error (KeyboardInterrupt, between any two of its lines) is made again, from
-        its beginning, before anything else happens to the log: each may be made twice.
+        One that is cut short by what is no error of ours or the disk's (KeyboardInterrupt, MemoryError, between any two
+        of its lines) is made again, from its beginning, before anything else happens to the log: each may be made
+        twice.
         """
         outer = self.unfinished  # a change that this is a part of is made again as a whole
+        lock = self.lock
+        inside = lock.busy
         self.unfinished = outer or change
         try:
+            lock.busy = True
             result = change()
-        except Exception:
+        except (KafkalogError, OSError):
             self.unfinished = outer
             raise
+        finally:
+            lock.busy = inside
         self.unfinished = outer
         return result
 
     def settle(self) -> None:
-        """Makes what was interrupted again."""
-        if self.unfinished is not None:
+        """Makes what was interrupted again; every change of the log begins here.
+
+        IllegalStateException to who is called in the middle of one, by a signal or a finalizer.
+        """
+        if self.unfinished is not None or self.lock.busy:
             with self.lock:
+                if self.lock.busy:
+                    raise self.is_inside()
                 change = self.unfinished
                 if change is not None:
                     logger.warning("%s: finishing what was interrupted", self.topic_partition)
                     try:
+                        self.lock.busy = True
                         change()
-                    except Exception:
+                    except (KafkalogError, OSError):
                         self.unfinished = None
                         raise
+                    finally:
+                        self.lock.busy = False
                     self.unfinished = None
+
+    def is_inside(self) -> IllegalStateException:
+        return IllegalStateException(
+            f"this thread is in the middle of another operation on {self.topic_partition}",
+            hint="a signal handler or a finalizer runs inside of what it interrupts: only note there what is to be done, "
+            "or raise SystemExit or KeyboardInterrupt, and do it outside",
+        )
 
     @property
     def config(self) -> LogConfig:
@@ -289,17 +315,22 @@ class PartitionOffsets(Watermarks):
         """
         new_log_start_offset = values.offset(new_log_start_offset, "new_log_start_offset")
         with self.local_log.guard(f"increasing log start offset to {new_log_start_offset}"), self.lock:
-            if new_log_start_offset > self.high_watermark:
-                raise OffsetOutOfRangeException(
-                    f"Cannot increment the log start offset to {new_log_start_offset} of partition "
-                    f"{self.topic_partition} since it is larger than the high watermark {self.high_watermark}"
-                )
-            self.local_log.check_if_closed()
-            if new_log_start_offset <= self.log_start_offset:
-                return False
-            logger.info("%s: log start offset %d (%s)", self.topic_partition, new_log_start_offset, reason.value)
-            self.whole(lambda: self._raise_log_start_offset(new_log_start_offset))
-            return True
+            self.settle()
+            return self.raise_log_start_offset(new_log_start_offset, reason)
+
+    def raise_log_start_offset(self, new_log_start_offset: int, reason: LogStartOffsetIncrementReason) -> bool:
+        """`maybe_increment_log_start_offset` for who holds the lock and has settled."""
+        if new_log_start_offset > self.high_watermark:
+            raise OffsetOutOfRangeException(
+                f"Cannot increment the log start offset to {new_log_start_offset} of partition "
+                f"{self.topic_partition} since it is larger than the high watermark {self.high_watermark}"
+            )
+        self.local_log.check_if_closed()
+        if new_log_start_offset <= self.log_start_offset:
+            return False
+        logger.info("%s: log start offset %d (%s)", self.topic_partition, new_log_start_offset, reason.value)
+        self.whole(lambda: self._raise_log_start_offset(new_log_start_offset))
+        return True
 
     def _raise_log_start_offset(self, offset: int) -> None:
         self._update_log_start_offset(offset)

@@ -109,7 +109,7 @@ def _delete_segments(log: UnifiedLog, deletable: list[LogSegment], reason: str) 
     local = log.local_log
     with local.guard("deleting segments"):
         if local.segments.number_of_segments == chosen:
-            new_segment = log.roll()
+            new_segment = log.roll_now()
             if deletable[-1].base_offset == new_segment.base_offset:
                 logger.warning("%s: the empty active segment was made anew due to %s", log.topic_partition, reason)
                 deletable = deletable[:-1]
@@ -120,7 +120,7 @@ def _delete_segments(log: UnifiedLog, deletable: list[LogSegment], reason: str) 
             start = survivor.base_offset
 
             def remove() -> None:
-                log.maybe_increment_log_start_offset(start, LogStartOffsetIncrementReason.SEGMENT_DELETION)
+                log.raise_log_start_offset(start, LogStartOffsetIncrementReason.SEGMENT_DELETION)
                 local.remove_and_delete_segments(deletable, True, f"{reason} breach")
                 log.delete_producer_snapshots(deletable, True)
 

@@ -11,7 +11,8 @@ replaced whole, never changed in place.  Syncs run outside the lock.
 Life: open, closing, closed, in this order.  Closing takes the lock, and so waits for writers; from then on appends are
 refused.  Readers hold the files that they read: theirs goes on, a new read is refused.  In a child process the log is
 foreign and does nothing.  An interrupt (Ctrl-C) comes before an append's commit or after it; a change of more than one
-step that it cuts short is made again by the next operation (`whole`, `settle`).
+step that it cuts short is made again by the next operation (`whole`, `settle`).  A signal handler or a finalizer that runs in the middle of a
+change is refused: its thread holds the lock already (`PartitionLock.busy`).
 
 After an I/O error the log directory is offline and every operation raises KafkaStorageException.
 Mirrors org.apache.kafka.storage.internals.log.UnifiedLog (4.4.0) without remote storage.
@@ -21,11 +22,10 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING
 
-from kafkalog._native.log_end import CLOSING, FORKED
+from kafkalog._native.log_end import CLOSING, FORKED, PartitionLock
 from kafkalog.errors import (
     ClosedChannelException,
     IllegalArgumentException,
@@ -315,7 +315,7 @@ class UnifiedLog(PartitionOffsets):
         if self.first_unstable_is_rough:
             self.maybe_increment_first_unstable_offset()
         if last_offset + 1 - self.local_log.recovery_point >= self.config.flush_messages:
-            self.flush(False)
+            self._flush(self.log_end_offset, False, self.local_log.truncations)
 
     def check_batch(self, batch: bytes | bytearray, leader_epoch: int) -> None:
         """Raises what `append_as_leader` refuses a client's batch for, of its size and records; nothing changes."""
@@ -382,6 +382,7 @@ class UnifiedLog(PartitionOffsets):
         leader_epoch = values.whole(leader_epoch, "leader_epoch", high=0x7FFFFFFF)
         start_offset = values.offset(start_offset, "start_offset")
         with self.lock:
+            self.settle()
             self.local_log.check_if_closed()
             self.leader_epoch_cache.assign(leader_epoch, start_offset)
 
@@ -650,6 +651,7 @@ class UnifiedLog(PartitionOffsets):
         """Puts cleaned segments in the place of old ones (see kafkalog.log.replacement)."""
         local = self.local_log
         with self.lock, local.guard("replacing segments"):
+            self.settle()
             local.check_if_closed()
             deleted = replace_segments(
                 local.segments, new_segments, old_segments, self.dir, self.topic_partition, self.config,
@@ -661,6 +663,7 @@ class UnifiedLog(PartitionOffsets):
         """Splits a segment whose offsets do not fit its base; answers the new ones."""
         local = self.local_log
         with self.lock, local.guard("splitting an overflowed segment"):
+            self.settle()
             result = split_overflowed_segment(
                 segment, local.segments, self.dir, self.topic_partition, self.config, self.clock, self.scheduler,
                 self.log_dir_failure_channel, files=local.files,
@@ -692,7 +695,7 @@ class UnifiedLog(PartitionOffsets):
     def disown(self) -> None:
         """In a child process: this log is the parent's.  Whatever lock a thread held at the fork, nobody gives back."""
         self.local_log.life = FORKED
-        self.lock = threading.RLock()
+        self.lock = PartitionLock()
         self.waiters = []
 
     def prepare_active_segment_for_close(self) -> None:

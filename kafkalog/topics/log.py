@@ -325,6 +325,8 @@ class Log(Closing):
                 self._life.end()
                 self._view.close()
         elif self._life.live and self._lease is not None:  # else closed, or the log of the process that forked us
+            if self.engine is not None and self.engine.lock.is_mine():
+                raise self.engine.is_inside()  # and the scheduler's thread may be waiting for it
             with self._lease.closing:
                 self._close_engine(self._lease)
 

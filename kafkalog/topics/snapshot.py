@@ -97,7 +97,7 @@ class OpenFiles:
 
     def __init__(self, files: Files) -> None:
         self._files = files
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._open: OrderedDict[SegmentView, File] = OrderedDict()  # guarded by _lock
 
     def get(self, segment: SegmentView) -> File:

@@ -94,7 +94,7 @@ class PartitionView(Closing):
         self.directory = os.path.join(self.log_dir, str(topic_partition))
         self._files = files
         self._open_files = OpenFiles(files)
-        self._refreshing = threading.Lock()
+        self._refreshing = threading.RLock()  # a signal handler may look as well
         self.life: Life | None = None  # of the Log that looks through it
         self._searched: tuple[SegmentView, int] | None = None  # no batch from there to its end; by _refreshing
         self._parsed: dict[str, tuple[bytes, int | None]] = {}  # checkpoints: their bytes, our line; by _refreshing
