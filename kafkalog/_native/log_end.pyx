@@ -47,7 +47,7 @@ cdef class PartitionLock:
     cdef int holds
     cdef public bint busy
 
-    def __init__(self):
+    def __cinit__(self):
         self.inner = RLock()
 
     cdef int take(self) except -1:

@@ -132,8 +132,8 @@ class PartitionOffsets(Watermarks):
     def is_inside(self) -> IllegalStateException:
         return IllegalStateException(
             f"this thread is in the middle of another operation on {self.topic_partition}",
-            hint="a signal handler or a finalizer runs inside of what it interrupts: only note there what is to be done, "
-            "or raise SystemExit or KeyboardInterrupt, and do it outside",
+            hint="a signal handler or a finalizer runs inside of what it interrupts: only note there what is to be "
+            "done, or raise SystemExit or KeyboardInterrupt, and do it outside",
         )
 
     @property

@@ -11,11 +11,12 @@ replaced whole, never changed in place.  Syncs run outside the lock.
 Life: open, closing, closed, in this order.  Closing takes the lock, and so waits for writers; from then on appends are
 refused.  Readers hold the files that they read: theirs goes on, a new read is refused.  In a child process the log is
 foreign and does nothing.  An interrupt (Ctrl-C) comes before an append's commit or after it; a change of more than one
-step that it cuts short is made again by the next operation (`whole`, `settle`).  A signal handler or a finalizer that runs in the middle of a
-change is refused: its thread holds the lock already (`PartitionLock.busy`).
+step that it cuts short is made again by the next operation (`whole`, `settle`).  A signal handler or a finalizer that
+runs in the middle of a change is refused: its thread holds the lock already (`PartitionLock.busy`).
 
 After an I/O error the log directory is offline and every operation raises KafkaStorageException.
-Mirrors org.apache.kafka.storage.internals.log.UnifiedLog (4.4.0) without remote storage.
+Mirrors org.apache.kafka.storage.internals.log.UnifiedLog (4.4.0) without remote storage.  Long because Kafka's
+class is: what it does in many lines stands beside it, what is left are its many methods.
 """
 
 from __future__ import annotations

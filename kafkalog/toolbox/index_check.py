@@ -34,6 +34,7 @@ class IndexCheck:
         self._findings = findings
         self._last_segment = last_segment
         self._largest = -1
+        self.remark: str | None = None  # what may be so, and is better mended
         self._offset_path = names.offset_index_file(directory, base_offset)
         self._time_path = names.time_index_file(directory, base_offset)
         raw = self._load(self._offset_path, OFFSET_ENTRY)
@@ -138,12 +139,12 @@ class IndexCheck:
             )
         last = int(self._times[-1]) if len(self._times) else -1
         if last < self._largest and not self._last_segment and self._files.exists(self._time_path):
-            self._findings.add(
-                self._time_path,
-                len(self._times) * TIME_ENTRY.itemsize,
-                0,
-                f"ends at timestamp {last}, but the segment has {self._largest} (`kafkalog reindex` mends it)",
-            )
+            what = f"ends at timestamp {last}, but the segment has {self._largest} (`kafkalog reindex` mends it)"
+            if len(self._times) or not len(self._offsets):
+                # A log that was opened, truncated and rolled looks so: Kafka forgets the largest timestamp then.
+                self.remark = what
+            else:
+                self._findings.add(self._time_path, 0, 0, what)
 
     def _check_transactions(self, path: str) -> None:
         if not self._files.exists(path):

@@ -210,6 +210,8 @@ class SegmentCheck:
                 self._progress(skipped - position)
                 position = skipped
         indexes.finish()
+        if indexes.remark is not None:
+            self.report.notes.append(f"{names.time_index_file(self.directory, base)}: {indexes.remark}")
 
     def _check_table(self, path: str, table: np.ndarray, base: int, following: int | None) -> None:
         self.report.batches += len(table)

@@ -45,8 +45,7 @@ class Acknowledged:
         self.inside += 1
         try:
             self.append(b"inside %d" % self.inside)
-        except IllegalStateException as error:
-            assert "in the middle of another operation" in str(error)
+        except IllegalStateException:
             self.refused += 1
 
     def check(self) -> None:

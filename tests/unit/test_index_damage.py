@@ -100,3 +100,20 @@ def test_a_time_index_without_entries(tmp_path: Path, damage: str, read_only: bo
             assert log.offset_for_time(START_MS + number * 10) == number
             assert next(log.records(start_time=START_MS + number * 10 - 5)).offset == number
         assert log.offset_for_time(START_MS + COUNT * 10) is None
+
+
+def test_a_truncation_may_leave_no_time_entry(tmp_path: Path) -> None:
+    """As in Kafka, which forgets the largest timestamp of a segment that was opened and cut; searches still find it."""
+    fill(tmp_path)
+    with kafkalog.open_log(tmp_path, "t-0", config=CONFIG) as log:
+        assert log.engine is not None
+        base = log.engine.log_segments()[1].base_offset
+        log.truncate(base + 2)
+        log.engine.roll()
+        assert log.engine.log_segments()[1].time_index.entries == 0
+        for number in range(base + 2):
+            assert log.offset_for_time(START_MS + number * 10) == number
+        log.append(b"new", timestamp=START_MS + 5000)
+    report = verify(tmp_path, deep=True)
+    assert report.ok
+    assert any("ends at timestamp -1" in note for note in report.notes)
