@@ -3,7 +3,8 @@
 `Watermarks.commit` is the whole of an append from its first byte in the file to the moved end of the log: files, index
 entries, producers, transactions, high watermark.  It either has happened or not, whatever the disk does and whenever
 Ctrl-C comes: everything that can fail fails before a number changes, and no Python runs inside (but for files of a
-test's own).  Called under the partition's lock; readers read single fields without it.
+test's own).  Called under the partition's lock; readers read single fields without it, and on free-threaded Python
+whatever is written here is written inside its object's critical section, as Cython's getters read it.
 """
 
 cimport cython
@@ -126,9 +127,10 @@ cdef class Watermarks:
         info = batch.info(kind, self.log_start_offset, record_validation_stats)
         if self.put(tail, buffers, [batch], last_offset, continued, None) != W_WRITTEN:
             return None
-        self.finish_is_due = (
-            self.first_unstable_is_rough or last_offset + 1 - local.recovery_point >= topic.flush_messages
-        )
+        with cython.critical_section(self):
+            self.finish_is_due = (
+                self.first_unstable_is_rough or last_offset + 1 - local.recovery_point >= topic.flush_messages
+            )
         return info
 
     cdef int put(self, SegmentTail tail, tuple buffers, list headers, int64_t last_offset, ProducerEntry continued,
@@ -146,11 +148,13 @@ cdef class Watermarks:
         if done != W_WRITTEN:
             return done
         end = place(type(local.next_offset_metadata), last_offset + 1, tail.base_offset, tail.log.size)
-        local.next_offset_metadata = end
-        if local.recovery_point > last_offset + 1:  # Kafka's way; nothing but a roll beyond the end leaves it there
-            local.recovery_point = last_offset + 1
-        if <int64_t>(<tuple>self.high_watermark_metadata)[0] >= last_offset + 1:
-            self.move_high_watermark(end)
+        with cython.critical_section(local):
+            local.next_offset_metadata = end
+            if local.recovery_point > last_offset + 1:  # Kafka's way; nothing but a roll beyond the end leaves it there
+                local.recovery_point = last_offset + 1
+        cdef bint moves = <int64_t>(<tuple>self.high_watermark_metadata)[0] >= last_offset + 1
+        if moves:
+            producers.drop_replicated(last_offset + 1)
         if continued is not None:
             last = headers[0]
             continued.go_on(&last.row)
@@ -161,45 +165,53 @@ cdef class Watermarks:
                 producers.take_over(entry, started)
             for completed in change.completed:
                 producers.close_txn(completed)
-        producers.map_end_offset = last_offset + 1
+        with cython.critical_section(producers):
+            producers.map_end_offset = last_offset + 1
         if self.high_watermark_follows:
-            self.move_high_watermark(end)
-        self.move_first_unstable()
+            moves = True
+            producers.drop_replicated(last_offset + 1)
+        self.move_marks(end if moves else None)
         return done
 
-    cdef int move_high_watermark(self, metadata) except -1:
-        self.high_watermark_metadata = metadata
-        self.producer_state_manager.drop_replicated((<tuple>metadata)[0])
-        self.wake()
-        return 0
-
-    cdef int move_first_unstable(self) except -1:
-        """As the producers have it, not below the log start.
+    cdef int move_marks(self, high_watermark) except -1:
+        """The high watermark, where it moves, and the first unstable offset as the producers have it, not below the log
+        start: both at once, or who reads beside us takes a transaction that just began for decided.
 
         Rough where its place in the file is to be looked for: the batch that is found there may begin before it.
         """
         cdef int64_t offset, segment_base
+        cdef bint rough = False
         unstable = self.producer_state_manager.first_unstable()
-        self.first_unstable_is_rough = False
         if unstable is not None:
             offset, segment_base = (<tuple>unstable)[0], (<tuple>unstable)[1]
             if segment_base < 0 or offset < self.log_start_offset:
-                self.first_unstable_is_rough = True
+                rough = True
                 unstable = place(type(unstable), max(offset, self.log_start_offset), -1, -1)
-        self.first_unstable_offset_metadata = unstable
+        with cython.critical_section(self):
+            if high_watermark is not None:
+                self.high_watermark_metadata = high_watermark
+            self.first_unstable_is_rough = rough
+            self.first_unstable_offset_metadata = unstable
+        if high_watermark is not None:
+            self.wake()
         return 0
 
     cdef int wake(self) except -1:
-        if self.waiters:
-            waiting, self.waiters = self.waiters, []
-            for waiter in waiting:
+        # The high watermark has moved by now: whoever comes into the list after this look sees that.
+        cdef list waiting = self.waiters, nobody
+        if waiting:
+            nobody = []
+            with cython.critical_section(self):
+                self.waiters = nobody
+            # A copy: who waited long enough takes himself out of the list while we walk.
+            for waiter in tuple(waiting):
                 waiter.release()
         return 0
 
     def set_high_watermark(self, metadata):
         """Moves the high watermark and what hangs on it: replicated transactions, the last stable offset, waiters."""
-        self.move_high_watermark(metadata)
-        self.move_first_unstable()
+        self.producer_state_manager.drop_replicated((<tuple>metadata)[0])
+        self.move_marks(metadata)
 
     def wake_waiters(self):
         """Lets everybody who waits for the high watermark look again."""

@@ -42,7 +42,7 @@ class TimeIndex(AbstractIndex):
 
     def _entries_changed(self) -> None:
         timestamp, offset = self._parse(self.entries - 1) if self.entries else (-1, self.base_offset)
-        self.last_timestamp, self.last_offset = timestamp, to_int64(offset)
+        self.last = (timestamp, to_int64(offset))
 
     def _parse(self, slot: int) -> TimestampOffset:
         timestamp, relative = ENTRY.unpack(self._entry_bytes(slot))
@@ -50,7 +50,7 @@ class TimeIndex(AbstractIndex):
 
     @property
     def last_entry(self) -> TimestampOffset:
-        return TimestampOffset(self.last_timestamp, self.last_offset)
+        return TimestampOffset(*self.last)
 
     @property
     def is_full(self) -> bool:
@@ -68,7 +68,7 @@ class TimeIndex(AbstractIndex):
             data = ENTRY.pack(timestamp, self.relative_offset(offset))
             if (entries + 1) * ENTRY.size - self.behind > self.length:
                 raise BufferOverflowException(f"No room for a last entry in time index {self.path} (size = {entries}).")
-            self.last_timestamp, self.last_offset = timestamp, offset
+            self.last = (timestamp, offset)
             self._write_entries(data, 1)
 
     def check_append(
@@ -101,7 +101,7 @@ class TimeIndex(AbstractIndex):
             assert self.entries + count < self.max_entries, self
             self._write_entries(data, count)
             timestamp, relative = ENTRY.unpack_from(data, len(data) - ENTRY.size)
-            self.last_timestamp, self.last_offset = timestamp, to_int64(self.base_offset + relative)
+            self.last = (timestamp, to_int64(self.base_offset + relative))
 
     def lookup(self, target_timestamp: int) -> TimestampOffset:
         """The last entry at or below `target_timestamp`, or (-1, base offset)."""
