@@ -247,7 +247,12 @@ def look(log: kafkalog.Log) -> Seen:
 
 def copy_as_killed(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
     """What `kill -9` would leave now: all files, no marker of a clean shutdown, a lock that nobody holds."""
-    shutil.copytree(source, target, ignore=_not_there)
+    while True:
+        try:
+            shutil.copytree(source, target, ignore=_not_there)
+            break
+        except shutil.Error:  # a task of the scheduler, which nobody stopped, renamed its file while we copied
+            shutil.rmtree(target)
     marker = os.path.join(target, names.CLEAN_SHUTDOWN_FILE)
     if os.path.exists(marker):
         os.unlink(marker)
