@@ -195,3 +195,4 @@ cdef class IndexPlan:
     cdef int append_entries(self, int64_t offset, int64_t position) noexcept nogil
     cdef int maybe_append_time(self, bint skip_full_check) noexcept nogil
     cdef bint settle(self, int error, int64_t row) except -1
+    cdef object number(self, const int64_t* which)

@@ -934,36 +934,51 @@ cdef class IndexPlan:
         finally:
             kl_leave(&self.busy)
 
+    cdef object number(self, const int64_t* which):
+        claim(&self.busy, "IndexPlan")
+        try:
+            return which[0]
+        finally:
+            kl_leave(&self.busy)
+
     @property
     def bytes_since_last_entry(self):
-        return self._bytes_since_last_entry
+        return self.number(&self._bytes_since_last_entry)
 
     @property
     def max_timestamp(self):
-        return self._max_timestamp
+        return self.number(&self._max_timestamp)
 
     @property
     def offset_of_max_timestamp(self):
-        return self._offset_of_max_timestamp
+        return self.number(&self._offset_of_max_timestamp)
 
     @property
     def last_time_entry(self):
         """(timestamp, offset); (-1, base offset) while there is none."""
-        return self.last_time, self.last_time_offset
+        claim(&self.busy, "IndexPlan")
+        try:
+            return self.last_time, self.last_time_offset
+        finally:
+            kl_leave(&self.busy)
 
     @property
     def last_offset_entry(self):
-        return self._last_offset_entry
+        return self.number(&self._last_offset_entry)
 
     @property
     def offset_entry_count(self):
-        return self.offset_entry_count_
+        return self.number(&self.offset_entry_count_)
 
     @property
     def time_entry_count(self):
-        return self.time_entry_count_
+        return self.number(&self.time_entry_count_)
 
     @property
     def error(self):
         """None, or (kind, row that was not taken)."""
-        return None if self.error_kind == E_NONE else (self.error_kind, self.error_row)
+        claim(&self.busy, "IndexPlan")
+        try:
+            return None if self.error_kind == E_NONE else (self.error_kind, self.error_row)
+        finally:
+            kl_leave(&self.busy)

@@ -686,11 +686,22 @@ cdef class ColumnBuilder:
     @property
     def rows(self):
         """Records collected so far."""
-        return self.sink.rows
+        claim(&self.busy, "ColumnBuilder")
+        try:
+            return self.sink.rows
+        finally:
+            kl_leave(&self.busy)
 
     @property
     def data_bytes(self):
         """Bytes of keys, values and headers collected so far."""
+        claim(&self.busy, "ColumnBuilder")
+        try:
+            return self.filled()
+        finally:
+            kl_leave(&self.busy)
+
+    cdef int64_t filled(self) noexcept nogil:
         return (
             self.sink.key.filled + self.sink.value.filled + self.sink.header_key.filled
             + self.sink.header_value.filled
@@ -866,7 +877,7 @@ cdef class ColumnBuilder:
             ))
         claim(&self.busy, "ColumnBuilder")
         try:
-            if self.data_bytes + total > MAX_DATA_BYTES or sink.rows + len(rows) > MAX_DATA_BYTES - 1:
+            if self.filled() + total > MAX_DATA_BYTES or sink.rows + len(rows) > MAX_DATA_BYTES - 1:
                 return FULL_
             if not reserve_rows(sink, len(rows), total):
                 raise MemoryError

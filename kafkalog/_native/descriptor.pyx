@@ -24,6 +24,9 @@ cdef extern from *:
     #include <errno.h>
     #include <sys/uio.h>
     static void set_errno(int code) { errno = code; }
+    /* Of many who close a file one does, and who reads meanwhile finds the descriptor whole, or -1. */
+    static int taken(int *fd) { return __atomic_exchange_n(fd, -1, __ATOMIC_ACQ_REL); }
+    static int loaded(const int *fd) { return __atomic_load_n(fd, __ATOMIC_RELAXED); }
     static Py_ssize_t write_two(int fd, const void *a, size_t a_size, const void *b, size_t b_size, off_t position) {
     #if defined(__linux__)
         struct iovec parts[2] = {{(void *)a, a_size}, {(void *)b, b_size}};
@@ -34,6 +37,8 @@ cdef extern from *:
     }
     """
     void set_errno(int code) noexcept
+    int taken(int* fd) noexcept nogil
+    int loaded(const int* fd) noexcept nogil
     Py_ssize_t write_two(
         int fd, const void* a, size_t a_size, const void* b, size_t b_size, off_t position
     ) noexcept nogil
@@ -70,14 +75,13 @@ cdef class Descriptor:
 
     @property
     def closed(self):
-        return self.fd < 0
+        return loaded(&self.fd) < 0
 
     def fileno(self):
-        return self.fd
+        return loaded(&self.fd)
 
     def close(self):
-        cdef int fd = self.fd, code
-        self.fd = -1
+        cdef int fd = taken(&self.fd), code
         if fd >= 0:
             with nogil:
                 code = errno if c_close(fd) < 0 else 0
@@ -85,8 +89,10 @@ cdef class Descriptor:
                 self.fail(code)
 
     cdef int fail(self, int code) except -1:
+        with cython.critical_section(self):
+            path = self.path
         set_errno(code)
-        PyErr_SetFromErrnoWithFilenameObject(OSError, self.path)
+        PyErr_SetFromErrnoWithFilenameObject(OSError, path)
         return -1
 
     cdef Py_ssize_t read_all(self, void* data, Py_ssize_t count, off_t position) except -1:
@@ -95,7 +101,9 @@ cdef class Descriptor:
         cdef int code
         while done < count:
             with nogil:
-                got = c_pread(self.fd, <uint8_t*>data + done, min(count - done, self.call_bytes), position + done)
+                got = c_pread(
+                    loaded(&self.fd), <uint8_t*>data + done, min(count - done, self.call_bytes), position + done
+                )
                 code = errno
             if got == 0:
                 break
@@ -113,7 +121,7 @@ cdef class Descriptor:
         while done < count:
             with nogil:
                 got = c_pwrite(
-                    self.fd, <const uint8_t*>data + done, min(count - done, self.call_bytes), position + done
+                    loaded(&self.fd), <const uint8_t*>data + done, min(count - done, self.call_bytes), position + done
                 )
                 code = errno
             if got > 0:
@@ -128,7 +136,7 @@ cdef class Descriptor:
         cdef int code = EINTR
         while code == EINTR:
             with nogil:
-                code = errno if c_truncate(self.fd, size) < 0 else 0
+                code = errno if c_truncate(loaded(&self.fd), size) < 0 else 0
         if code:
             self.fail(code)
         return 0
@@ -193,7 +201,7 @@ cdef class Descriptor:
         cdef int code = 0
         if head.len + body.len <= self.call_bytes:
             with nogil:
-                got = write_two(self.fd, head.buf, head.len, body.buf, body.len, position)
+                got = write_two(loaded(&self.fd), head.buf, head.len, body.buf, body.len, position)
                 code = errno
             if got < 0 and code != EINTR:
                 self.fail(code)

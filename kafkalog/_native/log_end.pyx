@@ -3,7 +3,8 @@
 `Watermarks.commit` is the whole of an append from its first byte in the file to the moved end of the log: files, index
 entries, producers, transactions, high watermark.  It either has happened or not, whatever the disk does and whenever
 Ctrl-C comes: everything that can fail fails before a number changes, and no Python runs inside (but for files of a
-test's own).  Called under the partition's lock; readers read single fields without it.
+test's own).  Called under the partition's lock; readers read single fields without it, and on free-threaded Python
+whatever is written here is written inside its object's critical section, as Cython's getters read it.
 
 `append_ordinary` is all of a client's append where all of it is ordinary, in one call: it takes the lock itself.
 """
@@ -11,7 +12,6 @@ test's own).  Called under the partition's lock; readers read single fields with
 from threading import RLock
 
 cimport cython
-from cpython.pythread cimport PyThread_get_thread_ident
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_SET_ITEM
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint64_t
@@ -43,7 +43,6 @@ cdef class PartitionLock:
     """
 
     cdef object inner
-    cdef unsigned long owner
     cdef int holds
     cdef public bint busy
 
@@ -53,14 +52,18 @@ cdef class PartitionLock:
     cdef int take(self) except -1:
         self.inner.acquire()
         self.holds += 1
-        self.owner = PyThread_get_thread_ident()
         return 0
 
     cdef int give_back(self) except -1:
         self.holds -= 1
-        if self.holds == 0:
-            self.busy = False
+        if self.holds == 0 and self.busy:
+            self.set_busy(False)
         self.inner.release()
+        return 0
+
+    cdef int set_busy(self, bint busy) except -1:
+        with cython.critical_section(self):
+            self.busy = busy
         return 0
 
     def __enter__(self):
@@ -72,7 +75,7 @@ cdef class PartitionLock:
 
     def is_mine(self):
         """Whether this thread holds it."""
-        return self.holds > 0 and self.owner == <unsigned long>PyThread_get_thread_ident()
+        return self.inner._is_owned()
 
 
 @cython.auto_pickle(False)
@@ -172,11 +175,11 @@ cdef class Watermarks:
         try:
             if lock.busy:
                 return None
-            lock.busy = True  # the collector may run anybody's finalizers from here on
+            lock.set_busy(True)  # the collector may run anybody's finalizers from here on
             try:
                 return self.ordinary(batch, leader_epoch, kind, record_validation_stats)
             finally:
-                lock.busy = False
+                lock.set_busy(False)
         finally:
             lock.give_back()
 
@@ -234,11 +237,13 @@ cdef class Watermarks:
         if done != W_WRITTEN:
             return done
         end = place(type(local.next_offset_metadata), last_offset + 1, tail.base_offset, tail.log.size)
-        local.next_offset_metadata = end
-        if local.recovery_point > last_offset + 1:  # Kafka's way; nothing but a roll beyond the end leaves it there
-            local.recovery_point = last_offset + 1
-        if <int64_t>(<tuple>self.high_watermark_metadata)[0] >= last_offset + 1:
-            self.move_high_watermark(end)
+        with cython.critical_section(local):
+            local.next_offset_metadata = end
+            if local.recovery_point > last_offset + 1:  # Kafka's way; nothing but a roll beyond the end leaves it there
+                local.recovery_point = last_offset + 1
+        cdef bint moves = <int64_t>(<tuple>self.high_watermark_metadata)[0] >= last_offset + 1
+        if moves:
+            producers.drop_replicated(last_offset + 1)
         if continued is not None:
             last = headers[0]
             continued.go_on(&last.row)
@@ -249,45 +254,53 @@ cdef class Watermarks:
                 producers.take_over(entry, started)
             for completed in change.completed:
                 producers.close_txn(completed)
-        producers.map_end_offset = last_offset + 1
+        with cython.critical_section(producers):
+            producers.map_end_offset = last_offset + 1
         if self.high_watermark_follows:
-            self.move_high_watermark(end)
-        self.move_first_unstable()
+            moves = True
+            producers.drop_replicated(last_offset + 1)
+        self.move_marks(end if moves else None)
         return done
 
-    cdef int move_high_watermark(self, metadata) except -1:
-        self.high_watermark_metadata = metadata
-        self.producer_state_manager.drop_replicated((<tuple>metadata)[0])
-        self.wake()
-        return 0
-
-    cdef int move_first_unstable(self) except -1:
-        """As the producers have it, not below the log start.
+    cdef int move_marks(self, high_watermark) except -1:
+        """The high watermark, where it moves, and the first unstable offset as the producers have it, not below the log
+        start: both at once, or who reads beside us takes a transaction that just began for decided.
 
         Rough where its place in the file is to be looked for: the batch that is found there may begin before it.
         """
         cdef int64_t offset, segment_base
+        cdef bint rough = False
         unstable = self.producer_state_manager.first_unstable()
-        self.first_unstable_is_rough = False
         if unstable is not None:
             offset, segment_base = (<tuple>unstable)[0], (<tuple>unstable)[1]
             if segment_base < 0 or offset < self.log_start_offset:
-                self.first_unstable_is_rough = True
+                rough = True
                 unstable = place(type(unstable), max(offset, self.log_start_offset), -1, -1)
-        self.first_unstable_offset_metadata = unstable
+        with cython.critical_section(self):
+            if high_watermark is not None:
+                self.high_watermark_metadata = high_watermark
+            self.first_unstable_is_rough = rough
+            self.first_unstable_offset_metadata = unstable
+        if high_watermark is not None:
+            self.wake()
         return 0
 
     cdef int wake(self) except -1:
-        if self.waiters:
-            waiting, self.waiters = self.waiters, []
-            for waiter in waiting:
+        # The high watermark has moved by now: whoever comes into the list after this look sees that.
+        cdef list waiting = self.waiters, nobody
+        if waiting:
+            nobody = []
+            with cython.critical_section(self):
+                self.waiters = nobody
+            # A copy: who waited long enough takes himself out of the list while we walk.
+            for waiter in tuple(waiting):
                 waiter.release()
         return 0
 
     def set_high_watermark(self, metadata):
         """Moves the high watermark and what hangs on it: replicated transactions, the last stable offset, waiters."""
-        self.move_high_watermark(metadata)
-        self.move_first_unstable()
+        self.producer_state_manager.drop_replicated((<tuple>metadata)[0])
+        self.move_marks(metadata)
 
     def wake_waiters(self):
         """Lets everybody who waits for the high watermark look again."""

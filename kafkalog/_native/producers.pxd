@@ -38,6 +38,7 @@ cdef class OffsetMap:
 
     cdef int store(self, offset, value) except -1
     cdef object take(self, offset)
+    cdef object lowest(self)
 
 
 cdef class ProducerTable:

@@ -4,6 +4,9 @@ The fields of ProducerStateEntry (Apache Kafka 4.4.0): epochs, time, transaction
 the table of these entries and the transactions that are open, or ended and not yet replicated.  Judges and raises
 nothing: a batch that is not just the next one is its caller's to look at.  Compiled, so that what an append changes
 here changes with the end of the log, and no signal handler sees the half of it.
+
+Changed under the partition's lock.  Entries and the maps of transactions may be looked at without it: every method of
+theirs holds their critical section, which is something on free-threaded Python alone.
 """
 
 from bisect import bisect_left, insort
@@ -33,20 +36,29 @@ cdef class ProducerEntry:
     @property
     def is_empty(self):
         """Whether no batch is remembered."""
-        return self.count == 0
+        with cython.critical_section(self):
+            return self.count == 0
 
     def batches(self):
         """(last sequence, last offset, offset delta, max timestamp) of each remembered batch."""
-        return [as_tuple(&self.ring[(self.oldest + i) % REMEMBERED]) for i in range(self.count)]
+        cdef int i
+        cdef list found = []
+        with cython.critical_section(self):
+            for i in range(self.count):
+                found.append(as_tuple(&self.ring[(self.oldest + i) % REMEMBERED]))
+        return found
 
     def last_batch(self):
         """The youngest of `batches`, or None."""
-        return None if self.count == 0 else as_tuple(self.newest())
+        with cython.critical_section(self):
+            return None if self.count == 0 else as_tuple(self.newest())
 
+    @cython.critical_section
     def remember(self, int32_t last_seq, int64_t last_offset, int32_t offset_delta, int64_t timestamp):
         """Adds a batch; the sixth drops the oldest."""
         self.add(Remembered(last_offset, timestamp, last_seq, offset_delta))
 
+    @cython.critical_section
     def forget(self):
         """Drops all batches."""
         self.oldest = self.count = 0
@@ -61,6 +73,7 @@ cdef class ProducerEntry:
                 return &self.ring[i]
         return NULL
 
+    @cython.critical_section
     def find(self, int32_t first_seq, int32_t last_seq):
         """The remembered batch of these sequences, as in `batches`, or None."""
         cdef const Remembered* found = self.known(first_seq, last_seq)
@@ -79,6 +92,7 @@ cdef class ProducerEntry:
             self.oldest = self.count = 0  # so that those remembered are the ring's first `count`
             self.producer_epoch = producer_epoch
 
+    @cython.critical_section
     def add_batch(
         self, int32_t producer_epoch, int32_t last_seq, int64_t last_offset, int32_t offset_delta, int64_t timestamp
     ):
@@ -89,14 +103,16 @@ cdef class ProducerEntry:
     def update(self, ProducerEntry next_entry not None):
         """Takes over what an append left in `next_entry`, whose batches move here."""
         cdef int i
-        self.enter_epoch(next_entry.producer_epoch)
-        for i in range(next_entry.count):
-            self.add(next_entry.ring[(next_entry.oldest + i) % REMEMBERED])
-        next_entry.oldest = next_entry.count = 0
-        self.coordinator_epoch = next_entry.coordinator_epoch
-        self.current_txn_first_offset = next_entry.current_txn_first_offset
-        self.last_timestamp = next_entry.last_timestamp
+        with cython.critical_section(self, next_entry):
+            self.enter_epoch(next_entry.producer_epoch)
+            for i in range(next_entry.count):
+                self.add(next_entry.ring[(next_entry.oldest + i) % REMEMBERED])
+            next_entry.oldest = next_entry.count = 0
+            self.coordinator_epoch = next_entry.coordinator_epoch
+            self.current_txn_first_offset = next_entry.current_txn_first_offset
+            self.last_timestamp = next_entry.last_timestamp
 
+    @cython.critical_section
     def end_transaction(self, int32_t producer_epoch, int32_t coordinator_epoch, int64_t last_timestamp):
         """A marker's effect: the transaction is over; a changed epoch forgets the batches."""
         self.enter_epoch(producer_epoch)
@@ -109,6 +125,7 @@ cdef class ProducerEntry:
         none where none is, and not remembered.  ProducerAppendInfo would take such a batch."""
         return self.goes_on(&batch.row)
 
+    @cython.critical_section
     cdef bint goes_on(self, const Row* row) noexcept:
         return (
             self.count > 0
@@ -119,6 +136,7 @@ cdef class ProducerEntry:
             and self.known(row.base_sequence, row.last_sequence) == NULL
         )
 
+    @cython.critical_section
     cdef void go_on(self, const Row* row) noexcept:
         """What such a batch, now in the log, leaves here."""
         self.last_timestamp = row.max_timestamp
@@ -141,20 +159,29 @@ cdef class OffsetMap:
         self.offsets = []
         self.by_offset = {}
 
+    @cython.critical_section
     def __len__(self):
         return len(self.offsets)
 
+    @cython.critical_section
     def __iter__(self):
         """Values by offset, as they were when the walk began."""
         return iter([self.by_offset[offset] for offset in self.offsets])
 
     @property
     def last(self):
-        return self.by_offset[self.offsets[len(self.offsets) - 1]] if self.offsets else None
+        with cython.critical_section(self):
+            return self.by_offset[self.offsets[len(self.offsets) - 1]] if self.offsets else None
 
+    @cython.critical_section
+    cdef object lowest(self):
+        return self.first
+
+    @cython.critical_section
     def get(self, offset):
         return self.by_offset.get(offset)
 
+    @cython.critical_section
     cdef int store(self, offset, value) except -1:
         if offset not in self.by_offset:
             insort(self.offsets, offset)
@@ -165,6 +192,7 @@ cdef class OffsetMap:
     def put(self, offset, value):
         self.store(offset, value)
 
+    @cython.critical_section
     cdef object take(self, offset):
         value = self.by_offset.pop(offset, None)
         if value is not None:
@@ -176,6 +204,7 @@ cdef class OffsetMap:
         """Takes the value at an offset out; None where there is none."""
         return self.take(offset)
 
+    @cython.critical_section
     def clear(self):
         self.offsets.clear()
         self.by_offset.clear()
@@ -211,7 +240,7 @@ cdef class ProducerTable:
         return <ProducerEntry>found
 
     cdef object first_unstable(self):
-        unreplicated, undecided = self._unreplicated_txns.first, self._ongoing_txns.first
+        unreplicated, undecided = self._unreplicated_txns.lowest(), self._ongoing_txns.lowest()
         if unreplicated is None:
             return None if undecided is None else undecided.first_offset
         if undecided is not None and undecided.first_offset[0] < unreplicated.first_offset[0]:
@@ -243,16 +272,20 @@ cdef class ProducerTable:
 
     cdef int drop_replicated(self, int64_t offset) except -1:
         """Forgets the ended transactions whose markers lie below `offset`."""
-        if self._unreplicated_txns.first is not None:
+        if self._unreplicated_txns.lowest() is not None:
             for txn in self._unreplicated_txns:
                 if txn.last_offset is not None and txn.last_offset < offset:
                     self._unreplicated_txns.take(txn.first_offset[0])
         return 0
 
     cdef int note_oldest(self) except -1:
-        oldest = self._ongoing_txns.first
+        cdef int64_t last_timestamp = -1
+        oldest = self._ongoing_txns.lowest()
         entry = None if oldest is None else self._producers.get(oldest.producer_id)
-        self._oldest_txn_last_timestamp = -1 if entry is None else (<ProducerEntry?>entry).last_timestamp
+        if entry is not None:
+            last_timestamp = (<ProducerEntry?>entry).last_timestamp
+        with cython.critical_section(self):
+            self._oldest_txn_last_timestamp = last_timestamp
         return 0
 
     def take_entry(self, ProducerEntry entry not None, started):

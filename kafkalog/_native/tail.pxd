@@ -40,15 +40,16 @@ cdef class SegmentTail:
     cdef readonly int64_t roll_jitter_ms
     cdef public int64_t created_ms
     cdef public int64_t bytes_since_last_index_entry
-    cdef public int64_t offset_of_max_timestamp
     cdef readonly RecordsEnd log
     cdef public IndexEnd offset_index, time_index
     cdef readonly TransactionsEnd transactions
     cdef IndexPlan plan
-    cdef int64_t largest, first
+    cdef int64_t largest, offset_of_largest, first
     cdef bint largest_known, first_known
 
     cdef bint knows_end(self) noexcept
+    cdef IndexEnd offsets_end(self)
+    cdef IndexEnd times_end(self)
     cdef int64_t waited(self, int64_t now, int64_t timestamp) noexcept
     cdef bint is_over(
         self, int64_t max_segment_ms, int64_t max_segment_bytes, int64_t max_timestamp, int64_t max_offset,

@@ -21,6 +21,7 @@ class IndexEnd:
     last_offset: int
     last_timestamp: int
     behind: int
+    last: tuple[int, int]
     dirty: bool
     channel: Any
     def added(self, count: int, last_offset: int, last_timestamp: int) -> None: ...
@@ -36,8 +37,8 @@ class TransactionsEnd:
 class SegmentTail:
     created_ms: int
     bytes_since_last_index_entry: int
-    offset_of_max_timestamp: int
-    max_timestamp: int | None
+    largest_timestamp: tuple[int, int] | None
+    def learn_largest_timestamp(self, found: tuple[int, int]) -> tuple[int, int]: ...
     first_timestamp: int | None
     offset_index: IndexEnd | None
     time_index: IndexEnd | None
@@ -60,6 +61,10 @@ class SegmentTail:
     def log(self) -> RecordsEnd: ...
     @property
     def transactions(self) -> TransactionsEnd: ...
+    @property
+    def max_timestamp(self) -> int | None: ...
+    @property
+    def offset_of_max_timestamp(self) -> int: ...
     @property
     def is_known(self) -> bool: ...
     def time_waited_for_roll(self, now: int, timestamp: int) -> int: ...

@@ -4,6 +4,10 @@ Decides like LogSegment.shouldRoll and LogSegment.append (Apache Kafka 4.4.0).  
 first byte is written (what an index refuses is its caller's matter); then all files are written; then, once nothing
 can fail any more, the numbers here move.  A write that fails is cut off again.  No Python runs between the
 first byte and the last number, so no signal handler does (files of a test's own, which are Python, excepted).
+
+On free-threaded Python readers look at these fields beside an append: Cython's getters and setters hold the object's
+critical section, and so does everything here that writes, or that reads what a reader may have opened.  What only
+writers of the log change is read as it is, under the log's lock.  Elsewhere critical sections are nothing.
 """
 
 cimport cython
@@ -41,7 +45,8 @@ cdef class RecordsEnd:
 
     cdef int cut_to(self, int64_t size) except -1:
         set_size(self.channel, size)
-        self.size = size
+        with cython.critical_section(self):
+            self.size = size
         return 0
 
     def cut(self, int64_t size):
@@ -60,10 +65,25 @@ cdef class IndexEnd:
 
     def added(self, int64_t count, int64_t last_offset, int64_t last_timestamp):
         """So many entries were written, the last of them this one; in one step."""
-        self.entries += count
-        self.last_offset = last_offset
-        self.last_timestamp = last_timestamp
-        self.dirty = True
+        with cython.critical_section(self):
+            self.entries += count
+            self.last_offset = last_offset
+            self.last_timestamp = last_timestamp
+            self.dirty = True
+
+    @property
+    def last(self):
+        """(last_timestamp, last_offset) of one moment."""
+        with cython.critical_section(self):
+            return self.last_timestamp, self.last_offset
+
+    @last.setter
+    def last(self, entry):
+        cdef int64_t timestamp, offset
+        timestamp, offset = entry
+        with cython.critical_section(self):
+            self.last_timestamp = timestamp
+            self.last_offset = offset
 
 
 @cython.auto_pickle(False)
@@ -76,7 +96,8 @@ cdef class TransactionsEnd:
 
     cdef int cut_to(self, int64_t end) except -1:
         set_size(self.channel, end)
-        self.end = end
+        with cython.critical_section(self):
+            self.end = end
         return 0
 
     def cut(self, int64_t end):
@@ -117,9 +138,9 @@ cdef int write_all(channel, tuple buffers, int64_t position) except -1:
 cdef class SegmentTail:
     """Timestamps and distances at a segment's end.
 
-    `max_timestamp` is the largest so far, of the batch that ends at `offset_of_max_timestamp`, `first_timestamp` the
-    first batch's; both None until someone looked.  `log`, `offset_index`, `time_index` and `transactions` are what is
-    written to; the indexes None until they are open.
+    `max_timestamp` is the largest so far, of the batch that ends at `offset_of_max_timestamp` (together they are
+    `largest_timestamp`), `first_timestamp` the first batch's; None until someone looked.  `log`, `offset_index`,
+    `time_index` and `transactions` are what is written to; the indexes None until they are open.
     """
 
     def __init__(
@@ -130,44 +151,85 @@ cdef class SegmentTail:
         self.index_interval_bytes = index_interval_bytes
         self.roll_jitter_ms = roll_jitter_ms
         self.created_ms = created_ms
-        self.offset_of_max_timestamp = -1
+        self.offset_of_largest = -1
         self.log = log
         self.transactions = transactions
         self.plan = IndexPlan.__new__(IndexPlan, base_offset, index_interval_bytes)  # made once, planned anew each time
 
     @property
     def max_timestamp(self):
-        return self.largest if self.largest_known else None
+        with cython.critical_section(self):
+            return self.largest if self.largest_known else None
 
-    @max_timestamp.setter
-    def max_timestamp(self, timestamp):
-        self.largest_known = timestamp is not None
-        self.largest = timestamp if self.largest_known else -1
+    @property
+    def offset_of_max_timestamp(self):
+        with cython.critical_section(self):
+            return self.offset_of_largest
+
+    @property
+    def largest_timestamp(self):
+        """(max_timestamp, offset_of_max_timestamp) of one moment, None until someone looked; set together."""
+        with cython.critical_section(self):
+            return (self.largest, self.offset_of_largest) if self.largest_known else None
+
+    @largest_timestamp.setter
+    def largest_timestamp(self, found):
+        cdef int64_t timestamp = -1, offset = -1
+        if found is not None:
+            timestamp, offset = found
+        with cython.critical_section(self):
+            self.largest_known = found is not None
+            self.largest = timestamp
+            self.offset_of_largest = offset
+
+    def learn_largest_timestamp(self, found):
+        """Notes what a reader found in the time index, unless more is known by now; what is known afterwards."""
+        cdef int64_t timestamp, offset
+        timestamp, offset = found
+        with cython.critical_section(self):
+            if not self.largest_known:
+                self.largest_known = True
+                self.largest = timestamp
+                self.offset_of_largest = offset
+            return self.largest, self.offset_of_largest
 
     @property
     def first_timestamp(self):
-        return self.first if self.first_known else None
+        with cython.critical_section(self):
+            return self.first if self.first_known else None
 
     @first_timestamp.setter
     def first_timestamp(self, timestamp):
-        self.first_known = timestamp is not None
-        self.first = timestamp if self.first_known else -1
+        cdef int64_t found = -1 if timestamp is None else timestamp
+        with cython.critical_section(self):
+            self.first_known = timestamp is not None
+            self.first = found
 
     @property
     def is_known(self):
         """Whether `must_roll` and `append` may be called: indexes are open, timestamps known."""
         return self.knows_end()
 
+    @cython.critical_section
     cdef bint knows_end(self) noexcept:
         return (
             self.offset_index is not None and self.time_index is not None and self.largest_known
             and (self.first_known or self.log.size == 0)
         )
 
+    @cython.critical_section
+    cdef IndexEnd offsets_end(self):
+        return self.offset_index
+
+    @cython.critical_section
+    cdef IndexEnd times_end(self):
+        return self.time_index
+
     def time_waited_for_roll(self, int64_t now, int64_t timestamp):
         """ms from the first batch's timestamp to `timestamp`; without one, from opening to `now`.  Wraps as Java's."""
         return self.waited(now, timestamp)
 
+    @cython.critical_section
     cdef int64_t waited(self, int64_t now, int64_t timestamp) noexcept:
         if self.first_known and self.first >= 0:
             return <int64_t>(<uint64_t>timestamp - <uint64_t>self.first)
@@ -184,20 +246,21 @@ cdef class SegmentTail:
         self, int64_t max_segment_ms, int64_t max_segment_bytes, int64_t max_timestamp, int64_t max_offset,
         int64_t messages_bytes, int64_t now,
     ) noexcept:
+        cdef IndexEnd offset_index = self.offsets_end(), time_index = self.times_end()
         cdef uint64_t distance = <uint64_t>max_offset - <uint64_t>self.base_offset
         if self.log.size > max_segment_bytes - messages_bytes:
             return True
         if self.log.size > 0 and self.waited(now, max_timestamp) > max_segment_ms - self.roll_jitter_ms:
             return True
         return (
-            self.offset_index.entries >= self.offset_index.max_entries
-            or self.time_index.entries >= self.time_index.max_entries - 1
+            offset_index.entries >= offset_index.max_entries
+            or time_index.entries >= time_index.max_entries - 1
             or distance > INT_MAX
         )
 
     cdef IndexPlan planned(self, list headers):
         """The entries of these batches and the numbers behind them; its `error_kind` says what an index refuses."""
-        cdef IndexEnd offset_index = self.offset_index, time_index = self.time_index
+        cdef IndexEnd offset_index = self.offsets_end(), time_index = self.times_end()
         cdef IndexPlan plan = self.plan
         cdef int64_t position = self.log.size
         cdef BatchHeader header
@@ -205,7 +268,7 @@ cdef class SegmentTail:
         plan.offsets.filled = plan.times.filled = 0
         plan._bytes_since_last_entry = self.bytes_since_last_index_entry
         plan._max_timestamp = self.largest
-        plan._offset_of_max_timestamp = self.offset_of_max_timestamp
+        plan._offset_of_max_timestamp = self.offset_of_largest
         plan.last_time = time_index.last_timestamp
         plan.last_time_offset = time_index.last_offset
         plan._last_offset_entry = offset_index.last_offset
@@ -227,7 +290,7 @@ cdef class SegmentTail:
         opened again first.  Then nothing was done.  Also when a write fails, whose error it raises.
         """
         cdef RecordsEnd log = self.log
-        cdef IndexEnd offset_index = self.offset_index, time_index = self.time_index
+        cdef IndexEnd offset_index = self.offsets_end(), time_index = self.times_end()
         cdef TransactionsEnd transactions = self.transactions
         cdef IndexPlan plan = None
         cdef BatchHeader first, header
@@ -260,31 +323,36 @@ cdef class SegmentTail:
             self.take_back(position)
             raise
 
-        log.size = position + size
-        if plan is None:
-            self.bytes_since_last_index_entry += size
-            if row.max_timestamp > self.largest:
-                self.largest = row.max_timestamp
-                self.offset_of_max_timestamp = row.last_offset
-        else:
-            self.bytes_since_last_index_entry = plan._bytes_since_last_entry
-            self.largest = plan._max_timestamp
-            self.offset_of_max_timestamp = plan._offset_of_max_timestamp
-            if plan.offsets.filled:
+        with cython.critical_section(log):
+            log.size = position + size
+        with cython.critical_section(self):
+            if plan is None:
+                self.bytes_since_last_index_entry += size
+                if row.max_timestamp > self.largest:
+                    self.largest = row.max_timestamp
+                    self.offset_of_largest = row.last_offset
+            else:
+                self.bytes_since_last_index_entry = plan._bytes_since_last_entry
+                self.largest = plan._max_timestamp
+                self.offset_of_largest = plan._offset_of_max_timestamp
+            if position == 0 and not self.first_known:
+                self.first_known = True
+                self.first = row.max_timestamp
+        if plan is not None and plan.offsets.filled:
+            with cython.critical_section(offset_index):
                 offset_index.entries = plan.offset_entry_count_
                 offset_index.last_offset = plan._last_offset_entry
                 offset_index.dirty = True
             if plan.times.filled:
-                time_index.entries = plan.time_entry_count_
-                time_index.last_timestamp = plan.last_time
-                time_index.last_offset = plan.last_time_offset
-                time_index.dirty = True
+                with cython.critical_section(time_index):
+                    time_index.entries = plan.time_entry_count_
+                    time_index.last_timestamp = plan.last_time
+                    time_index.last_offset = plan.last_time_offset
+                    time_index.dirty = True
         if aborted:
-            transactions.end += len(aborted)
-            transactions.last_offset = last_aborted
-        if position == 0 and not self.first_known:
-            self.first_known = True
-            self.first = row.max_timestamp
+            with cython.critical_section(transactions):
+                transactions.end += len(aborted)
+                transactions.last_offset = last_aborted
         return W_WRITTEN
 
     cdef int take_back(self, int64_t size) except -1:

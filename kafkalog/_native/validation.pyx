@@ -650,13 +650,15 @@ cdef class AppendInfo:
 
     @property
     def record_errors(self):
-        if self.refused is None:
-            self.refused = []
-        return self.refused
+        with cython.critical_section(self):
+            if self.refused is None:
+                self.refused = []
+            return self.refused
 
     @record_errors.setter
     def record_errors(self, list errors not None):
-        self.refused = errors
+        with cython.critical_section(self):
+            self.refused = errors
 
 
 @cython.auto_pickle(False)

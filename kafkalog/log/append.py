@@ -136,17 +136,7 @@ def append(log: UnifiedLog, records: Buffer | MemoryRecords, leader_epoch: int, 
                 buffers = [data if info.valid_bytes == len(data) else memoryview(data)[: info.valid_bytes]]
 
             # Leader epochs: a new one is on disk before anything can refuse the append.
-            size = 0
-            has_producers = False
-            for header in headers:
-                size += header.size
-                if header.magic >= 2:
-                    log.leader_epoch_cache.assign(header.leader_epoch, header.base_offset)
-                    if header.producer_id > -1:
-                        has_producers = True
-                elif log.leader_epoch_cache.non_empty:
-                    logger.warning("%s: message format v%d clears the leader epochs", log.topic_partition, header.magic)
-                    log.leader_epoch_cache.clear_and_flush()
+            size, has_producers = _assign_epochs(log, headers)
 
             # Roll.
             segment = segment_for(log, size, info)
@@ -171,8 +161,7 @@ def append(log: UnifiedLog, records: Buffer | MemoryRecords, leader_epoch: int, 
             written = tuple(buffers)
             if headers:  # none are left of a batch without records that was rebuilt
                 segment.check_append(last_offset, size)
-            while (refused := log.commit(segment.tail, written, headers, last_offset, continued, change)) != WRITTEN:
-                segment.make_ready(refused, written, headers)
+            _commit(log, segment, written, headers, last_offset, continued, change)
             log.finish_append(last_offset)
             return info
         except (OverflowError, OSError) as error:
@@ -187,6 +176,35 @@ def _unpacked(batch: ClientBatch, max_record_bytes: int) -> tuple[ClientBatch | 
     if failure is not None or not batch.check_payload(payload, max_record_bytes):
         return None, NO_STATS
     return batch, RecordValidationStats(HEADER_BYTES + batch.record_bytes)
+
+
+def _assign_epochs(log: UnifiedLog, headers: Sequence[BatchHeader]) -> tuple[int, bool]:
+    """Notes the batches' epochs; their bytes, and whether one has a producer."""
+    size = 0
+    has_producers = False
+    for header in headers:
+        size += header.size
+        if header.magic >= 2:
+            log.leader_epoch_cache.assign(header.leader_epoch, header.base_offset)
+            if header.producer_id > -1:
+                has_producers = True
+        elif log.leader_epoch_cache.non_empty:
+            logger.warning("%s: message format v%d clears the leader epochs", log.topic_partition, header.magic)
+            log.leader_epoch_cache.clear_and_flush()
+    return size, has_producers
+
+
+def _commit(
+    log: UnifiedLog,
+    segment: LogSegment,
+    buffers: tuple[Buffer, ...],
+    headers: list[BatchHeader],
+    last_offset: int,
+    continued: ProducerStateEntry | None,
+    change: ProducerChange | None,
+) -> None:
+    while (refused := log.commit(segment.tail, buffers, headers, last_offset, continued, change)) != WRITTEN:
+        segment.make_ready(refused, buffers, headers)
 
 
 def _fail(log: UnifiedLog, error: OverflowError | OSError) -> NoReturn:

@@ -166,7 +166,8 @@ class PartitionOffsets(Watermarks):
     @property
     def last_stable_offset(self) -> int:
         """Up to where a read_committed reader sees: below it every transaction is decided and replicated."""
-        unstable, high_watermark = self.first_unstable_offset_metadata, self.high_watermark_metadata[0]
+        # In this order: a transaction that begins between the two looks begins at or above the high watermark.
+        high_watermark, unstable = self.high_watermark_metadata[0], self.first_unstable_offset_metadata
         return unstable[0] if unstable is not None and unstable[0] < high_watermark else high_watermark
 
     def update_high_watermark(self, high_watermark: int | LogOffsetMetadata) -> int:

@@ -257,17 +257,18 @@ class UnifiedLog(PartitionOffsets):
 
     def assign_topic_id(self, topic_id: str) -> None:
         """Gives the partition its topic id; InconsistentTopicIdException when it has another."""
-        if self.topic_id is not None:
-            if self.topic_id != topic_id:
-                raise self._inconsistent_topic_id(topic_id, self.topic_id)
-            return
-        self.topic_id = topic_id
-        file = self.partition_metadata_file
-        if file is None:
-            logger.warning("%s is being deleted: its topic id is not written", self.topic_partition)
-        elif not file.exists:
-            file.record(topic_id)
-            self.scheduler.schedule_once("flush-metadata-file", self.maybe_flush_metadata_file)
+        with self.lock:
+            if self.topic_id is not None:
+                if self.topic_id != topic_id:
+                    raise self._inconsistent_topic_id(topic_id, self.topic_id)
+                return
+            self.topic_id = topic_id
+            file = self.partition_metadata_file
+            if file is None:
+                logger.warning("%s is being deleted: its topic id is not written", self.topic_partition)
+            elif not file.exists:
+                file.record(topic_id)
+                self.scheduler.schedule_once("flush-metadata-file", self.maybe_flush_metadata_file)
 
     def _inconsistent_topic_id(self, given: str, found: str) -> InconsistentTopicIdException:
         return InconsistentTopicIdException(

@@ -8,9 +8,14 @@ Source classes: VerificationGuard, VerificationStateEntry.  Guarded by the lock 
 from __future__ import annotations
 
 import itertools
+import threading
 from typing import ClassVar
 
-_next_value = itertools.count(1)
+from kafkalog.files.processes import held_over_forks
+
+_next_value = itertools.count(1)  # guarded by _next_value_lock: partitions have locks of their own
+_next_value_lock = threading.RLock()
+held_over_forks(_next_value_lock)
 
 
 class VerificationGuard:
@@ -20,7 +25,8 @@ class VerificationGuard:
     SENTINEL: ClassVar[VerificationGuard]
 
     def __init__(self) -> None:
-        self._value = next(_next_value)
+        with _next_value_lock:
+            self._value = next(_next_value)
 
     def verify(self, verifying_guard: VerificationGuard) -> bool:
         """Whether `verifying_guard` is this guard, and not the sentinel."""

@@ -18,6 +18,7 @@ from __future__ import annotations
 import mmap
 import os
 import struct
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -42,6 +43,8 @@ KeyColumn = tuple[struct.Struct, int, bool]  # of what a search compares: layout
 INDEX_FULL_HINT = "its segment has more entries than segment.index.bytes has room for: open it with a larger one"
 WARM_BYTES = 8192  # searched first, as in `_native.search`
 SEARCH_SECONDS_MAX = 10.0
+# mmap counts who uses it without a lock of its own: CPython's was one.  Without that, users come one at a time.
+ONE_AT_A_TIME = "t" in getattr(sys, "abiflags", "")
 VIEW_AS_BYTES_MAX = 1 << 16  # a trimmed index up to this many bytes is read, not mapped
 
 
@@ -246,7 +249,7 @@ class AbstractIndex(IndexEnd):
     def _search(self, look: Callable[[View, int], T]) -> T:
         """`look(view, entries)`, without a lock unless the view is being replaced."""
         view, entries = self._view, self.entries
-        if view is not None:
+        if view is not None and not ONE_AT_A_TIME:
             try:
                 if entries * self.entry_size <= len(view):
                     return look(view, entries)

@@ -211,12 +211,10 @@ class LogSegment:
     @property
     def max_timestamp_and_offset_so_far(self) -> TimestampOffset:
         """The largest timestamp and the last offset of the first batch that has it (readMaxTimestampAndOffsetSoFar)."""
-        timestamp = self.tail.max_timestamp
-        if timestamp is None:
-            entry = self.time_index.last_entry
-            timestamp, self.tail.offset_of_max_timestamp = entry
-            self.tail.max_timestamp = timestamp
-        return TimestampOffset(timestamp, self.tail.offset_of_max_timestamp)
+        found = self.tail.largest_timestamp
+        if found is None:  # whoever asks first decides, as in Kafka, what a truncation starts from
+            found = self.tail.learn_largest_timestamp(self.time_index.last_entry)
+        return TimestampOffset(*found)
 
     @property
     def max_timestamp_so_far(self) -> int:
@@ -251,7 +249,7 @@ class LogSegment:
         """Whether batches have timestamps, but the time index was emptied, or ends in a part of an entry."""
         if self.max_timestamp_so_far >= 0:
             return self.time_index.length % TIME_ENTRY.size != 0
-        return self.log.size > 0 and self._load_first_batch_timestamp() >= 0
+        return self.log.size > 0 and self.first_batch_timestamp < LONG_MAX
 
     @property
     def deleted(self) -> bool:
@@ -309,8 +307,12 @@ class LogSegment:
 
     def know_end(self) -> None:
         """Opens the indexes and looks for the timestamps that `tail` decides by."""
-        _ = (self.offset_index, self.time_index, self.max_timestamp_and_offset_so_far)
-        self._load_first_batch_timestamp()
+        _ = (self.offset_index, self.time_index)
+        tail = self.tail
+        if tail.max_timestamp is None:
+            tail.largest_timestamp = self.time_index.last_entry
+        if tail.first_timestamp is None:
+            tail.first_timestamp = self._first_timestamp()
 
     def make_ready(self, refused: int, buffers: Sequence[Buffer], headers: Sequence[BatchHeader]) -> None:
         """After an append that did nothing: opens the index files again, or raises what an index refuses.
@@ -333,8 +335,7 @@ class LogSegment:
                 self._raise_index_error(plan, headers[_error_row(plan)].last_offset)
         else:
             if header.max_timestamp > self.max_timestamp_so_far:
-                tail.max_timestamp = header.max_timestamp
-                tail.offset_of_max_timestamp = header.last_offset
+                tail.largest_timestamp = (header.max_timestamp, header.last_offset)
             self.offset_index.append(header.last_offset, position)
             self.time_index.maybe_append(*self.max_timestamp_and_offset_so_far)
         raise AssertionError(f"an index refused {headers}, but takes them, in {self}")
@@ -368,8 +369,7 @@ class LogSegment:
         """Makes a plan's entries and its largest timestamp this segment's."""
         self._write_plan(plan)
         self.tail.bytes_since_last_index_entry = plan.bytes_since_last_entry
-        self.tail.max_timestamp = plan.max_timestamp
-        self.tail.offset_of_max_timestamp = plan.offset_of_max_timestamp
+        self.tail.largest_timestamp = (plan.max_timestamp, plan.offset_of_max_timestamp)
 
     def _raise_index_error(self, plan: IndexPlan, last_offset: int) -> NoReturn:
         """Raises what Kafka raises where the plan stopped: an index refuses its next entry."""
@@ -428,22 +428,22 @@ class LogSegment:
 
     def time_waited_for_roll(self, now: int, message_timestamp: int) -> int:
         """ms from the first batch's timestamp to `message_timestamp`; without one, from opening to `now`."""
-        self._load_first_batch_timestamp()
+        if self.tail.first_timestamp is None:
+            self.tail.first_timestamp = self._first_timestamp()
         return self.tail.time_waited_for_roll(now, message_timestamp)
 
     @property
     def first_batch_timestamp(self) -> int:
         """The first batch's max timestamp; 2^63-1 where there is none (getFirstBatchTimestamp)."""
-        timestamp = self._load_first_batch_timestamp()
-        return timestamp if timestamp >= 0 else LONG_MAX
+        timestamp = self._first_timestamp()
+        return LONG_MAX if timestamp is None or timestamp < 0 else timestamp
 
-    def _load_first_batch_timestamp(self) -> int:
-        if self.tail.first_timestamp is None:
-            first = self.log.first_batch() if self.log.size else None
-            if first is None:
-                return -1
-            self.tail.first_timestamp = max_timestamp_of(first)
-        return self.tail.first_timestamp
+    def _first_timestamp(self) -> int | None:
+        known = self.tail.first_timestamp
+        if known is None and self.log.size:
+            first = self.log.first_batch()
+            return None if first is None else max_timestamp_of(first)
+        return known
 
     def on_become_inactive_segment(self) -> None:
         """Closes the segment for writing: a last time index entry, and all files cut to what is in them."""
@@ -617,7 +617,7 @@ class LogSegment:
         self.offset_index.reset()
         self.time_index.reset()
         self.txn_index.reset()
-        self.tail.max_timestamp = None
+        self.tail.largest_timestamp = None
         plan = self._new_plan(0, *self.max_timestamp_and_offset_so_far, recovery=True)
         replay = Replay(self.txn_index, producer_state_manager, leader_epoch_cache)
         scan = self.log.scan()
@@ -644,8 +644,7 @@ class LogSegment:
                 plan = self._new_plan(*before, recovery=True)
                 planned = plan.add_table(table)
                 assert planned, plan.error
-            self.tail.max_timestamp = plan.max_timestamp
-            self.tail.offset_of_max_timestamp = plan.offset_of_max_timestamp
+            self.tail.largest_timestamp = (plan.max_timestamp, plan.offset_of_max_timestamp)
             if not planned:
                 self._write_plan(plan)
                 row = table[count]
@@ -690,7 +689,7 @@ class LogSegment:
             self.tail.first_timestamp = None
         self.tail.bytes_since_last_index_entry = 0
         if self.max_timestamp_so_far >= 0:
-            self.tail.max_timestamp, self.tail.offset_of_max_timestamp = self._read_largest_timestamp()
+            self.tail.largest_timestamp = self._read_largest_timestamp()
         return bytes_truncated
 
     def _read_largest_timestamp(self) -> TimestampOffset:

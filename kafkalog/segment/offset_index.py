@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from kafkalog._native import search
 from kafkalog.errors import CorruptIndexException, IllegalArgumentException, InvalidOffsetException
 from kafkalog.files import Files
-from kafkalog.segment.index import INDEX_FULL_HINT, AbstractIndex, View
+from kafkalog.segment.index import INDEX_FULL_HINT, ONE_AT_A_TIME, AbstractIndex, View
 from kafkalog.segment.types import OffsetPosition, to_int32, to_int64
 
 ENTRY = struct.Struct(">ii")  # offset - base offset, position
@@ -74,7 +74,7 @@ class OffsetIndex(AbstractIndex):
         view, count = self._view, self.entries
         if count == 0:
             return OffsetPosition(base, 0)
-        if view is not None:
+        if view is not None and not ONE_AT_A_TIME:
             # As below, without its calls: nearly every lookup.
             try:
                 return new_tuple(OffsetPosition, search.lookup_offset(view, count, base, target_offset))
@@ -96,7 +96,7 @@ class OffsetIndex(AbstractIndex):
     def lookup_position(self, target_offset: int) -> int:
         """`lookup(target_offset).position`."""
         view, count = self._view, self.entries
-        if count and view is not None:
+        if count and view is not None and not ONE_AT_A_TIME:
             try:
                 return search.lookup_position(view, count, self.base_offset, target_offset)
             except ValueError:

@@ -42,7 +42,7 @@ class TimeIndex(AbstractIndex):
 
     def _entries_changed(self) -> None:
         timestamp, offset = self._parse(self.entries - 1) if self.entries else (-1, self.base_offset)
-        self.last_timestamp, self.last_offset = timestamp, to_int64(offset)
+        self.last = (timestamp, to_int64(offset))
 
     def _parse(self, slot: int) -> TimestampOffset:
         timestamp, relative = ENTRY.unpack(self._entry_bytes(slot))
@@ -50,7 +50,7 @@ class TimeIndex(AbstractIndex):
 
     @property
     def last_entry(self) -> TimestampOffset:
-        return TimestampOffset(self.last_timestamp, self.last_offset)
+        return TimestampOffset(*self.last)
 
     @property
     def is_full(self) -> bool:

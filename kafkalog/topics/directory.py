@@ -425,14 +425,18 @@ def finish_later(close: Callable[[], object]) -> None:
 def finish_dropped() -> None:
     """Close what finalizers left; waits for whoever is at it."""
     with _FINISHING:
-        while _UNFINISHED:
-            _UNFINISHED[0]()
-            _UNFINISHED.popleft()  # only now: interrupted, it is done again
-        while _LOST:
-            tenancy = _LOST[0].tenancy
-            if tenancy is not None:
-                _abandon(tenancy)
-            _LOST.popleft()
+        _finish_dropped()
+
+
+def _finish_dropped() -> None:
+    while _UNFINISHED:
+        _UNFINISHED[0]()
+        _UNFINISHED.popleft()  # only now: interrupted, it is done again
+    while _LOST:
+        tenancy = _LOST[0].tenancy
+        if tenancy is not None:
+            _abandon(tenancy)
+        _LOST.popleft()
 
 
 atexit.register(finish_dropped)

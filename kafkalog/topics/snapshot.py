@@ -118,7 +118,7 @@ class OpenFiles:
         """Forget the files of all others."""
         kept = set(segments)
         with self._lock:
-            for segment in [segment for segment in self._open if segment not in kept]:
+            for segment in set(self._open) - kept:
                 del self._open[segment]
 
 

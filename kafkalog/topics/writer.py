@@ -343,21 +343,24 @@ def abort_left_open(log: Log) -> list[int]:
 
 def abort_begun(log: Log, *, but: Iterable[Transaction] = ()) -> None:
     """Abort what this Log began and nobody ended or will end, whatever interrupted that; of `but` somebody will."""
+    if log.begun_transactions:
+        with log.ending_transactions:
+            _abort_begun(log, but)
+
+
+def _abort_begun(log: Log, but: Iterable[Transaction]) -> None:
     engine = log.engine
     assert engine is not None
-    if not log.begun_transactions:
-        return
-    with log.ending_transactions:
-        alive = {transaction.producer_id for transaction in list(but) if transaction.active}
-        for producer_id in log.begun_transactions - alive:
-            entry = engine.producer_state_manager.last_entry(producer_id)
-            if entry is not None and entry.current_txn_first_offset is not None:
-                _write_marker(log, producer_id, max(entry.producer_epoch, 0), ControlRecordType.ABORT)
-            log.begun_transactions.discard(producer_id)
-        for transaction in list(log.live_transactions.values()):
-            if transaction.producer_id not in alive:
-                transaction._was_aborted = transaction.active
-                transaction.let_go()
+    alive = {transaction.producer_id for transaction in list(but) if transaction.active}
+    for producer_id in log.begun_transactions - alive:
+        entry = engine.producer_state_manager.last_entry(producer_id)
+        if entry is not None and entry.current_txn_first_offset is not None:
+            _write_marker(log, producer_id, max(entry.producer_epoch, 0), ControlRecordType.ABORT)
+        log.begun_transactions.discard(producer_id)
+    for transaction in list(log.live_transactions.values()):
+        if transaction.producer_id not in alive:
+            transaction._was_aborted = transaction.active
+            transaction.let_go()
 
 
 def _write_marker(

@@ -1,5 +1,5 @@
-"""Native modules in many threads: the same answers as in one, from shared and from own buffers, and clear refusals
-where an object takes one thread at a time.
+"""Native modules in many threads: the same answers as in one, from shared and from own buffers, clear refusals where an
+object takes one thread at a time, and every field of what an append moves read beside it.
 
 Of use with the interpreter's lock (loops give it away), meant for free-threaded Python, and for ThreadSanitizer.
 """
@@ -7,21 +7,27 @@ Of use with the interpreter's lock (loops give it away), meant for free-threaded
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
 import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from kafkalog._native import batches, columns, crc32c, records, search, validation
+import kafkalog
+from kafkalog._native import batches, columns, crc32c, producers, records, search, validation
+from kafkalog._native.descriptor import Descriptor
 from kafkalog.format import arrow, codecs
 from kafkalog.format import records as format_records
 from kafkalog.format.batch import MemoryRecords
 from kafkalog.format.builder import build_batch
+from kafkalog.log.types import FetchIsolation
+from kafkalog.log.verification import VerificationGuard
 
 THREADS = 4
 ROUNDS = int(os.environ.get("KAFKALOG_LIVE_ROUNDS", "20"))
@@ -236,6 +242,245 @@ def test_one_thread_at_a_time_means_it() -> None:
         builder.finish()
 
 
+# --- what an append moves, beside it ---------------------------------------------------------------------
+
+APPENDS = 40 * ROUNDS
+NOW_MS = 1_700_000_000_000
+SMALL_SEGMENTS = {
+    "internal.segment.bytes": "6000",
+    "index.interval.bytes": "100",
+    "segment.index.bytes": "2400",
+    "file.delete.delay.ms": "60000",
+}
+
+
+def fields_of(kind: type) -> list[str]:
+    """The native fields and properties of a class: whoever adds one has it read here."""
+    return [
+        name
+        for each in kind.__mro__
+        for name, value in vars(each).items()
+        if inspect.isgetsetdescriptor(value) and not name.startswith("__")
+    ]
+
+
+def read_fields(*things: object) -> None:
+    for thing in things:
+        for name in fields_of(type(thing)):
+            getattr(thing, name)
+
+
+def test_the_fields_are_found() -> None:
+    assert {"entries", "dirty", "channel", "last"} <= set(fields_of(kafkalog.segment.offset_index.OffsetIndex))  # type: ignore[attr-defined]
+    assert {"high_watermark_metadata", "waiters"} <= set(fields_of(kafkalog.log.unified_log.UnifiedLog))  # type: ignore[attr-defined]
+    assert {"next_offset_metadata", "life"} <= set(fields_of(kafkalog.log.local_log.LocalLog))  # type: ignore[attr-defined]
+
+
+def read_log(log: kafkalog.Log) -> None:
+    """Every field of a log that is appended to, without its lock."""
+    engine = log.engine
+    assert engine is not None
+    table = engine.producer_state_manager
+    segment = engine.active_segment
+    read_fields(engine, engine.local_log, table, table._ongoing_txns, table._unreplicated_txns)
+    read_fields(segment.log, segment.tail, segment.txn_index, segment.log.channel)
+    read_fields(segment.offset_index, segment.time_index)
+    for txns in (table._ongoing_txns, table._unreplicated_txns):
+        assert len(list(txns)) >= 0
+        assert txns.get(0) is None or txns.get(0) is not None
+    for entry in engine.active_producers.values():
+        read_fields(entry)
+        assert len(entry.batches()) <= 5
+        entry.last_batch()
+        entry.find(0, 0)
+    assert engine.last_stable_offset <= engine.log_end_offset
+    engine.has_late_transaction(NOW_MS)
+
+
+class _Beside:
+    """`work` in one thread; `looks` again and again in others, until it has ended."""
+
+    def __init__(self) -> None:
+        self.over = threading.Event()
+
+    def run(self, work: Callable[[], object], *looks: Callable[[], object]) -> None:
+        def whole() -> object:
+            try:
+                work()
+            finally:
+                self.over.set()
+            return True
+
+        def again(look: Callable[[], object]) -> object:
+            while not self.over.is_set():
+                look()
+            look()
+            return True
+
+        everybody = [whole, *(lambda look=look: again(look) for look in looks)]
+        assert together(everybody) == [True] * len(everybody)
+
+
+def test_numbers_that_belong_together_are_read_together(base: Path) -> None:
+    """Record n has timestamp NOW_MS + n and stands alone in its batch, so that one number tells all others."""
+    with kafkalog.open_log(base / "logs", "t-0", config=SMALL_SEGMENTS) as log:
+        engine, writer = log.engine, log.writer("w")
+        assert engine is not None
+        entry_of = engine.producer_state_manager.last_entry
+
+        def append() -> None:
+            for number in range(APPENDS):
+                assert writer.append(b"v%d" % number, timestamp=NOW_MS + number) == number
+
+        def pairs() -> None:
+            segment = engine.active_segment
+            for found in (segment.tail.largest_timestamp, segment.time_index.last):
+                if found is not None and found[0] >= 0:
+                    assert found[0] - NOW_MS == found[1]
+            end = engine.local_log.next_offset_metadata
+            assert engine.high_watermark <= engine.log_end_offset
+            assert len(end) == 3
+            assert end.segment_base_offset <= end.message_offset
+
+        def producer() -> None:
+            entry = entry_of(writer.producer_id)
+            if entry is None:
+                return
+            known = entry.batches()
+            assert [each[0] for each in known] == list(range(known[0][0], known[0][0] + len(known)))
+            assert all(sequence == offset == timestamp - NOW_MS for sequence, offset, _, timestamp in known)
+
+        def find() -> None:
+            """In a segment that is appended to, and rolled, meanwhile."""
+            end = engine.high_watermark
+            for offset in {0, end // 2, end - 1} - {-1}:
+                if offset < end:
+                    assert log.offset_for_time(NOW_MS + offset) == offset
+                    first = engine.read(offset, 1, FetchIsolation.HIGH_WATERMARK).records
+                    assert first.batches()[0].base_offset == offset
+            segment = engine.active_segment
+            assert segment.offset_index.lookup(end).offset <= engine.log_end_offset
+            assert segment.time_index.lookup(NOW_MS + end).offset <= engine.log_end_offset
+
+        def everything() -> None:
+            read_log(log)
+
+        _Beside().run(append, pairs, producer, find, find, everything)
+        assert engine.number_of_segments > 2
+
+
+def test_transactions_beside_readers(base: Path) -> None:
+    """Every second one is aborted: the transaction index, the open transactions, the last stable offset."""
+    with kafkalog.open_log(base / "logs", "t-0", config=SMALL_SEGMENTS) as log:
+        engine = log.engine
+        assert engine is not None
+
+        def append() -> None:
+            for number in range(APPENDS // 8):
+                with contextlib.suppress(ZeroDivisionError), log.transaction("job") as transaction:
+                    transaction.append(b"committed" if number % 2 else b"aborted")
+                    log.append(b"plain")
+                    transaction.append(b"committed" if number % 2 else b"aborted")
+                    if number % 2 == 0:
+                        raise ZeroDivisionError
+
+        def committed() -> None:
+            start = max(0, engine.last_stable_offset - 40)
+            values = {record.value for record in log.records(start, isolation="read_committed")}
+            assert b"aborted" not in values
+
+        def index() -> None:
+            for segment in engine.log_segments():
+                aborted = segment.txn_index.all_aborted_txns()
+                assert aborted == sorted(aborted, key=lambda txn: txn.last_offset)
+
+        def everything() -> None:
+            read_log(log)
+
+        _Beside().run(append, committed, index, everything, everything)
+
+
+def test_who_waits_for_the_high_watermark_wakes(base: Path) -> None:
+    with kafkalog.open_log(base / "logs", "t-0", config=SMALL_SEGMENTS) as log:
+        engine = log.engine
+        assert engine is not None
+
+        def append() -> object:
+            for _ in range(APPENDS):
+                log.append(b"v")
+            return True
+
+        def wait(timeout_s: float) -> object:
+            at = 0
+            while at < APPENDS:
+                found = engine.await_high_watermark(at, timeout_s)
+                assert found >= at
+                assert found > at or timeout_s < 1, f"nobody woke who waited at {at}"
+                at = found
+            return True
+
+        # Those with little patience take themselves out of the list while others are woken.
+        waits = [lambda seconds=seconds: wait(seconds) for seconds in (60.0, 60.0, 0.0002, 0.001)]
+        assert together([append, *waits]) == [True] * 5
+
+
+def test_a_producer_entry_and_a_map_beside_readers() -> None:
+    entry = producers.ProducerEntry(1, 0, 0, -1, None)
+    table: producers.OffsetMap[int] = producers.OffsetMap()
+
+    def change() -> None:
+        for number in range(10 * APPENDS):
+            entry.add_batch(number // 1000, number, number, 0, number)
+            if number % 7 == 0:
+                entry.update(producers.ProducerEntry(1, entry.producer_epoch, number, number, number))
+                entry.end_transaction(entry.producer_epoch, 0, number)
+            table.put(number, number)
+            if number % 3:
+                table.pop(number - 1)
+
+    def look() -> None:
+        read_fields(entry, table)
+        known = entry.batches()
+        assert [each[0] for each in known] == [each[1] for each in known] == [each[3] for each in known]
+        assert not known or known[-1][0] - known[0][0] == len(known) - 1
+        last, found = entry.last_batch(), entry.find(3, 3)
+        assert last is None or last[0] == last[3]
+        assert found is None or found[:2] == (3, 3)
+        there = list(table)
+        assert there == sorted(there)
+        assert table.get(0) in (0, None)
+        assert len(table) >= 0
+
+    _Beside().run(change, look, look, look)
+
+
+def test_of_many_who_close_a_file_one_does(base: Path) -> None:
+    path = str(base / "file")
+    Path(path).write_bytes(bytes(range(256)))
+    for _ in range(ROUNDS):
+        file = Descriptor(path, os.open(path, os.O_RDWR))
+
+        def read(file: Descriptor = file) -> object:
+            with contextlib.suppress(OSError):  # closed under it
+                while not file.closed:
+                    assert file.pread(4, 8) == bytes([8, 9, 10, 11])
+            return None
+
+        def close(file: Descriptor = file) -> object:
+            return file.close()
+
+        together([read, close, close, close])
+        assert file.fileno() == -1
+
+
+def test_guards_of_verification_are_unequal() -> None:
+    def make() -> object:
+        return [VerificationGuard() for _ in range(20 * ROUNDS)]
+
+    made = [guard for guards in together([make] * THREADS) for guard in guards]  # type: ignore[attr-defined]
+    assert len(set(made)) == len(made)
+
+
 FIRST_USE = """
 import threading, zlib
 from kafkalog._native import batches, crc32c
@@ -266,7 +511,9 @@ import sys
 is_on = getattr(sys, "_is_gil_enabled", lambda: True)
 import numpy
 before = is_on()
-from kafkalog._native import batches, columns, crc32c, descriptor, octets, producers, records, search, tail, validation
+import kafkalog
+from kafkalog._native import batches, columns, crc32c, descriptor, java_hash, log_end, octets, producers, records
+from kafkalog._native import search, tail, validation
 assert is_on() == before
 """
 
