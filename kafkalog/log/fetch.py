@@ -46,7 +46,8 @@ def fetch_offset_by_timestamp(log: UnifiedLog, target_timestamp: int) -> Timesta
         if target_timestamp == MAX_TIMESTAMP:
             return _find_max_timestamp(log)
         for segment in log.log_segments():
-            if segment.has_lost_timestamps:  # Kafka passes over it, or ends here, as its file's age has it
+            if log.high_watermark_follows and segment.has_lost_timestamps:
+                # Kafka passes over it, or ends here, as the age of its file has it.
                 found = segment.find_offset_by_timestamp(
                     target_timestamp, log.log_start_offset, log.config.max_decompressed_message_bytes
                 )

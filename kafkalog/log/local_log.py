@@ -308,11 +308,18 @@ class LocalLog(LogEnd):
         logger.info("%s: deleting segments as part of %s: %s", self.topic_partition, reason, to_delete)
         # The names first: a segment that an interrupt took out of the map alone would come back with the next load.
         self.names_unsynced = True
-        for segment in to_delete:
-            segment.change_file_suffixes("", DELETED_FILE_SUFFIX)
-        for segment in to_delete:
-            self.segments.remove(segment.base_offset)
+        try:
+            for segment in to_delete:
+                segment.change_file_suffixes("", DELETED_FILE_SUFFIX)
+        except OSError:
+            self._forget(to_delete)  # as Kafka, whose map comes first: the directory goes offline now
+            raise
+        self._forget(to_delete)
         self._delete_files(to_delete, async_delete)
+
+    def _forget(self, segments: Iterable[LogSegment]) -> None:
+        for segment in segments:
+            self.segments.remove(segment.base_offset)
 
     def create_and_delete_segment(
         self, new_offset: int, segment_to_delete: LogSegment, async_delete: bool, reason: str
