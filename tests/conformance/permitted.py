@@ -141,6 +141,7 @@ NAMED = {
         "has built as `.index.cleaned`, which the next load deletes and builds again; Kafka leaves it under the "
         "index's own name, and the next load trusts it, and half of a transaction index with it.",
         _unfinished_index,
+        needs_damage=False,
     ),
 }
 
