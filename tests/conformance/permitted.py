@@ -23,7 +23,7 @@ ILLEGAL = "IllegalArgumentException"
 def _torn_base_offset(difference: Difference, outcome: Outcome) -> bool:
     return (
         difference.place.endswith("(open), field error")
-        and "actual   (missing)" in difference.detail
+        and re.search(r"actual   (\(missing\)|InconsistentTopicIdException)\n", difference.detail) is not None
         and re.search(
             "Split operation is only permitted for segments with overflow|Found record size", difference.detail
         )
