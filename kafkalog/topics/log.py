@@ -397,8 +397,16 @@ class Log(Closing):
         engine = self._must_engine()
         if not self._life.live:
             raise self._is_closed()
-        engine.settle()
+        self._settle(engine)
         return engine
+
+    def _settle(self, engine: UnifiedLog) -> None:
+        try:
+            engine.settle()
+        except KafkaStorageException:  # closed meanwhile?
+            if engine.local_log.life == OPEN:
+                raise
+            raise self._is_closed() from None
 
     def check_open(self) -> None:
         """IllegalStateException where the log is closed, or was opened by another process."""
@@ -427,7 +435,7 @@ class Log(Closing):
             raise self._is_closed()
         assert self._source is not None
         if self.engine is not None:
-            self.engine.settle()
+            self._settle(self.engine)
             if self.begun_transactions:
                 from kafkalog.topics import writer
 

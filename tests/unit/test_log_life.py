@@ -225,3 +225,44 @@ def test_a_partition_that_was_not_closed_in_order_is_recovered_though_its_neighb
             assert not again._lease.clean
             assert [record.value for record in again] == [b"0", b"1"]
     assert not (root / ".kafka_cleanshutdown").exists()  # one log of it was not closed in order
+
+
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+@pytest.mark.parametrize("read", ["records", "committed", "since", "arrow", "arrow since", "reader", "time"])
+def test_a_read_beside_a_close_is_refused_as_of_a_closed_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str, read: str
+) -> None:
+    """The engine is closed first, and the Log only when its checkpoints are written; readers come between."""
+    with kafkalog.open_log(tmp_path, "t-0") as log:
+        log.append_many([b"a", b"b"])
+        with log.transaction("job") as txn:
+            txn.append(b"c")
+        with log.transaction("job") as txn:
+            txn.append(b"d")
+            txn.abort()
+        engine, source = log.engine, log._source
+        assert engine is not None
+        assert source is not None
+        reads: dict[str, Callable[[], object]] = {
+            "records": lambda: list(log.records()),
+            "committed": lambda: list(log.records(isolation="read_committed")),
+            "since": lambda: list(log.records(start_time=1)),
+            "arrow": log.read_arrow,
+            "arrow since": lambda: log.read_arrow(start_time=1),
+            "reader": lambda: list(log.reader()),
+            "time": lambda: log.offset_for_time(1),
+        }
+        if when == "before":
+            engine.shut_down()
+        else:
+            for name in ("_damage_at_end", "_extent", "offset_for_time"):
+                used = getattr(source, name)
+
+                def closed_under(*args: object, used: Callable[..., object] = used) -> object:
+                    engine.shut_down()
+                    return used(*args)
+
+                monkeypatch.setattr(source, name, closed_under)
+        with pytest.raises(IllegalStateException, match="is closed") as failure:
+            reads[read]()
+        assert type(failure.value) is IllegalStateException
