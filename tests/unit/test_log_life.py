@@ -9,7 +9,13 @@ from pathlib import Path
 import pytest
 
 import kafkalog
-from kafkalog.errors import ClosedChannelException, CorruptRecordException, IllegalStateException, KafkaStorageException
+from kafkalog.errors import (
+    ClosedChannelException,
+    CorruptRecordException,
+    IllegalArgumentException,
+    IllegalStateException,
+    KafkaStorageException,
+)
 from kafkalog.files import OsFile, OsFiles
 from kafkalog.log.types import FetchIsolation
 from kafkalog.log.unified_log import UnifiedLog
@@ -225,6 +231,40 @@ def test_a_partition_that_was_not_closed_in_order_is_recovered_though_its_neighb
             assert not again._lease.clean
             assert [record.value for record in again] == [b"0", b"1"]
     assert not (root / ".kafka_cleanshutdown").exists()  # one log of it was not closed in order
+
+
+def test_a_log_is_not_cut_inside_a_batch_by_accident(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Kafka drops whole batches; records below the offset would go with the one that it lies in."""
+    with kafkalog.open_log(tmp_path, "t-0") as log:
+        log.append_many([b"a", b"b"])
+        log.append_many([b"c", b"d", b"e"])
+        log.append(b"f")
+        for offset in (3, 4):
+            with pytest.raises(
+                IllegalArgumentException,
+                match=f"found {offset}, inside the batch of offsets 2 to 4.*to 2, which drops all of it, or to 5,",
+            ):
+                log.truncate(offset)
+        assert [record.value for record in log] == [b"a", b"b", b"c", b"d", b"e", b"f"]
+        caplog.set_level("INFO", "kafkalog")
+        log.truncate(9)
+        log.truncate(5)
+        assert log.delete_records(1) == 1
+        with pytest.raises(IllegalArgumentException, match="to 2, which drops all of it, or to 5,"):
+            log.truncate(3)
+        log.truncate(2)
+        assert [record.value for record in log] == [b"b"]
+        log.truncate(1)  # all that is left: what is below was deleted
+        assert (log.log_start_offset, log.end_offset) == (1, 1)
+        log.append_many([b"g", b"h"])
+        with pytest.raises(IllegalArgumentException, match="to 1, which drops all of it, or to 3,"):
+            log.truncate(2)
+        log.truncate(0)
+        assert {record.levelname for record in caplog.records} == {"INFO"}  # it was asked for
+        assert log.engine is not None
+        log.append_many([b"g", b"h"])
+        log.engine.truncate_to(1)  # Kafka's way
+        assert ([record.value for record in log], log.end_offset) == ([], 1)
 
 
 @pytest.mark.parametrize("when", ["before", "meanwhile"])
