@@ -8,6 +8,7 @@ Whoever opens the new directory, Kafka too, finds no clean-shutdown marker and r
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -77,15 +78,13 @@ def salvage(
 
 def _copy_log_starts(source: str, target: str, partitions: Mapping[TopicPartition, str], files: Files) -> None:
     path = os.path.join(source, names.LOG_START_OFFSET_CHECKPOINT_FILE)
-    if not files.exists(path):
-        return
-    try:
+    starts: Mapping[TopicPartition, int] = {}
+    with contextlib.suppress(KafkalogError, FileNotFoundError):
         starts = OffsetCheckpointFile(path, files, create=False).read()
-    except KafkalogError:
-        return
     kept = {partition: offset for partition, offset in starts.items() if partition in partitions}
-    if kept:
-        OffsetCheckpointFile(os.path.join(target, names.LOG_START_OFFSET_CHECKPOINT_FILE), files).write(kept)
+    OffsetCheckpointFile(os.path.join(target, names.LOG_START_OFFSET_CHECKPOINT_FILE), files, create=False).write(kept)
+    # Nothing is known to be flushed; without the file an open would tell that it is missing.
+    OffsetCheckpointFile(os.path.join(target, names.RECOVERY_POINT_CHECKPOINT_FILE), files, create=False).write({})
 
 
 class _Salvage:
