@@ -62,8 +62,10 @@ def salvage(
     files: Files = OS_FILES,
     progress: Callable[[int], None] | None = None,
 ) -> SalvageReport:
-    """Copy `partitions` (folders by name, of `source_dir`) to `target_dir`, which must be new or empty."""
+    """Copy `partitions` (folders by name, of `source_dir`) to `target_dir`, which must be new or empty, and neither in
+    the other's folder."""
     source, target = os.fspath(source_dir), os.fspath(target_dir)
+    _refuse_nested(source, target)
     if files.exists(target) and (not files.is_dir(target) or files.list_dir(target)):
         raise IllegalArgumentException("found something there, expected a new or empty folder", path=target)
     files.mkdirs(target)
@@ -74,6 +76,16 @@ def salvage(
     _copy_log_starts(source, target, partitions, files)
     files.sync_dir(target)
     return report
+
+
+def _refuse_nested(source: str, target: str) -> None:
+    """The source is only read; a copy inside it would be a part of it."""
+    places = [os.path.realpath(path) for path in (source, target)]
+    above = os.path.commonpath(places)
+    if above in places:
+        where = "a folder inside" if above == places[0] else "a folder above"
+        where = "the folder of" if places[0] == places[1] else where
+        raise IllegalArgumentException(f"found {where} the source {source}, expected one beside it", path=target)
 
 
 def _copy_log_starts(source: str, target: str, partitions: Mapping[TopicPartition, str], files: Files) -> None:
