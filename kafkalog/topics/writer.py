@@ -32,7 +32,7 @@ from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from kafkalog._native.blocks import Block
+from kafkalog._native.blocks import Block, Single
 from kafkalog.errors import (
     IllegalArgumentException,
     IllegalStateException,
@@ -110,7 +110,7 @@ def refuse_nested(guard: threading.RLock, what: str) -> None:
         )
 
 
-class Writer:
+class Writer(Single):
     """An idempotent writer of a name; made by `Log.writer`.  Thread-safe; one name should have one user.
 
     What gives records to its `append_many` must not use a writer of the same name: IllegalStateException.

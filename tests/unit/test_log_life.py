@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -265,6 +267,17 @@ def test_a_log_is_not_cut_inside_a_batch_by_accident(tmp_path: Path, caplog: pyt
         log.append_many([b"g", b"h"])
         log.engine.truncate_to(1)  # Kafka's way
         assert ([record.value for record in log], log.end_offset) == ([], 1)
+
+
+@pytest.mark.parametrize("way", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_what_is_open_has_one_owner(tmp_path: Path, way: Callable[[object], object]) -> None:
+    """A copy that was dropped closed the log."""
+    with kafkalog.open_log(tmp_path, "t-0") as log, kafkalog.open_log(tmp_path, "t-0", read_only=True) as view:
+        log.append(b"x")
+        for thing in (log, view, log.reader(), view.reader(), view._view, log.writer("w"), log.transaction("t")):
+            with pytest.raises(TypeError, match=f"a {type(thing).__name__} cannot be copied or pickled"):
+                way(thing)
+        assert log.append(b"y") == 1
 
 
 @pytest.mark.parametrize("when", ["before", "meanwhile"])
