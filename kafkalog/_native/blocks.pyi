@@ -1,9 +1,13 @@
 from types import TracebackType
+from typing import NoReturn, SupportsIndex
 
 from typing_extensions import disjoint_base
 
+class Single:
+    def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn: ...
+
 @disjoint_base
-class Block:
+class Block(Single):
     _is_over: bool
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -13,7 +17,7 @@ class Block:
     ) -> None: ...
     def _abandon(self) -> None: ...
 
-class Closing:
+class Closing(Single):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...

@@ -1,4 +1,4 @@
-"""Reads and writes at positions of a file descriptor, and the time of day: one C call around one system call.
+"""Reads and writes at positions of a file descriptor, syncs, and the time of day: one C call around one system call.
 
 The base of `kafkalog.files.OsFile`, which is what everybody else sees.  Every call reads or writes all of it, goes on
 after signals and short transfers, and gives up the GIL while the kernel works.  Errors are OSErrors that name the file.
@@ -22,7 +22,9 @@ cdef extern from "<unistd.h>" nogil:
 cdef extern from *:
     """
     #include <errno.h>
+    #include <fcntl.h>
     #include <sys/uio.h>
+    #include <unistd.h>
     static void set_errno(int code) { errno = code; }
     /* Of many who close a file one does, and who reads meanwhile finds the descriptor whole, or -1. */
     static int taken(int *fd) { return __atomic_exchange_n(fd, -1, __ATOMIC_ACQ_REL); }
@@ -35,6 +37,16 @@ cdef extern from *:
         return pwrite(fd, a, a_size, position);  /* the rest follows, as after any short write */
     #endif
     }
+    /* An fsync that reaches the platter: macOS's own stops at the drive's cache. */
+    static int full_sync(int fd) {
+    #if defined(__APPLE__)
+        if (fcntl(fd, F_FULLFSYNC) == 0)
+            return 0;
+        if (errno != ENOTSUP && errno != EINVAL && errno != ENOTTY)
+            return -1;  /* else a file system that does not know it */
+    #endif
+        return fsync(fd);
+    }
     """
     void set_errno(int code) noexcept
     int taken(int* fd) noexcept nogil
@@ -42,6 +54,7 @@ cdef extern from *:
     Py_ssize_t write_two(
         int fd, const void* a, size_t a_size, const void* b, size_t b_size, off_t position
     ) noexcept nogil
+    int full_sync(int fd) noexcept nogil
 
 
 def milliseconds():
@@ -131,6 +144,17 @@ cdef class Descriptor:
             elif code != EINTR:
                 self.fail(code)
         return 0
+
+    def sync(self):
+        """fsync: content and length survive power loss afterwards."""
+        cdef int code = EINTR
+        while code == EINTR:
+            with nogil:
+                code = errno if full_sync(self.fd) < 0 else 0
+            if code == EINTR:
+                PyErr_CheckSignals()
+        if code:
+            self.fail(code)
 
     cdef int set_size(self, off_t size) except -1:
         cdef int code = EINTR

@@ -8,12 +8,15 @@ import io
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 import kafkalog
 from kafkalog.errors import BadBytesError, DiskError, KafkalogError, LogDirLockedException
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 CLEAN, FINDINGS, USAGE, IO = 0, 1, 2, 3
 INTERRUPTED, PIPE_CLOSED = 130, 141  # 128 and the number of the signal, as a shell tells it
@@ -120,6 +123,7 @@ def _user() -> str:
 
 def run(argv: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit."""
+    _name_stdout()
     sys.exit(invoke(argv))
 
 
@@ -144,6 +148,31 @@ def _open_closed_streams() -> None:
     sys.stdin = sys.stdin or open(os.devnull)  # noqa: SIM115
     sys.stdout = sys.stdout or open(os.devnull, "w")  # noqa: SIM115
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
+
+
+class _StandardOutput(io.FileIO):
+    """Says in an error whose it is."""
+
+    def write(self, data: Buffer, /) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            error.filename = "standard output"
+            raise
+
+
+def _name_stdout() -> None:
+    out = sys.stdout
+    if isinstance(out, io.TextIOWrapper) and isinstance(getattr(out.buffer, "raw", out.buffer), io.FileIO):
+        out.flush()
+        named: Any = _StandardOutput(out.fileno(), "wb", closefd=False)
+        sys.stdout = io.TextIOWrapper(
+            named if out.write_through else io.BufferedWriter(named),  # as it is with PYTHONUNBUFFERED
+            encoding=out.encoding,
+            errors=out.errors,
+            line_buffering=out.line_buffering,
+            write_through=out.write_through,
+        )
 
 
 def _drop_what_cannot_be_written() -> None:

@@ -71,6 +71,8 @@ def command(
     """
     if compression is not None and compression not in codecs.NAMES:
         raise Usage(f"unknown codec {compression!r}, expected one of {', '.join(codecs.NAMES)}")
+    if key_separator == "":
+        raise Usage("--key-separator is empty, expected text that stands between key and value")
     config = parse_settings(settings)
     if not create:
         try:
@@ -199,8 +201,12 @@ def _json_row(line: bytes) -> Row:
 
 def _parsed(line: bytes) -> Any:
     try:
+        content = line.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise Usage(f"no UTF-8 (byte {error.start} is 0x{line[error.start]:02x}), expected JSON in UTF-8") from None
+    try:
         return json.loads(
-            line, object_pairs_hook=_object, parse_constant=_no_constant, parse_float=_Number, parse_int=_whole
+            content, object_pairs_hook=_object, parse_constant=_no_constant, parse_float=_Number, parse_int=_whole
         )
     except RecursionError:
         raise Usage("no JSON that can be read: nested too deeply") from None

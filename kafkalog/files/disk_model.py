@@ -340,14 +340,10 @@ def _write_tree(into: str, directory: _DirNode, *, durable: bool, contents: Mapp
             os.mkdir(place)
             continue
         content = contents.get(id(node)) or (node.durable if durable else node.live)
-        fd = os.open(place, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-        try:
-            if content.data:
-                os.pwrite(fd, content.data, 0)
+        with open(place, "xb") as file:
+            file.write(content.data)
             if content.size > len(content.data):
-                os.ftruncate(fd, content.size)
-        finally:
-            os.close(fd)
+                file.truncate(content.size)
         if node.mtime_ms is not None:
             os.utime(place, ns=(node.mtime_ms * 1_000_000, node.mtime_ms * 1_000_000))
 

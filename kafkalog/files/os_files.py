@@ -7,7 +7,6 @@ import io
 import mmap
 import os
 import stat
-import sys
 from typing import ClassVar
 
 from kafkalog._native.descriptor import Descriptor
@@ -17,21 +16,8 @@ from kafkalog.files.lock import OsFileLock
 _NS_PER_MS = 1_000_000
 # Nobody waits for the other end of a pipe: without O_NONBLOCK the open itself would.
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+_DIRECTORY = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY
 _WRITE = os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK
-
-
-def _full_sync(fd: int) -> None:
-    """fsync that reaches the platter: macOS's fsync stops at the drive's cache."""
-    if sys.platform == "darwin":
-        import fcntl
-
-        try:
-            fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
-            return
-        except OSError as error:  # not every file system knows it
-            if error.errno not in (errno.ENOTSUP, errno.EINVAL, errno.ENOTTY):
-                raise
-    os.fsync(fd)
 
 
 class OsFile(Descriptor, File):
@@ -41,17 +27,6 @@ class OsFile(Descriptor, File):
 
     def size(self) -> int:
         return os.fstat(self.fileno()).st_size
-
-    def _named(self, error: OSError) -> OSError:
-        """The error with the file's name in it: calls on descriptors do not know it."""
-        error.filename = self.path
-        return error
-
-    def sync(self) -> None:
-        try:
-            _full_sync(self.fileno())
-        except OSError as error:
-            raise self._named(error)
 
     def map(self) -> mmap.mmap | None:
         if os.fstat(self.fileno()).st_size == 0:
@@ -119,8 +94,8 @@ class OsFiles(Files):
         return sorted(os.listdir(path))
 
     def listing(self, path: str) -> Listing:
-        with os.scandir(path) as found:  # says what is a file without asking for each
-            entries = list(found)
+        # It says what is a file without asking for each.  One call from bytecode, as in `_open`.
+        entries = next(map(list, map(os.scandir, (path,))))
         files = sorted([entry.name for entry in entries if entry.is_file()])
         others: list[str] = []
         if len(files) != len(entries):
@@ -140,11 +115,10 @@ class OsFiles(Files):
         os.rmdir(path)
 
     def sync_dir(self, path: str) -> None:
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            _full_sync(fd)
-        finally:
-            os.close(fd)
+        # Who is interrupted here forgets the descriptor, which closes it.
+        directory = next(map(Descriptor, (path,), map(os.open, (path,), (_DIRECTORY,))))
+        directory.sync()
+        directory.close()
 
     def set_mtime_ms(self, path: str, mtime_ms: int) -> None:
         os.utime(path, ns=(mtime_ms * _NS_PER_MS, mtime_ms * _NS_PER_MS))

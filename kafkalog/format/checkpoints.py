@@ -34,6 +34,7 @@ from kafkalog.format.names import CLEAN_SHUTDOWN_FILE, LEADER_EPOCH_CHECKPOINT_F
 _log = logging.getLogger(__name__)
 
 CURRENT_VERSION = 0
+NO_ENTRIES = "an empty file, expected entries and their number"
 T = TypeVar("T")
 
 
@@ -92,6 +93,12 @@ class CheckpointFile(Generic[T]):
         with self._lock:
             data = self._files.read_bytes(self.path)
         return self.decode(data)
+
+    def is_blank(self) -> bool:
+        """Whether the file is empty or breaks off behind its version: no written checkpoint is, but one that was only
+        made (Kafka reads it as one without entries).  OSError."""
+        with self._lock:
+            return len(self._files.read_bytes(self.path).split()) < 2
 
     def decode(self, data: bytes) -> list[T]:
         """The entries that these bytes of the file hold."""

@@ -586,6 +586,20 @@ class UnifiedLog(PartitionOffsets):
 
     # --- truncation, deletion, replacement ---------------------------------------------------------------
 
+    def batch_around(self, offset: int) -> tuple[int, int] | None:
+        """First and last offset of the batch that a truncation to `offset` would take with it, though it begins below;
+        None where there is none."""
+        with self.local_log.guard(f"looking for the batch of offset {offset}"), self.lock:
+            self.settle()
+            self.local_log.check_if_closed()
+            segment = self.local_log.segments.floor_segment(offset)
+            found = None if segment is None else segment.translate_offset(offset)
+            if segment is None or found is None or found.offset >= offset:
+                return None
+            header = segment.log.first_batch(found.position)
+            assert header is not None, found
+            return found.offset, header.last_offset
+
     def truncate_to(self, target_offset: int) -> bool:
         """Drops everything at and above `target_offset`; False when the log ends there or before."""
         target_offset = values.offset(target_offset, "target_offset")
@@ -595,7 +609,8 @@ class UnifiedLog(PartitionOffsets):
                     f"Cannot truncate partition {self.topic_partition} to a negative offset ({target_offset})."
                 )
             if target_offset < self.high_watermark:
-                logger.warning(
+                logger.log(
+                    logging.INFO if self.high_watermark_follows else logging.WARNING,
                     "%s: truncating to %d, below high watermark %d",
                     self.topic_partition, target_offset, self.high_watermark,
                 )  # fmt: skip
@@ -621,7 +636,12 @@ class UnifiedLog(PartitionOffsets):
         self._rebuild_producer_state(target_offset)
         self.local_log.names_unsynced = True
         if self.high_watermark >= self.log_end_offset:
-            self.update_high_watermark(self.log_end_offset_metadata)
+            self._take_back_high_watermark()
+
+    def _take_back_high_watermark(self) -> None:
+        if self.high_watermark_follows:  # it goes wherever the end goes, which is no news
+            self.set_high_watermark(self.log_end_offset_metadata)
+        self.update_high_watermark(self.log_end_offset_metadata)
 
     def truncate_fully_and_start_at(self, new_offset: int, log_start_offset: int | None = None) -> None:
         """Throws all records away; the log goes on at `new_offset`."""
@@ -641,7 +661,7 @@ class UnifiedLog(PartitionOffsets):
         self.log_start_offset = log_start_offset
         self._rebuild_producer_state(new_offset)
         self.local_log.names_unsynced = True
-        self.update_high_watermark(self.log_end_offset_metadata)
+        self._take_back_high_watermark()
 
     def delete_old_segments(self) -> int:
         """Retention by the topic's policy; answers the number of segments that it chose."""

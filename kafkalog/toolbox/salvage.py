@@ -8,6 +8,7 @@ Whoever opens the new directory, Kafka too, finds no clean-shutdown marker and r
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -61,8 +62,10 @@ def salvage(
     files: Files = OS_FILES,
     progress: Callable[[int], None] | None = None,
 ) -> SalvageReport:
-    """Copy `partitions` (folders by name, of `source_dir`) to `target_dir`, which must be new or empty."""
+    """Copy `partitions` (folders by name, of `source_dir`) to `target_dir`, which must be new or empty, and neither in
+    the other's folder."""
     source, target = os.fspath(source_dir), os.fspath(target_dir)
+    _refuse_nested(source, target)
     if files.exists(target) and (not files.is_dir(target) or files.list_dir(target)):
         raise IllegalArgumentException("found something there, expected a new or empty folder", path=target)
     files.mkdirs(target)
@@ -75,17 +78,25 @@ def salvage(
     return report
 
 
+def _refuse_nested(source: str, target: str) -> None:
+    """The source is only read; a copy inside it would be a part of it."""
+    places = [os.path.realpath(path) for path in (source, target)]
+    above = os.path.commonpath(places)
+    if above in places:
+        where = "a folder inside" if above == places[0] else "a folder above"
+        where = "the folder of" if places[0] == places[1] else where
+        raise IllegalArgumentException(f"found {where} the source {source}, expected one beside it", path=target)
+
+
 def _copy_log_starts(source: str, target: str, partitions: Mapping[TopicPartition, str], files: Files) -> None:
     path = os.path.join(source, names.LOG_START_OFFSET_CHECKPOINT_FILE)
-    if not files.exists(path):
-        return
-    try:
+    starts: Mapping[TopicPartition, int] = {}
+    with contextlib.suppress(KafkalogError, FileNotFoundError):
         starts = OffsetCheckpointFile(path, files, create=False).read()
-    except KafkalogError:
-        return
     kept = {partition: offset for partition, offset in starts.items() if partition in partitions}
-    if kept:
-        OffsetCheckpointFile(os.path.join(target, names.LOG_START_OFFSET_CHECKPOINT_FILE), files).write(kept)
+    OffsetCheckpointFile(os.path.join(target, names.LOG_START_OFFSET_CHECKPOINT_FILE), files, create=False).write(kept)
+    # Nothing is known to be flushed; without the file an open would tell that it is missing.
+    OffsetCheckpointFile(os.path.join(target, names.RECOVERY_POINT_CHECKPOINT_FILE), files, create=False).write({})
 
 
 class _Salvage:

@@ -20,7 +20,7 @@ from kafkalog._native import batches as native
 from kafkalog.errors import KafkalogError, UnknownTopicOrPartitionException
 from kafkalog.files import OS_FILES, File, Files
 from kafkalog.format import names
-from kafkalog.format.checkpoints import LeaderEpochCheckpointFile, OffsetCheckpointFile
+from kafkalog.format.checkpoints import NO_ENTRIES, CleanShutdownFile, LeaderEpochCheckpointFile, OffsetCheckpointFile
 from kafkalog.format.names import TopicPartition
 from kafkalog.format.partition_metadata import read_partition_metadata
 from kafkalog.format.snapshots import read_snapshot
@@ -112,6 +112,18 @@ def _check_directory_files(root: str, files: Files, report: Report) -> None:
         path = os.path.join(root, name)
         if files.exists(path):
             _try(report, path, OffsetCheckpointFile(path, files, create=False).read)
+    _check_blank(root, files, report)
+
+
+def _check_blank(root: str, files: Files, report: Report) -> None:
+    """An empty checkpoint was emptied: a broker makes it so, but writes both of these within a minute."""
+    pair = (names.RECOVERY_POINT_CHECKPOINT_FILE, names.LOG_START_OFFSET_CHECKPOINT_FILE)
+    checkpoints = [OffsetCheckpointFile(os.path.join(root, name), files, create=False) for name in pair]
+    there = [checkpoint for checkpoint in checkpoints if files.exists(checkpoint.path)]
+    blank = [checkpoint.path for checkpoint in there if checkpoint.is_blank()]
+    if len(blank) < len(there) or CleanShutdownFile(root, files).exists():
+        for path in blank:
+            report.add(path, 0, 0, f"found {NO_ENTRIES}")
 
 
 def _try(report: Report, path: str, read: Callable[[], object]) -> None:

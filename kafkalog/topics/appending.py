@@ -20,7 +20,7 @@ from kafkalog.format.builder import MemoryRecordsBuilder
 from kafkalog.format.values import octets as as_octets
 from kafkalog.format.values import shown
 from kafkalog.topics.records import Header
-from kafkalog.topics.rows import RecordInput, Row, as_headers_column, as_row, as_times
+from kafkalog.topics.rows import RecordInput, Row, as_headers_column, as_row, as_times, has_entries
 
 if TYPE_CHECKING:
     from kafkalog.config import LogConfig
@@ -153,22 +153,32 @@ def encode_columns(values: Any, keys: Any, headers: Any, timestamps: Any, now_ms
     given = {name: column for name, column in columns.items() if column is not None or name == "values"}
     for name, column in given.items():
         none = isinstance(column, (Mapping, Set, str, bytes, bytearray, memoryview))
-        if none or not hasattr(column, "__len__") or getattr(column, "ndim", 1) == 0:
+        if none or not hasattr(column, "__len__") or not has_entries(column):
             raise IllegalArgumentException(
                 f"{name}: found {shown(column)}, expected a column", hint="a list, or an Arrow array, of one row each"
             )
-        if len(column) != len(values):
-            raise IllegalArgumentException(f"{name} has {len(column)} entries, values {len(values)}")
-    if any(hasattr(column, "__arrow_c_array__") or hasattr(column, "__arrow_c_stream__") for column in given.values()):
+    speaks_arrow = {name: _speaks_arrow(column) for name, column in given.items()}
+    for name, column in given.items():
+        # Another thread may change a list, and what its own __len__ says need not be what is in it.
+        if not speaks_arrow[name] and not isinstance(column, np.ndarray):
+            given[name] = list(column)
+    for name, column in given.items():
+        if len(column) != len(given["values"]):
+            raise IllegalArgumentException(f"{name} has {len(column)} entries, values {len(given['values'])}")
+    if any(speaks_arrow.values()):
         from kafkalog.topics import arrow_columns
 
         return arrow_columns.encoder(given, now_ms)
     return ColumnEncoder(
-        as_times(timestamps, len(values), now_ms),
-        None if keys is None else _packed(keys, "keys"),
-        _packed(values, "values"),
-        None if headers is None else _packed_headers(as_headers_column(headers)),
+        as_times(given.get("timestamps"), len(given["values"]), now_ms),
+        _packed(list(given["keys"]), "keys") if "keys" in given else None,
+        _packed(list(given["values"]), "values"),
+        _packed_headers(as_headers_column(given["headers"])) if "headers" in given else None,
     )
+
+
+def _speaks_arrow(column: Any) -> bool:
+    return hasattr(column, "__arrow_c_array__") or hasattr(column, "__arrow_c_stream__")
 
 
 def _packed(column: Sequence[Any], what: str) -> tuple[np.ndarray, bytes, np.ndarray | None]:

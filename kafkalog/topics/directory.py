@@ -36,7 +36,7 @@ from kafkalog.errors import (
 from kafkalog.files import Clock, FileLock, Files, LogDirFailureChannel, Scheduler, ThreadScheduler, parent_dir
 from kafkalog.files.processes import Life, belongs_here, held_over_forks, opened_elsewhere
 from kafkalog.format import names
-from kafkalog.format.checkpoints import CleanShutdownFile, OffsetCheckpointFile
+from kafkalog.format.checkpoints import NO_ENTRIES, CleanShutdownFile, OffsetCheckpointFile
 from kafkalog.format.names import TopicPartition
 
 _log = logging.getLogger(__name__)
@@ -222,10 +222,15 @@ class LogDirectory:
 
     def _take(self) -> None:
         self._lock = self.files.lock(os.path.join(self.path, names.LOCK_FILE))
-        self._had_clean = self._marker.exists() or not self._partitions()
+        is_new = not self._partitions()
+        self._had_clean = self._marker.exists() or is_new
         self._marker.delete()
-        self._recovery_points = self._checkpoint(names.RECOVERY_POINT_CHECKPOINT_FILE)
-        self._log_starts = self._checkpoint(names.LOG_START_OFFSET_CHECKPOINT_FILE)
+        self._recovery_points = self._checkpoint(
+            names.RECOVERY_POINT_CHECKPOINT_FILE, "all records count as not flushed", is_new=is_new
+        )
+        self._log_starts = self._checkpoint(
+            names.LOG_START_OFFSET_CHECKPOINT_FILE, "records that were deleted may come back", is_new=is_new
+        )
         if self._owns_scheduler:
             self.scheduler.startup()
         self._state = _HELD
@@ -300,8 +305,22 @@ class LogDirectory:
             _OCCUPIED.discard(self)
         self._lock = None  # the last step: until then there is something left to do
 
-    def _checkpoint(self, name: str) -> OffsetCheckpointFile:
-        return OffsetCheckpointFile(os.path.join(self.path, name), self.files)
+    def _checkpoint(self, name: str, meaning: str, *, is_new: bool) -> OffsetCheckpointFile:
+        """One checkpoint, which is made where it is missing.  What cannot be read counts for nothing, as in Kafka at
+        start; `meaning` tells what that means, but for a new directory."""
+        checkpoint = OffsetCheckpointFile(os.path.join(self.path, name), self.files, create=False)
+        problem = None
+        try:
+            problem = NO_ENTRIES if checkpoint.is_blank() else None
+            checkpoint.read()
+        except FileNotFoundError:
+            problem = None if is_new else "no such file"
+            checkpoint.write({})  # Kafka makes an empty one, which cannot be told from a lost one
+        except (KafkalogError, OSError) as error:
+            problem = str(error)
+        if problem is not None:
+            _log.warning("%s: found %s; %s", checkpoint.path, problem, meaning)
+        return checkpoint
 
     # --- checkpoints -------------------------------------------------------------------------------
 

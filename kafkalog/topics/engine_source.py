@@ -2,7 +2,8 @@
 
 Everything below the log's end is ours, so what cannot be read there is damage.  The engine finds batches as Kafka does:
 it believes the indexes, and where it finds nothing it says nothing.  An answer that leaves something out is held
-against the log here, which costs something only in compacted logs and damaged ones.  Thread-safe.
+against the log here, which costs something only in compacted logs and damaged ones.  Thread-safe: whatever the engine
+says where another thread closed the log meanwhile is IllegalStateException here, as for a log that is closed.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 from kafkalog._native import batches as native
 from kafkalog.errors import (
     BadBytesError,
+    ClosedChannelException,
     IllegalArgumentException,
     IllegalStateException,
     InvalidRecordException,
@@ -67,8 +69,11 @@ class EngineSource:
         """
         if self.visible_end(isolation) < self._engine.log_end_offset:
             return
-        if self._damage_at_end() is None:
-            return
+        try:
+            if self._damage_at_end() is None:
+                return
+        except ClosedChannelException:  # the segment was deleted since we found it, or the log closed
+            self._check_open()
         with self._engine.lock:  # a truncation may be under way: without one, once more
             damage = None if self._engine.local_log.is_closed else self._damage_at_end()
         if damage is not None:
@@ -95,7 +100,12 @@ class EngineSource:
 
     def visible_end(self, isolation: str = "read_uncommitted") -> int:
         self.check_usable()
-        return self._engine.last_stable_offset if check_isolation(isolation) else self._engine.high_watermark
+        committed = check_isolation(isolation)
+        try:
+            return self._engine.last_stable_offset if committed else self._engine.high_watermark
+        except KafkaStorageException:
+            self._check_open()
+            raise
 
     def extent(self, offset: int, isolation: str = "read_uncommitted") -> Extent | None:
         self.check_usable()
@@ -103,10 +113,11 @@ class EngineSource:
         try:
             try:
                 return self._extent(offset, isolation)
-            except (BadBytesError, IllegalArgumentException):
+            except (BadBytesError, ClosedChannelException, IllegalArgumentException):
+                self._check_open()
                 with self._engine.lock:  # a truncation may be under way: without one, once more
                     return self._extent(offset, isolation)
-        except OSError as error:
+        except (ClosedChannelException, OSError) as error:
             self._check_open()  # closed meanwhile
             if isinstance(error, KafkalogError):
                 raise
@@ -117,7 +128,7 @@ class EngineSource:
             raise IllegalStateException(
                 f"{self.topic_partition} of {os.path.dirname(self._engine.dir)} is closed",
                 hint="kafkalog.open_log opens it again",
-            )
+            ) from None
 
     def _extent(self, offset: int, isolation: str) -> Extent | None:
         committed = check_isolation(isolation)
@@ -179,11 +190,15 @@ class EngineSource:
     def aborted_in(self, first_offset: int, last_offset: int) -> Sequence[AbortedRange]:
         try:
             found = self._engine.collect_aborted_transactions(first_offset, last_offset + 1)
-        except KafkaStorageException:
+        except (ClosedChannelException, KafkaStorageException):
             self._check_open()
             raise
         return [AbortedRange(txn.producer_id, txn.first_offset, txn.last_offset) for txn in found]
 
     def offset_for_time(self, timestamp_ms: int) -> int | None:
-        found = self._engine.fetch_offset_by_timestamp(timestamp_ms)
+        try:
+            found = self._engine.fetch_offset_by_timestamp(timestamp_ms)
+        except (ClosedChannelException, KafkaStorageException):
+            self._check_open()
+            raise
         return None if found is None else found.offset

@@ -399,8 +399,16 @@ class Log(Closing):
         engine = self._must_engine()
         if not self._life.live:
             raise self._is_closed()
-        engine.settle()
+        self._settle(engine)
         return engine
+
+    def _settle(self, engine: UnifiedLog) -> None:
+        try:
+            engine.settle()
+        except KafkaStorageException:  # closed meanwhile?
+            if engine.local_log.life == OPEN:
+                raise
+            raise self._is_closed() from None
 
     def check_open(self) -> None:
         """IllegalStateException where the log is closed, or was opened by another process."""
@@ -429,7 +437,7 @@ class Log(Closing):
             raise self._is_closed()
         assert self._source is not None
         if self.engine is not None:
-            self.engine.settle()
+            self._settle(self.engine)
             if self.begun_transactions:
                 from kafkalog.topics import writer
 
@@ -845,18 +853,35 @@ class Log(Closing):
     def truncate(self, offset: int) -> None:
         """Drop everything from `offset` on; below the log's start: all of it, and the log goes on at `offset`.
 
-        A transaction that is open and loses records by it can only be aborted.  IllegalArgumentException when `offset`
-        is negative.
+        A log is cut between batches.  Where `offset` lies inside one it is refused, for records below it would go with
+        the batch (Kafka's way, which `engine.truncate_to` has): IllegalArgumentException names the offsets before and
+        behind the batch.  What one `append_many` took is one batch, or a few.  IllegalArgumentException also when
+        `offset` is negative.  A transaction that is open and loses records by it can only be aborted.
         """
         engine = self._writable()
         offset = values.offset(offset, low=0)
         assert self._lease is not None
         with self.while_open():
+            self._refuse_cut_inside_batch(engine, offset)
             if offset < engine.recovery_point:
                 # Before the cut, too: other records may take these offsets, and they are not on the disk.
                 self._lease.checkpoint(lambda: min(offset, engine.recovery_point))
-            engine.truncate_to(offset)
+            with engine.lock:
+                self._refuse_cut_inside_batch(engine, offset)  # another may have cut, and appended, meanwhile
+                engine.truncate_to(offset)
             self._checkpoint()
+
+    def _refuse_cut_inside_batch(self, engine: UnifiedLog, offset: int) -> None:
+        if not engine.log_start_offset < offset < engine.log_end_offset:
+            return
+        batch = engine.batch_around(offset)
+        if batch is not None:
+            first, last = batch
+            raise IllegalArgumentException(
+                f"offset: found {offset}, inside the batch of offsets {first} to {last}, which is cut off whole or not",
+                hint=f"truncate to {max(first, engine.log_start_offset)}, which drops all of it, or to {last + 1}, "
+                "which keeps it",
+            )
 
     def _checkpoint(self) -> None:
         """What shrank must stay so after a crash: the recovery point and the start go to disk at once."""

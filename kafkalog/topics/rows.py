@@ -105,10 +105,11 @@ def as_headers(headers: Any, what: str) -> tuple[Header, ...]:
             if type(name) is str and type(content) in PLAIN and name.isascii():
                 pairs.append(header)
                 continue
-        if not isinstance(header, (tuple, list)) or len(header) != 2 or not isinstance(header[0], str):
+        pair = tuple(header) if isinstance(header, (tuple, list)) else ()  # what is in it, whatever its __len__ says
+        if len(pair) != 2 or not isinstance(pair[0], str):
             raise _no_headers(what, header)
-        name = text(header[0], f"{what}: a name")
-        pairs.append((name, as_octets(header[1], f"{what}: {name!r}")))
+        name = text(pair[0], f"{what}: a name")
+        pairs.append((name, as_octets(pair[1], f"{what}: {name!r}")))
     return tuple(pairs)
 
 

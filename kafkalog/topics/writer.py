@@ -32,7 +32,7 @@ from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from kafkalog._native.blocks import Block
+from kafkalog._native.blocks import Block, Single
 from kafkalog.errors import (
     IllegalArgumentException,
     IllegalStateException,
@@ -97,8 +97,24 @@ class _Producer:
         return 0 if entry is None or entry.last_seq < 0 else (expected - entry.first_seq) & SEQUENCE_MASK
 
 
-class Writer:
-    """An idempotent writer of a name; made by `Log.writer`.  Thread-safe; one name should have one user."""
+def refuse_nested(guard: threading.RLock, what: str) -> None:
+    """IllegalStateException where this thread is inside `guard` already: in an append that is reading its records.
+
+    That append has its number; whatever took it meanwhile would make the log drop its records as known ones.  Asked of
+    the lock itself, so that no interrupt can leave a mark behind.
+    """
+    if guard._is_owned():  # type: ignore[attr-defined]
+        raise IllegalStateException(
+            f"{what} is in use: what gives the records of its append_many (or a signal's handler) uses it too",
+            hint="make a list of the records first, or append the others in another name",
+        )
+
+
+class Writer(Single):
+    """An idempotent writer of a name; made by `Log.writer`.  Thread-safe; one name should have one user.
+
+    What gives records to its `append_many` must not use a writer of the same name: IllegalStateException.
+    """
 
     def __init__(self, log: Log, name: str) -> None:
         self._producer = _Producer(log, "writer", name)
@@ -135,6 +151,7 @@ class Writer:
         if sequence is not None:
             sequence = whole(sequence, "sequence", hint="the record's number, as next_sequence counts them")
         self._producer.log._writable()  # in a forked child nobody would ever give the guard back
+        refuse_nested(self._guard, f"writer {self.name!r}")
         with self._guard:
             epoch, expected, _ = self._producer.state()
             if sequence is not None:
@@ -178,6 +195,7 @@ class Transaction(Block):
         self._was_aborted = False  # by the log's close, behind our back
         self._next_sequence: int | None = None  # behind our last record, as the log had it then
         self._was_cut = False  # the log, beside an append of ours
+        self._appending = threading.RLock()  # held while records are read and appended, taken before all others
 
     def __enter__(self) -> Transaction:
         try:
@@ -260,18 +278,27 @@ class Transaction(Block):
         return self.append_many(((value, key, headers, timestamp),))[0]
 
     def append_many(self, records: Iterable[RecordInput]) -> range:
-        """Append records to the transaction; returns their offsets.  InvalidTxnStateException as in `commit`."""
-        if not self.active:
-            raise self._not_open()
-        cuts = self._truncations()
-        self._check_whole()
-        epoch, sequence, _ = self._producer.state()
-        fields = ProducerFields(self.producer_id, epoch, sequence, transactional=True)
-        try:
-            return self._log.append_as(fields, records, sync=False)
-        finally:
-            self._was_cut = self._was_cut or self._truncations() != cuts
-            self._next_sequence = self._producer.sequence_now()
+        """Append records to the transaction; returns their offsets.  InvalidTxnStateException as in `commit`.
+
+        What gives the records must neither append to the transaction nor end it: IllegalStateException.
+        """
+        self._log.check_open()  # in a forked child nobody would ever give the lock back
+        self._refuse_nested()
+        with self._appending:
+            if not self.active:
+                raise self._not_open()
+            cuts = self._truncations()
+            self._check_whole()
+            epoch, sequence, _ = self._producer.state()
+            fields = ProducerFields(self.producer_id, epoch, sequence, transactional=True)
+            try:
+                return self._log.append_as(fields, records, sync=False)
+            finally:
+                self._was_cut = self._was_cut or self._truncations() != cuts
+                self._next_sequence = self._producer.sequence_now()
+
+    def _refuse_nested(self) -> None:
+        refuse_nested(self._appending, f"the transaction of {self.transactional_id!r}")
 
     def _truncations(self) -> int:
         engine = self._log.engine
@@ -311,6 +338,7 @@ class Transaction(Block):
 
     def _finish(self, kind: ControlRecordType) -> None:
         self._log.check_open()  # in a forked child nobody would ever give the lock back
+        self._refuse_nested()
         with self._log.ending_transactions:  # a close that aborts it comes before or after
             if not self.active:
                 raise self._not_open()

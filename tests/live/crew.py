@@ -220,6 +220,18 @@ def short_choice(on: bool) -> Iterator[None]:
         appending.SHORT_CHOICE = before
 
 
+def batch_start(log: kafkalog.Log, offset: int) -> int:
+    """`offset`, or the first of the batch that it lies in, or the end: where a Log may be truncated, also later."""
+    offset = min(offset, log.end_offset)
+    if offset <= log.log_start_offset:
+        return offset
+    chunk = log.reader(offset).read_chunk()
+    if chunk is None:
+        return offset
+    base = int(chunk.table["base_offset"][chunk.table["last_offset"] >= offset][0])
+    return min(offset, max(base, log.log_start_offset))
+
+
 def full(log: kafkalog.Log) -> Callable[[], bool]:
     """Whether a log has so many segments that their files come near to what a process may have open."""
     return lambda: log.engine is not None and log.engine.number_of_segments > 80

@@ -28,7 +28,7 @@ from typing import Any
 
 from kafkalog.errors import IllegalStateException, OutOfOrderSequenceException
 from kafkalog.topics import writer
-from tests.live.crew import Member, all_stacks, open_live, short_choice
+from tests.live.crew import Member, all_stacks, batch_start, open_live, short_choice
 from tests.live.interrupts import CONFIG, value_of
 from tests.live.oracle import Oracle, append_one, check_killed, check_reopened, check_verified, look
 
@@ -91,6 +91,7 @@ class Life:
 
     def _truncate(self) -> None:
         target = max(self.log.log_start_offset, self.log.end_offset - self.rng.randint(0, 12))
+        target = batch_start(self.log, target)
         self.history.append(f"cut to {target}")
         with self.oracle.cutting("truncate", target):
             self.log.truncate(target)

@@ -21,7 +21,7 @@ from kafkalog.errors import LogDirLockedException
 from kafkalog.files.lock import OsFileLock
 from kafkalog.files.testing import RecordingFiles
 from kafkalog.toolbox.verify import verify
-from tests.live.crew import SECONDS, Crew, Member, full, open_live, read_through, short_choice
+from tests.live.crew import SECONDS, Crew, Member, batch_start, full, open_live, read_through, short_choice
 from tests.live.interrupts import CONFIG
 from tests.live.oracle import (
     FAST,
@@ -118,7 +118,7 @@ def test_truncate_beside_appends(base: Path, count: Count) -> None:
 
         def truncate(log: kafkalog.Log = log, oracle: Oracle = oracle, rng: random.Random = rng) -> None:
             time.sleep(rng.random() * 0.01)
-            target = max(0, log.end_offset - rng.randint(-2, 40))
+            target = batch_start(log, max(0, log.end_offset - rng.randint(-2, 40)))
             with oracle.cutting("truncate", target):
                 log.truncate(target)
 
@@ -132,7 +132,7 @@ def test_truncate_beside_appends(base: Path, count: Count) -> None:
         check_killed(path, str(base / "killed"), "t-0", oracle, config=CONFIG)
         assert log.engine is not None
         assert log.engine.recovery_point <= log.end_offset
-        append_one(log, oracle)  # a cut inside a batch leaves the end, and a snapshot there, above the records
+        append_one(log, oracle)
         log.close()
         settled(path, "t-0", oracle, CONFIG)
         count("truncations beside appends", len(oracle.cuts))
@@ -324,7 +324,7 @@ def test_what_is_promised_is_synced(base: Path, count: Count) -> None:
         with truncating:
             cuts[0] += 1
             files.mark("cut", cuts[0])
-            log.truncate(max(0, engine.log_end_offset - rng.randint(1, 10)))
+            log.truncate(batch_start(log, max(0, engine.log_end_offset - rng.randint(1, 10))))
 
     def watch() -> None:
         point = engine.recovery_point

@@ -13,6 +13,7 @@ import pytest
 import kafkalog
 from kafkalog.errors import (
     IllegalArgumentException,
+    IllegalStateException,
     KafkalogError,
     RecordTooLargeException,
     RecordValidationException,
@@ -164,3 +165,54 @@ def test_segments_smaller_than_a_message_may_be(tmp_path: Path) -> None:
         with pytest.raises(kafkalog.errors.RecordBatchTooLargeException, match="record 1: "):
             log.append_many([b"x", b"x" * 1000])
         assert log.end_offset == 50
+
+
+def test_who_gives_the_records_may_not_use_the_writer(tmp_path: Path) -> None:
+    """The number of the first is taken before they are read: the log dropped them as known ones, and said nothing."""
+    with kafkalog.open_log(tmp_path, "t-0") as log:
+        writer = log.writer("w")
+        again = log.writer("w")
+        refused = 0
+
+        def page(count: int) -> Iterator[bytes]:
+            nonlocal refused
+            for number in range(count):
+                for other in (writer, again):
+                    with pytest.raises(IllegalStateException, match=r"writer 'w' is in use.*list of the records"):
+                        other.append(b"index")
+                    refused += 1
+                assert log.writer("another").append(b"aside") is not None
+                log.append(b"free")
+                yield b"page %d" % number
+
+        writer.append_many(page(3))
+        assert (refused, writer.next_sequence) == (6, 3)
+        pages = [record.value for record in log.records() if record.value not in (b"aside", b"free")]
+        assert pages == [b"page 0", b"page 1", b"page 2"]
+        assert writer.append(b"index") is not None  # what was refused leaves nothing behind
+
+        def broken() -> Iterator[bytes]:
+            yield b"never"
+            writer.append(b"never either")
+
+        with pytest.raises(IllegalStateException):
+            writer.append_many(broken())
+        assert writer.next_sequence == 4
+        assert writer.append(b"after") is not None
+
+
+@pytest.mark.parametrize("use", ["append", "append_many", "commit", "abort"])
+def test_who_gives_the_records_may_not_use_the_transaction(tmp_path: Path, use: str) -> None:
+    with kafkalog.open_log(tmp_path, "t-0") as log:
+        with log.transaction("t") as txn:
+
+            def page() -> Iterator[bytes]:
+                with pytest.raises(IllegalStateException, match="the transaction of 't' is in use"):
+                    getattr(txn, use)(*{"append": (b"index",), "append_many": ([b"index"],)}.get(use, ()))
+                yield b"page"
+
+            txn.append_many(page())
+            txn.append(b"index")
+        assert [r.value for r in log.records(isolation="read_committed")] == [b"page", b"index"]
+        assert log.last_stable_offset == log.end_offset
+    assert verify(tmp_path).ok

@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import kafkalog
 from kafkalog._native.java_hash import (
     JavaHashMap,
     hash_map_order,
@@ -37,6 +39,7 @@ from kafkalog.format.partition_metadata import (
     read_partition_metadata,
     write_partition_metadata,
 )
+from kafkalog.toolbox.verify import verify
 
 UUID = "AAAAAAAAAAAAAAAAAAAAAQ"
 
@@ -411,3 +414,59 @@ def test_integers() -> None:
     assert java_text.parse_short("-32768") == -32768
     with pytest.raises(NumberFormatException, match="out of range"):
         java_text.parse_short("32768")
+
+
+def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
+    found = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    caplog.clear()
+    return found
+
+
+@pytest.mark.parametrize("name", ["log-start-offset-checkpoint", "recovery-point-offset-checkpoint"])
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"", "found an empty file"),
+        (b"0\n", "found an empty file"),
+        (b"0\nx\n", "Malformed line"),
+        (None, "found no such file"),
+    ],
+)
+def test_a_checkpoint_that_cannot_be_read_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, content: bytes | None, told: str
+) -> None:
+    """As in Kafka it counts for nothing: deleted records come back, which was done in silence."""
+    with kafkalog.open_log(tmp_path, "t-0") as log:
+        log.append_many([b"a"] * 10)
+        log.append_many([b"b"] * 10)
+        log.delete_records(10)
+    with kafkalog.open_log(tmp_path, "t-0") as log:
+        assert log.log_start_offset == 10
+    assert warnings_of(caplog) == []
+    path = tmp_path / name
+    assert verify(tmp_path).ok
+    if content is None:
+        path.unlink()
+    else:
+        path.write_bytes(content)
+        (finding,) = verify(tmp_path).findings
+        assert (finding.path, told.removeprefix("found ") in finding.what) == (str(path), True)
+    kafkalog.open_log(tmp_path, "t-0").close()
+    (warning,) = warnings_of(caplog)
+    assert name in warning
+    assert told in warning
+
+
+def test_what_was_never_written_is_no_finding(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A broker makes both checkpoints empty, and writes them after a minute."""
+    log = kafkalog.open_log(tmp_path, "t-0")
+    log.append(b"a")
+    shutil.copytree(tmp_path, tmp_path / "killed")
+    log.close()
+    assert verify(tmp_path / "killed").ok
+    for name in ("log-start-offset-checkpoint", "recovery-point-offset-checkpoint"):
+        (tmp_path / "killed" / name).write_bytes(b"")
+    assert verify(tmp_path / "killed").ok
+    assert warnings_of(caplog) == []
+    kafkalog.open_log(tmp_path / "killed", "t-0").close()
+    assert len(warnings_of(caplog)) == 2

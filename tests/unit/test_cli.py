@@ -362,7 +362,7 @@ REFUSED_LINES = [
     ("null", "found null"),
     ("not json", "no JSON"),
     ('{"payload":', "no JSON"),
-    ("\udcff".encode("utf-8", "surrogateescape").decode("latin-1"), "no JSON"),
+    ("\udcff".encode("utf-8", "surrogateescape").decode("latin-1"), "no UTF-8 (byte 0 is 0xff)"),
 ]
 
 
@@ -402,6 +402,32 @@ def test_append_takes_every_field_that_help_names(run: Any, log_dir: str) -> Non
     described = run("append", "--help").out
     for name in ("payload", "payload_base64", "value", "value_base64", "key", "key_base64", "ts", "headers", "tstype"):
         assert name in described
+
+
+@pytest.mark.parametrize("line", [b"\xff\xfe", b'{"payload":"\xe9"}', b"{\0\0\0"])
+def test_append_says_which_line_is_no_utf8(run: Any, log_dir: str, line: bytes) -> None:
+    result = run("append", log_dir, "t-0", "--json", stdin=b'{"payload":"first"}\n' + line + b"\n")
+    assert result.code == 2
+    assert "line 2 of stdin: no " in result.err
+    assert "utf-" not in result.err
+    assert ("no UTF-8 (byte " in result.err) == (line[:1] != b"{" or b"\xe9" in line)
+    assert run("append", log_dir, "t-0", "--json", stdin=b'\xef\xbb\xbf{"payload":"with a mark"}\n').code == 0
+
+
+def test_append_needs_a_separator_that_is_one(run: Any, log_dir: str) -> None:
+    result = run("append", log_dir, "t-0", "-K", "", stdin=b"a\n")
+    assert (result.code, result.err.count("\n")) == (2, 1)
+    assert "--key-separator is empty" in result.err
+
+
+@pytest.mark.parametrize("target", ["{dir}/t-0/x", "{dir}/x", "{dir}", "{dir}/link/x", "{dir}/.."])
+def test_salvage_writes_nothing_into_its_source(run: Any, log_dir: str, target: str, tmp_path: Path) -> None:
+    Path(log_dir, "link").symlink_to(log_dir)
+    before = sorted(map(str, Path(log_dir).rglob("*")))
+    result = run("salvage", log_dir, target.format(dir=log_dir))
+    assert (result.code, result.err.count("\n")) == (2, 1)
+    assert "expected one beside it" in result.err
+    assert sorted(map(str, Path(log_dir).rglob("*"))) == before
 
 
 def test_append_tells_what_was_appended_before_any_error(run: Any, log_dir: str) -> None:

@@ -84,11 +84,16 @@ def test_findings_stay_findings_without_output(log_dir: Path) -> None:
     assert subprocess.run(line, capture_output=True).returncode == 1
 
 
-def test_a_full_disk_below_stdout(log_dir: Path) -> None:
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in ("append", "reindex")])
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_full_disk_below_stdout(name: str, unbuffered: str, log_dir: Path) -> None:
     if not os.path.exists("/dev/full"):
         pytest.skip("/dev/full is Linux's")
     with open("/dev/full", "wb") as full:
-        done = subprocess.run(command_line("cat", log_dir, "-"), stdout=full, stderr=subprocess.PIPE)
-    assert done.returncode == 3
-    assert done.stderr.count(b"\n") == 1
+        environment = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
+        done = subprocess.run(
+            command_line(name, log_dir, "saved"), stdout=full, stderr=subprocess.PIPE, env=environment
+        )
+    assert (done.returncode, done.stderr.count(b"\n")) == (3, 1)
+    assert done.stderr.startswith(b"kafkalog: standard output: ")
     assert b"No space left" in done.stderr

@@ -159,7 +159,7 @@ def live_through(folder: Path, files: FaultyFiles) -> OSError | None:
             for _ in range(3):
                 log.append_many([b"x" * 100] * 2)
             log.flush()
-            log.truncate(3)
+            log.truncate(4)
             log.delete_records(1)
             with log.transaction("job") as transaction:
                 transaction.append(b"y")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +11,13 @@ from pathlib import Path
 import pytest
 
 import kafkalog
-from kafkalog.errors import ClosedChannelException, CorruptRecordException, IllegalStateException, KafkaStorageException
+from kafkalog.errors import (
+    ClosedChannelException,
+    CorruptRecordException,
+    IllegalArgumentException,
+    IllegalStateException,
+    KafkaStorageException,
+)
 from kafkalog.files import OsFile, OsFiles
 from kafkalog.log.types import FetchIsolation
 from kafkalog.log.unified_log import UnifiedLog
@@ -225,3 +233,89 @@ def test_a_partition_that_was_not_closed_in_order_is_recovered_though_its_neighb
             assert not again._lease.clean
             assert [record.value for record in again] == [b"0", b"1"]
     assert not (root / ".kafka_cleanshutdown").exists()  # one log of it was not closed in order
+
+
+def test_a_log_is_not_cut_inside_a_batch_by_accident(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Kafka drops whole batches; records below the offset would go with the one that it lies in."""
+    with kafkalog.open_log(tmp_path, "t-0") as log:
+        log.append_many([b"a", b"b"])
+        log.append_many([b"c", b"d", b"e"])
+        log.append(b"f")
+        for offset in (3, 4):
+            with pytest.raises(
+                IllegalArgumentException,
+                match=f"found {offset}, inside the batch of offsets 2 to 4.*to 2, which drops all of it, or to 5,",
+            ):
+                log.truncate(offset)
+        assert [record.value for record in log] == [b"a", b"b", b"c", b"d", b"e", b"f"]
+        caplog.set_level("INFO", "kafkalog")
+        log.truncate(9)
+        log.truncate(5)
+        assert log.delete_records(1) == 1
+        with pytest.raises(IllegalArgumentException, match="to 2, which drops all of it, or to 5,"):
+            log.truncate(3)
+        log.truncate(2)
+        assert [record.value for record in log] == [b"b"]
+        log.truncate(1)  # all that is left: what is below was deleted
+        assert (log.log_start_offset, log.end_offset) == (1, 1)
+        log.append_many([b"g", b"h"])
+        with pytest.raises(IllegalArgumentException, match="to 1, which drops all of it, or to 3,"):
+            log.truncate(2)
+        log.truncate(0)
+        assert {record.levelname for record in caplog.records} == {"INFO"}  # it was asked for
+        assert log.engine is not None
+        log.append_many([b"g", b"h"])
+        log.engine.truncate_to(1)  # Kafka's way
+        assert ([record.value for record in log], log.end_offset) == ([], 1)
+
+
+@pytest.mark.parametrize("way", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_what_is_open_has_one_owner(tmp_path: Path, way: Callable[[object], object]) -> None:
+    """A copy that was dropped closed the log."""
+    with kafkalog.open_log(tmp_path, "t-0") as log, kafkalog.open_log(tmp_path, "t-0", read_only=True) as view:
+        log.append(b"x")
+        for thing in (log, view, log.reader(), view.reader(), view._view, log.writer("w"), log.transaction("t")):
+            with pytest.raises(TypeError, match=f"a {type(thing).__name__} cannot be copied or pickled"):
+                way(thing)
+        assert log.append(b"y") == 1
+
+
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+@pytest.mark.parametrize("read", ["records", "committed", "since", "arrow", "arrow since", "reader", "time"])
+def test_a_read_beside_a_close_is_refused_as_of_a_closed_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str, read: str
+) -> None:
+    """The engine is closed first, and the Log only when its checkpoints are written; readers come between."""
+    with kafkalog.open_log(tmp_path, "t-0") as log:
+        log.append_many([b"a", b"b"])
+        with log.transaction("job") as txn:
+            txn.append(b"c")
+        with log.transaction("job") as txn:
+            txn.append(b"d")
+            txn.abort()
+        engine, source = log.engine, log._source
+        assert engine is not None
+        assert source is not None
+        reads: dict[str, Callable[[], object]] = {
+            "records": lambda: list(log.records()),
+            "committed": lambda: list(log.records(isolation="read_committed")),
+            "since": lambda: list(log.records(start_time=1)),
+            "arrow": log.read_arrow,
+            "arrow since": lambda: log.read_arrow(start_time=1),
+            "reader": lambda: list(log.reader()),
+            "time": lambda: log.offset_for_time(1),
+        }
+        if when == "before":
+            engine.shut_down()
+        else:
+            for name in ("_damage_at_end", "_extent", "offset_for_time"):
+                used = getattr(source, name)
+
+                def closed_under(*args: object, used: Callable[..., object] = used) -> object:
+                    engine.shut_down()
+                    return used(*args)
+
+                monkeypatch.setattr(source, name, closed_under)
+        with pytest.raises(IllegalStateException, match="is closed") as failure:
+            reads[read]()
+        assert type(failure.value) is IllegalStateException

@@ -350,7 +350,8 @@ def test_a_truncation_that_cuts_a_transaction_lets_it_only_be_aborted(tmp_path: 
             with txn:
                 txn.append(b"a")
                 txn.append_many([b"b", b"c"])
-                log.truncate(cut)
+                assert log.engine is not None
+                log.engine.truncate_to(cut)  # at 3 inside a batch, which the Log would refuse
                 if step != "commit":
                     with pytest.raises(InvalidTxnStateException, match="cut off records of the transaction of 'job'"):
                         txn.append(b"d")

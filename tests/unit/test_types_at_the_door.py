@@ -405,6 +405,62 @@ def test_a_reader_of_its_own(log: kafkalog.Log, tmp_path: Path) -> None:
             ChunkReader(view, 99).read_chunk()
 
 
+class Liar(list):  # type: ignore[type-arg]
+    """A list that says another length than it has."""
+
+    def __init__(self, entries: list[Any], said: int) -> None:
+        super().__init__(entries)
+        self.said = said
+
+    def __len__(self) -> int:
+        return self.said
+
+
+class LyingTuple(tuple):  # type: ignore[type-arg]
+    __slots__ = ()
+
+    def __len__(self) -> int:
+        return 2
+
+
+def test_columns_are_what_they_were_at_the_call(log: kafkalog.Log) -> None:
+    """Another thread may change a list; so may a number that is asked for its value."""
+    before = log.end_offset
+    columns: dict[str, list[Any]] = {"values": [b"v"] * 3, "keys": [b"k"] * 3, "headers": [[("h", b"")]] * 3}
+
+    class Clearing:
+        def __index__(self) -> int:
+            for column in columns.values():
+                column.clear()
+            times.extend([7] * 5)
+            return 5
+
+    times: list[Any] = [Clearing(), 6, None]
+    assert len(log.append_columns(timestamps=times, **columns)) == 3
+    assert [(r.value, r.key, r.headers) for r in log.records(before)] == [(b"v", b"k", (("h", b""),))] * 3
+    columns = {"values": [b"v"] * 3}
+    times = [Clearing(), 6, 6]
+    assert len(log.append_columns(np.array(columns["values"], object), timestamps=times)) == 3
+    for said in (0, 1, 9):
+        assert len(log.append_columns(Liar([b"a", b"b"], said), keys=[b"k"] * 2)) == 2
+        assert len(log.append_columns([b"a", b"b"], keys=Liar([b"k"] * 2, said))) == 2
+        assert len(log.append_columns([b"a", b"b"], timestamps=Liar([1, 2], said))) == 2
+        assert len(log.append_columns(pa.array([b"a", b"b"]), timestamps=Liar([1, 2], said))) == 2
+        assert len(log.append_many(Liar([b"a", b"b"], said))) == 2
+    with pytest.raises(IllegalArgumentException, match="values 1"):
+        log.append_columns(Liar([b"a"], 2), keys=[b"k"] * 2)
+    for header in (LyingTuple(["h"]), LyingTuple(["h", b"", b""])):
+        with pytest.raises(IllegalArgumentException, match="expected pairs"):
+            log.append(b"x", headers=[header])
+
+    class NoEntries:
+        def __len__(self) -> int:
+            return 1
+
+    with pytest.raises(IllegalArgumentException, match="expected a column"):
+        log.append_columns(NoEntries())  # type: ignore[arg-type]
+
+
 def test_without_pyarrow(tmp_path: Path) -> None:
     code = (
         "import sys, kafkalog\n"
