@@ -8,6 +8,7 @@ instruction: CPython's exception tables leave it out, so that raised there, an e
 from __future__ import annotations
 
 import dis
+import gc
 import os
 import sys
 from collections.abc import Callable
@@ -62,12 +63,15 @@ def _run(action: Action, at_line: Callable[[Place], None]) -> object:
     def enter(frame: FrameType, event: str, _: Any) -> Any:
         return local if frame.f_code.co_filename.startswith(PACKAGE) else None
 
-    before = sys.gettrace()
+    before, collects = sys.gettrace(), gc.isenabled()
+    gc.disable()  # the finalizers of what an earlier run left are no lines of this action
     sys.settrace(enter)
     try:
         return action()
     finally:
         sys.settrace(before)
+        if collects:
+            gc.enable()
 
 
 def lines_of(action: Action) -> list[Place]:
