@@ -145,9 +145,9 @@ class Lease:
         """Close what is open and leave, not cleanly; what fails on the way is only logged."""
         _abandon(self._tenancy)
 
-    def __del__(self) -> None:
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:  # modules may be empty by then
         tenancy: _Tenancy | None = getattr(self, "_tenancy", None)
-        if tenancy is None or not tenancy.life.live or self.has_owner or sys.is_finalizing():
+        if tenancy is None or not tenancy.life.live or self.has_owner or is_finalizing():
             return
         if may_finish_here():
             self.give_up()

@@ -348,9 +348,9 @@ class Log(Closing):
             lease.give_up()  # what cannot be closed in order must not keep the directory
             raise
 
-    def __del__(self) -> None:
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:  # modules may be empty by then
         lease: directories.Lease | None = getattr(self, "_lease", None)
-        if lease is None or not lease.life.live or sys.is_finalizing():
+        if lease is None or not lease.life.live or is_finalizing():
             return
         try:
             warnings.warn(

@@ -117,7 +117,9 @@ def operation_at(code: CodeType, offset: int) -> str:
 
 
 def looks_for_signals(operation: str) -> bool:
-    return operation.startswith(("CALL", "RESUME", "JUMP_BACKWARD")) and operation != "JUMP_BACKWARD_NO_INTERRUPT"
+    if operation == "JUMP_BACKWARD_NO_INTERRUPT" or operation.startswith("CALL_INTRINSIC"):
+        return False
+    return operation.startswith(("CALL", "RESUME", "JUMP_BACKWARD"))
 
 
 class Tracer:

@@ -244,10 +244,10 @@ def test_one_thread_at_a_time_means_it() -> None:
 
 # --- what an append moves, beside it ---------------------------------------------------------------------
 
-APPENDS = 40 * ROUNDS
+APPENDS = 200 + 30 * ROUNDS
 NOW_MS = 1_700_000_000_000
 SMALL_SEGMENTS = {
-    "internal.segment.bytes": "6000",
+    "internal.segment.bytes": "3000",
     "index.interval.bytes": "100",
     "segment.index.bytes": "2400",
     "file.delete.delay.ms": "60000",
