@@ -240,17 +240,13 @@ cdef class ProducerTable:
         return <ProducerEntry>found
 
     cdef object first_unstable(self):
-        unreplicated, undecided = self._unreplicated_txns.lowest(), self._ongoing_txns.lowest()
-        if unreplicated is None:
-            return None if undecided is None else undecided.first_offset
-        if undecided is not None and undecided.first_offset[0] < unreplicated.first_offset[0]:
-            return undecided.first_offset
-        return unreplicated.first_offset
+        """For who holds the lock."""
+        return older(self._unreplicated_txns.first, self._ongoing_txns.first)
 
     @property
     def first_unstable_offset(self):
         """Where the oldest transaction begins that is open, or whose marker the high watermark has not passed."""
-        return self.first_unstable()
+        return older(self._unreplicated_txns.lowest(), self._ongoing_txns.lowest())
 
     cdef int take_over(self, ProducerEntry entry, started) except -1:
         current = self._producers.get(entry.producer_id)
@@ -272,7 +268,7 @@ cdef class ProducerTable:
 
     cdef int drop_replicated(self, int64_t offset) except -1:
         """Forgets the ended transactions whose markers lie below `offset`."""
-        if self._unreplicated_txns.lowest() is not None:
+        if self._unreplicated_txns.first is not None:
             for txn in self._unreplicated_txns:
                 if txn.last_offset is not None and txn.last_offset < offset:
                     self._unreplicated_txns.take(txn.first_offset[0])
@@ -280,7 +276,7 @@ cdef class ProducerTable:
 
     cdef int note_oldest(self) except -1:
         cdef int64_t last_timestamp = -1
-        oldest = self._ongoing_txns.lowest()
+        oldest = self._ongoing_txns.first
         entry = None if oldest is None else self._producers.get(oldest.producer_id)
         if entry is not None:
             last_timestamp = (<ProducerEntry?>entry).last_timestamp
@@ -304,6 +300,15 @@ cdef class ProducerTable:
 
     def update_oldest_txn_timestamp(self):
         self.note_oldest()
+
+
+cdef inline object older(unreplicated, undecided):
+    """Where the older of two transactions begins; None without one."""
+    if unreplicated is None:
+        return None if undecided is None else undecided.first_offset
+    if undecided is not None and undecided.first_offset[0] < unreplicated.first_offset[0]:
+        return undecided.first_offset
+    return unreplicated.first_offset
 
 
 cdef inline int64_t first_seq_of(const Remembered* batch) noexcept:

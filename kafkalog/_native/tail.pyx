@@ -246,12 +246,13 @@ cdef class SegmentTail:
         self, int64_t max_segment_ms, int64_t max_segment_bytes, int64_t max_timestamp, int64_t max_offset,
         int64_t messages_bytes, int64_t now,
     ) noexcept:
-        cdef IndexEnd offset_index = self.offsets_end(), time_index = self.times_end()
+        cdef IndexEnd offset_index, time_index
         cdef uint64_t distance = <uint64_t>max_offset - <uint64_t>self.base_offset
         if self.log.size > max_segment_bytes - messages_bytes:
             return True
         if self.log.size > 0 and self.waited(now, max_timestamp) > max_segment_ms - self.roll_jitter_ms:
             return True
+        offset_index, time_index = self.offsets_end(), self.times_end()
         return (
             offset_index.entries >= offset_index.max_entries
             or time_index.entries >= time_index.max_entries - 1
@@ -290,7 +291,7 @@ cdef class SegmentTail:
         opened again first.  Then nothing was done.  Also when a write fails, whose error it raises.
         """
         cdef RecordsEnd log = self.log
-        cdef IndexEnd offset_index = self.offsets_end(), time_index = self.times_end()
+        cdef IndexEnd offset_index = None, time_index = None
         cdef TransactionsEnd transactions = self.transactions
         cdef IndexPlan plan = None
         cdef BatchHeader first, header
@@ -307,6 +308,7 @@ cdef class SegmentTail:
             if plan.error_row >= 0:
                 return W_INDEX_REFUSES
             if plan.offsets.filled:
+                offset_index, time_index = self.offsets_end(), self.times_end()
                 if offset_index.behind or time_index.behind:
                     return W_INDEX_REFUSES
                 if offset_index.channel is None or time_index.channel is None:
