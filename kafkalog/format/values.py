@@ -68,6 +68,29 @@ def text(value: Any, what: str, *, hint: str | None = None) -> str:
     return value if type(value) is str else str.__str__(value)
 
 
+def flag(value: Any, what: str) -> bool:
+    """`value` as a bool: one, numpy's or 0 or 1 as a whole number."""
+    if isinstance(value, bool):
+        return value
+    try:
+        number = operator.index(value)
+    except TypeError:
+        kind = type(value)
+        if kind.__module__ == "numpy" and kind.__name__ in ("bool", "bool_"):
+            return bool(value)
+        raise IllegalArgumentException(f"{what}: found {shown(value)}, expected True or False") from None
+    if number not in (0, 1):
+        raise IllegalArgumentException(f"{what}: found {shown(value)}, expected True or False")
+    return bool(number)
+
+
+def function(value: Any, what: str, expected: str) -> Any:
+    """`value`, something to call, or None."""
+    if value is not None and not callable(value):
+        raise IllegalArgumentException(f"{what}: found {shown(value)}, expected {expected}, or None")
+    return value
+
+
 def octets(value: Any, what: str) -> bytes | None:
     """A key or value: None, or a copy of the bytes of any C-contiguous buffer (as they lie in memory)."""
     if value is None or type(value) is bytes:

@@ -19,7 +19,7 @@ import numpy as np
 from kafkalog._native import batches as native
 from kafkalog.errors import IllegalArgumentException, KafkalogError
 from kafkalog.files import OS_FILES, File, Files
-from kafkalog.format import names
+from kafkalog.format import names, values
 from kafkalog.format.checkpoints import OffsetCheckpointFile
 from kafkalog.format.names import TopicPartition
 from kafkalog.segment.file_records import LogScan, ScanSlice
@@ -64,6 +64,7 @@ def salvage(
 ) -> SalvageReport:
     """Copy `partitions` (folders by name, of `source_dir`) to `target_dir`, which must be new or empty, and neither in
     the other's folder."""
+    values.function(progress, "progress", "a function of the bytes just copied")
     source, target = os.fspath(source_dir), os.fspath(target_dir)
     _refuse_nested(source, target)
     if files.exists(target) and (not files.is_dir(target) or files.list_dir(target)):

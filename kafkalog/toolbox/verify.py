@@ -19,7 +19,7 @@ import numpy as np
 from kafkalog._native import batches as native
 from kafkalog.errors import KafkalogError, UnknownTopicOrPartitionException
 from kafkalog.files import OS_FILES, File, Files
-from kafkalog.format import names
+from kafkalog.format import names, values
 from kafkalog.format.checkpoints import NO_ENTRIES, CleanShutdownFile, LeaderEpochCheckpointFile, OffsetCheckpointFile
 from kafkalog.format.names import TopicPartition
 from kafkalog.format.partition_metadata import read_partition_metadata
@@ -82,6 +82,8 @@ def verify(
     `progress` is called with the number of bytes just checked.  UnknownTopicOrPartitionException for a partition that
     is not there; OSError where a file cannot be read.
     """
+    values.function(progress, "progress", "a function of the bytes just checked")
+    deep = values.flag(deep, "deep")
     root = os.fspath(log_dir)
     there = list_partitions(root, files=files)
     report = Report()

@@ -51,7 +51,7 @@ SPARK_COLUMNS: Mapping[str, tuple[str, Any]] = {
 
 def schema(columns: Sequence[str] | None, known: Mapping[str, tuple[str, Any]] = PYTHON_COLUMNS) -> pa.Schema:
     """The Arrow schema of some columns, by default of the usual ones; IllegalArgumentException for an unknown name."""
-    if isinstance(columns, str) or not isinstance(columns, Iterable | None):
+    if isinstance(columns, str | bytes | bytearray | memoryview) or not isinstance(columns, Iterable | None):
         raise IllegalArgumentException(
             f"columns: found {shown(columns)}, expected a list of names", hint=f"there are {', '.join(known)}"
         )

@@ -125,13 +125,20 @@ def open_log(
             f"log_dir: found {type(log_dir).__name__}, expected a path", hint=EXPECTED_DIR
         ) from None
     partition = _partition_of(topic_partition)
-    if read_only:
+    create = values.flag(create, "create")
+    abort_left_open = values.flag(abort_left_open, "abort_left_open")
+    if not (callable(getattr(clock, "milliseconds", None)) and callable(getattr(clock, "nanoseconds", None))):
+        raise IllegalArgumentException(
+            f"clock: found {values.shown(clock)}, expected one with milliseconds() and nanoseconds()",
+            hint="leave it out for the machine's; kafkalog.files.ManualClock for tests",
+        )
+    if values.flag(read_only, "read_only"):
         if not files.is_dir(root):
             directories.refuse_file(root, files)
             raise UnknownTopicOrPartitionException("no such log directory", path=root, hint=EXPECTED_DIR)
         directories.refuse_partition_folder(files.list_dir(root), root)
         return Log(partition, root, view=PartitionView(root, partition, files=files))
-    if durability not in ("os", "fsync"):
+    if not isinstance(durability, str) or durability not in ("os", "fsync"):
         raise IllegalArgumentException(f"durability {durability!r} is neither 'os' nor 'fsync'")
     names.validate_topic_name(partition.topic)
     if topic_id is not None:
@@ -619,7 +626,9 @@ class Log(Closing):
             isolation=isolation,
             chunk_bytes=SCAN_CHUNK_BYTES,
         ) as reader:
-            yield from arrow.record_batches(reader, columns, batch_rows)
+            for batch in arrow.record_batches(reader, columns, batch_rows):
+                source.check_usable()  # a forked child has what was read before, too
+                yield batch
             if end is None or end > limit:
                 source.check_end(isolation)
 

@@ -35,6 +35,7 @@ from kafkalog.errors import (
     SchemaException,
     UnknownTopicOrPartitionException,
 )
+from kafkalog.files.processes import generation
 from kafkalog.format import values
 from kafkalog.format.names import TopicPartition
 from kafkalog.format.records import READ_BYTES_MAX, in_parts
@@ -167,7 +168,7 @@ class ChunkReader(Closing):
         self.max_chunk_bytes = max_chunk_bytes
         self.max_decompressed_bytes = max_decompressed_bytes
         self.reads = 0  # reads of the disk so far
-        self._check_crcs = check_crcs
+        self._check_crcs = values.flag(check_crcs, "check_crcs")
         self._out_of_range = out_of_range
         self._extent: Extent | None = None
         self._cuts = source.cuts  # of the log when the stretch was found
@@ -462,18 +463,22 @@ class ChunkReader(Closing):
                     return
                 if aborted and header.is_transactional and is_aborted(aborted, header):
                     continue
+                self.source.check_usable()  # a forked child has what was read before, too
                 yield chunk, header
 
     def records(self) -> Iterator[Record]:
         """Records from `offset` on, in offset order."""
         topic, partition = self.source.topic_partition
         end = LONG_MAX if self.end_offset is None else self.end_offset
+        born = generation()
         for chunk, header in self.data_batches():
             epoch, kind, start = header.leader_epoch, TIMESTAMP_TYPES[header.timestamp_type], self.first_offset
             try:
                 for part in in_parts(chunk.data, header, max_bytes=self.max_decompressed_bytes):
                     for it in part:
                         if start <= it.offset < end:
+                            if generation() != born:
+                                self.source.check_usable()
                             yield Record(
                                 topic, partition, epoch, it.offset, it.timestamp, kind, it.key, it.value, it.headers
                             )

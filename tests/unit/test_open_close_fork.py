@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -311,3 +311,24 @@ def test_what_fails_to_be_disowned_is_logged(caplog: pytest.LogCaptureFixture) -
     in_child(child)
     assert not told.forked
     processes._OBJECTS.discard(broken)
+
+
+def test_what_is_half_read_ends_at_the_fork(tmp_path: Path) -> None:
+    """What had been read, and not been handed out yet, came out in the child."""
+    with kafkalog.open_log(tmp_path, "t-0") as log, kafkalog.open_log(tmp_path, "t-0", read_only=True) as look:
+        log.append_many([b"a"] * 10)
+        log.append_many([b"b"] * 10)
+        begun: list[Iterator[object]] = []
+        for one in (log, look):
+            begun += [iter(one), one.records(1), one.reader().records(), one.reader().data_batches()]
+            begun.append(one.arrow_batches(batch_rows=3))
+        for each in begun:
+            next(each)
+
+        def child() -> None:
+            for each in begun:
+                refused(lambda each=each: next(each))  # type: ignore[misc]
+
+        in_child(child)
+        for each in begun:
+            assert list(each)

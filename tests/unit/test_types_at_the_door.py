@@ -384,10 +384,14 @@ def test_what_open_log_refuses_by_type(tmp_path: Path) -> None:
     for given in (
         {"compression": 5}, {"compression": ["lz4"]}, {"durability": 1}, {"durability": ["os"]}, {"config": "a=b"},
         {"config": {"segment.bytes": "big"}}, {"config": {5: "1"}}, {"topic_id": 5}, {"topic_id": "x"},
-        {"producer_id_expiration_ms": 1.5}, {"producer_id_expiration_ms": "1"},
+        {"producer_id_expiration_ms": 1.5}, {"producer_id_expiration_ms": "1"}, {"clock": None}, {"clock": 3},
+        {"durability": np.array(["os", "fsync"])}, {"read_only": np.array([1, 2])}, {"read_only": "no"},
+        {"create": np.array([1, 2])}, {"create": None}, {"create": np.array([])}, {"abort_left_open": []},
     ):  # fmt: skip
-        with pytest.raises(KafkalogError):
+        with pytest.raises(KafkalogError) as refused:
             kafkalog.open_log(tmp_path / "logs", "t-0", **given)  # type: ignore[arg-type]
+        (name,) = given
+        assert name in str(refused.value) or name in ("compression", "config", "topic_id")
     for name in (None, 5, b"t-0", ("t", "0"), ("t", 1.0), ["t", 0], ("t",), (5, 0)):
         with pytest.raises(InvalidTopicException):
             kafkalog.open_log(tmp_path / "logs", name)  # type: ignore[arg-type]
@@ -403,6 +407,22 @@ def test_a_reader_of_its_own(log: kafkalog.Log, tmp_path: Path) -> None:
             ChunkReader(view, 1.5)  # type: ignore[arg-type]
         with pytest.raises(OffsetOutOfRangeException):
             ChunkReader(view, 99).read_chunk()
+
+
+def test_what_else_is_refused_by_name(log: kafkalog.Log, tmp_path: Path) -> None:
+    for wrong in (np.array([1, 2]), np.array([]), "yes", None, 2, 1.0):
+        with pytest.raises(IllegalArgumentException, match=r"check_crcs: .*expected True or False"):
+            log.reader(check_crcs=wrong)
+        with pytest.raises(IllegalArgumentException, match=r"deep: .*expected True or False"):
+            kafkalog.verify(tmp_path, deep=wrong)  # type: ignore[arg-type]
+    for right in (True, np.True_, 1, np.int8(1)):
+        assert log.reader(check_crcs=right)._check_crcs is True
+    for progress in (3, np.array([1, 2]), "x"):
+        with pytest.raises(IllegalArgumentException, match=r"progress: .*expected a function"):
+            kafkalog.verify(tmp_path, progress=progress)  # type: ignore[arg-type]
+    for columns in (memoryview(np.arange(6).reshape(2, 3)), memoryview(b"x"), b"value", bytearray(b"x")):
+        with pytest.raises(IllegalArgumentException, match=r"columns: .*expected a list of names"):
+            log.read_arrow(columns=columns)  # type: ignore[arg-type]
 
 
 class Liar(list):  # type: ignore[type-arg]
