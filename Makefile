@@ -28,8 +28,9 @@ $(VENV)/.packages: pyproject.toml | $(VENV)/.python
 	$(PY) -m pip install -q --group test --group lint --group spark --group peers
 	@touch $@
 
-$(VENV)/.built: $(NATIVE) setup.py pyproject.toml $(VENV)/.packages
-	$(PY) -m pip install -q --no-build-isolation -e '.[spark]'
+# "compat": modules stand on the path, where pkgutil sees them; so Spark finds pyspark_kafkalog from any folder.
+$(VENV)/.built: $(NATIVE) setup.py pyproject.toml Makefile $(VENV)/.packages
+	$(PY) -m pip install -q --no-build-isolation --config-settings editable_mode=compat -e '.[spark]'
 	@touch $@
 
 build: $(VENV)/.built  ## the environment and the native modules, in place

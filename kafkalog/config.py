@@ -62,7 +62,15 @@ class ConfigKey:
 
 
 def _invalid(name: str, value: object, why: str) -> ConfigException:
-    return ConfigException(f"Invalid value {_java_text(value)} for configuration {name}: {why}")
+    return ConfigException(
+        f"Invalid value {_java_text(value)} for configuration {name}: {why}", hint=_HINTS.get((name, why.split(" ")[0]))
+    )
+
+
+_HINTS = {  # by key and first word of what is wrong
+    ("segment.bytes", "Value"): "for tests internal.segment.bytes takes less than 1 MiB",
+    ("compression.type", "String"): "what open_log(compression=) calls none is uncompressed here",
+}
 
 
 def _java_text(value: object) -> str:

@@ -94,13 +94,14 @@ def open_log(
 ) -> Log:
     """Open one partition of a log directory, `log_dir/topic-0`; a context manager.
 
-    `config` has Kafka's topic keys as text (`{"segment.bytes": "1048576"}`).  `read_only=True` takes no lock and writes
-    nothing: it works beside a running broker and sees up to the last whole valid batch.  `durability`: "os" leaves
-    flushing to the operating system, as Kafka does (what was appended survives a crash of this process, not a power
-    loss, unless `flush()` was called); "fsync" flushes every append before it returns (survives power loss too).
-    `create=False` refuses a partition that does not exist.  `compression` (none gzip snappy lz4 zstd) is how this
-    writer packs its batches; by default what the topic's `compression.type` says, or none.  `topic_id` is a Kafka Uuid
-    as 22 characters.  Producer ids of `writer()` and `transaction()` are kept for `producer_id_expiration_ms`.
+    `config` has Kafka's topic keys as text (`{"segment.bytes": "1048576"}`; for tests `internal.segment.bytes`, which
+    may be smaller).  `read_only=True` takes no lock and writes nothing: it works beside a running broker and sees up to
+    the last whole valid batch.  `durability`: "os" leaves flushing to the operating system, as Kafka does (what was
+    appended survives a crash of this process, not a power loss, unless `flush()` was called); "fsync" flushes every
+    append before it returns (survives power loss too).  `create=False` refuses a partition that does not exist.
+    `compression` (none gzip snappy lz4 zstd) is how this writer packs its batches; by default what the topic's
+    `compression.type` says (which calls none "uncompressed"), or none.  `topic_id` is a Kafka Uuid as 22 characters.
+    Producer ids of `writer()` and `transaction()` are kept for `producer_id_expiration_ms`.
 
     A writable open takes the directory's `.lock`, shared by all logs of that directory in this process, and removes
     `.kafka_cleanshutdown`; a partition that was not closed cleanly is recovered as Kafka's broker does.  What

@@ -19,6 +19,9 @@ gap, so below `next_sequence` the log has had every number.  At or above it lie 
 begun again at 0, numbers of the round before; the latter are known only as far as the log remembers them, which are
 the last five batches of the name.  What is not known to be there is a gap, never skipped.
 
+A log without records has no memory: one that was emptied (`delete_records` up to the end, retention) and opened again
+has forgotten its writers, as Kafka has, and `next_sequence` is 0.  Keep the last record, or the number elsewhere too.
+
 A broker that serves the directory meanwhile keeps this memory too, but forgets a name once the timestamp of its newest
 record is older than the broker's `producer.id.expiration.ms` (a day by default): `next_sequence` is 0 again then.
 """
@@ -125,7 +128,10 @@ class Writer(Single):
 
     @property
     def next_sequence(self) -> int:
-        """How many records this name has appended so far, modulo 2^31: the number of the next one."""
+        """How many records this name has appended so far, modulo 2^31: the number of the next one.
+
+        0 again where the log was emptied and opened again (see the module).
+        """
         return self._producer.state()[1]
 
     def append(

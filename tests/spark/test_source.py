@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -187,3 +190,21 @@ def test_what_is_not_there_yet_is_one_sentence(spark: Any, log_dir: str, tmp_pat
     writer = writer.option("checkpointLocation", str(tmp_path / "b"))
     with pytest.raises(Exception, match="kafkalog does not write from Spark yet; append with"):
         writer.start().processAllAvailable()
+
+
+def test_found_by_itself_from_any_folder(log_dir: str, tmp_path: Path) -> None:
+    """Spark looks with pkgutil for modules named pyspark_*: it found ours in the clone's own folder only."""
+    code = (
+        "import sys\n"
+        "from pyspark.sql import SparkSession\n"
+        "local = SparkSession.builder.master('local[1]').config('spark.ui.enabled', 'false')\n"
+        "spark = local.config('spark.driver.host', '127.0.0.1').getOrCreate()\n"
+        "rows = spark.read.format('kafkalog').option('path', sys.argv[1]).option('subscribe', 'u').load()\n"
+        "print(rows.count())\n"
+        "spark.stop()\n"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(
+        [sys.executable, "-c", code, log_dir], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr[-2000:]

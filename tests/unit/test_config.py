@@ -7,9 +7,11 @@ import dataclasses
 import math
 import pickle
 import random
+from pathlib import Path
 
 import pytest
 
+import kafkalog
 from kafkalog.config import (
     BROKER_KEYS,
     LONG_MAX,
@@ -371,3 +373,15 @@ def test_broker_settings() -> None:
     assert config.producer_state == ProducerStateManagerConfig(86400000, True)
     assert config.log_config.max_message_bytes == 9
     assert config.log_retention_check_interval_ms == 300000
+
+
+def test_where_kafka_has_two_words_for_it_the_other_is_told(tmp_path: Path) -> None:
+    with pytest.raises(ConfigException, match=r"at least 1048576 \(for tests internal\.segment\.bytes takes less"):
+        kafkalog.open_log(tmp_path, "t-0", config={"segment.bytes": "1000"})
+    with pytest.raises(ConfigException, match="calls none is uncompressed here"):
+        kafkalog.open_log(tmp_path, "t-0", config={"compression.type": "none"})
+    with pytest.raises(ConfigException, match=r"Not a number of type INT$"):
+        kafkalog.open_log(tmp_path, "t-0", config={"segment.bytes": "x"})
+    kafkalog.open_log(
+        tmp_path, "t-0", config={"internal.segment.bytes": "1000", "compression.type": "uncompressed"}
+    ).close()
