@@ -23,6 +23,7 @@ from kafkalog.toolbox.verify import verify
 from kafkalog.topics import directory as directories
 from tests.conftest import LONG
 from tests.crash.harness import fast_dir
+from tests.unit.test_open_close_interrupts import occupied
 
 FILES = UnsyncedFiles()
 ROUNDS = 2000 if LONG else 150
@@ -76,7 +77,7 @@ def test_threads_open_and_close_their_own_partitions() -> None:
         run_together(*(work(number) for number in range(4)))
         assert (root / ".kafka_cleanshutdown").exists()
         assert not (root / ".lock").exists()
-        assert not directories._OCCUPIED
+        assert not occupied(root)
         for number in range(4):
             with kafkalog.open_log(root, f"t-{number}", files=FILES) as log:
                 assert [record.value for record in log] == [b"%d" % turn for turn in range(ROUNDS)]
@@ -210,7 +211,7 @@ def test_a_lease_that_is_dropped_is_left(tmp_path: Path) -> None:
         enter()
     del lease
     assert not (tmp_path / ".lock").exists()
-    assert not directories._OCCUPIED
+    assert not occupied(tmp_path)
     lease = enter()
     lease.leave(clean=True)
     lease.leave(clean=False)
