@@ -2,7 +2,8 @@
 
 Fed with every valid batch of one partition in order.  Compaction and retention leave gaps, so only what no history
 explains is a finding: a count that is not the number of records, a sequence that goes back, an aborted transaction
-that its index does not name, an open transaction that a snapshot invents, an epoch that the checkpoint lacks.
+that its index does not name, an open transaction that a snapshot invents, an epoch that the checkpoint lacks.  Below
+the log start nothing is asked of producers: an open forgets those that have no more above it, and they begin anew.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ SEQUENCE_MASK = 0x7FFFFFFF
 class DeepCheck:
     """Made for one partition; `observe` every table with its bytes, then `finish`."""
 
-    def __init__(self, directory: str, files: Files, findings: Findings) -> None:
+    def __init__(self, directory: str, files: Files, findings: Findings, log_start: int = 0) -> None:
         self._directory = directory
         self._files = files
         self._findings = findings
@@ -49,6 +50,7 @@ class DeepCheck:
         self._epochs: dict[int, int] = {}  # leader epoch -> first offset seen
         self._aborted: list[tuple[AbortedRange, str]] = []
         self._start: int | None = None
+        self._log_start = log_start
         self._snapshots = self._list_snapshots()
 
     def _list_snapshots(self) -> list[tuple[int, str]]:
@@ -62,7 +64,7 @@ class DeepCheck:
     def observe(self, path: str, table: np.ndarray, data: memoryview, position: int) -> None:
         """Valid batches: `data` holds the file from `position` on."""
         if self._start is None:
-            self._start = int(table["base_offset"][0])
+            self._start = max(int(table["base_offset"][0]), self._log_start)
         self._check_records(path, table, data, position)
         modern = table["magic"] >= 2
         epochs, first = np.unique(table["leader_epoch"], return_index=True)
@@ -73,6 +75,8 @@ class DeepCheck:
             header = native.header_from_row(table[row])
             while self._snapshots and self._snapshots[0][0] <= header.base_offset:
                 self._check_snapshot(*self._snapshots.pop(0))
+            if header.last_offset < self._log_start:
+                continue
             start = header.position - position
             self._check_producer(path, header, data[start : start + header.size])
 

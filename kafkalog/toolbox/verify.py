@@ -9,7 +9,7 @@ holds producers' sequences, transactions and epochs against the log too (`kafkal
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
@@ -98,10 +98,21 @@ def verify(
             if found is None:
                 raise UnknownTopicOrPartitionException(f"no partition {wanted} in {root}")
             chosen[found] = there[found]
-    for path in chosen.values():
+    starts = _log_starts(root, files)
+    for partition, path in chosen.items():
         report.partitions += 1
-        verify_partition(path, files, report, deep=deep, progress=progress)
+        verify_partition(path, files, report, deep=deep, log_start=starts.get(partition, 0), progress=progress)
     return report
+
+
+def _log_starts(root: str, files: Files) -> Mapping[TopicPartition, int]:
+    """Where the checkpoint has logs begin; what is wrong with it is told elsewhere."""
+    try:
+        return OffsetCheckpointFile(
+            os.path.join(root, names.LOG_START_OFFSET_CHECKPOINT_FILE), files, create=False
+        ).read()
+    except (KafkalogError, OSError):
+        return {}
 
 
 def _check_directory_files(root: str, files: Files, report: Report) -> None:
@@ -142,9 +153,10 @@ def verify_partition(
     report: Report,
     *,
     deep: bool = False,
+    log_start: int = 0,
     progress: Callable[[int], None] | None = None,
 ) -> None:
-    """Check one partition's folder into `report`."""
+    """Check one partition's folder into `report`; `log_start` as it was checkpointed."""
     bases = []
     for name in files.list_dir(directory):
         path = os.path.join(directory, name)
@@ -172,7 +184,7 @@ def verify_partition(
     if deep:
         from kafkalog.toolbox.deep import DeepCheck
 
-        deep_check = DeepCheck(directory, files, report)
+        deep_check = DeepCheck(directory, files, report, log_start)
         checker.observe = deep_check.observe
     for place, base in enumerate(bases):
         following = bases[place + 1] if place + 1 < len(bases) else None

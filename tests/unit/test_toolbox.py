@@ -182,3 +182,24 @@ def test_salvage_takes_only_the_files_that_kafka_reads(whole: Path, tmp_path: Pa
     assert all("expected twenty digits" in lost.what and lost.last_offset < lost.first_offset for lost in result.lost)
     assert records(tmp_path / "salvaged") == records(whole)
     assert len(list((tmp_path / "salvaged" / "t-0").glob("*.log"))) == len(list((whole / "t-0").glob("*.log")))
+
+
+def test_a_writer_that_the_log_forgot_begins_anew_without_a_finding(tmp_path: Path) -> None:
+    """An open forgets producers without records above the log start, and the records below may still be in the file."""
+    for _ in range(3):
+        with kafkalog.open_log(tmp_path, "t-0") as log:
+            writer = log.writer("w")
+            assert writer.next_sequence == 0
+            for number in range(30):
+                writer.append(b"%d" % number)
+            with log.transaction("job") as txn:
+                txn.append(b"x")
+            assert verify(tmp_path, deep=True).ok
+            log.delete_records(log.end_offset)
+    with kafkalog.open_log(tmp_path, "t-0") as log:
+        log.writer("w").append_many([b"a", b"b"])
+        assert verify(tmp_path, deep=True).ok
+    # Above the log start it is asked for as before.
+    (tmp_path / "log-start-offset-checkpoint").write_text("0\n0\n")
+    findings = verify(tmp_path, deep=True).findings
+    assert ["sequence 0 after" in finding.what for finding in findings] == [True] * 5
