@@ -24,6 +24,7 @@ TEXT = {
 # Who may go past the door, for what, and why.
 ALLOWED = {
     ("topics/directory.py", "path.realpath"): "one directory is one whatever it is called; nothing is read of it",
+    ("toolbox/salvage.py", "path.realpath"): "whether one folder lies in another, whatever they are called",
     ("toolbox/recovery.py", "path.realpath"): "the same name for a directory that the table of open ones uses",
     **{
         ("cli/app.py", use): "the null device, in place of standard streams that are closed"
