@@ -138,6 +138,8 @@ def test_a_disk_that_fills_up_between_two_batches(tmp_path: Path) -> None:
         log.append_many([b"x" * 600] * 10)
     assert caught.value.appended == range(1, log.end_offset)
     assert 1 <= log.end_offset < 11
+    with pytest.raises(kafkalog.errors.KafkaStorageException):
+        log.close()
 
 
 @pytest.mark.parametrize("codec", ["snappy", "lz4", "gzip", "zstd"])
