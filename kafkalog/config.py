@@ -18,10 +18,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, TypeVar
 
 from kafkalog.errors import ConfigException, IllegalArgumentException, InvalidConfigurationException
+from kafkalog.limits import INT_MAX, INT_MIN, LONG_MAX, LONG_MIN
 
-INT_MAX = (1 << 31) - 1
-LONG_MAX = (1 << 63) - 1
-_INT_MIN, _LONG_MIN = -(1 << 31), -(1 << 63)
 _DOUBLE_MAX = 1.7976931348623157e308
 _MS_PER_MINUTE, _MS_PER_HOUR = 60_000, 3_600_000
 
@@ -105,7 +103,7 @@ def _java_class(value: object) -> str:
     if isinstance(value, bool):
         return "java.lang.Boolean"
     if isinstance(value, int):
-        return "java.lang.Integer" if _INT_MIN <= value <= INT_MAX else "java.lang.Long"
+        return "java.lang.Integer" if INT_MIN <= value <= INT_MAX else "java.lang.Long"
     if isinstance(value, float):
         return "java.lang.Double"
     return type(value).__name__
@@ -134,11 +132,11 @@ def _integer(name: str, value: object, low: int, high: int, kind: str, java_size
 
 
 def _parse_int(name: str, value: object) -> int | None:
-    return _integer(name, value, _INT_MIN, INT_MAX, "INT", 32)
+    return _integer(name, value, INT_MIN, INT_MAX, "INT", 32)
 
 
 def _parse_long(name: str, value: object) -> int | None:
-    return _integer(name, value, _LONG_MIN, LONG_MAX, "LONG", 64)
+    return _integer(name, value, LONG_MIN, LONG_MAX, "LONG", 64)
 
 
 def _parse_double(name: str, value: object) -> float | None:
@@ -544,8 +542,8 @@ class LogConfig:
         """What is taken from segment.ms for one segment, in milliseconds; 0 without segment.jitter.ms."""
         if self.segment_jitter_ms == 0:
             return 0
-        number = (rng or random).randrange(_INT_MIN, INT_MAX + 1)
-        return (0 if number == _INT_MIN else abs(number)) % min(self.segment_jitter_ms, self.segment_ms)
+        number = (rng or random).randrange(INT_MIN, INT_MAX + 1)
+        return (0 if number == INT_MIN else abs(number)) % min(self.segment_jitter_ms, self.segment_ms)
 
     @property
     def effective_local_retention_ms(self) -> int:

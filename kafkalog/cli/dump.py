@@ -21,6 +21,7 @@ from kafkalog.format import control, names
 from kafkalog.format.control import ControlRecordType
 from kafkalog.format.records import READ_BYTES_MAX, in_parts
 from kafkalog.format.snapshots import read_snapshot
+from kafkalog.limits import INT_MAX
 from kafkalog.segment.file_records import LARGE_BATCH_BYTES, crc_matches_in, walk_headers
 
 if TYPE_CHECKING:
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from kafkalog.files import File
     from kafkalog.format.records import Record
 
-INT_MAX = 0x7FFFFFFF
 OFFSET_ENTRY = struct.Struct(">ii")
 TIME_ENTRY = struct.Struct(">qi")
 TXN_ENTRY = struct.Struct(">hqqqq")

@@ -18,7 +18,6 @@ from kafkalog.format import codecs, legacy
 from kafkalog.format.batch import (
     CODEC_MASK,
     CREATE_TIME,
-    INT32_MAX,
     LOG_APPEND_TIME,
     RECORD_BATCH_OVERHEAD,
     TIMESTAMP_TYPE_FLAG,
@@ -28,6 +27,7 @@ from kafkalog.format.batch import (
 )
 from kafkalog.format.octets import octets
 from kafkalog.format.records import MAX_RECORD_BYTES, record_error
+from kafkalog.limits import INT_MAX, LONG_MAX, LONG_MIN
 
 if TYPE_CHECKING:
     import os
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 __all__ = ["ColumnBuilder", "ColumnEncoder", "RecordColumns", "add_batches", "read_columns", "write_batches"]
-
-INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 
 
 def add_batches(
@@ -131,8 +129,8 @@ def read_columns(
     headers: bool = True,
     timestamp_types: bool = False,
     null_empty_headers: bool = False,
-    offset_min: int = INT64_MIN,
-    offset_max: int = INT64_MAX,
+    offset_min: int = LONG_MIN,
+    offset_max: int = LONG_MAX,
     skip: Buffer | None = None,
     skip_control: bool = False,
     max_record_bytes: int = MAX_RECORD_BYTES,
@@ -144,7 +142,7 @@ def read_columns(
     the first damage).  Columns and offset range as in ColumnBuilder, the rest and the errors as in `add_batches`.
     """
     if table is None:
-        table, _, _ = native_batches.scan(data, base_position=base_position, check_crc=False, max_batches=INT32_MAX)
+        table, _, _ = native_batches.scan(data, base_position=base_position, check_crc=False, max_batches=INT_MAX)
     builder = ColumnBuilder(
         keys=keys,
         values=values,
@@ -184,7 +182,7 @@ def write_batches(
     *,
     base_offset: int = 0,
     batch_bytes_max: int = 1 << 20,
-    compressed_bytes_max: int = INT32_MAX,
+    compressed_bytes_max: int = INT_MAX,
     codec: int = codecs.NONE,
     level: int | None = None,
     timestamp_type: str = CREATE_TIME,

@@ -14,6 +14,7 @@ from kafkalog._native import batches as native
 from kafkalog._native.crc32c import crc32c
 from kafkalog.errors import CorruptRecordException, IllegalArgumentException
 from kafkalog.format.octets import octets
+from kafkalog.limits import INT_MAX, to_int32
 
 if TYPE_CHECKING:
     import os
@@ -39,25 +40,19 @@ NO_TIMESTAMP_TYPE = "NoTimestampType"
 CREATE_TIME = "CreateTime"
 LOG_APPEND_TIME = "LogAppendTime"
 
-INT32_MAX = 0x7FFFFFFF
-
 
 def increment_sequence(sequence: int, increment: int) -> int:
     """DefaultRecordBatch.incrementSequence: sequence numbers wrap from 2^31-1 to 0; in Java's ints."""
-    if sequence > _int32(INT32_MAX - increment):
-        return _int32(increment - (INT32_MAX - sequence) - 1)
-    return _int32(sequence + increment)
+    if sequence > to_int32(INT_MAX - increment):
+        return to_int32(increment - (INT_MAX - sequence) - 1)
+    return to_int32(sequence + increment)
 
 
 def decrement_sequence(sequence: int, decrement: int) -> int:
     """DefaultRecordBatch.decrementSequence."""
     if sequence < decrement:
-        return _int32(INT32_MAX - (decrement - sequence) + 1)
-    return _int32(sequence - decrement)
-
-
-def _int32(value: int) -> int:
-    return ((value + 0x80000000) & 0xFFFFFFFF) - 0x80000000
+        return to_int32(INT_MAX - (decrement - sequence) + 1)
+    return to_int32(sequence - decrement)
 
 
 class MemoryRecords:

@@ -14,7 +14,6 @@ from kafkalog.errors import IllegalArgumentException, IllegalStateException, Nul
 from kafkalog.format import codecs, control, legacy
 from kafkalog.format.batch import (
     CREATE_TIME,
-    INT32_MAX,
     LOG_APPEND_TIME,
     LOG_OVERHEAD,
     NO_TIMESTAMP_TYPE,
@@ -22,6 +21,7 @@ from kafkalog.format.batch import (
     compute_attributes,
     write_header,
 )
+from kafkalog.limits import INT_MAX, to_int32, to_int64
 
 if TYPE_CHECKING:
     from kafkalog._native.records import Record
@@ -65,7 +65,7 @@ class MemoryRecordsBuilder:
         is_transactional: bool = False,
         is_control_batch: bool = False,
         partition_leader_epoch: int = -1,
-        write_limit: int = INT32_MAX,
+        write_limit: int = INT_MAX,
         delete_horizon_ms: int = -1,
         *,
         level: int | None = None,
@@ -186,15 +186,15 @@ class MemoryRecordsBuilder:
             raise IllegalStateException(
                 "Tried to append a record, but MemoryRecordsBuilder is closed for record appends"
             )
-        if offset - self.base_offset > INT32_MAX:
+        if offset - self.base_offset > INT_MAX:
             raise IllegalArgumentException(
                 f"Maximum offset delta exceeded, base offset: {self.base_offset}, last offset: {offset}"
             )
         if self._base_timestamp is None:
             self._base_timestamp = timestamp
         if self.magic >= 2:
-            offset_delta = _int32(offset - self.base_offset)
-            timestamp_delta = _int64(timestamp - self._base_timestamp)
+            offset_delta = to_int32(offset - self.base_offset)
+            timestamp_delta = to_int64(timestamp - self._base_timestamp)
             encoded = _encoded(headers)
             self._rows.append((timestamp_delta, offset_delta, key, value, encoded))
             size = native.record_size(timestamp_delta, offset_delta, key, value, encoded)
@@ -325,7 +325,7 @@ class MemoryRecordsBuilder:
         return write_header(
             self._payload,
             base_offset=self.base_offset,
-            last_offset_delta=_int32(self._last_offset - self.base_offset),
+            last_offset_delta=to_int32(self._last_offset - self.base_offset),
             attributes=compute_attributes(
                 self.codec,
                 self.timestamp_type,
@@ -347,14 +347,6 @@ class MemoryRecordsBuilder:
         timestamp = self.log_append_time if self.timestamp_type == LOG_APPEND_TIME else self._max_timestamp
         body = legacy.message(self.magic, timestamp, None, self._payload, self.codec, self.timestamp_type)
         return legacy.entry(self._last_offset, body)
-
-
-def _int32(number: int) -> int:
-    return (number + (1 << 31)) % (1 << 32) - (1 << 31)
-
-
-def _int64(number: int) -> int:
-    return (number + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
 def _encoded(headers: Sequence[Header]) -> tuple[tuple[bytes, bytes | None], ...]:
@@ -420,7 +412,7 @@ def empty_batch_header(
     return write_header(
         b"",
         base_offset=base_offset,
-        last_offset_delta=_int32(last_offset - base_offset),
+        last_offset_delta=to_int32(last_offset - base_offset),
         attributes=compute_attributes(codecs.NONE, timestamp_type, is_transactional, is_control_batch),
         base_timestamp=-1,
         max_timestamp=timestamp,

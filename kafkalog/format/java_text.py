@@ -15,10 +15,7 @@ from collections.abc import Iterable, Mapping
 
 from kafkalog import errors
 from kafkalog.errors import CorruptCheckpointException
-
-INT_MIN, INT_MAX = -(1 << 31), (1 << 31) - 1
-LONG_MIN, LONG_MAX = -(1 << 63), (1 << 63) - 1
-SHORT_MIN, SHORT_MAX = -(1 << 15), (1 << 15) - 1
+from kafkalog.limits import INT_MAX, INT_MIN, LONG_MAX, LONG_MIN, SHORT_MAX, SHORT_MIN
 
 ZERO_UUID = "A" * 22
 _UUID_CHARS = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_")

@@ -24,6 +24,7 @@ from kafkalog.format.batch import (
     TIMESTAMP_TYPE_FLAG,
 )
 from kafkalog.format.octets import octets
+from kafkalog.limits import to_int64
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -175,12 +176,7 @@ def entries(
         if inner.codec != codecs.NONE:
             codecs.check_codec(inner.codec)
             raise InvalidRecordException("Inner messages must not be compressed")
-    return [entry._replace(offset=_wrapped(base + entry.offset)) for entry in found] if base else found
-
-
-def _wrapped(number: int) -> int:
-    """Java's long arithmetic."""
-    return (number + (1 << 63)) % (1 << 64) - (1 << 63)
+    return [entry._replace(offset=to_int64(base + entry.offset)) for entry in found] if base else found
 
 
 def _inner(payload: memoryview, outer: Entry, max_record_bytes: int) -> list[Entry]:

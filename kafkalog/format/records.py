@@ -16,6 +16,7 @@ from kafkalog.format import codecs, legacy
 from kafkalog.format.batch import HEADER, RECORD_BATCH_OVERHEAD, TIMESTAMP_TYPE_FLAG
 from kafkalog.format.codecs import MAX_DECOMPRESSED_BYTES, IllegalArgumentException
 from kafkalog.format.octets import octets
+from kafkalog.limits import INT_MAX
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -157,7 +158,7 @@ def _read(
     max_record_bytes: int,
     max_bytes: int,
     *,
-    count_max: int = 0x7FFFFFFF,
+    count_max: int = INT_MAX,
 ) -> tuple[list[Record], KafkalogError | None]:
     """The records before the first that breaks the format, and what is wrong with that one."""
     start = header.position if at is None else at

@@ -13,8 +13,8 @@ from typing import Any
 
 from kafkalog.errors import IllegalArgumentException
 from kafkalog.format.octets import octets as octets_of
+from kafkalog.limits import LONG_MAX, LONG_MIN
 
-INT64_MIN, INT64_MAX = -(1 << 63), (1 << 63) - 1
 TEXT_HINT = "text wants .encode()"
 _FIELD_NAME = re.compile(r":[^:]*:")  # in the format of a structured buffer
 
@@ -23,8 +23,8 @@ def whole(
     value: Any,
     what: str,
     *,
-    low: int = INT64_MIN,
-    high: int = INT64_MAX,
+    low: int = LONG_MIN,
+    high: int = LONG_MAX,
     expected: str = "a whole number",
     hint: str | None = None,
 ) -> int:
@@ -33,20 +33,20 @@ def whole(
         number = operator.index(value)
     except TypeError:
         raise IllegalArgumentException(f"{what}: found {shown(value)}, expected {expected}", hint=hint) from None
-    if number < INT64_MIN or number > INT64_MAX:
+    if number < LONG_MIN or number > LONG_MAX:
         raise IllegalArgumentException(f"{what}: {number} does not fit into 64 bits, expected {expected}", hint=hint)
     if not low <= number <= high:
-        bounds = f"at least {low}" if high == INT64_MAX else f"{low} to {high}"
+        bounds = f"at least {low}" if high == LONG_MAX else f"{low} to {high}"
         raise IllegalArgumentException(f"{what}: found {number}, expected {expected} ({bounds})", hint=hint)
     return number
 
 
-def offset(value: Any, what: str = "offset", *, low: int = INT64_MIN, hint: str | None = None) -> int:
+def offset(value: Any, what: str = "offset", *, low: int = LONG_MIN, hint: str | None = None) -> int:
     """`value` as an offset."""
     return whole(value, what, low=low, expected="an offset", hint=hint)
 
 
-def milliseconds(value: Any, what: str = "timestamp", *, low: int = INT64_MIN) -> int:
+def milliseconds(value: Any, what: str = "timestamp", *, low: int = LONG_MIN) -> int:
     """`value` as milliseconds since 1970."""
     return whole(
         value,

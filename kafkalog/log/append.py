@@ -35,10 +35,11 @@ from kafkalog.errors import (
     UnexpectedAppendOffsetException,
 )
 from kafkalog.files import Buffer
-from kafkalog.format.batch import CREATE_TIME, MemoryRecords
+from kafkalog.format.batch import CREATE_TIME, RECORD_BATCH_OVERHEAD, MemoryRecords
 from kafkalog.format.codecs import check_codec, decompress_partial
 from kafkalog.format.octets import frozen
 from kafkalog.format.records import base_offset, iterate
+from kafkalog.limits import INT_MAX, LONG_MAX
 from kafkalog.log.local_log import raise_offline
 from kafkalog.log.producer_replay import update_producers
 from kafkalog.log.producers import BatchMetadata, CompletedTxn, ProducerAppendInfo, ProducerStateEntry
@@ -61,10 +62,7 @@ CLIENT = AppendOrigin.CLIENT
 COORDINATOR = AppendOrigin.COORDINATOR
 REPLICATION = AppendOrigin.REPLICATION
 RAFT_LEADER = AppendOrigin.RAFT_LEADER
-INT_MAX = 0x7FFFFFFF
-LONG_MAX = (1 << 63) - 1
 CURRENT_MAGIC = 2
-HEADER_BYTES = 61
 
 SHORT_CHOICE = True  # tests turn it off: every append then takes the general way
 
@@ -175,7 +173,7 @@ def _unpacked(batch: ClientBatch, max_record_bytes: int) -> tuple[ClientBatch | 
     payload, failure = decompress_partial(batch.codec, batch.payload)
     if failure is not None or not batch.check_payload(payload, max_record_bytes):
         return None, NO_STATS
-    return batch, RecordValidationStats(HEADER_BYTES + batch.record_bytes)
+    return batch, RecordValidationStats(RECORD_BATCH_OVERHEAD + batch.record_bytes)
 
 
 def _assign_epochs(log: UnifiedLog, headers: Sequence[BatchHeader]) -> tuple[int, bool]:

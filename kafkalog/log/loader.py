@@ -30,6 +30,7 @@ from kafkalog.errors import (
 from kafkalog.files import Clock, Files, Listing, LogDirFailureChannel, Scheduler
 from kafkalog.format import names
 from kafkalog.format.names import TopicPartition
+from kafkalog.limits import INT_MAX, LONG_MAX
 from kafkalog.log import load_cases
 from kafkalog.log.damage import Damage, damage_at
 from kafkalog.log.leader_epochs import LeaderEpochFileCache
@@ -47,8 +48,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("kafkalog.log")
 
-LONG_MAX = 0x7FFFFFFFFFFFFFFF
-INT_MAX = 0x7FFFFFFF
 T = TypeVar("T")
 
 

@@ -36,13 +36,7 @@ from kafkalog.format.names import DELETED_FILE_SUFFIX, TopicPartition
 from kafkalog.segment.log_segment import LogSegment
 from kafkalog.segment.log_segments import LogSegments
 from kafkalog.segment.transaction_index import AbortedTxn
-from kafkalog.segment.types import (
-    EMPTY_RECORDS,
-    AbortedTransaction,
-    FetchDataInfo,
-    LogOffsetMetadata,
-    OffsetPosition,
-)
+from kafkalog.segment.types import EMPTY_RECORDS, AbortedTransaction, FetchDataInfo, LogOffsetMetadata, OffsetPosition
 
 if TYPE_CHECKING:
     from kafkalog.config import LogConfig

@@ -26,14 +26,12 @@ from kafkalog.format.batch import decrement_sequence
 from kafkalog.format.control import ControlRecordType, EndTransactionMarker
 from kafkalog.format.names import TopicPartition
 from kafkalog.format.records import first as first_record
+from kafkalog.limits import INT_MAX, SHORT_MAX, to_int32, to_int64
 from kafkalog.log.types import NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP, TV_UNKNOWN, AppendOrigin
 from kafkalog.log.verification import VerificationStateEntry
-from kafkalog.segment.types import LogOffsetMetadata, to_int32, to_int64
+from kafkalog.segment.types import LogOffsetMetadata
 
 log = logging.getLogger(__name__)
-
-INT_MAX = 0x7FFFFFFF
-SHORT_MAX = 0x7FFF
 
 
 def in_sequence(last_seq: int, next_seq: int) -> bool:

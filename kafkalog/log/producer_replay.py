@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from kafkalog._native.java_hash import JavaHashMap, long_hash
 from kafkalog.files import Buffer, LogDirFailureChannel, Scheduler
 from kafkalog.format.names import TopicPartition
+from kafkalog.limits import INT_MAX
 from kafkalog.log.local_log import io_guard
 from kafkalog.log.producers import CompletedTxn, ProducerAppendInfo, ProducerStateManager, SnapshotFile
 from kafkalog.log.types import AppendOrigin
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from kafkalog.files import Clock
 
 logger = logging.getLogger("kafkalog.log")
-
-INT_MAX = 0x7FFFFFFF
 
 
 def rebuild_producer_state(

@@ -27,6 +27,7 @@ from kafkalog.format.names import (
     producer_snapshot_file,
 )
 from kafkalog.format.snapshots import ProducerSnapshotEntry, read_snapshot, write_snapshot
+from kafkalog.limits import to_int64
 from kafkalog.log.producer_append import (
     BatchMetadata,
     CompletedTxn,
@@ -36,7 +37,6 @@ from kafkalog.log.producer_append import (
 )
 from kafkalog.log.types import NO_PRODUCER_ID, AppendOrigin
 from kafkalog.log.verification import VerificationStateEntry
-from kafkalog.segment.types import to_int64
 
 __all__ = [
     "BatchMetadata",

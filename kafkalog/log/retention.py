@@ -10,9 +10,9 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
+from kafkalog.limits import to_int64
 from kafkalog.log.types import LogStartOffsetIncrementReason
 from kafkalog.segment.log_segment import LogSegment
-from kafkalog.segment.types import to_int64
 
 if TYPE_CHECKING:
     from kafkalog.log.unified_log import UnifiedLog

@@ -40,6 +40,7 @@ from kafkalog.files.processes import belongs_here
 from kafkalog.format import names, values
 from kafkalog.format.batch import MemoryRecords
 from kafkalog.format.checkpoints import EpochEntry
+from kafkalog.limits import INT_MAX
 from kafkalog.log import fetch, producer_replay, retention
 from kafkalog.log.append import CLIENT_TERMS, FOLLOWER_TERMS, AppendTerms, append, check
 from kafkalog.log.damage import Damage
@@ -381,7 +382,7 @@ class UnifiedLog(PartitionOffsets):
         return self.leader_epoch_cache.latest_epoch
 
     def assign_epoch_start_offset(self, leader_epoch: int, start_offset: int) -> None:
-        leader_epoch = values.whole(leader_epoch, "leader_epoch", high=0x7FFFFFFF)
+        leader_epoch = values.whole(leader_epoch, "leader_epoch", high=INT_MAX)
         start_offset = values.offset(start_offset, "start_offset")
         with self.lock:
             self.settle()

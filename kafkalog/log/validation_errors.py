@@ -20,8 +20,8 @@ from kafkalog.errors import (
 from kafkalog.format.codecs import NAMES
 from kafkalog.format.legacy import Entry
 from kafkalog.format.names import TopicPartition
+from kafkalog.limits import to_int64
 from kafkalog.log.types import RecordError
-from kafkalog.segment.types import to_int64
 
 # Verdicts that an early end of the payload gives; where the payload itself did not decode, that is the error.
 ENDED_EARLY = frozenset({native.PREMATURE_END, native.SHORT_STREAM, native.SHORT_SKIP, native.BAD_STRUCTURE})

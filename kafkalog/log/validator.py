@@ -42,10 +42,10 @@ from kafkalog.format.legacy import Entry
 from kafkalog.format.names import TopicPartition
 from kafkalog.format.records import Record
 from kafkalog.format.records import records as records_of
+from kafkalog.limits import to_int64
 from kafkalog.log import validation_errors as errors
 from kafkalog.log.types import AppendOrigin, LogAppendInfo, RecordValidationStats
 from kafkalog.log.validation_errors import Refusal, TimeRules
-from kafkalog.segment.types import to_int64
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer as AnyBuffer

@@ -21,8 +21,10 @@ from kafkalog._native.tail import RecordsEnd
 from kafkalog.errors import CorruptRecordException, IllegalArgumentException, KafkaException
 from kafkalog.files import Buffer, ClosedFile, File, Files, HasFileno
 from kafkalog.format import legacy
+from kafkalog.format.batch import LOG_OVERHEAD, MIN_RECORD_OVERHEAD, RECORD_BATCH_OVERHEAD
 from kafkalog.format.records import MAX_RECORD_BYTES, records, stream
-from kafkalog.segment.types import INT_MAX, LogOffsetPosition, TimestampAndOffset
+from kafkalog.limits import INT_MAX
+from kafkalog.segment.types import LogOffsetPosition, TimestampAndOffset
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,10 +32,7 @@ if TYPE_CHECKING:
     from kafkalog._native.batches import BatchHeader
     from kafkalog.format.records import Record
 
-LOG_OVERHEAD = 12  # base offset and size field
 HEADER_SIZE_UP_TO_MAGIC = 17
-RECORD_BATCH_OVERHEAD = 61
-MIN_RECORD_OVERHEAD = 14
 
 new_tuple = tuple.__new__  # a named tuple without the Python call of its own __new__
 

@@ -33,7 +33,7 @@ from kafkalog.errors import (
     LogReadOnlyException,
 )
 from kafkalog.files import File, Files
-from kafkalog.segment.types import INT_MAX
+from kafkalog.limits import INT_MAX
 
 T = TypeVar("T")
 View = mmap.mmap | bytes

@@ -30,16 +30,10 @@ from kafkalog.errors import (
 )
 from kafkalog.files import Buffer, Clock, Files
 from kafkalog.format import names
+from kafkalog.format.batch import LOG_OVERHEAD, MIN_RECORD_OVERHEAD, RECORD_BATCH_OVERHEAD
 from kafkalog.format.records import MAX_RECORD_BYTES
-from kafkalog.segment.file_records import (
-    LOG_OVERHEAD,
-    MIN_RECORD_OVERHEAD,
-    RECORD_BATCH_OVERHEAD,
-    FileRecords,
-    FileRecordsSlice,
-    LogScan,
-    max_timestamp_of,
-)
+from kafkalog.limits import INT_MAX, LONG_MAX, to_int32
+from kafkalog.segment.file_records import FileRecords, FileRecordsSlice, LogScan, max_timestamp_of
 from kafkalog.segment.lazy_index import LazyIndex
 from kafkalog.segment.offset_index import OffsetIndex
 from kafkalog.segment.replay import LeaderEpochs, ProducerState, Replay
@@ -48,8 +42,6 @@ from kafkalog.segment.time_index import TimeIndex
 from kafkalog.segment.transaction_index import TransactionIndex, TxnIndexSearchResult
 from kafkalog.segment.types import (
     EMPTY_RECORDS,
-    INT_MAX,
-    LONG_MAX,
     FetchDataInfo,
     LogOffsetMetadata,
     LogOffsetPosition,
@@ -57,7 +49,6 @@ from kafkalog.segment.types import (
     RollParams,
     TimestampAndOffset,
     TimestampOffset,
-    to_int32,
 )
 
 if TYPE_CHECKING:

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from kafkalog._native import batches as native
+from kafkalog.format.batch import RECORD_BATCH_OVERHEAD
+from kafkalog.limits import INT_MAX
 from kafkalog.segment.file_records import LogScan
-from kafkalog.segment.resync import HEADER_BYTES, MIN_RECORD_BYTES, OFFSET_SPAN, next_batch
+from kafkalog.segment.resync import MIN_RECORD_BYTES, next_batch
 
 if TYPE_CHECKING:
     from kafkalog.files import File
@@ -54,7 +56,7 @@ def behind(file: File, position: int, end: int, base_offset: int) -> Loss:
             table = piece.table
             whole += len(table)
             records += int(np.where(table["magic"] >= 2, np.maximum(table["record_count"], 0), 1).sum())
-            fitting = table["last_offset"][table["last_offset"] <= base_offset + OFFSET_SPAN]
+            fitting = table["last_offset"][table["last_offset"] <= base_offset + INT_MAX]
             next_offset = max(next_offset, int(fitting.max(initial=-1)) + 1)
         why = why or ("batches that do not belong here" if whole else VERDICT_TEXT.get(scan.stopped, NO_REASON))
         position = scan.position
@@ -84,15 +86,15 @@ def end_before(file: File, position: int, base_offset: int) -> int:
 
 def _told(file: File, position: int, base_offset: int, next_offset: int) -> tuple[int, int] | None:
     """(records, next offset) as a damaged v2 batch's header says; None where it cannot be right."""
-    head = file.pread(HEADER_BYTES, position)
-    if len(head) < HEADER_BYTES or head[16] != 2:
+    head = file.pread(RECORD_BATCH_OVERHEAD, position)
+    if len(head) < RECORD_BATCH_OVERHEAD or head[16] != 2:
         return None
     header = native.header_at(head, 0)
     span = header.last_offset - header.base_offset + 1
-    room = (header.size - HEADER_BYTES) // (1 if header.is_compressed else MIN_RECORD_BYTES)
+    room = (header.size - RECORD_BATCH_OVERHEAD) // (1 if header.is_compressed else MIN_RECORD_BYTES)
     right = (
         next_offset <= header.base_offset
-        and header.last_offset <= base_offset + OFFSET_SPAN
+        and header.last_offset <= base_offset + INT_MAX
         and 0 < header.count <= span
         and (header.is_compressed or header.count <= room)
     )

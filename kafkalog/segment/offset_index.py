@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from kafkalog._native import search
 from kafkalog.errors import CorruptIndexException, IllegalArgumentException, InvalidOffsetException
 from kafkalog.files import Files
+from kafkalog.limits import to_int32, to_int64
 from kafkalog.segment.index import INDEX_FULL_HINT, ONE_AT_A_TIME, AbstractIndex, View
-from kafkalog.segment.types import OffsetPosition, to_int32, to_int64
+from kafkalog.segment.types import OffsetPosition
 
 ENTRY = struct.Struct(">ii")  # offset - base offset, position
 new_tuple = tuple.__new__  # a named tuple without the Python call of its own __new__

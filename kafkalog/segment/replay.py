@@ -15,14 +15,13 @@ import numpy.typing as npt
 from kafkalog._native import batches as native
 from kafkalog._native.batches import BATCH_DTYPE, BatchHeader
 from kafkalog.errors import CorruptRecordException, InvalidRecordException, KafkaException
+from kafkalog.format.batch import CONTROL_FLAG, TRANSACTIONAL_FLAG
 from kafkalog.segment.transaction_index import TransactionIndex
 from kafkalog.segment.types import AppendOrigin
 
 Table = npt.NDArray[Any]
 
 NUM_BATCHES_TO_RETAIN = 5  # ProducerStateEntry.NUM_BATCHES_TO_RETAIN
-TRANSACTIONAL_FLAG = 0x10
-CONTROL_FLAG = 0x20
 _NONE: Table = np.empty(0, dtype=np.int64)
 
 assert {"leader_epoch", "producer_id", "producer_epoch", "attributes"} <= set(BATCH_DTYPE.names or ())

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kafkalog._native import batches as native
+from kafkalog.format.batch import LOG_OVERHEAD, RECORD_BATCH_OVERHEAD
+from kafkalog.limits import INT_MAX
 from kafkalog.segment.file_records import crc_matches_in
 
 if TYPE_CHECKING:
@@ -19,11 +21,8 @@ if TYPE_CHECKING:
     from kafkalog.files import File
 
 WINDOW_BYTES = 1 << 20
-HEADER_BYTES = 61
-LOG_OVERHEAD = 12
 MIN_SIZE_FIELD = 14
 V2_MIN_SIZE_FIELD = 49
-OFFSET_SPAN = 0x7FFFFFFF
 MIN_RECORD_BYTES = 7  # length, attributes, two deltas, two null lengths, no headers
 LONG_BYTES = 1 << 20
 FAILED_PROOFS_BYTES = 16 << 30  # some seconds of checksums
@@ -37,19 +36,19 @@ def next_batch(file: File, start: int, end: int, *, min_offset: int, base_offset
     position = start
     spent_bytes = 0
     while position < end - LOG_OVERHEAD - MIN_SIZE_FIELD:
-        data = file.pread(min(WINDOW_BYTES + HEADER_BYTES, end - position), position)
+        data = file.pread(min(WINDOW_BYTES + RECORD_BATCH_OVERHEAD, end - position), position)
         if len(data) < LOG_OVERHEAD + MIN_SIZE_FIELD:
             return None
         for at in _candidates(data, end - position, min_offset, base_offset):
             place = position + int(at)
-            head = data[at : at + HEADER_BYTES]
+            head = data[at : at + RECORD_BATCH_OVERHEAD]
             size = LOG_OVERHEAD + int.from_bytes(head[8:12], "big", signed=True)
             if size > LONG_BYTES and spent_bytes > FAILED_PROOFS_BYTES:
                 continue
             if _sensible(head, size, base_offset) and crc_matches_in(file, place, size):
-                return native.header_at(file.pread(HEADER_BYTES, place)).at(place)
+                return native.header_at(file.pread(RECORD_BATCH_OVERHEAD, place)).at(place)
             spent_bytes += size
-        position += max(len(data) - HEADER_BYTES, 1) if position + len(data) < end else len(data)
+        position += max(len(data) - RECORD_BATCH_OVERHEAD, 1) if position + len(data) < end else len(data)
     return None
 
 
@@ -78,7 +77,7 @@ def _candidates(data: bytes, room: int, min_offset: int, base_offset: int) -> np
         & (size + LOG_OVERHEAD <= room - at)
         & (codec <= 4)
         & (offset >= min_offset)
-        & (offset <= base_offset + OFFSET_SPAN)
+        & (offset <= base_offset + INT_MAX)
     )
     hits: np.ndarray = at[good]
     return hits
@@ -86,13 +85,13 @@ def _candidates(data: bytes, room: int, min_offset: int, base_offset: int) -> np
 
 def _sensible(head: bytes, size: int, base_offset: int) -> bool:
     """Whether a v2 header's counts agree with its size: cheaper to ask than its checksum."""
-    if head[16] != 2 or len(head) < HEADER_BYTES:
+    if head[16] != 2 or len(head) < RECORD_BATCH_OVERHEAD:
         return True
     header = native.header_at(head)
     compressed = header.is_compressed
     return (
         header.last_offset - header.base_offset >= 0
-        and header.last_offset <= base_offset + OFFSET_SPAN
+        and header.last_offset <= base_offset + INT_MAX
         and header.count >= 0
-        and (compressed or header.count * MIN_RECORD_BYTES <= size - HEADER_BYTES)
+        and (compressed or header.count * MIN_RECORD_BYTES <= size - RECORD_BATCH_OVERHEAD)
     )

@@ -17,8 +17,9 @@ from kafkalog.errors import (
     InvalidOffsetException,
 )
 from kafkalog.files import Files
+from kafkalog.limits import to_int64
 from kafkalog.segment.index import INDEX_FULL_HINT, AbstractIndex, View
-from kafkalog.segment.types import TimestampOffset, to_int64
+from kafkalog.segment.types import TimestampOffset
 
 ENTRY = struct.Struct(">qi")  # timestamp, offset - base offset
 TIMESTAMP = (struct.Struct(">q"), 0, False)

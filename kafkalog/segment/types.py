@@ -16,20 +16,8 @@ from kafkalog.errors import KafkaException
 if TYPE_CHECKING:
     from kafkalog._native.batches import BatchHeader
 
-INT_MAX = 0x7FFFFFFF
-LONG_MAX = 0x7FFFFFFFFFFFFFFF
 UNKNOWN_FILE_POSITION = -1
 UNKNOWN_SEGMENT_BASE_OFFSET = -1
-
-
-def to_int32(value: int) -> int:
-    """`value` as Java's int arithmetic leaves it: wrapped to 32 bits with a sign."""
-    return ((value + 0x80000000) & 0xFFFFFFFF) - 0x80000000
-
-
-def to_int64(value: int) -> int:
-    """`value` as Java's long arithmetic leaves it: wrapped to 64 bits with a sign."""
-    return ((value + 0x8000000000000000) & 0xFFFFFFFFFFFFFFFF) - 0x8000000000000000
 
 
 class AppendOrigin(enum.Enum):

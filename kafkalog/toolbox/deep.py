@@ -23,6 +23,7 @@ from kafkalog.format.control import ControlRecordType, parse_control_key
 from kafkalog.format.records import READ_BYTES_MAX
 from kafkalog.format.records import first as first_record
 from kafkalog.format.snapshots import read_snapshot
+from kafkalog.limits import INT_MAX
 from kafkalog.topics.index_files import AbortedRange, aborted_ranges
 from kafkalog.topics.snapshot import segment_base
 
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
 
 MOST_FINDINGS = 100  # of one kind in one slice of a file
 SEQUENCE_HALF = 1 << 30
-SEQUENCE_MASK = 0x7FFFFFFF
+SEQUENCE_MASK = INT_MAX
 
 
 class DeepCheck:

@@ -13,11 +13,12 @@ from typing import NamedTuple
 from kafkalog._native import batches as native
 from kafkalog.files import OS_FILES, Files
 from kafkalog.format import names
+from kafkalog.limits import INT_MAX
 from kafkalog.segment.file_records import LogScan
 from kafkalog.segment.order import misfits
 from kafkalog.toolbox.index_check import IndexCheck
 from kafkalog.toolbox.transactions import TransactionCheck
-from kafkalog.toolbox.verify import OFFSET_SPAN, Finding, Report
+from kafkalog.toolbox.verify import Finding, Report
 from kafkalog.topics.snapshot import segment_base
 
 INDEX_INTERVAL_BYTES = 4096
@@ -49,7 +50,7 @@ def check_indexes(
         check = IndexCheck(directory, base, files, report, last_segment=last_segment)
         plan = native.IndexPlan(base, index_interval_bytes)
         next_offset, fits = base, True
-        limit = base + OFFSET_SPAN if last_segment else bases[bases.index(base) + 1] - 1
+        limit = base + INT_MAX if last_segment else bases[bases.index(base) + 1] - 1
         transactions.begin(base)
         log_path = names.log_file(directory, base)
         with files.open(log_path, writable=False) as log:

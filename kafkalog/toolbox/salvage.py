@@ -22,6 +22,7 @@ from kafkalog.files import OS_FILES, File, Files
 from kafkalog.format import names, values
 from kafkalog.format.checkpoints import OffsetCheckpointFile
 from kafkalog.format.names import TopicPartition
+from kafkalog.limits import INT_MAX
 from kafkalog.segment.file_records import LogScan, ScanSlice
 from kafkalog.segment.loss import VERDICT_TEXT
 from kafkalog.segment.order import misfits
@@ -162,7 +163,7 @@ class _Salvage:
     def _copy(self, path: str, piece: ScanSlice, out: File, written: int, base: int, following: int | None) -> int:
         """Write the good batches of a slice in as few writes as there are runs; the bytes written."""
         table = piece.table
-        limit = base + 0x7FFFFFFF if following is None else following - 1
+        limit = base + INT_MAX if following is None else following - 1
         good = np.ones(len(table), bool)
         for row in misfits(table, self._next_offset, limit):
             good[row] = False

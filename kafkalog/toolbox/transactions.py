@@ -16,6 +16,7 @@ from kafkalog._native import batches as native
 from kafkalog.errors import KafkalogError
 from kafkalog.files import Files
 from kafkalog.format import names
+from kafkalog.format.batch import CONTROL_FLAG, TRANSACTIONAL_FLAG
 from kafkalog.format.control import ControlRecordType, parse_control_key
 from kafkalog.format.records import records as decode_records
 from kafkalog.format.snapshots import read_snapshot
@@ -23,8 +24,6 @@ from kafkalog.topics.index_files import TXN_ENTRY
 
 if TYPE_CHECKING:
     from kafkalog.segment.file_records import ScanSlice
-
-TRANSACTIONAL, CONTROL = 0x10, 0x20
 
 
 class Aborted(NamedTuple):
@@ -93,9 +92,9 @@ class TransactionCheck:
         rows = np.minimum(np.searchsorted(table["last_offset"], offsets), len(table) - 1)
         inside = (table["base_offset"][rows] <= offsets) & (offsets <= table["last_offset"][rows])
         self._seen.update(offsets[inside].tolist())
-        for row in table[(table["attributes"] & TRANSACTIONAL) != 0]:
+        for row in table[(table["attributes"] & TRANSACTIONAL_FLAG) != 0]:
             producer_id = int(row["producer_id"])
-            if not int(row["attributes"]) & CONTROL:
+            if not int(row["attributes"]) & CONTROL_FLAG:
                 self._open.setdefault(producer_id, int(row["base_offset"]))
                 continue
             first, marker = self._open.pop(producer_id, None), int(row["last_offset"])

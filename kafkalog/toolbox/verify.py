@@ -24,6 +24,7 @@ from kafkalog.format.checkpoints import NO_ENTRIES, CleanShutdownFile, LeaderEpo
 from kafkalog.format.names import TopicPartition
 from kafkalog.format.partition_metadata import read_partition_metadata
 from kafkalog.format.snapshots import read_snapshot
+from kafkalog.limits import INT_MAX
 from kafkalog.segment.file_records import LogScan
 from kafkalog.segment.loss import VERDICT_TEXT, all_zero
 from kafkalog.segment.order import misfits
@@ -33,7 +34,6 @@ from kafkalog.topics.snapshot import segment_base
 from kafkalog.topics.view import list_partitions
 
 SLICE_BYTES = 4 << 20
-OFFSET_SPAN = 0x7FFFFFFF
 
 
 class Finding(NamedTuple):
@@ -244,7 +244,7 @@ class SegmentCheck:
         counts = table["record_count"]
         self.report.records += int(np.where(table["magic"] >= 2, counts, 1).sum())
         modern = table["magic"] >= 2
-        limit = base + OFFSET_SPAN if following is None else following - 1
+        limit = base + INT_MAX if following is None else following - 1
         good = np.ones(len(table), bool)
         for row in misfits(table, self.next_offset, limit):
             good[row] = False

@@ -16,16 +16,17 @@ import numpy as np
 from kafkalog.errors import IllegalArgumentException, UnsupportedCompressionTypeException
 from kafkalog.format import codecs
 from kafkalog.format.arrow import ColumnEncoder, write_batches
+from kafkalog.format.batch import RECORD_BATCH_OVERHEAD
 from kafkalog.format.builder import MemoryRecordsBuilder
 from kafkalog.format.values import octets as as_octets
 from kafkalog.format.values import shown
+from kafkalog.limits import INT_MAX
 from kafkalog.topics.records import Header
 from kafkalog.topics.rows import RecordInput, Row, as_headers_column, as_row, as_times, has_entries
 
 if TYPE_CHECKING:
     from kafkalog.config import LogConfig
 
-HEADER_BYTES = 61
 RECORD_OVERHEAD_BYTES = 21  # the most that lengths, deltas and attributes of one v2 record take (DefaultRecord)
 BATCH_BYTES_MAX = 1 << 20
 ROWS_AT_ONCE = 50_000
@@ -104,7 +105,7 @@ class Appender:
 
     def _few(self, rows: Sequence[Row], now_ms: int, producer: ProducerFields) -> Iterator[bytes]:
         """A handful of rows: one batch, unless they are large; columns are not worth their preparation."""
-        if sum(map(_size_bound, rows)) + HEADER_BYTES <= self.batch_bytes:
+        if sum(map(_size_bound, rows)) + RECORD_BATCH_OVERHEAD <= self.batch_bytes:
             batch = self._build(rows, now_ms, producer)
             if len(batch) <= self.written_bytes_max or len(rows) == 1:
                 yield batch
@@ -205,7 +206,7 @@ def _packed_headers(column: Sequence[tuple[Header, ...]]) -> tuple[np.ndarray, A
 
 def next_sequence(sequence: int, count: int) -> int:
     """The sequence number `count` records on; wraps from 2^31-1 to 0, and -1 (none) stays."""
-    return sequence if sequence < 0 else (sequence + count) & 0x7FFFFFFF
+    return sequence if sequence < 0 else (sequence + count) & INT_MAX
 
 
 def _row_chunks(records: Iterable[RecordInput], at_once: int) -> Iterator[list[Row]]:

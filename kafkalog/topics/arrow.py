@@ -14,13 +14,13 @@ import pyarrow as pa
 
 from kafkalog.errors import IllegalArgumentException, KafkalogError
 from kafkalog.format.arrow import ColumnBuilder, add_batches
+from kafkalog.format.batch import TRANSACTIONAL_FLAG
 from kafkalog.format.values import shown
+from kafkalog.limits import LONG_MAX
 
 if TYPE_CHECKING:
     from kafkalog.topics.reader import Chunk, ChunkReader
 
-LONG_MAX = (1 << 63) - 1
-TRANSACTIONAL = 0x10
 HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 # Column name -> (where it comes from, Arrow type)
@@ -193,7 +193,7 @@ def aborted_rows(chunk: Chunk) -> np.ndarray:
     table = chunk.table
     skip = np.zeros(len(table), np.uint8)
     if len(table):
-        transactional = (table["attributes"] & TRANSACTIONAL) != 0
+        transactional = (table["attributes"] & TRANSACTIONAL_FLAG) != 0
         for txn in chunk.aborted:
             skip |= (
                 transactional

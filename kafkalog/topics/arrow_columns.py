@@ -13,7 +13,8 @@ import numpy as np
 from kafkalog.errors import IllegalArgumentException
 from kafkalog.format.arrow import ColumnEncoder
 from kafkalog.format.needs import need_pyarrow
-from kafkalog.format.values import INT64_MAX, milliseconds, octets
+from kafkalog.format.values import milliseconds, octets
+from kafkalog.limits import LONG_MAX
 from kafkalog.topics.rows import as_headers_column, as_times
 
 pa: Any = need_pyarrow()
@@ -86,7 +87,7 @@ def _times(column: Any, count: int, now_ms: int) -> Any:
         )
     if pa.types.is_unsigned_integer(array.type):
         largest = max((entry for entry in array.to_pylist() if entry is not None), default=0)
-        if largest > INT64_MAX:
+        if largest > LONG_MAX:
             milliseconds(largest, "timestamps")
     times = array.cast(pa.int64()).fill_null(now_ms).to_numpy(zero_copy_only=False)
     wrong = np.flatnonzero(times < -1)

@@ -24,17 +24,13 @@ from kafkalog.errors import (
     KafkalogError,
     KafkaStorageException,
 )
+from kafkalog.format.batch import RECORD_BATCH_OVERHEAD
+from kafkalog.limits import INT_MAX
 from kafkalog.log.types import FetchIsolation
 from kafkalog.segment.file_records import LogScan
 from kafkalog.segment.loss import NO_REASON, VERDICT_TEXT
 from kafkalog.topics.index_files import AbortedRange
-from kafkalog.topics.snapshot import (
-    HEADER_BYTES,
-    Damage,
-    Extent,
-    check_isolation,
-    check_stretch,
-)
+from kafkalog.topics.snapshot import Damage, Extent, check_isolation, check_stretch
 
 if TYPE_CHECKING:
     from kafkalog.files.processes import Life
@@ -87,9 +83,9 @@ class EngineSource:
             return None
         file = segment.log.channel
         indexed = segment.offset_index.lookup(end_offset)
-        head = file.pread(HEADER_BYTES, indexed.position)
+        head = file.pread(RECORD_BATCH_OVERHEAD, indexed.position)
         start = indexed.position
-        if len(head) < HEADER_BYTES or native.header_at(head).last_offset != indexed.offset:
+        if len(head) < RECORD_BATCH_OVERHEAD or native.header_at(head).last_offset != indexed.offset:
             start = 0
         scan = LogScan(file, start, size, check_crc=False)
         for _ in scan:
@@ -135,7 +131,7 @@ class EngineSource:
         kind = FetchIsolation.TXN_COMMITTED if committed else FetchIsolation.HIGH_WATERMARK
         visible = self.visible_end(isolation)
         try:
-            info = self._engine.read(offset, 0x7FFFFFFF, kind, False)
+            info = self._engine.read(offset, INT_MAX, kind, False)
         except (BadBytesError, InvalidRecordException):
             return self._walked(offset, committed)
         records: Any = info.records
@@ -163,7 +159,7 @@ class EngineSource:
         segment = segments.floor_segment(offset)
         while segment is not None and segment.base_offset <= bound.segment_base_offset:
             base, following = segment.base_offset, segments.higher_segment(segment.base_offset)
-            limit = base + 0x7FFFFFFF if following is None else following.base_offset - 1
+            limit = base + INT_MAX if following is None else following.base_offset - 1
             file, end = segment.log.channel, segment.log.size
             base_limit = bound.message_offset - 1
             if base == bound.segment_base_offset:

@@ -41,6 +41,7 @@ from kafkalog.format import names, values
 from kafkalog.format.java_text import parse_uuid
 from kafkalog.format.names import TopicPartition
 from kafkalog.format.needs import need_pyarrow
+from kafkalog.limits import LONG_MAX
 from kafkalog.log import damage
 from kafkalog.log.damage import Damage
 from kafkalog.log.unified_log import UnifiedLog
@@ -66,7 +67,7 @@ _logger = logging.getLogger(__name__)
 
 Durability = Literal["os", "fsync"]
 OnDamage = Literal["truncate", "raise"] | Callable[[Damage], None]
-NEVER_MS = 0x7FFFFFFFFFFFFFFF
+NEVER_MS = LONG_MAX
 MAX_TRANSACTION_TIMEOUT_MS = 15 * 60 * 1000
 EXPIRATION_CHECK_MS = 10 * 60 * 1000
 SCAN_CHUNK_BYTES = 4 << 20

@@ -37,8 +37,10 @@ from kafkalog.errors import (
 )
 from kafkalog.files.processes import generation
 from kafkalog.format import values
+from kafkalog.format.batch import LOG_OVERHEAD, RECORD_BATCH_OVERHEAD
 from kafkalog.format.names import TopicPartition
 from kafkalog.format.records import READ_BYTES_MAX, in_parts
+from kafkalog.limits import INT_MAX, LONG_MAX
 from kafkalog.segment.file_records import LARGE_BATCH_BYTES, crc_matches_in
 from kafkalog.segment.loss import NO_REASON, VERDICT_TEXT
 from kafkalog.segment.order import misfits
@@ -52,12 +54,8 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES = 1 << 20
 MAX_CHUNK_BYTES = 128 << 20
-LOG_OVERHEAD = 12
-LONG_MAX = (1 << 63) - 1
-INT_MAX = 0x7FFFFFFF
 MIN_BATCH_BYTES = 14
 SMALLEST_BATCH_BYTES = LOG_OVERHEAD + MIN_BATCH_BYTES
-HEADER_BYTES = 61
 LOOKS_MAX = 20  # at a stretch that is another one each time
 
 MISPLACED = -1  # beside the verdicts of the native scan
@@ -379,11 +377,11 @@ class ChunkReader(Closing):
         behind = int(row["position"]) + int(row["size"])
         if int(first[-1]) == before + 1 or (before < 0 and int(first[-1]) <= self.offset) or behind >= extent.end:
             return False
-        head = self._read(extent, behind, HEADER_BYTES)
-        if head is None or len(head) < HEADER_BYTES:
+        head = self._read(extent, behind, RECORD_BATCH_OVERHEAD)
+        if head is None or len(head) < RECORD_BATCH_OVERHEAD:
             return False
         following, _, _ = batches.scan(
-            bytes(head[:8]) + (HEADER_BYTES - LOG_OVERHEAD).to_bytes(4, "big") + head[12:],
+            bytes(head[:8]) + (RECORD_BATCH_OVERHEAD - LOG_OVERHEAD).to_bytes(4, "big") + head[12:],
             base_position=behind,
             check_crc=False,
         )
@@ -417,7 +415,7 @@ class ChunkReader(Closing):
         if self.source.cuts != self._cuts:
             self.close()  # cut under us: no wonder
             return
-        seen = (extent.path, self._position, why, bytes(data[:HEADER_BYTES]))
+        seen = (extent.path, self._position, why, bytes(data[:RECORD_BATCH_OVERHEAD]))
         self._looks += 1
         if seen == self._suspect or self._looks > LOOKS_MAX:
             self._raise_corrupt(extent, data, why, row, self._position)
@@ -582,7 +580,7 @@ def fetch_bytes(extent: Extent, max_bytes: int) -> int:
     damage as the first one.
     """
     left = extent.end - extent.position
-    head = extent.read(extent.position, HEADER_BYTES)
+    head = extent.read(extent.position, RECORD_BATCH_OVERHEAD)
     _, why, _ = batches.headers(head)
     first = LOG_OVERHEAD + int.from_bytes(head[8:12], "big", signed=True)
     if why == batches.OK or first > left:  # the header itself is cut, or the batch is

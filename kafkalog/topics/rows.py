@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from kafkalog.errors import IllegalArgumentException
-from kafkalog.format.values import INT64_MAX, TEXT_HINT, milliseconds, shown, text
+from kafkalog.format.values import TEXT_HINT, milliseconds, shown, text
 from kafkalog.format.values import octets as as_octets
+from kafkalog.limits import LONG_MAX
 from kafkalog.topics.records import Header
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def as_row(record: RecordInput) -> Row:
 
 
 def _checked_row(value: Any, key: Any, headers: Any, timestamp: Any) -> Row:
-    if type(timestamp) is int and -1 <= timestamp <= INT64_MAX:
+    if type(timestamp) is int and -1 <= timestamp <= LONG_MAX:
         when: int | None = timestamp
     else:
         when = None if timestamp is None else milliseconds(timestamp, low=-1)
@@ -154,7 +155,7 @@ def _numpy_times(timestamps: NDArray[Any]) -> NDArray[np.int64]:
             f"timestamps: found a numpy array of {kind}, expected milliseconds since 1970 as int64 or datetime64[ms]",
             hint='such as column.astype("datetime64[ms]"), which says that it may cut',
         )
-    if kind.kind == "u" and len(timestamps) and int(timestamps.max()) > INT64_MAX:
+    if kind.kind == "u" and len(timestamps) and int(timestamps.max()) > LONG_MAX:
         milliseconds(timestamps.max(), "timestamps")
     times: NDArray[np.int64] = timestamps.astype(np.int64)
     return times

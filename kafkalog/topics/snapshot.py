@@ -22,18 +22,15 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 import numpy as np
 
 from kafkalog._native import batches
-from kafkalog.errors import (
-    CorruptRecordException,
-    IllegalArgumentException,
-    KafkalogError,
-    OffsetOutOfRangeException,
-)
+from kafkalog.errors import CorruptRecordException, IllegalArgumentException, KafkalogError, OffsetOutOfRangeException
 from kafkalog.format import names
+from kafkalog.format.batch import CONTROL_FLAG, RECORD_BATCH_OVERHEAD, TRANSACTIONAL_FLAG
 from kafkalog.format.control import ControlRecordType, parse_control_key
 from kafkalog.format.names import TopicPartition
 from kafkalog.format.records import READ_BYTES_MAX, in_parts
 from kafkalog.format.records import first as first_record
 from kafkalog.format.snapshots import read_snapshot
+from kafkalog.limits import INT_MAX
 from kafkalog.segment.file_records import LogScan
 from kafkalog.segment.loss import NO_REASON, VERDICT_TEXT
 from kafkalog.segment.order import misfits
@@ -47,10 +44,7 @@ if TYPE_CHECKING:
 ISOLATIONS = ("read_uncommitted", "read_committed")
 OPEN_FILES = 16
 SEEK_BYTES = 64 * 1024
-HEADER_BYTES = 61
 DAMAGE_HINT = "`kafkalog verify` lists the damage, `kafkalog salvage` copies what can be read to a new directory"
-TRANSACTIONAL, CONTROL = 0x10, 0x20
-INT_MAX = 0x7FFFFFFF
 
 
 def check_isolation(isolation: str) -> bool:
@@ -284,8 +278,8 @@ class Snapshot:
         yield 0
 
     def _header_at(self, segment: SegmentView, position: int) -> BatchHeader | None:
-        head = self.file(segment).pread(HEADER_BYTES, position)
-        if len(head) < HEADER_BYTES or head[16] > 2:
+        head = self.file(segment).pread(RECORD_BATCH_OVERHEAD, position)
+        if len(head) < RECORD_BATCH_OVERHEAD or head[16] > 2:
             return None
         return batches.header_at(head, 0)
 
@@ -518,10 +512,10 @@ class Snapshot:
             position = 0
             for piece in scan:
                 flags = piece.table["attributes"]
-                for slot in np.flatnonzero((flags & TRANSACTIONAL) != 0):
+                for slot in np.flatnonzero((flags & TRANSACTIONAL_FLAG) != 0):
                     row = piece.table[slot]
                     producer_id = int(row["producer_id"])
-                    if not int(row["attributes"]) & CONTROL:
+                    if not int(row["attributes"]) & CONTROL_FLAG:
                         open_txns.setdefault(producer_id, int(row["base_offset"]))
                         continue
                     first = open_txns.pop(producer_id, None)

@@ -28,29 +28,22 @@ from kafkalog.errors import (
 )
 from kafkalog.files import OS_FILES, File, Files
 from kafkalog.format import names
+from kafkalog.format.batch import RECORD_BATCH_OVERHEAD
 from kafkalog.format.checkpoints import CleanShutdownFile, OffsetCheckpointFile
 from kafkalog.format.names import TopicPartition
+from kafkalog.limits import INT_MAX
 from kafkalog.segment.file_records import LogScan
 from kafkalog.segment.loss import NO_REASON, VERDICT_TEXT, all_zero
 from kafkalog.segment.resync import next_batch
 from kafkalog.topics.directory import EXPECTED_DIR, refuse_file, refuse_partition_folder
 from kafkalog.topics.index_files import AbortedRange
-from kafkalog.topics.snapshot import (
-    INT_MAX,
-    Damage,
-    Extent,
-    OpenFiles,
-    SegmentView,
-    Snapshot,
-    segment_base,
-)
+from kafkalog.topics.snapshot import Damage, Extent, OpenFiles, SegmentView, Snapshot, segment_base
 
 if TYPE_CHECKING:
     from kafkalog.files.processes import Life
 
 LOOKS_MAX = 20  # at a directory whose segments go while we look
 SECOND_LOOK_S = 0.05  # a truncation is checkpointed a moment after it was done
-HEADER_BYTES = 61
 T = TypeVar("T")
 
 
@@ -285,7 +278,7 @@ class PartitionView(Closing):
         before, start = self._searched
         if before.base_offset != segment.base_offset or start > position or segment.size > before.size:
             return False
-        return before is segment or not any(file.pread(min(HEADER_BYTES, segment.size - position), position))
+        return before is segment or not any(file.pread(min(RECORD_BATCH_OVERHEAD, segment.size - position), position))
 
     def _judge_end(self, seen: Snapshot, why: int, *, clean: bool) -> Damage | None:
         """What is wrong behind the last whole batch; None where it may just not be written yet."""

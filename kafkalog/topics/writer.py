@@ -45,6 +45,7 @@ from kafkalog.errors import (
 )
 from kafkalog.format.control import ControlRecordType, EndTransactionMarker, end_txn_marker_batch
 from kafkalog.format.values import text, whole
+from kafkalog.limits import INT_MAX
 from kafkalog.log.types import AppendOrigin
 from kafkalog.topics.appending import ProducerFields, next_sequence
 from kafkalog.topics.records import Header
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
     from kafkalog.topics.log import Log
 
 FIRST_PRODUCER_ID = 1 << 62  # a broker's ids are far below
-SEQUENCE_MASK = 0x7FFFFFFF
+SEQUENCE_MASK = INT_MAX
 COORDINATOR_EPOCH = 0
 TRANSACTION_VERSION = 0
 

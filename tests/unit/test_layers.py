@@ -13,6 +13,7 @@ import pytest
 
 PACKAGE = Path(__file__).parents[2] / "kafkalog"
 FLOORS = [
+    ("limits",),
     ("errors",),
     ("config",),
     ("_native",),

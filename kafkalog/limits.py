@@ -1,0 +1,20 @@
+"""The ranges of Java's numbers, in which Kafka counts offsets, positions, sequences and times, and Java's casts.
+
+C has its own in `_native/layout.pxd`; a test compares the two.
+"""
+
+from __future__ import annotations
+
+SHORT_MIN, SHORT_MAX = -(1 << 15), (1 << 15) - 1
+INT_MIN, INT_MAX = -(1 << 31), (1 << 31) - 1
+LONG_MIN, LONG_MAX = -(1 << 63), (1 << 63) - 1
+
+
+def to_int32(number: int) -> int:
+    """Java's `(int)`: the low 32 bits, signed."""
+    return ((number - INT_MIN) & 0xFFFFFFFF) + INT_MIN
+
+
+def to_int64(number: int) -> int:
+    """Java's `(long)`: the low 64 bits, signed."""
+    return ((number - LONG_MIN) & 0xFFFFFFFFFFFFFFFF) + LONG_MIN
