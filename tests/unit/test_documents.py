@@ -1,0 +1,86 @@
+"""The documents against the tree: the symbols that they name exist, and their tables are the layouts they stand under.
+
+from __future__ import annotations
+
+import importlib
+import re
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = [ROOT / "docs" / "format.md", ROOT / "ARCHITECTURE.md", ROOT / "README.md"]
+SYMBOL = re.compile(r"`(kafkalog(?:\.\w+)+)(?:\(\))?`")
+PATH = re.compile(r"`((?:kafkalog|tests|bench|docs)/[\w./-]*)`")
+# A symbol alone on its line, and the table of fields below it.
+LAYOUT = re.compile(r"^`(kafkalog\.[\w.]+)`\n\n\| at \| bytes \|.*\n\|[-|]+\n((?:\|.*\n)+)", re.MULTILINE)
+
+
+def resolved(dotted: str) -> Any:
+    """What a dotted name stands for: a module, or an attribute of one (of a class in it)."""
+    parts = dotted.split(".")
+    for cut in range(len(parts), 0, -1):
+        try:
+            found: Any = importlib.import_module(".".join(parts[:cut]))
+        except ModuleNotFoundError:
+            continue
+        for name in parts[cut:]:
+            found = getattr(found, name)
+        return found
+    raise AssertionError(f"no module {dotted}")
+
+
+def named(pattern: re.Pattern[str]) -> list[tuple[str, str]]:
+    found = {(path.name, name) for path in DOCUMENTS for name in pattern.findall(path.read_text())}
+    assert found
+    return sorted(found)
+
+
+@pytest.mark.parametrize(("document", "dotted"), named(SYMBOL))
+def test_symbols_exist(document: str, dotted: str) -> None:
+    resolved(dotted)
+
+
+@pytest.mark.parametrize(("document", "path"), named(PATH))
+def test_paths_exist(document: str, path: str) -> None:
+    assert (ROOT / path).exists(), f"{document} names {path}"
+
+
+def fields_of(layout: struct.Struct | np.dtype[Any]) -> list[tuple[int, int]]:
+    """(position, bytes) of each field."""
+    if isinstance(layout, np.dtype):
+        assert layout.fields is not None
+        assert layout.names is not None
+        return [(layout.fields[name][1], layout.fields[name][0].itemsize) for name in layout.names]
+    assert layout.format[0] == ">"
+    sizes = [struct.calcsize(">" + kind) for kind in layout.format[1:]]
+    return [(sum(sizes[:number]), size) for number, size in enumerate(sizes)]
+
+
+LAYOUTS = LAYOUT.findall((ROOT / "docs" / "format.md").read_text())
+
+
+def test_no_layout_is_passed_over() -> None:
+    assert len(LAYOUTS) == (ROOT / "docs" / "format.md").read_text().count("| at | bytes |") > 0
+
+
+@pytest.mark.parametrize(("dotted", "rows"), LAYOUTS, ids=[dotted for dotted, _ in LAYOUTS])
+def test_tables_are_the_layouts(dotted: str, rows: str) -> None:
+    cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows.splitlines()]
+    assert [(int(at), int(size)) for at, size, *_ in cells] == fields_of(resolved(dotted))
+
+
+def test_names_of_files_are_those_of_the_tables() -> None:
+    """The first column of the directory's tables, where it is one whole name."""
+    names = resolved("kafkalog.format.names")
+    known = {value for name, value in vars(names).items() if name.endswith(("_FILE", "_SUFFIX")) and name.isupper()}
+    text = (ROOT / "docs" / "format.md").read_text()
+    first_column = re.findall(r"^\| `([^`]+)`", text, re.MULTILINE)
+    for name in first_column:
+        if not name.startswith(("topic-", "0000", "…")):
+            assert name in known, name
+    for suffix in re.findall(r"^\| `….*?(\.[a-z]+)`", text, re.MULTILINE):
+        assert suffix in known, suffix
