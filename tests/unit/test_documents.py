@@ -1,4 +1,4 @@
-"""The documents against the tree: the symbols that they name exist, and their tables are the layouts they stand under."""
+"""The documents against the tree: symbols that they name exist, their tables are the layouts that they stand under."""
 
 from __future__ import annotations
 
