@@ -20,9 +20,9 @@ from kafkalog.format import names
 from kafkalog.format.checkpoints import CleanShutdownFile, OffsetCheckpointFile
 from kafkalog.format.names import TopicPartition
 from kafkalog.log.damage import Damage
+from kafkalog.manager import directory as directories
 from kafkalog.segment.file_records import LogScan
 from kafkalog.segment.loss import NO_REASON, VERDICT_TEXT
-from kafkalog.topics import directory as directories
 from kafkalog.topics.log import open_log
 
 READ_BYTES = 1 << 20

@@ -45,10 +45,10 @@ from kafkalog.limits import LONG_MAX
 from kafkalog.log import damage
 from kafkalog.log.damage import Damage
 from kafkalog.log.unified_log import UnifiedLog
-from kafkalog.topics import directory as directories
+from kafkalog.manager import directory as directories
+from kafkalog.manager import log_dirs
 from kafkalog.topics import index_files
 from kafkalog.topics.appending import NO_PRODUCER, Appender, ProducerFields, encode_columns
-from kafkalog.topics.directory import EXPECTED_DIR
 from kafkalog.topics.engine_source import EngineSource
 from kafkalog.topics.reader import CHUNK_BYTES, ChunkReader, MessageSetSend, Source
 from kafkalog.topics.records import Header, Record
@@ -124,7 +124,7 @@ def open_log(
         root = os.fsdecode(log_dir)
     except TypeError:
         raise IllegalArgumentException(
-            f"log_dir: found {type(log_dir).__name__}, expected a path", hint=EXPECTED_DIR
+            f"log_dir: found {type(log_dir).__name__}, expected a path", hint=log_dirs.EXPECTED_DIR
         ) from None
     partition = _partition_of(topic_partition)
     create = values.flag(create, "create")
@@ -136,9 +136,9 @@ def open_log(
         )
     if values.flag(read_only, "read_only"):
         if not files.is_dir(root):
-            directories.refuse_file(root, files)
-            raise UnknownTopicOrPartitionException("no such log directory", path=root, hint=EXPECTED_DIR)
-        directories.refuse_partition_folder(files.list_dir(root), root)
+            log_dirs.refuse_file(root, files)
+            raise UnknownTopicOrPartitionException("no such log directory", path=root, hint=log_dirs.EXPECTED_DIR)
+        log_dirs.refuse_partition_folder(files.list_dir(root), root)
         return Log(partition, root, view=PartitionView(root, partition, files=files))
     if not isinstance(durability, str) or durability not in ("os", "fsync"):
         raise IllegalArgumentException(f"durability {durability!r} is neither 'os' nor 'fsync'")

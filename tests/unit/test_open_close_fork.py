@@ -16,7 +16,7 @@ import pytest
 import kafkalog
 from kafkalog.errors import IllegalStateException, LogDirLockedException
 from kafkalog.files import OS_FILES, ThreadScheduler, processes
-from kafkalog.topics import directory as directories
+from kafkalog.manager import directory as directories
 from kafkalog.topics.reader import ChunkReader
 
 Tree = dict[str, bytes]

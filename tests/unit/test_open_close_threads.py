@@ -19,8 +19,8 @@ from kafkalog.errors import IllegalArgumentException, IllegalStateException, Log
 from kafkalog.files import OS_FILES, SYSTEM_CLOCK, ManualClock, ManualScheduler
 from kafkalog.files.testing import UnsyncedFiles
 from kafkalog.format.names import TopicPartition
+from kafkalog.manager import directory as directories
 from kafkalog.toolbox.verify import verify
-from kafkalog.topics import directory as directories
 from tests.conftest import LONG
 from tests.crash.harness import fast_dir
 from tests.unit.test_open_close_interrupts import occupied
