@@ -28,7 +28,6 @@ from collections.abc import Callable
 
 from kafkalog.errors import (
     IllegalArgumentException,
-    IllegalStateException,
     KafkalogError,
     KafkaStorageException,
 )
@@ -113,9 +112,7 @@ class Lease:
         directory, partition = self.directory, self._tenancy.partition
         with directory._guard:
             if not self.life.live:
-                raise IllegalStateException(
-                    f"{partition} of {directory.path} is closed", hint="kafkalog.open_log opens it again"
-                )
+                raise self.life.refusal(f"{partition} of {directory.path}")
             if log_start is not None:
                 directory.checkpoint_log_start(partition, log_start)
             directory.checkpoint_recovery_point(partition, recovery_point)

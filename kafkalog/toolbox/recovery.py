@@ -23,7 +23,7 @@ from kafkalog.log.damage import Damage
 from kafkalog.manager import directory as directories
 from kafkalog.segment.file_records import LogScan
 from kafkalog.segment.loss import NO_REASON, VERDICT_TEXT
-from kafkalog.topics.log import open_log
+from kafkalog.topics.opening import open_log
 
 READ_BYTES = 1 << 20
 HOLDER = TopicPartition("", -1)  # no partition has this name

@@ -23,7 +23,7 @@ from kafkalog.files import OS_FILES, Files, ManualClock, ManualScheduler
 from kafkalog.files.testing import Fault, FaultyFiles, UnsyncedFiles
 from kafkalog.manager import directory as directories
 from kafkalog.toolbox.verify import verify
-from kafkalog.topics import writer
+from kafkalog.topics.partition import OpenPartition
 from tests.conftest import LONG
 from tests.crash.harness import fast_dir
 from tests.live.interrupts import LINES, Interrupted, Tracer
@@ -308,7 +308,7 @@ def test_an_interrupt_travels_as_it_is(place: Path, monkeypatch: pytest.MonkeyPa
     txn.begin()
     txn.append(b"1")
     with monkeypatch.context() as patch:
-        patch.setattr(writer, "_write_marker", act)
+        patch.setattr(OpenPartition, "write_marker", act)
         with pytest.raises(Interrupted):
             log.close()
     assert log.closed
