@@ -113,9 +113,7 @@ class Lease:
         with directory._guard:
             if not self.life.live:
                 raise self.life.refusal(f"{partition} of {directory.path}")
-            if log_start is not None:
-                directory.checkpoint_log_start(partition, log_start)
-            directory.checkpoint_recovery_point(partition, recovery_point)
+            directory.checkpoint(partition, recovery_point, log_start)
 
     def leave(self, *, clean: bool) -> None:
         """The log is closed, and whether all of it went well; the last one out gives the directory back.
@@ -298,28 +296,27 @@ class LogDirectory:
 
     # --- checkpoints -------------------------------------------------------------------------------
 
-    def checkpoint_recovery_point(self, partition: TopicPartition, offset: Callable[[], int]) -> None:
-        """Write one partition's recovery point, other lines kept; it is asked for under the guard, so that of two who
-        write the later one is right."""
+    def checkpoint(
+        self,
+        partition: TopicPartition,
+        recovery_point: Callable[[], int],
+        log_start: Callable[[], int | None] | None = None,
+    ) -> None:
+        """Write one partition's lines, others kept; a start of None removes its line.  What to write is asked for under
+        the guard, so that of two who write the later one is right."""
         with self._guard:
             self._check_process()
+            if log_start is not None:
+                lines, start = self._log_starts.read_or_empty(), log_start()
+                if lines.get(partition) != start:
+                    if start is None:
+                        del lines[partition]
+                    else:
+                        lines[partition] = start
+                    self._write(self._log_starts, lines)
             lines = self._recovery_points.read_or_empty()
-            lines[partition] = offset()
+            lines[partition] = recovery_point()
             self._write(self._recovery_points, lines)
-
-    def checkpoint_log_start(self, partition: TopicPartition, start: Callable[[], int | None]) -> None:
-        """Write one partition's log start offset, other lines kept; None removes its line.  Asked for as above."""
-        with self._guard:
-            self._check_process()
-            offset = start()
-            lines = self._log_starts.read_or_empty()
-            if lines.get(partition) == offset and (offset is not None or partition not in lines):
-                return
-            if offset is None:
-                del lines[partition]
-            else:
-                lines[partition] = offset
-            self._write(self._log_starts, lines)
 
     def _write(self, checkpoint: OffsetCheckpointFile, lines: dict[TopicPartition, int]) -> None:
         try:

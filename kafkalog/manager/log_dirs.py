@@ -43,17 +43,25 @@ def partitions_in(root: str, files: Files) -> set[TopicPartition]:
     return {partition for partition in found if partition is not None}
 
 
+def listing(path: str, files: Files) -> list[str]:
+    """The names in a log directory.  UnknownTopicOrPartitionException when there is none; IllegalArgumentException when
+    it is a file, or a partition's own folder."""
+    refuse_file(path, files)
+    if not files.is_dir(path):
+        raise UnknownTopicOrPartitionException("no such log directory", path=path, hint=EXPECTED_DIR)
+    found = files.list_dir(path)
+    refuse_partition_folder(found, path)
+    return found
+
+
 def prepare(path: str, files: Files, *, create: bool) -> None:
     """Refuse what is no log directory; make it where it is missing."""
     found: list[str] = []
-    if files.is_dir(path):
-        found = files.list_dir(path)
-        refuse_partition_folder(found, path)
-        _refuse_foreign_folder(found, path, files)
-    else:
+    if create and not files.is_dir(path):
         refuse_file(path, files)
-        if not create:
-            raise UnknownTopicOrPartitionException("no such log directory", path=path, hint=EXPECTED_DIR)
+    else:
+        found = listing(path, files)
+        _refuse_foreign_folder(found, path, files)
     if not found:
         above = path
         while not files.is_dir(above):

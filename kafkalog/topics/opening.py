@@ -103,10 +103,7 @@ def open_log(
             hint="leave it out for the machine's; kafkalog.files.ManualClock for tests",
         )
     if values.flag(read_only, "read_only"):
-        if not files.is_dir(root):
-            log_dirs.refuse_file(root, files)
-            raise UnknownTopicOrPartitionException("no such log directory", path=root, hint=log_dirs.EXPECTED_DIR)
-        log_dirs.refuse_partition_folder(files.list_dir(root), root)
+        log_dirs.listing(root, files)
         return Log(partition, root, PartitionView(root, partition, files=files))
     if not isinstance(durability, str) or durability not in ("os", "fsync"):
         raise IllegalArgumentException(f"durability {durability!r} is neither 'os' nor 'fsync'")

@@ -148,14 +148,16 @@ class OpenPartition(Single):
 
     def usable(self) -> UnifiedLog:
         """The engine of a partition that is open; a change that was cut short is made whole first."""
-        self.check_open()
+        if not self.life.live:
+            raise self._is_closed()
+        engine = self.engine
         try:
-            self.engine.settle()
+            engine.settle()
         except KafkaStorageException:  # closed meanwhile?
-            if self.engine.local_log.life == OPEN:
+            if engine.local_log.life == OPEN:
                 raise
             raise self._is_closed() from None
-        return self.engine
+        return engine
 
     @contextlib.contextmanager
     def while_open(self) -> Iterator[None]:

@@ -208,7 +208,7 @@ def test_locks_that_other_threads_held_at_the_fork(tmp_path: Path) -> None:
     def child() -> None:
         refused(lambda: log.append(b"x"))
         refused(lambda: named.append(b"x"))
-        refused(lambda: lease.directory.checkpoint_recovery_point(log.topic_partition, lambda: 0))
+        refused(lambda: lease.directory.checkpoint(log.topic_partition, lambda: 0))
         log.close()
         lease.leave(clean=True)
         lease.give_up()
