@@ -130,7 +130,7 @@ class OpenPartition(Single):
 
     def _close_dropped(self) -> None:
         try:
-            if hasattr(self, "writer_guards"):
+            if hasattr(self, "writer_guards"):  # else it was never made whole
                 self.close()
         except Exception:
             _logger.exception("%r, which was dropped, did not close in order: it is recovered when opened", self)
