@@ -1,4 +1,7 @@
-"""The command table and what all commands share: lazy imports, one-line errors, exit codes."""
+"""The command table and what all commands share: lazy imports, one-line errors, exit codes.
+
+A command's options are its parameters, however many there are: click hands each over by its name.
+"""
 
 from __future__ import annotations
 

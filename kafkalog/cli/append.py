@@ -22,7 +22,8 @@ from kafkalog.errors import (
 )
 from kafkalog.format import codecs
 from kafkalog.format.values import milliseconds, shown, text
-from kafkalog.topics.log import Log, open_log
+from kafkalog.topics.log import Log
+from kafkalog.topics.opening import open_log
 from kafkalog.topics.records import Header
 from kafkalog.topics.rows import Row
 

@@ -23,7 +23,7 @@ from kafkalog.errors import KafkalogError, UnknownTopicOrPartitionException
 from kafkalog.files import OS_FILES
 from kafkalog.format import names
 from kafkalog.format.names import TopicPartition
-from kafkalog.topics.directory import refuse_partition_folder
+from kafkalog.manager.log_dirs import refuse_partition_folder
 from kafkalog.topics.snapshot import segment_base
 from kafkalog.topics.view import list_partitions
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import struct
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -23,15 +22,17 @@ from kafkalog.format.records import READ_BYTES_MAX, in_parts
 from kafkalog.format.snapshots import read_snapshot
 from kafkalog.limits import INT_MAX
 from kafkalog.segment.file_records import LARGE_BATCH_BYTES, crc_matches_in, walk_headers
+from kafkalog.segment.offset_index import ENTRY as OFFSET_ENTRY
+from kafkalog.segment.time_index import ENTRY as TIME_ENTRY
+from kafkalog.segment.transaction_index import ABORTED_TXN
 
 if TYPE_CHECKING:
+    import struct
+
     from kafkalog._native.batches import BatchHeader
     from kafkalog.files import File
     from kafkalog.format.records import Record
 
-OFFSET_ENTRY = struct.Struct(">ii")
-TIME_ENTRY = struct.Struct(">qi")
-TXN_ENTRY = struct.Struct(">hqqqq")
 TEXT_FILES = (
     names.RECOVERY_POINT_CHECKPOINT_FILE,
     names.LOG_START_OFFSET_CHECKPOINT_FILE,
@@ -271,7 +272,7 @@ class Dumper:
             self._say(f"{path} passed sanity check.", {"kind": "sane"})
 
     def _dump_txn_index(self, path: str) -> None:
-        for version, producer_id, first, last, stable in _entries(path, TXN_ENTRY):
+        for version, producer_id, first, last, stable in _entries(path, ABORTED_TXN):
             self._say(
                 lines.aborted_line(version, producer_id, first, last, stable),
                 {

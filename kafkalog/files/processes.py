@@ -91,6 +91,12 @@ class Life:
         """The error for a use in a forked child."""
         return opened_elsewhere(what, self.pid)
 
+    def refusal(self, what: str) -> IllegalStateException:
+        """The error for a use of what is closed, or of another process."""
+        if self.forked:
+            return self.elsewhere(what)
+        return IllegalStateException(f"{what} is closed", hint="kafkalog.open_log opens it again")
+
 
 def opened_elsewhere(what: str, pid: int) -> IllegalStateException:
     """The error for a use in a forked child of something that process `pid` opened."""

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Generic, NamedTuple, TypeVar
 
 from kafkalog._native.java_hash import JavaHashMap, hash_map_order, topic_partition_hash
-from kafkalog.errors import CorruptCheckpointException
+from kafkalog.errors import CorruptCheckpointException, KafkalogError
 from kafkalog.files import OS_FILES, Files, parent_dir
 from kafkalog.format import values
 from kafkalog.format.java_text import (
@@ -203,6 +203,13 @@ class OffsetCheckpointFile(CheckpointFile[tuple[TopicPartition, int]]):
         CorruptCheckpointException, OSError.
         """
         return dict(self.read_entries())
+
+    def read_or_empty(self) -> dict[TopicPartition, int]:
+        """As `read`, but one that is absent or cannot be read counts for nothing, as for Kafka at start."""
+        try:
+            return self.read()
+        except (KafkalogError, OSError):
+            return {}
 
 
 def _offset_line(entry: tuple[TopicPartition, int]) -> str:

@@ -26,8 +26,8 @@ from kafkalog.errors import (
 )
 from kafkalog.files import OS_FILES
 from kafkalog.format.names import TopicPartition
+from kafkalog.manager.log_dirs import refuse_partition_folder
 from kafkalog.spark.options import EARLIEST, LATEST, Bound, SourceOptions
-from kafkalog.topics.directory import refuse_partition_folder
 from kafkalog.topics.index_files import AbortedRange
 from kafkalog.topics.snapshot import Snapshot
 from kafkalog.topics.view import PartitionView, list_partitions

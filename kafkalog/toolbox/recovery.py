@@ -20,10 +20,10 @@ from kafkalog.format import names
 from kafkalog.format.checkpoints import CleanShutdownFile, OffsetCheckpointFile
 from kafkalog.format.names import TopicPartition
 from kafkalog.log.damage import Damage
+from kafkalog.manager import directory as directories
 from kafkalog.segment.file_records import LogScan
 from kafkalog.segment.loss import NO_REASON, VERDICT_TEXT
-from kafkalog.topics import directory as directories
-from kafkalog.topics.log import open_log
+from kafkalog.topics.opening import open_log
 
 READ_BYTES = 1 << 20
 HOLDER = TopicPartition("", -1)  # no partition has this name

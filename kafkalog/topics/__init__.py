@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kafkalog.topics.log import Log, open_log
+from kafkalog.topics.log import Log
+from kafkalog.topics.opening import open_log
 from kafkalog.topics.reader import ChunkReader, MessageSetSend, MultiMessageSetSend, receive_message_set
 from kafkalog.topics.records import Record, to_confluent
 from kafkalog.topics.view import PartitionView, list_partitions

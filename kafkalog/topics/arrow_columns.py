@@ -8,13 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from kafkalog.errors import IllegalArgumentException
 from kafkalog.format.arrow import ColumnEncoder
 from kafkalog.format.needs import need_pyarrow
-from kafkalog.format.values import milliseconds, octets
-from kafkalog.limits import LONG_MAX
+from kafkalog.format.values import octets
 from kafkalog.topics.rows import as_headers_column, as_times
 
 pa: Any = need_pyarrow()
@@ -85,15 +82,9 @@ def _times(column: Any, count: int, now_ms: int) -> Any:
             f"timestamps: found an Arrow column of {kind}, expected int64 or timestamp",
             hint="milliseconds since 1970 as whole numbers",
         )
-    if pa.types.is_unsigned_integer(array.type):
-        largest = max((entry for entry in array.to_pylist() if entry is not None), default=0)
-        if largest > LONG_MAX:
-            milliseconds(largest, "timestamps")
-    times = array.cast(pa.int64()).fill_null(now_ms).to_numpy(zero_copy_only=False)
-    wrong = np.flatnonzero(times < -1)
-    if len(wrong):
-        milliseconds(times[wrong[0]], f"timestamps[{int(wrong[0])}]", low=-1)
-    return times
+    if not pa.types.is_uint64(array.type):  # of which not all fit: `as_times` says so
+        array = array.cast(pa.int64())
+    return as_times(array.fill_null(now_ms).to_numpy(zero_copy_only=False), count, now_ms)
 
 
 def _headers(column: Any) -> Any:

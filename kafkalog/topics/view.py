@@ -32,10 +32,10 @@ from kafkalog.format.batch import RECORD_BATCH_OVERHEAD
 from kafkalog.format.checkpoints import CleanShutdownFile, OffsetCheckpointFile
 from kafkalog.format.names import TopicPartition
 from kafkalog.limits import INT_MAX
+from kafkalog.manager.log_dirs import EXPECTED_DIR, refuse_file, refuse_partition_folder
 from kafkalog.segment.file_records import LogScan
 from kafkalog.segment.loss import NO_REASON, VERDICT_TEXT, all_zero
 from kafkalog.segment.resync import next_batch
-from kafkalog.topics.directory import EXPECTED_DIR, refuse_file, refuse_partition_folder
 from kafkalog.topics.index_files import AbortedRange
 from kafkalog.topics.snapshot import Damage, Extent, OpenFiles, SegmentView, Snapshot, segment_base
 

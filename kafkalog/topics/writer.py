@@ -31,9 +31,8 @@ from __future__ import annotations
 import hashlib
 import itertools
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING
 
 from kafkalog._native.blocks import Block, Single
 from kafkalog.errors import (
@@ -43,21 +42,16 @@ from kafkalog.errors import (
     KafkalogError,
     OutOfOrderSequenceException,
 )
-from kafkalog.format.control import ControlRecordType, EndTransactionMarker, end_txn_marker_batch
+from kafkalog.format.control import ControlRecordType
 from kafkalog.format.values import text, whole
 from kafkalog.limits import INT_MAX
-from kafkalog.log.types import AppendOrigin
-from kafkalog.topics.appending import ProducerFields, next_sequence
+from kafkalog.topics.batch_maker import ProducerFields, next_sequence
+from kafkalog.topics.partition import OpenPartition
 from kafkalog.topics.records import Header
 from kafkalog.topics.rows import RecordInput, check_records
 
-if TYPE_CHECKING:
-    from kafkalog.topics.log import Log
-
 FIRST_PRODUCER_ID = 1 << 62  # a broker's ids are far below
 SEQUENCE_MASK = INT_MAX
-COORDINATOR_EPOCH = 0
-TRANSACTION_VERSION = 0
 
 
 def producer_id_of(kind: str, name: str) -> int:
@@ -71,15 +65,13 @@ def producer_id_of(kind: str, name: str) -> int:
 class _Producer:
     """A producer id and what the log knows of it."""
 
-    def __init__(self, log: Log, kind: str, name: str) -> None:
-        self.log = log
-        self.name = name
+    def __init__(self, partition: OpenPartition, kind: str, name: str) -> None:
+        self.partition = partition
         self.producer_id = producer_id_of(kind, name)
 
     def state(self) -> tuple[int, int, int | None]:
         """(epoch, next sequence, first offset of an open transaction) as the log has it now."""
-        engine = self.log._writable()
-        entry = engine.producer_state_manager.last_entry(self.producer_id)
+        entry = self.partition.usable().producer_state_manager.last_entry(self.producer_id)
         if entry is None:
             return 0, 0, None
         epoch = max(entry.producer_epoch, 0)
@@ -88,16 +80,12 @@ class _Producer:
 
     def sequence_now(self) -> int:
         """The number of the next record, of a log that may be closed too."""
-        engine = self.log.engine
-        assert engine is not None
-        entry = engine.producer_state_manager.last_entry(self.producer_id)
+        entry = self.partition.engine.producer_state_manager.last_entry(self.producer_id)
         return 0 if entry is None or entry.last_seq < 0 else next_sequence(entry.last_seq, 1)
 
     def remembered(self, expected: int) -> int:
         """How many records before the one numbered `expected` the log knows by their numbers."""
-        engine = self.log.engine
-        assert engine is not None
-        entry = engine.producer_state_manager.last_entry(self.producer_id)
+        entry = self.partition.engine.producer_state_manager.last_entry(self.producer_id)
         return 0 if entry is None or entry.last_seq < 0 else (expected - entry.first_seq) & SEQUENCE_MASK
 
 
@@ -120,12 +108,12 @@ class Writer(Single):
     What gives records to its `append_many` must not use a writer of the same name: IllegalStateException.
     """
 
-    def __init__(self, log: Log, name: str) -> None:
-        self._producer = _Producer(log, "writer", name)
+    def __init__(self, partition: OpenPartition, name: str) -> None:
+        self._producer = _Producer(partition, "writer", name)
         self.name = name
         self.producer_id = self._producer.producer_id
         # One for all writers of this name: two that took the same number would lose one record of the two.
-        self._guard = log.writer_guards.setdefault(self.producer_id, threading.RLock())
+        self._guard = partition.writer_guards.setdefault(self.producer_id, threading.RLock())
 
     @property
     def next_sequence(self) -> int:
@@ -157,14 +145,14 @@ class Writer(Single):
         check_records(records)
         if sequence is not None:
             sequence = whole(sequence, "sequence", hint="the record's number, as next_sequence counts them")
-        self._producer.log._writable()  # in a forked child nobody would ever give the guard back
+        self._producer.partition.usable()  # in a forked child nobody would ever give the guard back
         refuse_nested(self._guard, f"writer {self.name!r}")
         with self._guard:
             epoch, expected, _ = self._producer.state()
             if sequence is not None:
                 records = self._fresh(records, sequence, expected)
             fields = ProducerFields(self.producer_id, epoch, expected)
-            return self._producer.log.append_as(fields, records)
+            return self._producer.partition.append_as(fields, records)
 
     def _fresh(self, records: Iterable[RecordInput], sequence: int, expected: int) -> Iterable[RecordInput]:
         """Those of `records` that the log does not have: `sequence` numbers the first, `expected` comes next."""
@@ -193,9 +181,9 @@ class Transaction(Block):
     As a context manager it begins at the block's start, commits at its end and aborts when the block raises.
     """
 
-    def __init__(self, log: Log, transactional_id: str) -> None:
-        self._producer = _Producer(log, "transaction", transactional_id)
-        self._log = log
+    def __init__(self, partition: OpenPartition, transactional_id: str) -> None:
+        self._producer = _Producer(partition, "transaction", transactional_id)
+        self._partition = partition
         self.transactional_id = transactional_id
         self.producer_id = self._producer.producer_id
         self._active = False
@@ -221,7 +209,7 @@ class Transaction(Block):
             raise self._not_open()
         if not self._active:
             return  # committed or aborted by hand
-        if kind is not None and self._log.is_forked_copy:
+        if kind is not None and self._partition.life.forked:
             return  # the transaction goes on in the process that began it
         if kind is None:
             self.commit()
@@ -246,22 +234,22 @@ class Transaction(Block):
     def begin(self) -> None:
         """Begin; what an end that failed left open under this id is aborted first."""
         self._begin()
-        self._log.held_transactions.add(self)  # a block is held by whoever stands in it
+        self._partition.held_transactions.add(self)  # a block is held by whoever stands in it
 
     def _begin(self) -> None:
-        self._log.check_open()  # in a forked child nobody would ever give the lock back
-        with self._log.ending_transactions:
-            live = self._log.live_transactions.get(self.transactional_id)
+        self._partition.check_open()  # in a forked child nobody would ever give the lock back
+        with self._partition.ending_transactions:
+            live = self._partition.live_transactions.get(self.transactional_id)
             if self.active or (live is not None and live.active):
                 raise InvalidTxnStateException(
                     f"a transaction of {self.transactional_id!r} is open already",
                     hint="commit or abort it first, or take another transactional id",
                 )
-            abort_begun(self._log, but=self._log.live_transactions.values())
+            self._partition.abort_begun(but=self._partition.live_transactions.values())
             if self._producer.state()[2] is not None:
-                _write_marker(self._log, self.producer_id, self._producer.state()[0], ControlRecordType.ABORT)
-            self._log.begun_transactions.add(self.producer_id)
-            self._log.live_transactions[self.transactional_id] = self
+                self._partition.write_marker(self.producer_id, self._producer.state()[0], ControlRecordType.ABORT)
+            self._partition.begun_transactions.add(self.producer_id)
+            self._partition.live_transactions[self.transactional_id] = self
             self._was_aborted = self._was_cut = self._is_over = False
             self._next_sequence = None
             self._active = True
@@ -269,9 +257,14 @@ class Transaction(Block):
     def let_go(self) -> None:
         """Have it neither committed nor aborted: another may begin under its id."""
         self._active = False
-        self._log.held_transactions.discard(self)
-        if self._log.live_transactions.get(self.transactional_id) is self:
-            del self._log.live_transactions[self.transactional_id]
+        self._partition.held_transactions.discard(self)
+        if self._partition.live_transactions.get(self.transactional_id) is self:
+            del self._partition.live_transactions[self.transactional_id]
+
+    def cut_short(self) -> None:
+        """It was aborted behind its back: by the log's close, or as nobody's to end."""
+        self._was_aborted = self.active
+        self.let_go()
 
     def append(
         self,
@@ -289,7 +282,7 @@ class Transaction(Block):
 
         What gives the records must neither append to the transaction nor end it: IllegalStateException.
         """
-        self._log.check_open()  # in a forked child nobody would ever give the lock back
+        self._partition.check_open()  # in a forked child nobody would ever give the lock back
         self._refuse_nested()
         with self._appending:
             if not self.active:
@@ -299,7 +292,7 @@ class Transaction(Block):
             epoch, sequence, _ = self._producer.state()
             fields = ProducerFields(self.producer_id, epoch, sequence, transactional=True)
             try:
-                return self._log.append_as(fields, records, sync=False)
+                return self._partition.append_as(fields, records, sync=False)
             finally:
                 self._was_cut = self._was_cut or self._truncations() != cuts
                 self._next_sequence = self._producer.sequence_now()
@@ -308,9 +301,7 @@ class Transaction(Block):
         refuse_nested(self._appending, f"the transaction of {self.transactional_id!r}")
 
     def _truncations(self) -> int:
-        engine = self._log.engine
-        assert engine is not None
-        return engine.local_log.truncations
+        return self._partition.engine.local_log.truncations
 
     def _check_whole(self) -> None:
         """InvalidTxnStateException where a truncation has cut records of the transaction off."""
@@ -344,74 +335,30 @@ class Transaction(Block):
         )
 
     def _finish(self, kind: ControlRecordType) -> None:
-        self._log.check_open()  # in a forked child nobody would ever give the lock back
+        self._partition.check_open()  # in a forked child nobody would ever give the lock back
         self._refuse_nested()
-        with self._log.ending_transactions:  # a close that aborts it comes before or after
+        with self._partition.ending_transactions:  # a close that aborts it comes before or after
             if not self.active:
                 raise self._not_open()
             check = self._check_whole if kind is ControlRecordType.COMMIT else None
             if check is not None:
                 check()
             if self._producer.state()[2] is not None:  # a transaction without records needs no marker
-                _write_marker(self._log, self.producer_id, self._producer.state()[0], kind, check)
-            self._log.begun_transactions.discard(self.producer_id)
+                self._partition.write_marker(self.producer_id, self._producer.state()[0], kind, check)
+            self._partition.begun_transactions.discard(self.producer_id)
             self.let_go()
 
 
-def abort_left_open(log: Log) -> list[int]:
-    """Abort every transaction of ours that a crashed process left open; their producer ids.
+def abort_left_open(partition: OpenPartition) -> None:
+    """Abort every transaction of ours that a crashed process left open.
 
     Nobody else can go on with one: its process held the directory's lock.  Those of a broker's producers, which have
     smaller ids, are left to their coordinator.
     """
-    engine = log.engine
-    assert engine is not None
     left = [
         (entry.producer_id, max(entry.producer_epoch, 0))
-        for entry in engine.producer_state_manager.active_producers.values()
+        for entry in partition.engine.producer_state_manager.active_producers.values()
         if entry.producer_id >= FIRST_PRODUCER_ID and entry.current_txn_first_offset is not None
     ]
     for producer_id, epoch in left:
-        _write_marker(log, producer_id, epoch, ControlRecordType.ABORT)
-    return [producer_id for producer_id, _ in left]
-
-
-def abort_begun(log: Log, *, but: Iterable[Transaction] = ()) -> None:
-    """Abort what this Log began and nobody ended or will end, whatever interrupted that; of `but` somebody will."""
-    if log.begun_transactions:
-        with log.ending_transactions:
-            _abort_begun(log, but)
-
-
-def _abort_begun(log: Log, but: Iterable[Transaction]) -> None:
-    engine = log.engine
-    assert engine is not None
-    alive = {transaction.producer_id for transaction in list(but) if transaction.active}
-    for producer_id in log.begun_transactions - alive:
-        entry = engine.producer_state_manager.last_entry(producer_id)
-        if entry is not None and entry.current_txn_first_offset is not None:
-            _write_marker(log, producer_id, max(entry.producer_epoch, 0), ControlRecordType.ABORT)
-        log.begun_transactions.discard(producer_id)
-    for transaction in list(log.live_transactions.values()):
-        if transaction.producer_id not in alive:
-            transaction._was_aborted = transaction.active
-            transaction.let_go()
-
-
-def _write_marker(
-    log: Log, producer_id: int, epoch: int, kind: ControlRecordType, check: Callable[[], None] | None = None
-) -> None:
-    """Ends a transaction; `check` may still refuse, and nothing comes between the two."""
-    engine = log.engine
-    assert engine is not None
-    marker = end_txn_marker_batch(
-        0, log.clock.milliseconds(), log.leader_epoch, producer_id, epoch, EndTransactionMarker(kind, COORDINATOR_EPOCH)
-    )
-    with log.while_open():
-        with engine.lock:
-            if check is not None:
-                check()
-            engine.append_as_leader(
-                marker, log.leader_epoch, AppendOrigin.COORDINATOR, transaction_version=TRANSACTION_VERSION
-            )
-        log.after_append()
+        partition.write_marker(producer_id, epoch, ControlRecordType.ABORT)

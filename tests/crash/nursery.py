@@ -54,7 +54,7 @@ def write_for_ever(log_dir: str, pipe: int, seed: int, threads: int, durability:
 
 
 def main() -> None:
-    importlib.import_module("kafkalog.topics.log")  # once, not in each writer
+    importlib.import_module("kafkalog.topics.opening")  # once, not in each writer
     for line in sys.stdin:
         log_dir, fifo, seed, threads, durability = line.split()
         child = os.fork()

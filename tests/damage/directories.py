@@ -67,7 +67,6 @@ def fill_codecs(log: Log, clock: ManualClock) -> None:
         ]
         engine.append_as_leader(build_batch(records, codec=number % 5), number // 7)
         clock.advance(1000)
-    log.after_append()
 
 
 def fill_txns(log: Log, clock: ManualClock) -> None:
@@ -94,7 +93,6 @@ def fill_old(log: Log, clock: ManualClock) -> None:
             builder.append(clock.milliseconds() if magic else -1, b"k%d" % i, b"old %d:%d " % (number, i) * 8)
         engine.append_as_follower(builder.build(), 0)
         clock.advance(500)
-    log.after_append()
     for number in range(4):
         log.append_many([(b"new %d:%d" % (number, i) * 5, b"k") for i in range(3)])
 
@@ -137,7 +135,7 @@ def _made() -> tuple[Tree, Tree]:
         logs[1].append(b"behind an open transaction")
         Path(root, "meta.properties").write_bytes(META)
         crashed = read_tree(root)
-        logs[1].begun_transactions.clear()
+        logs[1]._own.begun_transactions.clear()
         for log in logs:
             log.close()
         clean = read_tree(root)

@@ -27,7 +27,6 @@ from types import FrameType
 from typing import Any
 
 from kafkalog.errors import IllegalStateException, OutOfOrderSequenceException
-from kafkalog.topics import writer
 from tests.live.crew import Member, all_stacks, batch_start, open_live, short_choice
 from tests.live.interrupts import CONFIG, value_of
 from tests.live.oracle import Oracle, append_one, check_killed, check_reopened, check_verified, look
@@ -137,7 +136,7 @@ class Life:
             append_one(self.log, self.oracle)
         except BaseException as error:
             error.add_note("before: " + "; ".join(self.history[-25:]))
-            error.add_note(f"{self._engine}, open: {list(self.log.live_transactions)}, ends: {self.oracle.ends}")
+            error.add_note(f"{self._engine}, open: {list(self.log._own.live_transactions)}, ends: {self.oracle.ends}")
             raise
 
     def judge_all(self) -> None:
@@ -165,7 +164,7 @@ def transact_in_a_block(member: Member) -> None:
     number = member.number * 1_000_000 + member.count
     member.oracle.ends[number] = "abort"
     transaction = member.log.transaction(f"job{member.number}")
-    before = member.log.live_transactions.get(f"job{member.number}")
+    before = member.log._own.live_transactions.get(f"job{member.number}")
     if before is not None and before.active:
         before.abort()
     with transaction:
@@ -320,9 +319,10 @@ def storm_into_threads(life: Life, seconds: float, seed: int) -> None:
             worker.thread.join(20)
             assert not worker.thread.is_alive(), f"a worker hangs\n{all_stacks()}"
             assert worker.failed is None, worker.failed
-        for name in list(life.log.live_transactions):
-            life.log.live_transactions[name].abort()
-        writer.abort_begun(life.log)  # as the next begin would, or close: an interrupt may come while a block is left
+        own = life.log._own
+        for name in list(own.live_transactions):
+            own.live_transactions[name].abort()
+        own.abort_begun()  # as the next begin would, or close: an interrupt may come while a block is left
         life.judge_all()
         life.tell("judgements")
 

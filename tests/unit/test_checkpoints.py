@@ -157,6 +157,7 @@ def test_offsets_are_written_in_javas_order(tmp_path: Path) -> None:
 def test_a_look_creates_nothing(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         OffsetCheckpointFile(str(tmp_path / "c"), create=False).read()
+    assert OffsetCheckpointFile(str(tmp_path / "c"), create=False).read_or_empty() == {}
     assert list(tmp_path.iterdir()) == []
 
 
@@ -203,6 +204,7 @@ def test_offsets_that_kafka_refuses(tmp_path: Path, content: bytes, error: type[
     path.write_bytes(content)
     with pytest.raises(error) as refused:
         OffsetCheckpointFile(str(path)).read()
+    assert OffsetCheckpointFile(str(path)).read_or_empty() == {}
     assert refused.value.message == message.replace("P", str(path))
     assert isinstance(refused.value, BadBytesError)
     assert type(refused.value).__name__ == error.__name__

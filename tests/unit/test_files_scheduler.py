@@ -201,8 +201,8 @@ def test_an_interrupted_shutdown_goes_on_when_asked_again() -> None:
     scheduler.shutdown()
 
 
-def test_each_directory_fails_once() -> None:
-    channel = LogDirFailureChannel(2)
+def test_the_first_failure_of_a_directory_is_its_cause() -> None:
+    channel = LogDirFailureChannel()
     cause = OSError("gone")
     channel.maybe_add_offline_log_dir("/a", "first", cause)
     channel.maybe_add_offline_log_dir("/a", "again", OSError("other"))
@@ -210,6 +210,5 @@ def test_each_directory_fails_once() -> None:
     assert channel.has_offline_log_dir("/a")
     assert not channel.has_offline_log_dir("/c")
     assert channel.cause("/a") is cause
-    assert channel.offline_log_dirs == ["/a", "/b"]
-    assert [channel.take_next_offline_log_dir(0) for _ in range(3)] == ["/a", "/b", None]
-    assert channel.take_next_offline_log_dir(0.001) is None
+    assert channel.has_offline_log_dir("/b")
+    assert channel.cause("/b") is None

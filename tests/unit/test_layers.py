@@ -1,18 +1,22 @@
-"""The floors of the house: a file imports from its own floor and from those below, never upward.
+"""The house: a file imports from its own folder and from floors below it, and a folder has no circle inside.
 
-Walks every .py, .pyx and .pxd under kafkalog/, function-level imports included.
+The floors are those of the house as it is meant to stand; some rooms are not built yet.  Walks every .py, .pyx and .pxd
+under kafkalog/; imports of a function, of types alone, and cimports count like any other.  And what keeps a function
+from becoming a form to fill in: eight parameters.
 """
 
 from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
 PACKAGE = Path(__file__).parents[2] / "kafkalog"
-FLOORS = [
+FLOORS = [  # lowest first; who shares one stands side by side, and does not know the other
     ("limits",),
     ("errors",),
     ("config",),
@@ -23,58 +27,294 @@ FLOORS = [
     ("log",),
     ("cleaner",),
     ("manager",),
-    ("topics", "reader", "writer", "record", "toolbox"),
+    ("coordinator",),
+    ("topics",),
+    ("toolbox",),
     ("spark", "cli"),
 ]
-FLOOR_OF = {name: number for number, names in enumerate(FLOORS) for name in names}
-CIMPORT = re.compile(r"^\s*(?:from\s+([\w.]+)\s+c?import|c?import\s+([\w.]+))", re.MULTILINE)
+FLOOR_OF = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
+DOORS = ("__init__", "__main__")  # the package's own: they hand out names of every floor
+PARAMETERS_MAX = 8
+REASON = "More than eight parameters:"
+
+# What is still to be mended; an entry that is no longer true is an error.
+OWED_CIRCLES = {
+    "log.append -> log.unified_log -> log.append",
+    "log.fetch -> log.unified_log -> log.fetch",
+    "log.retention -> log.unified_log -> log.retention",
+    "log.validator -> log.unified_log -> log.validator",
+}
+OWED_PARAMETERS = {  # file and function
+    ("_native/batches.pyx", "IndexPlan.__cinit__"),
+    ("_native/batches.pyx", "scan_rows"),
+    ("_native/columns.pyx", "ColumnBuilder.append_table"),
+    ("_native/columns.pyx", "ColumnEncoder.encode_batch"),
+    ("_native/columns.pyx", "ColumnEncoder.put_header"),
+    ("_native/columns.pyx", "decode_payload"),
+    ("_native/columns.pyx", "decode_table"),
+    ("_native/records.pyx", "Record.__init__"),
+    ("_native/validation.pyx", "AppendInfo.__init__"),
+    ("_native/validation.pyx", "assign_plain"),
+    ("_native/validation.pyx", "walk_records"),
+    ("format/arrow.py", "add_batches"),
+    ("format/arrow.py", "read_columns"),
+    ("format/arrow.py", "write_batches"),
+    ("format/batch.py", "write_header"),
+    ("format/builder.py", "MemoryRecordsBuilder.__init__"),
+    ("format/builder.py", "build_batch"),
+    ("format/builder.py", "empty_batch_header"),
+    ("log/loader.py", "LogLoader.__init__"),
+    ("log/local_log.py", "LocalLog.__init__"),
+    ("log/replacement.py", "replace_segments"),
+    ("log/replacement.py", "split_overflowed_segment"),
+    ("log/unified_log.py", "UnifiedLog.create"),
+    ("log/validator.py", "LogValidator.__init__"),
+    ("log/validator.py", "_assign_in_place"),
+    ("segment/log_segment.py", "LogSegment.__init__"),
+    ("segment/log_segment.py", "LogSegment.open"),
+    ("topics/reader.py", "ChunkReader.__init__"),
+    ("topics/snapshot.py", "Extent.__init__"),
+}
 
 
 def sources() -> list[Path]:
     return sorted(path for kind in ("*.py", "*.pyx", "*.pxd") for path in PACKAGE.rglob(kind))
 
 
-def imported(path: Path) -> set[str]:
-    """The dotted names of kafkalog modules that a file imports, anywhere in it."""
-    text = path.read_text()
-    if path.suffix != ".py":
-        names = {a or b for a, b in CIMPORT.findall(text)}
-    else:
-        names = set()
-        package = ["kafkalog", *path.relative_to(PACKAGE).parts[:-1]]
-        for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.Import):
-                names.update(alias.name for alias in node.names)
-            elif isinstance(node, ast.ImportFrom):
-                base = ".".join(package[: len(package) - node.level + 1]) if node.level else ""
-                module = ".".join(part for part in (base, node.module or "") if part)
-                names.add(module)
-                names.update(f"{module}.{alias.name}" for alias in node.names)
-    return {name for name in names if name.split(".")[0] == "kafkalog"}
+def module_of(path: Path) -> str:
+    """`topics.log` of kafkalog/topics/log.py; a .pyx and its .pxd are one."""
+    return ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
 
 
-def floor_of(dotted: str) -> int | None:
-    parts = dotted.split(".")
-    return FLOOR_OF.get(parts[1]) if len(parts) > 1 else None
+MODULES = {module_of(path) for path in sources()}
+
+
+# --- imports ---------------------------------------------------------------------------------------------
+
+CIMPORT = re.compile(r"^[ \t]*(?:from\s+([\w.]+)\s+)?c?import\s+(\([^)]*\)|[^\n]*)", re.MULTILINE)
+
+
+class Import(NamedTuple):
+    """`from kafkalog.topics import log` is ("kafkalog.topics", "log"); `import kafkalog.errors` has no name."""
+
+    module: str
+    name: str
+
+
+def python_imports(text: str, package: list[str]) -> Iterator[Import]:
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            yield from (Import(alias.name, "") for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            module = ".".join([*base, *filter(None, [node.module])])
+            yield from (Import(module, alias.name) for alias in node.names)
+
+
+def cython_imports(text: str, package: list[str]) -> Iterator[Import]:
+    for origin, listed in CIMPORT.findall(text):
+        names = [entry.split()[0] for entry in re.sub(r"#.*", "", listed).strip("() \n").split(",") if entry.strip()]
+        if not origin:
+            yield from (Import(name, "") for name in names)
+            continue
+        level = len(origin) - len(origin.lstrip("."))
+        base = package[: len(package) - level + 1] if level else []
+        module = ".".join([*base, *filter(None, [origin.lstrip(".")])])
+        yield from (Import(module, name) for name in names)
+
+
+def imported(text: str, path: str) -> set[str]:
+    """The modules of kafkalog that a file imports, anywhere in it; a package counts as its `__init__`."""
+    package = ["kafkalog", *path.split("/")[:-1]]
+    imports = python_imports if path.endswith(".py") else cython_imports
+    found = set()
+    for module, name in imports(text, package):
+        if module.split(".")[0] != "kafkalog":
+            continue
+        inside = module.removeprefix("kafkalog").removeprefix(".")
+        for candidate in (f"{inside}.{name}".strip("."), inside, f"{inside}.__init__".strip(".")):
+            if candidate in MODULES:
+                found.add(candidate)
+                break
+        else:
+            raise AssertionError(f"{path} imports {module} {name}, which is not there")
+    return found - {"__init__"}
+
+
+def graph() -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for path in sources():
+        of = found.setdefault(module_of(path), set())
+        of |= imported(path.read_text(), path.relative_to(PACKAGE).as_posix()) - {module_of(path)}
+    return found
+
+
+def room_of(module: str) -> str:
+    return module.split(".")[0]
 
 
 def test_every_part_has_a_floor() -> None:
-    parts = {path.relative_to(PACKAGE).parts[0].removesuffix(".py") for path in sources()}
-    assert parts - {"__init__", "__init__.pxd", "__main__"} <= set(FLOOR_OF)
+    assert {room_of(module) for module in MODULES} - set(DOORS) <= set(FLOOR_OF)
 
 
-@pytest.mark.parametrize("path", sources(), ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_imports_go_down(path: Path) -> None:
-    own = path.relative_to(PACKAGE).parts[0].removesuffix(".py").removesuffix(".pxd")
-    if own in ("__init__", "__main__"):
-        return  # the package's own door hands out names of every floor
-    for name in imported(path):
-        floor = floor_of(name)
-        assert floor is None or floor <= FLOOR_OF[own], f"{own} (floor {FLOOR_OF[own]}) imports {name} (floor {floor})"
-        # Front doors stand side by side and do not know each other.
-        assert floor != len(FLOORS) - 1 or name.split(".")[1] == own, f"{own} imports {name}"
+def goes_up(module: str, other: str) -> bool:
+    here, there = room_of(module), room_of(other)
+    return here != there and FLOOR_OF[there] >= FLOOR_OF[here]
+
+
+def test_imports_go_down() -> None:
+    edges = ((module, other) for module, others in graph().items() for other in others if module not in DOORS)
+    assert not sorted(f"{module} imports {other}" for module, other in edges if goes_up(module, other))
+
+
+def circles(edges: Mapping[str, Iterable[str]]) -> list[str]:
+    """One for each knot of modules that reach each other, shortest path first, as `a -> b -> a`."""
+    found, seen = [], set()
+    for start in sorted(edges):
+        paths = [[start]]
+        reached = {start}
+        circle = None
+        while paths and circle is None and start not in seen:
+            path = paths.pop(0)
+            for other in sorted(edges.get(path[-1], ())):
+                if other == start:
+                    circle = [*path, start]
+                    break
+                if other not in reached:
+                    reached.add(other)
+                    paths.append([*path, other])
+        if circle is not None:
+            seen.update(circle)
+            found.append(" -> ".join(circle))
+    return found
+
+
+def test_no_folder_has_a_circle_inside() -> None:
+    edges = {
+        module: {other for other in others if room_of(other) == room_of(module)} for module, others in graph().items()
+    }
+    assert set(circles(edges)) == OWED_CIRCLES
+
+
+def test_the_look_finds_what_it_looks_for() -> None:
+    text = "if TYPE_CHECKING:\n    from kafkalog.topics.log import Log\ndef f():\n    from . import rows, Log\n"
+    assert imported(text, "topics/x.py") == {"topics.log", "topics.rows", "topics.__init__"}
+    text = (
+        "from kafkalog._native cimport layout\nfrom .cursor cimport (take,\n  x)\nimport kafkalog._native.varint as v\n"
+    )
+    assert imported(text, "_native/x.pyx") == {"_native.layout", "_native.cursor", "_native.varint"}
+    assert circles({"a": "b", "b": "c", "c": "ad", "d": "d", "e": "a"}) == ["a -> b -> c -> a", "d -> d"]
+    assert goes_up("cli.app", "spark.source")
+    assert goes_up("log.append", "manager.directory")
+    assert not goes_up("toolbox.verify", "topics.log")
 
 
 def test_native_raises_no_domain_error_and_opens_no_file() -> None:
-    for path in (PACKAGE / "_native").glob("*.pyx"):
+    for path in (PACKAGE / "_native").glob("*.p[yx][xd]"):
         assert not re.search(r"kafkalog\.errors|\bopen\(|import os\b", path.read_text()), path.name
+
+
+# --- parameters ------------------------------------------------------------------------------------------
+
+CDEF = re.compile(
+    r"^([ \t]*)(?:def|cdef|cpdef)\s+(?!class\b|extern\b|struct\b|enum\b)[^\n(=:]*?(\w+)\s*\(", re.MULTILINE
+)
+
+CLASS = re.compile(r"^(?:cdef )?class (\w+)", re.MULTILINE)
+
+
+class Function(NamedTuple):
+    name: str
+    parameters: int
+    told: str  # comments above and in its head, and its docstring
+
+
+def python_functions(text: str) -> Iterator[Function]:
+    lines = text.splitlines()
+
+    def walk(node: ast.AST, prefix: str) -> Iterator[Function]:
+        for child in ast.iter_child_nodes(node):
+            name = f"{prefix}{getattr(child, 'name', '')}"
+            if isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                given = child.args
+                names = [each.arg for each in (*given.posonlyargs, *given.args, *given.kwonlyargs)]
+                count = len(names) - (names[:1] in (["self"], ["cls"])) + bool(given.vararg) + bool(given.kwarg)
+                top = child.lineno - 1
+                while top and lines[top - 1].lstrip().startswith(("#", "@")):
+                    top -= 1
+                head = "\n".join(line for line in lines[top : child.body[0].lineno] if "#" in line)
+                yield Function(name, count, head + (ast.get_docstring(child) or ""))
+            yield from walk(child, f"{name}." if isinstance(child, ast.ClassDef) else prefix)
+
+    return walk(ast.parse(text), "")
+
+
+def cython_functions(text: str) -> Iterator[Function]:
+    """Those with a body: a declaration says again what the definition says."""
+    for match in CDEF.finditer(text):
+        depth, end = 1, match.end()
+        while depth:
+            depth += {"(": 1, "[": 1, ")": -1, "]": -1}.get(text[end], 0)
+            end += 1
+        ending = re.match(r"[^\n:=]*:[ \t]*(?:#[^\n]*)?\n", text[end:])
+        if ending is None:
+            continue
+        head = re.sub(r"#[^\n]*", "", text[match.end() : end - 1])
+        while head != (head := re.sub(r"\([^()]*\)|\[[^\[\]]*\]", "", head)):
+            pass
+        names = [entry.split("=")[0].split() for entry in head.split(",") if entry.strip() not in ("", "*", "/")]
+        count = sum(words[-1] not in ("self", "cls") for words in names)
+        above = re.search(r"(?:^[ \t]*[#@][^\n]*\n)*\Z", text[: match.start()], re.MULTILINE)
+        below = re.match(r'(?:\s*#[^\n]*\n)*\s*(?:"""[\s\S]*?""")?', text[end + ending.end() :])
+        assert above is not None
+        assert below is not None
+        inside = CLASS.findall(text[: match.start()]) if match[1] else []
+        yield Function(".".join([*inside[-1:], match[2]]), count, above[0] + text[match.start() : end] + below[0])
+
+
+def functions(text: str, path: str) -> Iterator[Function]:
+    return python_functions(text) if path.endswith(".py") else cython_functions(text)
+
+
+def forms(text: str, path: str) -> set[tuple[str, str]]:
+    """The functions with too many parameters that do not say why."""
+    return {
+        (path, name) for name, count, told in functions(text, path) if count > PARAMETERS_MAX and REASON not in told
+    }
+
+
+def test_no_function_is_a_form_to_fill_in() -> None:
+    found: set[tuple[str, str]] = set()
+    for path in sources():
+        found |= forms(path.read_text(), path.relative_to(PACKAGE).as_posix())
+    # A command of the command line has its options as parameters: click hands each over by its name.
+    found = {(path, name) for path, name in found if not (path.startswith("cli/") and name == "command")}
+    assert found == OWED_PARAMETERS
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("def f(a, b, c, d, /, e, f, *, g, h): pass\n", False),
+        ("class A:\n    def f(self, a, b, c, d, e, f, g, *, h): pass\n", False),
+        ("class A:\n    @classmethod\n    def f(cls, a, b, c, d, e, f, g, h, **i): pass\n", True),
+        ("def g():\n    def f(a, b, c, d, e, f, g, h, *i): pass\n", True),
+        ("# More than eight parameters: so it is.\ndef f(a, b, c, d, e, f, g, h, i): pass\n", False),
+        ("def f(a, b, c, d, e, f, g, h, i):\n    # More than eight parameters: so it is.\n    pass\n", False),
+        ('def f(a, b, c, d, e, f, g, h, i):\n    """So.\n\n    More than eight parameters: ..."""\n', False),
+        ("def f(a, b, c, d, e, f, g, h, i):\n    pass\n    # More than eight parameters: too late.\n", True),
+    ],
+)
+def test_who_counts_as_a_form(text: str, found: bool) -> None:
+    assert bool(forms(text, "x.py")) == found
+    if "class" not in text and "/" not in text and "def g" not in text:
+        cython = text.replace("def f(a, b", "cdef int f(const uint8_t* a, (int, int) b=(1, 2)").replace(
+            "pass", "return 1"
+        )
+        assert bool(forms(cython, "x.pyx")) == found
+
+
+def test_declarations_are_no_forms() -> None:
+    text = "cdef int f(int a, int b, int c, int d, int e, int f, int g, int h, int i) noexcept nogil\n"
+    assert not forms(text, "x.pxd")
+    assert forms(text.replace("nogil\n", "nogil:\n    return 1\n"), "x.pxd") == {("x.pxd", "f")}

@@ -133,7 +133,8 @@ def test_one_directory_fails_alone(tmp_path: Path) -> None:
     with pytest.raises(KafkaStorageException):
         bad_log.append_as_leader(batch(), 0)
     assert good_log.append_as_leader(batch(), 0).last_offset == 1
-    assert bad.channel.offline_log_dirs == [str(tmp_path / "bad")]
+    assert bad.channel.has_offline_log_dir(str(tmp_path / "bad"))
+    assert not bad.channel.has_offline_log_dir(str(tmp_path / "good"))
 
 
 @pytest.mark.parametrize(("kind", "error"), [("write", errno.ENOSPC), ("sync", errno.EIO)])

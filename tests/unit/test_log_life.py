@@ -226,11 +226,11 @@ def test_a_partition_that_was_not_closed_in_order_is_recovered_though_its_neighb
     with kafkalog.open_log(root, "t-1") as neighbour, kafkalog.open_log(root, "t-0") as log:
         neighbour.append(b"n")
         log.append(b"1")
-        assert log._lease is not None
-        log._lease.give_up()  # as an interrupted close does
+        assert log._own is not None
+        log._own.lease.give_up()  # as an interrupted close does
         with kafkalog.open_log(root, "t-0") as again:
-            assert again._lease is not None
-            assert not again._lease.clean
+            assert again._own is not None
+            assert not again._own.lease.clean
             assert [record.value for record in again] == [b"0", b"1"]
     assert not (root / ".kafka_cleanshutdown").exists()  # one log of it was not closed in order
 

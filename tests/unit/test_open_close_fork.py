@@ -16,7 +16,7 @@ import pytest
 import kafkalog
 from kafkalog.errors import IllegalStateException, LogDirLockedException
 from kafkalog.files import OS_FILES, ThreadScheduler, processes
-from kafkalog.topics import directory as directories
+from kafkalog.manager import directory as directories
 from kafkalog.topics.reader import ChunkReader
 
 Tree = dict[str, bytes]
@@ -118,7 +118,7 @@ def test_the_child_is_refused_and_touches_nothing(tmp_path: Path) -> None:
                 pass
             log.close()
             look.close()
-            log.__del__()
+            log._own.__del__()
             assert tree(root) == before
 
         in_child(child)
@@ -176,7 +176,7 @@ def test_a_child_that_lives_on_does_not_keep_the_directory(tmp_path: Path) -> No
     os.close(reader)
     assert os.read(ready, 1) == b"!"
     # As if we were killed: nothing is unlocked by name, only our descriptor goes.
-    lock = log._lease.directory._lock  # type: ignore[union-attr]
+    lock = log._own.lease.directory._lock  # type: ignore[union-attr]
     lock._file.close()  # type: ignore[union-attr]
     OS_FILES.lock(str(tmp_path / ".lock")).release(remove=False)
     log.close()
@@ -189,8 +189,8 @@ def test_locks_that_other_threads_held_at_the_fork(tmp_path: Path) -> None:
     """The child has no such threads: it must not wait for them."""
     log = kafkalog.open_log(tmp_path, "t-0")
     named = log.writer("w")
-    lease = log._lease
-    assert lease is not None
+    assert log._own is not None
+    lease = log._own.lease
     held, go = threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -208,7 +208,7 @@ def test_locks_that_other_threads_held_at_the_fork(tmp_path: Path) -> None:
     def child() -> None:
         refused(lambda: log.append(b"x"))
         refused(lambda: named.append(b"x"))
-        refused(lambda: lease.directory.checkpoint_recovery_point(log.topic_partition, lambda: 0))
+        refused(lambda: lease.directory.checkpoint(log.topic_partition, lambda: 0))
         log.close()
         lease.leave(clean=True)
         lease.give_up()

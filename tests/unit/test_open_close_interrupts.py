@@ -21,9 +21,9 @@ import kafkalog
 from kafkalog.errors import KafkaStorageException
 from kafkalog.files import OS_FILES, Files, ManualClock, ManualScheduler
 from kafkalog.files.testing import Fault, FaultyFiles, UnsyncedFiles
+from kafkalog.manager import directory as directories
 from kafkalog.toolbox.verify import verify
-from kafkalog.topics import directory as directories
-from kafkalog.topics import writer
+from kafkalog.topics.partition import OpenPartition
 from tests.conftest import LONG
 from tests.crash.harness import fast_dir
 from tests.live.interrupts import LINES, Interrupted, Tracer
@@ -31,7 +31,7 @@ from tests.live.interrupts import LINES, Interrupted, Tracer
 CONFIG = {"internal.segment.bytes": "400", "max.message.bytes": "400", "index.interval.bytes": "100"}
 VALUES = [b"%03d" % number * 20 for number in range(12)]
 FILES = UnsyncedFiles()
-OUR_FLOORS = ("topics/", "files/")
+OUR_FLOORS = ("topics/", "manager/", "files/")
 
 
 Place = tuple[str, int, str]  # file in the package, line, function
@@ -308,7 +308,7 @@ def test_an_interrupt_travels_as_it_is(place: Path, monkeypatch: pytest.MonkeyPa
     txn.begin()
     txn.append(b"1")
     with monkeypatch.context() as patch:
-        patch.setattr(writer, "_write_marker", act)
+        patch.setattr(OpenPartition, "write_marker", act)
         with pytest.raises(Interrupted):
             log.close()
     assert log.closed

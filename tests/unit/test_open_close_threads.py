@@ -19,8 +19,9 @@ from kafkalog.errors import IllegalArgumentException, IllegalStateException, Log
 from kafkalog.files import OS_FILES, SYSTEM_CLOCK, ManualClock, ManualScheduler
 from kafkalog.files.testing import UnsyncedFiles
 from kafkalog.format.names import TopicPartition
+from kafkalog.manager import directory as directories
 from kafkalog.toolbox.verify import verify
-from kafkalog.topics import directory as directories
+from kafkalog.topics import Transaction, Writer
 from tests.conftest import LONG
 from tests.crash.harness import fast_dir
 from tests.unit.test_open_close_interrupts import occupied
@@ -65,8 +66,8 @@ def test_threads_open_and_close_their_own_partitions() -> None:
                         assert log.end_offset == turn
                         log.append(b"%d" % turn)
                         assert os.path.exists(root / ".lock")
-                        assert log._lease is not None
-                        lock = log._lease.directory._lock
+                        assert log._own is not None
+                        lock = log._own.lease.directory._lock
                         assert lock is not None
                         assert lock.held  # type: ignore[attr-defined]
                     if rng.random() < 0.3:
@@ -134,6 +135,27 @@ def test_a_dropped_log_closes_itself(tmp_path: Path) -> None:
     assert not (tmp_path / ".lock").exists()
     with kafkalog.open_log(tmp_path, "t-0") as log:
         assert [record.value for record in log] == [b"acknowledged"]
+
+
+def test_whoever_writes_keeps_it_open(tmp_path: Path) -> None:
+    """A writer or a transaction may outlive the Log that made it; the last one to go closes what is open."""
+
+    def made() -> tuple[Writer, Transaction]:
+        log = kafkalog.open_log(tmp_path, "t-0")
+        return log.writer("w"), log.transaction("job")
+
+    writer, job = made()
+    assert writer.append(b"1") == 0
+    with job:
+        job.append(b"2")
+    del writer
+    with pytest.raises(IllegalArgumentException, match="is open already"):
+        kafkalog.open_log(tmp_path, "t-0")
+    with pytest.warns(ResourceWarning, match=r"<Log t-0 of .*, open> was dropped"):
+        del job
+    assert (tmp_path / ".kafka_cleanshutdown").exists()
+    with kafkalog.open_log(tmp_path, "t-0") as log:
+        assert [record.value for record in log.records(isolation="read_committed")] == [b"1", b"2"]
 
 
 def test_a_log_dropped_in_a_cycle(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ TEXT = {
 }  # fmt: skip
 # Who may go past the door, for what, and why.
 ALLOWED = {
-    ("topics/directory.py", "path.realpath"): "one directory is one whatever it is called; nothing is read of it",
+    ("manager/directory.py", "path.realpath"): "one directory is one whatever it is called; nothing is read of it",
     ("toolbox/salvage.py", "path.realpath"): "whether the target lies in the source, whatever they are called",
     ("toolbox/recovery.py", "path.realpath"): "the same name for a directory that the table of open ones uses",
     **{

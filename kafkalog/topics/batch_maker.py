@@ -47,7 +47,7 @@ NO_PRODUCER = ProducerFields()
 NO_OFFSET = bytes(8)
 
 
-class Appender:
+class BatchMaker:
     """Builds batches for one topic; stateless after construction."""
 
     def __init__(self, config: LogConfig, compression: str | None) -> None:
@@ -146,7 +146,7 @@ class Appender:
 
 
 def encode_columns(values: Any, keys: Any, headers: Any, timestamps: Any, now_ms: int) -> ColumnEncoder:
-    """Columns of equal length, lists or Arrow arrays, for `Appender.column_batches`.
+    """Columns of equal length, lists or Arrow arrays, for `BatchMaker.column_batches`.
 
     IllegalArgumentException for columns of different lengths, or with something in them that no record can have.
     """

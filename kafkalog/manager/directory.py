@@ -24,41 +24,26 @@ import sys
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from kafkalog.errors import (
     IllegalArgumentException,
-    IllegalStateException,
     KafkalogError,
     KafkaStorageException,
-    UnknownTopicOrPartitionException,
 )
-from kafkalog.files import Clock, FileLock, Files, LogDirFailureChannel, Scheduler, ThreadScheduler, parent_dir
+from kafkalog.files import Clock, FileLock, Files, LogDirFailureChannel, Scheduler, ThreadScheduler
 from kafkalog.files.processes import Life, belongs_here, held_over_forks, opened_elsewhere
 from kafkalog.format import names
 from kafkalog.format.checkpoints import NO_ENTRIES, CleanShutdownFile, OffsetCheckpointFile
 from kafkalog.format.names import TopicPartition
+from kafkalog.manager import log_dirs
 
 _log = logging.getLogger(__name__)
 
-EXPECTED_DIR = "expected the folder that holds topic-0, topic-1 ..."
 _TABLE: weakref.WeakValueDictionary[tuple[int, str], LogDirectory] = weakref.WeakValueDictionary()
 _TABLE_LOCK = threading.RLock()  # guards _TABLE; nothing that waits or touches the disk is done inside
 held_over_forks(_TABLE_LOCK)
 _OCCUPIED: set[LogDirectory] = set()  # those with tenants live on: whoever finds a lease lost needs them
-
-_LOG_DIR_FILES = frozenset(
-    {
-        names.LOCK_FILE,
-        names.META_PROPERTIES_FILE,
-        names.CLEAN_SHUTDOWN_FILE,
-        names.RECOVERY_POINT_CHECKPOINT_FILE,
-        names.LOG_START_OFFSET_CHECKPOINT_FILE,
-        names.HIGH_WATERMARK_CHECKPOINT_FILE,
-        names.CLEANER_OFFSET_CHECKPOINT_FILE,
-    }
-)
-_NOT_FOREIGN = frozenset({"lost+found"})  # a file system's root has it from the start
 
 # A log directory's life; GIVEN_BACK is for ever, the next to enter makes another object.
 _NEW, _HELD, _GIVEN_BACK, _FORKED = "new", "held", "given back", "forked"
@@ -127,12 +112,8 @@ class Lease:
         directory, partition = self.directory, self._tenancy.partition
         with directory._guard:
             if not self.life.live:
-                raise IllegalStateException(
-                    f"{partition} of {directory.path} is closed", hint="kafkalog.open_log opens it again"
-                )
-            if log_start is not None:
-                directory.checkpoint_log_start(partition, log_start)
-            directory.checkpoint_recovery_point(partition, recovery_point)
+                raise self.life.refusal(f"{partition} of {directory.path}")
+            directory.checkpoint(partition, recovery_point, log_start)
 
     def leave(self, *, clean: bool) -> None:
         """The log is closed, and whether all of it went well; the last one out gives the directory back.
@@ -168,9 +149,8 @@ class LogDirectory:
         self._guard = threading.RLock()
         self._state = _NEW  # guarded by _guard, like all below
         self._tenants: dict[TopicPartition, _Tenant] = {}
-        self._opened: set[TopicPartition] = (
-            set()
-        )  # since the directory was taken: what its marker said is over for them
+        # Opened since the directory was taken: what its marker said is over for them.
+        self._opened: set[TopicPartition] = set()
         self._closed_clean: set[TopicPartition] = set()
         self._failed = False  # a log did not close cleanly
         self._lock: FileLock | None = None
@@ -187,14 +167,6 @@ class LogDirectory:
     def _check_process(self) -> None:
         if self._state is _FORKED:
             raise opened_elsewhere(self.path, self.pid)
-
-    def _partitions(self) -> set[TopicPartition]:
-        found = set()
-        for name in self.files.list_dir(self.path):
-            topic, _, number = name.rpartition("-")
-            if topic and number.isascii() and number.isdigit() and self.files.is_dir(os.path.join(self.path, name)):
-                found.add(TopicPartition(topic, int(number)))
-        return found
 
     # --- in and out ----------------------------------------------------------------------------------
 
@@ -222,7 +194,7 @@ class LogDirectory:
 
     def _take(self) -> None:
         self._lock = self.files.lock(os.path.join(self.path, names.LOCK_FILE))
-        is_new = not self._partitions()
+        is_new = not log_dirs.partitions_in(self.path, self.files)
         self._had_clean = self._marker.exists() or is_new
         self._marker.delete()
         self._recovery_points = self._checkpoint(
@@ -236,8 +208,8 @@ class LogDirectory:
         self._state = _HELD
 
     def _admit(self, partition: TopicPartition) -> Lease:
-        recovery_points = _read_or_empty(self._recovery_points)
-        log_starts = _read_or_empty(self._log_starts)
+        recovery_points = self._recovery_points.read_or_empty()
+        log_starts = self._log_starts.read_or_empty()
         clean = (self._had_clean and partition not in self._opened) or partition in self._closed_clean
         tenancy = _Tenancy(self, partition)
         lease = Lease(tenancy, recovery_points.get(partition, 0), log_starts.get(partition, 0), clean)
@@ -286,7 +258,7 @@ class LogDirectory:
         self._let_go()
 
     def _write_marker(self) -> None:
-        all_clean = self._had_clean or self._partitions() <= self._closed_clean
+        all_clean = self._had_clean or log_dirs.partitions_in(self.path, self.files) <= self._closed_clean
         if all_clean and not self._failed and not self.failure_channel.has_offline_log_dir(self.path):
             self._marker.write()
         self._marker_decided = True
@@ -324,28 +296,27 @@ class LogDirectory:
 
     # --- checkpoints -------------------------------------------------------------------------------
 
-    def checkpoint_recovery_point(self, partition: TopicPartition, offset: Callable[[], int]) -> None:
-        """Write one partition's recovery point, other lines kept; it is asked for under the guard, so that of two who
-        write the later one is right."""
+    def checkpoint(
+        self,
+        partition: TopicPartition,
+        recovery_point: Callable[[], int],
+        log_start: Callable[[], int | None] | None = None,
+    ) -> None:
+        """Write one partition's lines, others kept; a start of None removes its line.  What to write is asked for under
+        the guard, so that of two who write the later one is right."""
         with self._guard:
             self._check_process()
-            lines = _read_or_empty(self._recovery_points)
-            lines[partition] = offset()
+            if log_start is not None:
+                lines, start = self._log_starts.read_or_empty(), log_start()
+                if lines.get(partition) != start:
+                    if start is None:
+                        del lines[partition]
+                    else:
+                        lines[partition] = start
+                    self._write(self._log_starts, lines)
+            lines = self._recovery_points.read_or_empty()
+            lines[partition] = recovery_point()
             self._write(self._recovery_points, lines)
-
-    def checkpoint_log_start(self, partition: TopicPartition, start: Callable[[], int | None]) -> None:
-        """Write one partition's log start offset, other lines kept; None removes its line.  Asked for as above."""
-        with self._guard:
-            self._check_process()
-            offset = start()
-            lines = _read_or_empty(self._log_starts)
-            if lines.get(partition) == offset and (offset is not None or partition not in lines):
-                return
-            if offset is None:
-                del lines[partition]
-            else:
-                lines[partition] = offset
-            self._write(self._log_starts, lines)
 
     def _write(self, checkpoint: OffsetCheckpointFile, lines: dict[TopicPartition, int]) -> None:
         try:
@@ -356,13 +327,6 @@ class LogDirectory:
             message = f"Error while writing to checkpoint file {checkpoint.path}"
             self.failure_channel.maybe_add_offline_log_dir(self.path, message, error)
             raise KafkaStorageException.because_of(error, message) from error
-
-
-def _read_or_empty(checkpoint: OffsetCheckpointFile) -> dict[TopicPartition, int]:
-    try:
-        return checkpoint.read()
-    except (KafkalogError, OSError):
-        return {}  # as Kafka at start: a checkpoint that does not parse counts for nothing
 
 
 def enter(
@@ -381,7 +345,7 @@ def enter(
     partition's own folder, or when it is a folder of something else.
     """
     finish_dropped()
-    _prepare(path, files, create=create)
+    log_dirs.prepare(path, files, create=create)
     real = os.path.realpath(path)
     key = (id(files), real)
     while True:
@@ -392,27 +356,6 @@ def enter(
         lease = held.enter(partition)
         if lease is not None:
             return lease
-
-
-def _prepare(path: str, files: Files, *, create: bool) -> None:
-    """Refuse what is no log directory; make it where it is missing."""
-    found: list[str] = []
-    if files.is_dir(path):
-        found = files.list_dir(path)
-        refuse_partition_folder(found, path)
-        _refuse_foreign_folder(found, path, files)
-    else:
-        refuse_file(path, files)
-        if not create:
-            raise UnknownTopicOrPartitionException("no such log directory", path=path, hint=EXPECTED_DIR)
-    if not found:
-        above = path
-        while not files.is_dir(above):
-            above = parent_dir(above)
-        # A call before us may have made it and died before it was synced.
-        with contextlib.suppress(PermissionError):
-            files.sync_dir(parent_dir(above))
-        files.mkdirs_synced(path)
 
 
 # --- leases that were dropped ------------------------------------------------------------------------------
@@ -431,7 +374,8 @@ def may_finish_here() -> bool:
     return True
 
 
-_OUR_FLOORS = tuple(f"kafkalog.{floor}." for floor in ("files", "format", "segment", "log", "topics"))
+_FLOORS = ("files", "format", "segment", "log", "cleaner", "manager", "topics")
+_OUR_FLOORS = tuple(f"kafkalog.{floor}." for floor in _FLOORS)
 
 
 def finish_later(close: Callable[[], object]) -> None:
@@ -486,50 +430,3 @@ def _after_fork_in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)
-
-
-# --- what is no log directory ------------------------------------------------------------------------------
-
-
-def refuse_file(path: str, files: Files) -> None:
-    """IllegalArgumentException when there is something at `path` that is no folder."""
-    if files.exists(path) and not files.is_dir(path):
-        raise IllegalArgumentException("found a file, expected a log directory", path=path, hint=EXPECTED_DIR)
-
-
-def refuse_partition_folder(entries: Iterable[str], path: str) -> None:
-    """IllegalArgumentException when `path` holds segments itself."""
-    for name in entries:
-        if name.endswith(names.LOG_FILE_SUFFIX) and name[: -len(names.LOG_FILE_SUFFIX)].isdigit():
-            raise IllegalArgumentException(
-                f"found a partition's own files ({name}), expected the folder above it",
-                path=path,
-                hint=f"use {os.path.dirname(os.path.abspath(path))}",
-            )
-
-
-def _refuse_foreign_folder(found: list[str], path: str, files: Files) -> None:
-    """IllegalArgumentException when a folder has something in it, but nothing of a log directory."""
-    foreign = [name for name in found if name not in _NOT_FOREIGN]
-    if not foreign or not _LOG_DIR_FILES.isdisjoint(name.removesuffix(".tmp") for name in found):
-        return
-    if any(_is_partition_folder(path, name, files) for name in foreign):
-        return
-    some = ", ".join(foreign[:3]) + (f" and {len(foreign) - 3} more" if len(foreign) > 3 else "")
-    raise IllegalArgumentException(
-        f"found {some}, expected a log directory (topic-0, topic-1 ..., or Kafka's {names.META_PROPERTIES_FILE} or "
-        "checkpoints) or an empty folder",
-        path=path,
-        hint="nothing was made here; name a new folder, or create=False where you expect that the log exists",
-    )
-
-
-def _is_partition_folder(root: str, name: str, files: Files) -> bool:
-    """Whether it is called topic-0 and is empty, or has a segment or the topic's id in it."""
-    topic, _, number = name.rpartition("-")
-    path = os.path.join(root, name)
-    if not (topic and number.isascii() and number.isdigit() and files.is_dir(path)):
-        return False
-    inside = files.list_dir(path)
-    ours = (names.LOG_FILE_SUFFIX, *names.INDEX_FILE_SUFFIXES, names.PARTITION_METADATA_FILE)
-    return not inside or any(each.endswith(ours) for each in inside)

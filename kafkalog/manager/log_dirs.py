@@ -1,0 +1,114 @@
+"""What a log directory looks like from outside: which folders are partitions, and what is no log directory at all.
+
+Knows names and listings; nothing of locks, or of what is inside the files.  Refusals come before anything is made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable
+
+from kafkalog.errors import IllegalArgumentException, UnknownTopicOrPartitionException
+from kafkalog.files import Files, parent_dir
+from kafkalog.format import names
+from kafkalog.format.names import TopicPartition
+
+EXPECTED_DIR = "expected the folder that holds topic-0, topic-1 ..."
+_LOG_DIR_FILES = frozenset(
+    {
+        names.LOCK_FILE,
+        names.META_PROPERTIES_FILE,
+        names.CLEAN_SHUTDOWN_FILE,
+        names.RECOVERY_POINT_CHECKPOINT_FILE,
+        names.LOG_START_OFFSET_CHECKPOINT_FILE,
+        names.HIGH_WATERMARK_CHECKPOINT_FILE,
+        names.CLEANER_OFFSET_CHECKPOINT_FILE,
+    }
+)
+_NOT_FOREIGN = frozenset({"lost+found"})  # a file system's root has it from the start
+
+
+def partition_of_folder(root: str, name: str, files: Files) -> TopicPartition | None:
+    """The partition that a folder's name says; None for a file, or a folder of another name."""
+    topic, _, number = name.rpartition("-")
+    if topic and number.isascii() and number.isdigit() and files.is_dir(os.path.join(root, name)):
+        return TopicPartition(topic, int(number))
+    return None
+
+
+def partitions_in(root: str, files: Files) -> set[TopicPartition]:
+    """Those that have a folder in a log directory."""
+    found = (partition_of_folder(root, name, files) for name in files.list_dir(root))
+    return {partition for partition in found if partition is not None}
+
+
+def listing(path: str, files: Files) -> list[str]:
+    """The names in a log directory.  UnknownTopicOrPartitionException when there is none; IllegalArgumentException when
+    it is a file, or a partition's own folder."""
+    refuse_file(path, files)
+    if not files.is_dir(path):
+        raise UnknownTopicOrPartitionException("no such log directory", path=path, hint=EXPECTED_DIR)
+    found = files.list_dir(path)
+    refuse_partition_folder(found, path)
+    return found
+
+
+def prepare(path: str, files: Files, *, create: bool) -> None:
+    """Refuse what is no log directory; make it where it is missing."""
+    found: list[str] = []
+    if create and not files.is_dir(path):
+        refuse_file(path, files)
+    else:
+        found = listing(path, files)
+        _refuse_foreign_folder(found, path, files)
+    if not found:
+        above = path
+        while not files.is_dir(above):
+            above = parent_dir(above)
+        # A call before us may have made it and died before it was synced.
+        with contextlib.suppress(PermissionError):
+            files.sync_dir(parent_dir(above))
+        files.mkdirs_synced(path)
+
+
+def refuse_file(path: str, files: Files) -> None:
+    """IllegalArgumentException when there is something at `path` that is no folder."""
+    if files.exists(path) and not files.is_dir(path):
+        raise IllegalArgumentException("found a file, expected a log directory", path=path, hint=EXPECTED_DIR)
+
+
+def refuse_partition_folder(entries: Iterable[str], path: str) -> None:
+    """IllegalArgumentException when `path` holds segments itself."""
+    for name in entries:
+        if name.endswith(names.LOG_FILE_SUFFIX) and name[: -len(names.LOG_FILE_SUFFIX)].isdigit():
+            raise IllegalArgumentException(
+                f"found a partition's own files ({name}), expected the folder above it",
+                path=path,
+                hint=f"use {os.path.dirname(os.path.abspath(path))}",
+            )
+
+
+def _refuse_foreign_folder(found: list[str], path: str, files: Files) -> None:
+    """IllegalArgumentException when a folder has something in it, but nothing of a log directory."""
+    foreign = [name for name in found if name not in _NOT_FOREIGN]
+    if not foreign or not _LOG_DIR_FILES.isdisjoint(name.removesuffix(".tmp") for name in found):
+        return
+    if any(_looks_like_partition(path, name, files) for name in foreign):
+        return
+    some = ", ".join(foreign[:3]) + (f" and {len(foreign) - 3} more" if len(foreign) > 3 else "")
+    raise IllegalArgumentException(
+        f"found {some}, expected a log directory (topic-0, topic-1 ..., or Kafka's {names.META_PROPERTIES_FILE} or "
+        "checkpoints) or an empty folder",
+        path=path,
+        hint="nothing was made here; name a new folder, or create=False where you expect that the log exists",
+    )
+
+
+def _looks_like_partition(root: str, name: str, files: Files) -> bool:
+    """Whether it is called topic-0 and is empty, or has a segment or the topic's id in it."""
+    if partition_of_folder(root, name, files) is None:
+        return False
+    inside = files.list_dir(os.path.join(root, name))
+    ours = (names.LOG_FILE_SUFFIX, *names.INDEX_FILE_SUFFIXES, names.PARTITION_METADATA_FILE)
+    return not inside or any(each.endswith(ours) for each in inside)

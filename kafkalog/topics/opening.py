@@ -1,0 +1,208 @@
+"""`open_log`: from a directory and a partition's name to a `Log`.
+
+Everything that a caller gives is checked before anything is made or changed; what fails behind that closes what was
+opened and leaves the directory, not cleanly.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Literal
+
+from kafkalog.config import LogConfig, ProducerStateManagerConfig
+from kafkalog.errors import (
+    CorruptRecordException,
+    IllegalArgumentException,
+    InvalidTopicException,
+    KafkaException,
+    UnknownTopicOrPartitionException,
+)
+from kafkalog.files import OS_FILES, SYSTEM_CLOCK, Clock, Files, Scheduler
+from kafkalog.format import names, values
+from kafkalog.format.java_text import parse_uuid
+from kafkalog.format.names import TopicPartition
+from kafkalog.limits import LONG_MAX
+from kafkalog.log import damage
+from kafkalog.log.damage import Damage
+from kafkalog.log.unified_log import UnifiedLog
+from kafkalog.manager import directory as directories
+from kafkalog.manager import log_dirs
+from kafkalog.topics import index_files
+from kafkalog.topics.batch_maker import BatchMaker
+from kafkalog.topics.log import Log
+from kafkalog.topics.partition import OpenPartition
+from kafkalog.topics.view import PartitionView
+from kafkalog.topics.writer import abort_left_open as abort_transactions
+
+Durability = Literal["os", "fsync"]
+OnDamage = Literal["truncate", "raise"] | Callable[[Damage], None]
+NEVER_MS = LONG_MAX
+MAX_TRANSACTION_TIMEOUT_MS = 15 * 60 * 1000
+EXPIRATION_CHECK_MS = 10 * 60 * 1000
+
+
+def open_log(
+    log_dir: str | os.PathLike[str],
+    topic_partition: str | TopicPartition,
+    *,
+    config: Mapping[str, str] | LogConfig | None = None,
+    read_only: bool = False,
+    durability: Durability = "os",
+    create: bool = True,
+    compression: str | None = None,
+    topic_id: str | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+    files: Files = OS_FILES,
+    scheduler: Scheduler | None = None,
+    producer_id_expiration_ms: int = NEVER_MS,
+    abort_left_open: bool = True,
+    on_damage: OnDamage = "truncate",
+) -> Log:
+    """Open one partition of a log directory, `log_dir/topic-0`; a context manager.
+
+    `config` has Kafka's topic keys as text (`{"segment.bytes": "1048576"}`; for tests `internal.segment.bytes`, which
+    may be smaller).  `read_only=True` takes no lock and writes nothing: it works beside a running broker and sees up to
+    the last whole valid batch.  `durability`: "os" leaves flushing to the operating system, as Kafka does (what was
+    appended survives a crash of this process, not a power loss, unless `flush()` was called); "fsync" flushes every
+    append before it returns (survives power loss too).  `create=False` refuses a partition that does not exist.
+    `compression` (none gzip snappy lz4 zstd) is how this writer packs its batches; by default what the topic's
+    `compression.type` says (which calls none "uncompressed"), or none.  `topic_id` is a Kafka Uuid as 22 characters.
+    Producer ids of `writer()` and `transaction()` are kept for `producer_id_expiration_ms`.
+
+    A writable open takes the directory's `.lock`, shared by all logs of that directory in this process, and removes
+    `.kafka_cleanshutdown`; a partition that was not closed cleanly is recovered as Kafka's broker does.  What
+    `transaction()` of a crashed process left open is aborted, unless `abort_left_open` is off.  `on_damage` says what
+    happens where that recovery finds damage: "truncate" cuts the log there and drops all behind it, with a warning in
+    the log "kafkalog.log", as Kafka does; "raise" refuses with CorruptRecordException before anything is cut (indexes
+    may have been rebuilt by then), and with CorruptIndexException where an index of aborted transactions was cut, which
+    Kafka does not look at; a function is called with each `kafkalog.log.damage.Damage` before its cut.
+
+    Errors: LogDirLockedException (a broker or another process has the directory), UnknownTopicOrPartitionException,
+    InvalidTopicException, ConfigException, KafkaStorageException; IllegalArgumentException when the log is open in this
+    process already or `log_dir` is no log directory: a missing or empty folder becomes one, a folder of other things
+    does not.
+
+    The Log belongs to this process: in a forked child every use raises IllegalStateException.  One that is dropped
+    without `close()` closes itself with a ResourceWarning.
+
+    (More than eight parameters: each is a choice of its own that most callers leave out, and is given by its name.)
+    """
+    try:
+        root = os.fsdecode(log_dir)
+    except TypeError:
+        raise IllegalArgumentException(
+            f"log_dir: found {type(log_dir).__name__}, expected a path", hint=log_dirs.EXPECTED_DIR
+        ) from None
+    partition = _partition_of(topic_partition)
+    create = values.flag(create, "create")
+    abort_left_open = values.flag(abort_left_open, "abort_left_open")
+    if not (callable(getattr(clock, "milliseconds", None)) and callable(getattr(clock, "nanoseconds", None))):
+        raise IllegalArgumentException(
+            f"clock: found {values.shown(clock)}, expected one with milliseconds() and nanoseconds()",
+            hint="leave it out for the machine's; kafkalog.files.ManualClock for tests",
+        )
+    if values.flag(read_only, "read_only"):
+        log_dirs.listing(root, files)
+        return Log(partition, root, PartitionView(root, partition, files=files))
+    if not isinstance(durability, str) or durability not in ("os", "fsync"):
+        raise IllegalArgumentException(f"durability {durability!r} is neither 'os' nor 'fsync'")
+    names.validate_topic_name(partition.topic)
+    if topic_id is not None:
+        parse_uuid(values.text(topic_id, "topic_id", hint="a Kafka Uuid, 22 characters"))
+    producer_id_expiration_ms = values.whole(
+        producer_id_expiration_ms, "producer_id_expiration_ms", low=1, expected="milliseconds"
+    )
+    tell = _damage_handler(on_damage)
+    settings = config if isinstance(config, LogConfig) else _checked(config)
+    batch_maker = BatchMaker(settings, compression)
+    path = os.path.join(root, str(partition))
+    if not create and not files.is_dir(path):
+        raise UnknownTopicOrPartitionException(
+            f"no partition {partition} in {root}", hint="create=True makes it; `kafkalog describe` lists what is there"
+        )
+    lease = directories.enter(root, partition, files, clock, scheduler, create=create)
+    try:
+        engine = UnifiedLog.create(
+            os.path.join(lease.directory.path, str(partition)),
+            settings,
+            lease.log_start_offset,
+            lease.recovery_point,
+            lease.directory.scheduler,
+            clock,
+            MAX_TRANSACTION_TIMEOUT_MS,
+            ProducerStateManagerConfig(producer_id_expiration_ms, False),
+            EXPIRATION_CHECK_MS,
+            lease.directory.failure_channel,
+            lease.clean,
+            topic_id,
+            files=files,
+            on_damage=tell,
+        )
+        lease.holds_files(engine.close_quietly)
+        # A transaction or a batch of many that a roll divides would else survive a power loss without its beginning.
+        engine.flushes_rolls = durability == "fsync"
+        engine.follow_log_end()
+        if engine.recovery_point < lease.recovery_point:
+            # The checkpoint says that more was flushed than there is; what comes to these offsets now is not.
+            if on_damage == "raise":
+                raise _lost_end(engine, lease.recovery_point)
+            lease.checkpoint(lambda: engine.recovery_point)
+        if on_damage == "raise":
+            for segment in engine.log_segments():
+                index_files.check_whole_entries(segment.txn_index.path, segment.txn_index.end)
+        own = OpenPartition(partition, root, engine, lease, batch_maker, clock, sync_appends=durability == "fsync")
+        if abort_left_open and engine.producer_state_manager.first_undecided_offset is not None:
+            abort_transactions(own)
+        return Log(partition, root, own)
+    except BaseException:
+        lease.give_up()
+        raise
+
+
+def _lost_end(engine: UnifiedLog, flushed: int) -> CorruptRecordException:
+    return CorruptRecordException(
+        f"{names.RECOVERY_POINT_CHECKPOINT_FILE} says that offsets up to {flushed - 1} were flushed, but the log ends "
+        f"at {engine.log_end_offset}: files are missing, or were cut",
+        path=engine.dir,
+        hint='put back what is missing; on_damage="truncate" goes on from there, as Kafka does',
+    )
+
+
+def _damage_handler(on_damage: OnDamage) -> Callable[[Damage], None] | None:
+    if callable(on_damage):
+        return on_damage
+    if not isinstance(on_damage, str) or on_damage not in ("truncate", "raise"):
+        raise IllegalArgumentException(f"on_damage {on_damage!r} is neither 'truncate' nor 'raise' nor a function")
+    return damage.refuse if on_damage == "raise" else None
+
+
+def _checked(overrides: Mapping[str, str] | None) -> LogConfig:
+    """Settings of which every name is known and every value in range."""
+    if overrides is not None and not isinstance(overrides, Mapping):
+        raise IllegalArgumentException(
+            f"config: found {type(overrides).__name__}, expected Kafka's topic keys and their values",
+            hint='such as {"segment.bytes": "1048576"}',
+        )
+    for name in overrides or ():
+        values.text(name, "config: a key", hint='such as {"segment.bytes": "1048576"}')
+    LogConfig.validate(overrides or {})
+    return LogConfig.from_props(None, dict(overrides or {}))
+
+
+def _partition_of(name: str | TopicPartition) -> TopicPartition:
+    if isinstance(name, tuple) and len(name) == 2 and isinstance(name[0], str) and isinstance(name[1], int):
+        name = f"{name[0]}-{name[1]}"
+    if not isinstance(name, str):
+        raise _no_partition_name(name)
+    try:
+        partition = names.parse_topic_partition_name(name)
+    except KafkaException:
+        raise _no_partition_name(name) from None
+    if str(partition) != name or partition.partition < 0:
+        raise _no_partition_name(name)
+    return partition
+
+
+def _no_partition_name(name: object) -> InvalidTopicException:
+    return InvalidTopicException(f"{name!r} names no partition", hint="expected topic-0: topic, dash, number")

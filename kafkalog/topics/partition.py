@@ -1,0 +1,279 @@
+"""A partition that this process holds for writing: its engine, its lease, and what appends, markers and its close do.
+
+A Log, its writers and its transactions all stand on one of these, and it lives as long as any of them: when the last
+one is dropped without a close, it closes itself.  Knows nothing of reading, or of what a caller may give as a record.
+
+Which transactions are open is kept here, for a close and a read must end those that nobody else will end.  Of a
+transaction it knows what `OpenTransaction` says.  `ending_transactions` is held while one is committed or aborted, and
+is taken before the engine's lock.  Thread-safe.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+import threading
+import warnings
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Protocol
+
+from kafkalog._native.batches import header_at
+from kafkalog._native.blocks import Single
+from kafkalog._native.log_end import OPEN
+from kafkalog.errors import IllegalStateException, KafkalogError, KafkaStorageException, RecordTooLargeException
+from kafkalog.files import Clock
+from kafkalog.format.control import ControlRecordType, EndTransactionMarker, end_txn_marker_batch
+from kafkalog.format.names import TopicPartition
+from kafkalog.log.types import AppendOrigin
+from kafkalog.log.unified_log import UnifiedLog
+from kafkalog.manager import directory as directories
+from kafkalog.topics.batch_maker import BatchMaker, ProducerFields
+from kafkalog.topics.rows import RecordInput, check_records
+
+_logger = logging.getLogger(__name__)
+
+COORDINATOR_EPOCH = 0
+TRANSACTION_VERSION = 0
+
+
+class OpenTransaction(Protocol):
+    """What a partition asks of its transactions (`kafkalog.topics.writer.Transaction`)."""
+
+    producer_id: int
+
+    @property
+    def active(self) -> bool:
+        """Whether somebody will still end it."""
+
+    def let_go(self) -> None:
+        """Have it neither committed nor aborted."""
+
+    def cut_short(self) -> None:
+        """It was aborted behind its back."""
+
+
+class OpenPartition(Single):
+    """Made by `open_log`, which gives it the lease; left by `close`."""
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        log_dir: str,
+        engine: UnifiedLog,
+        lease: directories.Lease,
+        batch_maker: BatchMaker,
+        clock: Clock,
+        *,
+        sync_appends: bool,
+    ) -> None:
+        self.lease = lease
+        lease.has_owner = True  # from here on `__del__` leaves it
+        self.life = lease.life
+        self.topic_partition = topic_partition
+        self.log_dir = log_dir
+        self.engine = engine
+        self.batch_maker = batch_maker
+        self.clock = clock
+        self._sync_appends = sync_appends
+        # By transactional id, kept by Transaction; a block that an interrupt came out of is nobody's to end.
+        self.live_transactions: weakref.WeakValueDictionary[str, OpenTransaction] = weakref.WeakValueDictionary()
+        self.held_transactions: set[OpenTransaction] = set()  # those begun by hand
+        self.begun_transactions: set[int] = set()  # producer ids; kept by Transaction
+        self.ending_transactions = threading.RLock()
+        self.writer_guards: dict[int, threading.RLock] = {}  # by producer id; of Writer
+
+    # --- life --------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """As `Log.close` says."""
+        if self.life.live:  # else closed, or of the process that forked us
+            if self.engine.lock.is_mine():
+                raise self.engine.is_inside()  # and the scheduler's thread may be waiting for it
+            with self.lease.closing:
+                self._close()
+
+    def _close(self) -> None:
+        if not self.life.live:
+            return
+        engine = self.engine
+        try:
+            if not engine.local_log.is_closed:
+                self.abort_begun()
+            if not engine.shut_down():
+                self.lease.give_up()
+                return
+            self.checkpoint()
+            self.lease.leave(clean=True)
+        except BaseException:
+            self.lease.give_up()  # what cannot be closed in order must not keep the directory
+            raise
+
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:  # modules may be empty by then
+        lease: directories.Lease | None = getattr(self, "lease", None)
+        if lease is None or not lease.life.live or is_finalizing():
+            return
+        try:
+            warnings.warn(
+                f"{self!r} was dropped without being closed; use it as `with kafkalog.open_log(...) as log:`, or call "
+                "its close()",
+                ResourceWarning,
+                stacklevel=2,
+                source=self,
+            )
+        finally:
+            if directories.may_finish_here():
+                self._close_dropped()
+            else:
+                directories.finish_later(self._close_dropped)
+
+    def _close_dropped(self) -> None:
+        try:
+            if hasattr(self, "writer_guards"):  # else it was never made whole
+                self.close()
+        except Exception:
+            _logger.exception("%r, which was dropped, did not close in order: it is recovered when opened", self)
+        finally:
+            self.lease.give_up()
+
+    def __repr__(self) -> str:
+        """As the Log that its user knows."""
+        return f"<Log {self.topic_partition} of {self.log_dir!r}, {'open' if self.life.live else 'closed'}>"
+
+    def check_open(self) -> None:
+        """IllegalStateException where it is closed, or was opened by another process."""
+        if not self.life.live:
+            raise self._is_closed()
+
+    def usable(self) -> UnifiedLog:
+        """The engine of a partition that is open; a change that was cut short is made whole first."""
+        if not self.life.live:
+            raise self._is_closed()
+        engine = self.engine
+        try:
+            engine.settle()
+        except KafkaStorageException:  # closed meanwhile?
+            if engine.local_log.life == OPEN:
+                raise
+            raise self._is_closed() from None
+        return engine
+
+    @contextlib.contextmanager
+    def while_open(self) -> Iterator[None]:
+        """What the engine says of a log that another thread closed meanwhile, said as everywhere else here."""
+        try:
+            yield
+        except KafkaStorageException:
+            if self.engine.local_log.life == OPEN:
+                raise
+            raise self._is_closed() from None
+
+    def _is_closed(self) -> IllegalStateException:
+        return self.life.refusal(f"{self.topic_partition} of {self.log_dir}")
+
+    def checkpoint(self) -> None:
+        """The recovery point and the start go to disk: what shrank stays so after a crash."""
+        self.lease.checkpoint(lambda: self.engine.recovery_point, self._log_start_to_checkpoint)
+
+    def _log_start_to_checkpoint(self) -> int | None:
+        """Kafka writes a line only where the start lies inside the first segment."""
+        first_base = self.engine.log_segments()[0].base_offset
+        return self.engine.log_start_offset if self.engine.log_start_offset > first_base else None
+
+    # --- appending ---------------------------------------------------------------------------------
+
+    @property
+    def leader_epoch(self) -> int:
+        """The leader epoch that appends carry: the log's latest, or 0."""
+        return self.engine.latest_epoch or 0
+
+    def append_as(self, producer: ProducerFields, records: Iterable[RecordInput], *, sync: bool = True) -> range:
+        """Append records in a producer's name, as `Log.append_many` says."""
+        self.usable()
+        check_records(records)
+        return self.append_groups(self.batch_maker.batches(records, self.clock.milliseconds(), producer), sync=sync)
+
+    def append_groups(self, groups: Iterable[Sequence[bytes | bytearray]], *, sync: bool = True) -> range:
+        """Appends the batches of each group together, or none of them where one is refused."""
+        engine = self.usable()
+        first = last = -1
+        record = 0  # its number, of those that were given
+        try:
+            for group in groups:
+                if len(group) > 1:
+                    self._check_each(group, record)
+                with engine.lock:  # in one piece
+                    for batch in group:
+                        info = engine.append_as_leader(batch, self.leader_epoch)
+                        first = info.first_offset if first < 0 else first
+                        last = info.last_offset
+                        record += last + 1 - info.first_offset
+            self.after_append(sync=sync)
+        except KafkaStorageException as error:
+            closed = engine.local_log.life != OPEN
+            raised = self._is_closed() if closed else error
+            raised.appended = range(max(first, 0), last + 1)
+            if not closed:
+                raise
+            raise raised from None
+        except Exception as error:  # what went through the records may have raised its own
+            if isinstance(error, KafkalogError):
+                error.appended = range(max(first, 0), last + 1)
+            if isinstance(error, RecordTooLargeException):
+                error.hint = error.hint or "config={'max.message.bytes': ...} of open_log raises the limit"
+            if first >= 0:  # what is there is as durable as it should be
+                self.after_append(sync=sync)
+            raise
+        return range(first, last + 1) if first >= 0 else range(engine.log_end_offset, engine.log_end_offset)
+
+    def _check_each(self, group: Sequence[bytes | bytearray], record: int) -> None:
+        for batch in group:
+            count = header_at(batch).count
+            try:
+                self.engine.check_batch(batch, self.leader_epoch)
+            except KafkalogError as error:
+                which = f"record {record}" if count == 1 else f"in records {record} to {record + count - 1}"
+                error.message = f"{which}: {error.message}"
+                raise
+            record += count
+
+    def after_append(self, *, sync: bool = True) -> None:
+        """With durability "fsync", flush what was appended."""
+        if sync and self._sync_appends:
+            self.engine.flush(False)
+
+    # --- transactions ------------------------------------------------------------------------------
+
+    def write_marker(
+        self, producer_id: int, epoch: int, kind: ControlRecordType, check: Callable[[], None] | None = None
+    ) -> None:
+        """Ends a transaction; `check` may still refuse, and nothing comes between the two."""
+        engine, leader_epoch = self.engine, self.leader_epoch
+        end = EndTransactionMarker(kind, COORDINATOR_EPOCH)
+        marker = end_txn_marker_batch(0, self.clock.milliseconds(), leader_epoch, producer_id, epoch, end)
+        with self.while_open():
+            with engine.lock:
+                if check is not None:
+                    check()
+                engine.append_as_leader(
+                    marker, self.leader_epoch, AppendOrigin.COORDINATOR, transaction_version=TRANSACTION_VERSION
+                )
+            self.after_append()
+
+    def abort_begun(self, *, but: Iterable[OpenTransaction] = ()) -> None:
+        """Abort what was begun here and nobody ended or will end, whatever interrupted that; of `but` somebody will."""
+        if self.begun_transactions:
+            with self.ending_transactions:
+                self._abort_begun(but)
+
+    def _abort_begun(self, but: Iterable[OpenTransaction]) -> None:
+        alive = {transaction.producer_id for transaction in list(but) if transaction.active}
+        for producer_id in self.begun_transactions - alive:
+            entry = self.engine.producer_state_manager.last_entry(producer_id)
+            if entry is not None and entry.current_txn_first_offset is not None:
+                self.write_marker(producer_id, max(entry.producer_epoch, 0), ControlRecordType.ABORT)
+            self.begun_transactions.discard(producer_id)
+        for transaction in list(self.live_transactions.values()):
+            if transaction.producer_id not in alive:
+                transaction.cut_short()
