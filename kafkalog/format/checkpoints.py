@@ -204,6 +204,13 @@ class OffsetCheckpointFile(CheckpointFile[tuple[TopicPartition, int]]):
         """
         return dict(self.read_entries())
 
+    def read_or_empty(self) -> dict[TopicPartition, int]:
+        """As `read`; of a file that is missing, or cannot be read or parsed, nothing, as a broker at its start."""
+        try:
+            return self.read()
+        except (CorruptCheckpointException, OSError):
+            return {}
+
 
 def _offset_line(entry: tuple[TopicPartition, int]) -> str:
     (topic, partition), offset = entry
