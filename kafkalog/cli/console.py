@@ -24,8 +24,7 @@ from kafkalog.files import OS_FILES
 from kafkalog.format import names
 from kafkalog.format.names import TopicPartition
 from kafkalog.topics.directory import refuse_partition_folder
-from kafkalog.topics.snapshot import segment_base
-from kafkalog.topics.view import list_partitions
+from kafkalog.topics.partitions import list_partitions
 
 PROGRESS_FROM_BYTES = 64 << 20  # less is done before one looks
 BAR_EVERY_S = 0.1
@@ -154,7 +153,7 @@ def locate(path: str, wanted: tuple[str, ...]) -> tuple[str, dict[TopicPartition
         folder, name = os.path.split(os.path.normpath(path))
         if name in ("", os.curdir, os.pardir):
             folder, name = os.path.split(os.path.abspath(path))
-        if any(segment_base(entry) is not None for entry in OS_FILES.list_dir(path)):
+        if any(names.segment_base(entry) is not None for entry in OS_FILES.list_dir(path)):
             with contextlib.suppress(Usage, KafkalogError):
                 return folder or os.curdir, select_partitions(folder or os.curdir, (name,))
     return path, select_partitions(path, wanted)

@@ -26,8 +26,12 @@ VERDICT_TEXT = {
     native.BAD_MAGIC: "an unknown magic",
     native.BAD_CRC: "a bad CRC",
 }
-NO_REASON = "a tail too short for a batch"
 ZEROS_AT_ONCE = 1 << 20
+
+
+def reason(verdict: int) -> str:
+    """What bytes are at which a scan stopped with that verdict."""
+    return VERDICT_TEXT.get(verdict, "a tail too short for a batch")
 
 
 class Loss(NamedTuple):
@@ -58,7 +62,7 @@ def behind(file: File, position: int, end: int, base_offset: int) -> Loss:
             records += int(np.where(table["magic"] >= 2, np.maximum(table["record_count"], 0), 1).sum())
             fitting = table["last_offset"][table["last_offset"] <= base_offset + INT_MAX]
             next_offset = max(next_offset, int(fitting.max(initial=-1)) + 1)
-        why = why or ("batches that do not belong here" if whole else VERDICT_TEXT.get(scan.stopped, NO_REASON))
+        why = why or ("batches that do not belong here" if whole else reason(scan.stopped))
         position = scan.position
         if position >= end:
             break

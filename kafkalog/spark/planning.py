@@ -11,12 +11,10 @@ import heapq
 import logging
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
-
-import numpy as np
 
 from kafkalog.errors import (
     CorruptRecordException,
@@ -26,11 +24,12 @@ from kafkalog.errors import (
 )
 from kafkalog.files import OS_FILES
 from kafkalog.format.names import TopicPartition
+from kafkalog.log.snapshot import Snapshot
+from kafkalog.log.view import PartitionView
+from kafkalog.segment.transaction_index import AbortedTxn
 from kafkalog.spark.options import EARLIEST, LATEST, Bound, SourceOptions
 from kafkalog.topics.directory import refuse_partition_folder
-from kafkalog.topics.index_files import AbortedRange
-from kafkalog.topics.snapshot import Snapshot
-from kafkalog.topics.view import PartitionView, list_partitions
+from kafkalog.topics.partitions import list_partitions
 
 log = logging.getLogger("kafkalog.spark")
 
@@ -57,7 +56,7 @@ class OffsetRange:
     start_offset: int
     end_offset: int
     pieces: tuple[Piece, ...] = ()
-    aborted: tuple[AbortedRange, ...] = field(default=())
+    aborted: tuple[AbortedTxn, ...] = field(default=())
 
     @property
     def size(self) -> int:
@@ -105,12 +104,20 @@ def plan(options: SourceOptions) -> list[OffsetRange]:
     _check_complete("startingOffsets", options.start, partitions)
     _check_complete("endingOffsets", options.end, partitions)
     planned: list[OffsetRange] = []
+    views: dict[TopicPartition, PartitionView] = {}  # one look at a partition serves all of its ranges
     for partition, log_dir in partitions.items():
-        with PartitionView(log_dir, partition) as view:
-            planned += view.over(lambda seen: _plan_one(seen, options))
-    if options.min_partitions is not None:
-        planned = _split_further(planned, options)
-    return planned
+        view = PartitionView(log_dir, partition)
+        planned += _ask(view, partial(_plan_one, options=options))
+        if options.min_partitions is not None:
+            views[partition] = view
+    return planned if options.min_partitions is None else _split_further(planned, views, options)
+
+
+def _ask(view: PartitionView, ask: Callable[[Snapshot], list[OffsetRange]]) -> list[OffsetRange]:
+    try:
+        return view.over(ask)
+    finally:
+        view.rest()  # there may be more partitions than a process may open files
 
 
 def _plan_one(seen: Snapshot, options: SourceOptions) -> list[OffsetRange]:
@@ -233,29 +240,26 @@ def _split(view: Snapshot, start: int, end: int, options: SourceOptions) -> Iter
 
 def _cuts(view: Snapshot, start: int, end: int, target_bytes: int) -> Iterator[int]:
     """Offsets at which about `target_bytes` are full, each the first of a batch that an index names."""
-    place, position = view.position_of(start)
+    first_place, position = view.position_of(start)
     filled = -position
-    for segment in view.segments[place:]:
+    for place in range(first_place, len(view.segments)):
+        segment = view.segments[place]
         if segment.base_offset >= end:
             return
         entries = segment.offset_entries
-        at = 0
         if filled >= target_bytes and segment.base_offset > start:
             yield segment.base_offset
             filled = 0
-        while True:
-            at = int(np.searchsorted(entries.positions, max(target_bytes - filled, position + 1), side="left"))
-            if at >= len(entries.positions):
-                break
-            offset = view.first_offset_at(segment, int(entries.positions[at]), int(entries.offsets[at]))
-            position = int(entries.positions[at])
-            if offset is not None and start < offset:
+        while (entry := entries.at_or_behind(max(target_bytes - filled, position + 1))) is not None:
+            last_offset, position = entry
+            offset = view.first_offset_at(place, position, last_offset)
+            if offset is None:
+                break  # the index does not agree with the log: leave this segment whole
+            if start < offset:
                 if offset >= end:
                     return
                 yield offset
                 filled = -position
-            elif offset is None:
-                break  # the index does not agree with the log: leave this segment whole
         filled += view.readable_bytes(segment)
         position = 0
 
@@ -297,7 +301,9 @@ def _halves(seen: Snapshot, whole: OffsetRange, middle: int, isolation: str) -> 
     ]
 
 
-def _split_further(planned: list[OffsetRange], options: SourceOptions) -> list[OffsetRange]:
+def _split_further(
+    planned: list[OffsetRange], views: Mapping[TopicPartition, PartitionView], options: SourceOptions
+) -> list[OffsetRange]:
     """Halve the largest ranges by offset until there are as many as `minPartitions` asks for."""
     assert options.min_partitions is not None
     heap = [(-made.size, number, made) for number, made in enumerate(planned)]
@@ -310,9 +316,9 @@ def _split_further(planned: list[OffsetRange], options: SourceOptions) -> list[O
         if middle <= largest.start_offset:
             done.append(largest)
             continue
+        view = views[TopicPartition(largest.topic, largest.partition)]
         try:
-            with PartitionView(largest.log_dir, TopicPartition(largest.topic, largest.partition)) as view:
-                halves = view.over(partial(_halves, whole=largest, middle=middle, isolation=options.isolation))
+            halves = _ask(view, partial(_halves, whole=largest, middle=middle, isolation=options.isolation))
         except CorruptRecordException as error:
             _damaged(options, error)
             done.append(largest)

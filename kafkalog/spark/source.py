@@ -30,11 +30,11 @@ from kafkalog.errors import (
 )
 from kafkalog.files import OS_FILES
 from kafkalog.format.names import TopicPartition
+from kafkalog.segment.reader import Extent
+from kafkalog.segment.transaction_index import AbortedTxn
 from kafkalog.spark.options import SourceOptions, parse_options
 from kafkalog.spark.planning import DAMAGE_HINT, DATA_LOSS_HINT, OffsetRange, plan
-from kafkalog.topics.index_files import AbortedRange
 from kafkalog.topics.reader import ChunkReader
-from kafkalog.topics.snapshot import Extent
 
 log = logging.getLogger("kafkalog.spark")
 
@@ -222,7 +222,6 @@ class RangeSource:
                 continue
             return Extent(
                 file,
-                piece.path,
                 piece.segment_base,
                 piece.start,
                 piece.end,
@@ -232,7 +231,7 @@ class RangeSource:
             )
         return None
 
-    def aborted_in(self, first_offset: int, last_offset: int) -> Sequence[AbortedRange]:
+    def aborted_in(self, first_offset: int, last_offset: int) -> Sequence[AbortedTxn]:
         return [
             txn for txn in self._work.aborted if txn.first_offset <= last_offset and txn.last_offset >= first_offset
         ]

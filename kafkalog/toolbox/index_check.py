@@ -12,7 +12,9 @@ import numpy as np
 
 from kafkalog.files import Files
 from kafkalog.format import names
-from kafkalog.topics.index_files import OFFSET_ENTRY, TIME_ENTRY, TXN_ENTRY
+from kafkalog.segment.index_entries import OFFSET_ENTRY, TIME_ENTRY, TXN_ENTRY
+from kafkalog.segment.index_reader import entries_of
+from kafkalog.segment.transaction_index import VERSION
 
 if TYPE_CHECKING:
 
@@ -58,9 +60,9 @@ class IndexCheck:
                 self._findings.add(path, 0, 0, "missing (`kafkalog reindex` makes it)")
             return np.empty(0, dtype)
         data = self._files.read_bytes(path)
-        whole = len(data) // dtype.itemsize * dtype.itemsize
-        entries = np.frombuffer(data[:whole], dtype)
-        used = np.flatnonzero(np.frombuffer(data[:whole], np.uint8).reshape(-1, dtype.itemsize).any(axis=1))
+        entries = entries_of(data, dtype)
+        whole = entries.nbytes
+        used = np.flatnonzero(np.frombuffer(data, np.uint8, whole).reshape(-1, dtype.itemsize).any(axis=1))
         count = int(used[-1]) + 1 if len(used) else 0
         if self._last_segment:
             return entries[:count]
@@ -150,14 +152,14 @@ class IndexCheck:
         if not self._files.exists(path):
             return
         data = self._files.read_bytes(path)
-        whole = len(data) // TXN_ENTRY.itemsize * TXN_ENTRY.itemsize
+        entries = entries_of(data, TXN_ENTRY)
+        whole = entries.nbytes
         if whole != len(data):
             self._findings.add(path, whole, len(data) - whole, "a cut entry at the end")
-        entries = np.frombuffer(data[:whole], TXN_ENTRY)
         previous = self._base - 1
         for slot, entry in enumerate(entries):
             first, last = int(entry["first_offset"]), int(entry["last_offset"])
-            if int(entry["version"]) != 0:
+            if int(entry["version"]) != VERSION:
                 self._entry(path, TXN_ENTRY, slot, f"has the unknown version {int(entry['version'])}")
             elif first > last or last <= previous:
                 self._entry(path, TXN_ENTRY, slot, f"(offsets {first} to {last}) does not follow {previous}")

@@ -21,7 +21,7 @@ from kafkalog.format.checkpoints import CleanShutdownFile, OffsetCheckpointFile
 from kafkalog.format.names import TopicPartition
 from kafkalog.log.damage import Damage
 from kafkalog.segment.file_records import LogScan
-from kafkalog.segment.loss import NO_REASON, VERDICT_TEXT
+from kafkalog.segment.loss import reason
 from kafkalog.topics import directory as directories
 from kafkalog.topics.log import open_log
 
@@ -80,7 +80,7 @@ class _CutWatch(Watch):
         scan = LogScan(file, size, before)
         whole = any(True for _ in scan)
         self._looking = False
-        why = "batches that do not belong here" if whole else VERDICT_TEXT.get(scan.stopped, NO_REASON)
+        why = "batches that do not belong here" if whole else reason(scan.stopped)
         self.cuts.append(Cut(file.path, size, before - size, why))
 
 

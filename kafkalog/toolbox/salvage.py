@@ -8,7 +8,6 @@ Whoever opens the new directory, Kafka too, finds no clean-shutdown marker and r
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -17,18 +16,16 @@ from typing import NamedTuple
 import numpy as np
 
 from kafkalog._native import batches as native
-from kafkalog.errors import IllegalArgumentException, KafkalogError
+from kafkalog.errors import IllegalArgumentException
 from kafkalog.files import OS_FILES, File, Files
 from kafkalog.format import names, values
 from kafkalog.format.checkpoints import OffsetCheckpointFile
 from kafkalog.format.names import TopicPartition
-from kafkalog.limits import INT_MAX
 from kafkalog.segment.file_records import LogScan, ScanSlice
 from kafkalog.segment.loss import VERDICT_TEXT
-from kafkalog.segment.order import misfits
+from kafkalog.segment.order import highest_offset, misfits
 from kafkalog.segment.resync import next_batch
 from kafkalog.toolbox.reindex import check_indexes, rewrite
-from kafkalog.topics.snapshot import segment_base
 
 SLICE_BYTES = 4 << 20
 
@@ -92,9 +89,7 @@ def _refuse_nested(source: str, target: str) -> None:
 
 def _copy_log_starts(source: str, target: str, partitions: Mapping[TopicPartition, str], files: Files) -> None:
     path = os.path.join(source, names.LOG_START_OFFSET_CHECKPOINT_FILE)
-    starts: Mapping[TopicPartition, int] = {}
-    with contextlib.suppress(KafkalogError, FileNotFoundError):
-        starts = OffsetCheckpointFile(path, files, create=False).read()
+    starts = OffsetCheckpointFile(path, files, create=False).read_or_empty()
     kept = {partition: offset for partition, offset in starts.items() if partition in partitions}
     OffsetCheckpointFile(os.path.join(target, names.LOG_START_OFFSET_CHECKPOINT_FILE), files, create=False).write(kept)
     # Nothing is known to be flushed; without the file an open would tell that it is missing.
@@ -131,7 +126,7 @@ class _Salvage:
     def _base(self, name: str) -> int | None:
         """The base offset of a segment's file.  Kafka reads the file of twenty digits whatever else has the offset in
         its name, so another (`5.log`) is no part of the log: it is told, and left."""
-        base = segment_base(name)
+        base = names.segment_base(name)
         if base is None and name.endswith(names.LOG_FILE_SUFFIX):
             path = os.path.join(self._source, name)
             what = "a file whose name is no segment's, expected twenty digits: Kafka does not read it"
@@ -163,7 +158,7 @@ class _Salvage:
     def _copy(self, path: str, piece: ScanSlice, out: File, written: int, base: int, following: int | None) -> int:
         """Write the good batches of a slice in as few writes as there are runs; the bytes written."""
         table = piece.table
-        limit = base + INT_MAX if following is None else following - 1
+        limit = highest_offset(base, following)
         good = np.ones(len(table), bool)
         for row in misfits(table, self._next_offset, limit):
             good[row] = False

@@ -9,7 +9,7 @@ holds producers' sequences, transactions and epochs against the log too (`kafkal
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
@@ -24,14 +24,12 @@ from kafkalog.format.checkpoints import NO_ENTRIES, CleanShutdownFile, LeaderEpo
 from kafkalog.format.names import TopicPartition
 from kafkalog.format.partition_metadata import read_partition_metadata
 from kafkalog.format.snapshots import read_snapshot
-from kafkalog.limits import INT_MAX
 from kafkalog.segment.file_records import LogScan
 from kafkalog.segment.loss import VERDICT_TEXT, all_zero
-from kafkalog.segment.order import misfits
+from kafkalog.segment.order import highest_offset, misfits
 from kafkalog.segment.resync import next_batch
 from kafkalog.toolbox.index_check import IndexCheck
-from kafkalog.topics.snapshot import segment_base
-from kafkalog.topics.view import list_partitions
+from kafkalog.topics.partitions import list_partitions
 
 SLICE_BYTES = 4 << 20
 
@@ -98,21 +96,13 @@ def verify(
             if found is None:
                 raise UnknownTopicOrPartitionException(f"no partition {wanted} in {root}")
             chosen[found] = there[found]
-    starts = _log_starts(root, files)
+    # Where the checkpoint has logs begin; what is wrong with it is told elsewhere.
+    checkpoint = os.path.join(root, names.LOG_START_OFFSET_CHECKPOINT_FILE)
+    starts = OffsetCheckpointFile(checkpoint, files, create=False).read_or_empty()
     for partition, path in chosen.items():
         report.partitions += 1
         verify_partition(path, files, report, deep=deep, log_start=starts.get(partition, 0), progress=progress)
     return report
-
-
-def _log_starts(root: str, files: Files) -> Mapping[TopicPartition, int]:
-    """Where the checkpoint has logs begin; what is wrong with it is told elsewhere."""
-    try:
-        return OffsetCheckpointFile(
-            os.path.join(root, names.LOG_START_OFFSET_CHECKPOINT_FILE), files, create=False
-        ).read()
-    except (KafkalogError, OSError):
-        return {}
 
 
 def _check_directory_files(root: str, files: Files, report: Report) -> None:
@@ -161,7 +151,7 @@ def verify_partition(
     for name in files.list_dir(directory):
         path = os.path.join(directory, name)
         if name.endswith(names.LOG_FILE_SUFFIX):
-            base = segment_base(name)
+            base = names.segment_base(name)
             if base is not None:
                 bases.append(base)
             else:
@@ -177,7 +167,7 @@ def verify_partition(
     bases.sort()
     known = set(bases)
     for name in files.list_dir(directory):
-        if names.is_index_file(name) and segment_base(name.rpartition(".")[0] + names.LOG_FILE_SUFFIX) not in known:
+        if names.is_index_file(name) and names.segment_base(name, os.path.splitext(name)[1]) not in known:
             report.add(os.path.join(directory, name), 0, 0, "an index without its .log file")
     checker = SegmentCheck(directory, files, report, progress)
     deep_check = None
@@ -244,7 +234,7 @@ class SegmentCheck:
         counts = table["record_count"]
         self.report.records += int(np.where(table["magic"] >= 2, counts, 1).sum())
         modern = table["magic"] >= 2
-        limit = base + INT_MAX if following is None else following - 1
+        limit = highest_offset(base, following)
         good = np.ones(len(table), bool)
         for row in misfits(table, self.next_offset, limit):
             good[row] = False

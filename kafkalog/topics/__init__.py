@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from kafkalog.log.view import PartitionView
 from kafkalog.topics.log import Log, open_log
+from kafkalog.topics.partitions import list_partitions
 from kafkalog.topics.reader import ChunkReader, MessageSetSend, MultiMessageSetSend, receive_message_set
 from kafkalog.topics.records import Record, to_confluent
-from kafkalog.topics.view import PartitionView, list_partitions
 from kafkalog.topics.writer import Transaction, Writer
 
 __all__ = [

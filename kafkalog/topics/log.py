@@ -44,17 +44,17 @@ from kafkalog.format.needs import need_pyarrow
 from kafkalog.limits import LONG_MAX
 from kafkalog.log import damage
 from kafkalog.log.damage import Damage
+from kafkalog.log.engine_source import EngineSource
+from kafkalog.log.source import Source, check_isolation
 from kafkalog.log.unified_log import UnifiedLog
+from kafkalog.log.view import PartitionView
+from kafkalog.segment.index_reader import check_whole_entries
 from kafkalog.topics import directory as directories
-from kafkalog.topics import index_files
 from kafkalog.topics.appending import NO_PRODUCER, Appender, ProducerFields, encode_columns
 from kafkalog.topics.directory import EXPECTED_DIR
-from kafkalog.topics.engine_source import EngineSource
-from kafkalog.topics.reader import CHUNK_BYTES, ChunkReader, MessageSetSend, Source
+from kafkalog.topics.reader import CHUNK_BYTES, ChunkReader, MessageSetSend
 from kafkalog.topics.records import Header, Record
 from kafkalog.topics.rows import RecordInput, check_records
-from kafkalog.topics.snapshot import check_isolation
-from kafkalog.topics.view import PartitionView
 
 if TYPE_CHECKING:
     import socket
@@ -185,7 +185,7 @@ def open_log(
             lease.checkpoint(lambda: engine.recovery_point)
         if on_damage == "raise":
             for segment in engine.log_segments():
-                index_files.check_whole_entries(segment.txn_index.path, segment.txn_index.end)
+                check_whole_entries(segment.txn_index.path, segment.txn_index.end)
         log = Log(
             partition,
             root,

@@ -12,11 +12,12 @@ of readers may read one log.
 
 from __future__ import annotations
 
+import itertools
 import socket
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -37,20 +38,21 @@ from kafkalog.errors import (
 )
 from kafkalog.files.processes import generation
 from kafkalog.format import values
-from kafkalog.format.batch import LOG_OVERHEAD, RECORD_BATCH_OVERHEAD
-from kafkalog.format.names import TopicPartition
+from kafkalog.format.batch import LOG_OVERHEAD, RECORD_BATCH_OVERHEAD, TRANSACTIONAL_FLAG
 from kafkalog.format.records import READ_BYTES_MAX, in_parts
-from kafkalog.limits import INT_MAX, LONG_MAX
+from kafkalog.limits import LONG_MAX
+from kafkalog.log.source import check_isolation
 from kafkalog.segment.file_records import LARGE_BATCH_BYTES, crc_matches_in
-from kafkalog.segment.loss import NO_REASON, VERDICT_TEXT
-from kafkalog.segment.order import misfits
+from kafkalog.segment.loss import reason
+from kafkalog.segment.order import highest_offset, misfits
+from kafkalog.segment.reader import DAMAGE_HINT
 from kafkalog.topics.records import TIMESTAMP_TYPES, Record
-from kafkalog.topics.snapshot import DAMAGE_HINT, check_isolation
 
 if TYPE_CHECKING:
     from kafkalog._native.batches import BatchHeader
-    from kafkalog.topics.index_files import AbortedRange
-    from kafkalog.topics.snapshot import Extent
+    from kafkalog.log.source import Source
+    from kafkalog.segment.reader import Extent
+    from kafkalog.segment.transaction_index import AbortedTxn
 
 CHUNK_BYTES = 1 << 20
 MAX_CHUNK_BYTES = 128 << 20
@@ -70,31 +72,6 @@ KAFKA_STORAGE_ERROR = 56
 INVALID_RECORD = 87
 
 
-class Source(Protocol):
-    """What a reader needs of a partition: `PartitionView` (another's directory) and `Log` (our own) have it."""
-
-    topic_partition: TopicPartition
-
-    @property
-    def log_start_offset(self) -> int: ...
-    @property
-    def cuts(self) -> int:
-        """Another number: the log was truncated meanwhile."""
-
-    def visible_end(self, isolation: str = ...) -> int: ...
-    def extent(self, offset: int, isolation: str = ...) -> Extent | None: ...
-    def aborted_in(self, first_offset: int, last_offset: int) -> Sequence[AbortedRange]: ...
-    def offset_for_time(self, timestamp_ms: int) -> int | None: ...
-    def check_usable(self) -> None:
-        """Raises where nobody may read any more; asked before each read."""
-
-    def recheck(self) -> None:
-        """Something could not be read: look again at what there is."""
-
-    def check_end(self, isolation: str = ...) -> None:
-        """Raises when the end that `extent` told is none: the log is known to go on."""
-
-
 class Chunk:
     """Whole batches: `data` is what the file has from `file_position` on.
 
@@ -109,7 +86,7 @@ class Chunk:
         self.table = table
         self.path = path
         self.file_position = file_position
-        self.aborted: Sequence[AbortedRange] = ()
+        self.aborted: Sequence[AbortedTxn] = ()
         self._headers: list[BatchHeader] | None = None
 
     @property
@@ -117,6 +94,20 @@ class Chunk:
         if self._headers is None:
             self._headers, _, _ = batches.headers(self.data)
         return self._headers
+
+    def aborted_rows(self) -> np.ndarray:
+        """One byte a batch: 1 where it belongs to an aborted transaction."""
+        table = self.table
+        skip = np.zeros(len(table), np.uint8)
+        transactional = (table["attributes"] & TRANSACTIONAL_FLAG) != 0
+        for txn in self.aborted:
+            skip |= (
+                transactional
+                & (table["producer_id"] == txn.producer_id)
+                & (table["base_offset"] >= txn.first_offset)
+                & (table["base_offset"] <= txn.last_offset)
+            )
+        return skip
 
 
 class ChunkReader(Closing):
@@ -127,6 +118,7 @@ class ChunkReader(Closing):
     `out_of_range` is "error" (OffsetOutOfRangeException), "earliest", "latest", or a time in ms (int): the first
     record at or after it.  Iteration ends at the end of the log as it is then; iterate again to go on.
     `read_committed` skips aborted records and stops before open transactions; control records are never handed out.
+    Nine parameters, because this is a face: each is a choice of the caller's, all but the source by name.
     """
 
     def __init__(
@@ -356,7 +348,7 @@ class ChunkReader(Closing):
             return 0
         last = table["last_offset"]
         first = np.where(table["magic"] >= 2, table["base_offset"], last)
-        most = extent.segment_base + INT_MAX if extent.next_base is None else extent.next_base - 1
+        most = highest_offset(extent.segment_base, extent.next_base)
         misplaced = (first < extent.segment_base) | (last < first) | (last > most)
         if extent.base_limit is not None:
             misplaced |= (first > extent.base_limit) & (
@@ -425,7 +417,7 @@ class ChunkReader(Closing):
         self.source.recheck()
 
     def _raise_corrupt(self, extent: Extent, data: bytes, why: int, row: np.void | None, position: int) -> NoReturn:
-        what = VERDICT_TEXT.get(why, NO_REASON)
+        what = reason(why)
         if row is not None:
             what = f"a batch with offsets {int(row['base_offset'])} to {int(row['last_offset'])}"
         elif why == batches.BAD_MAGIC:
@@ -450,16 +442,13 @@ class ChunkReader(Closing):
     def data_batches(self) -> Iterator[tuple[Chunk, BatchHeader]]:
         """Batches with records for the caller: no control batches and, for read_committed, no aborted ones."""
         while (chunk := self.read_chunk()) is not None:
-            aborted: dict[int, list[AbortedRange]] = {}
-            if self.committed:
-                for txn in chunk.aborted:
-                    aborted.setdefault(txn.producer_id, []).append(txn)
-            for header in chunk.headers:
+            skip = chunk.aborted_rows() if chunk.aborted else itertools.repeat(0)
+            for header, aborted in zip(chunk.headers, skip, strict=False):
                 if header.is_control or header.last_offset < self.first_offset:
                     continue
                 if self.end_offset is not None and header.magic >= 2 and header.base_offset >= self.end_offset:
                     return
-                if aborted and header.is_transactional and is_aborted(aborted, header):
+                if aborted:
                     continue
                 self.source.check_usable()  # a forked child has what was read before, too
                 yield chunk, header
@@ -482,11 +471,6 @@ class ChunkReader(Closing):
                             )
             except (BadBytesError, InvalidRecordException) as error:
                 raise placed(error, chunk, header)
-
-
-def is_aborted(aborted: dict[int, list[AbortedRange]], header: BatchHeader) -> bool:
-    """Whether a transactional batch belongs to one of the aborted transactions."""
-    return any(txn.first_offset <= header.base_offset <= txn.last_offset for txn in aborted.get(header.producer_id, ()))
 
 
 def placed(error: KafkalogError, chunk: Chunk, header: BatchHeader) -> KafkalogError:
@@ -588,7 +572,7 @@ def fetch_bytes(extent: Extent, max_bytes: int) -> int:
     if why in (batches.OK, batches.TORN) and first <= left and len(head) >= SMALLEST_BATCH_BYTES:
         why = batches.OK if crc_matches_in(extent.file, extent.position, first) else batches.BAD_CRC
     if why != batches.OK:
-        raise CorruptRecordException(VERDICT_TEXT[why], path=extent.path, position=extent.position, hint=DAMAGE_HINT)
+        raise CorruptRecordException(reason(why), path=extent.path, position=extent.position, hint=DAMAGE_HINT)
     return min(max(first, max_bytes), left)
 
 

@@ -12,8 +12,8 @@ import pytest
 import kafkalog
 from kafkalog.cli.app import invoke
 from kafkalog.files import ManualClock
+from kafkalog.segment.index_entries import TXN_ENTRY
 from kafkalog.toolbox.verify import verify
-from kafkalog.topics.index_files import TXN_ENTRY
 
 INDEXES = (".index", ".timeindex", ".txnindex")
 OPTIONS = ("--index-interval-bytes", "0")

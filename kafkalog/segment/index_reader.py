@@ -1,0 +1,194 @@
+"""Index files of a directory that is not ours, read whole and believed only as far as they make sense.
+
+A running broker preallocates the active segment's indexes, so a file ends in zero slots; a crash or a foreign hand
+may leave worse.  `offset_entries` and `time_entries` give the prefix in which entries grow as they must, searched as
+the engine searches its own (`kafkalog._native.search`).  What they say is a hint: whoever follows it checks the batch
+that he finds (`SegmentReader`).  Of a .txnindex nothing is a hint: what is missing there would be read as committed.
+Needs no lock; holds no file.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kafkalog._native import search
+from kafkalog.errors import CorruptIndexException
+from kafkalog.limits import INT_MAX, LONG_MAX
+from kafkalog.segment.index_entries import OFFSET_ENTRY, TIME_ENTRY, TXN_ENTRY
+from kafkalog.segment.transaction_index import VERSION, AbortedTxn
+
+if TYPE_CHECKING:
+    from kafkalog.files import Files
+
+REBUILD_HINT = "`kafkalog reindex` rebuilds it from the log"
+PIECE_BYTES = 96 * 1024  # a whole number of entries of either index
+
+
+class OffsetEntries:
+    """Leading entries of an .index file: absolute offsets and file positions of batches, both strictly growing."""
+
+    __slots__ = ("_base", "_count", "_data")
+
+    def __init__(self, data: bytes, count: int, base_offset: int) -> None:
+        self._data = data
+        self._count = count
+        self._base = base_offset
+
+    def __len__(self) -> int:
+        return self._count
+
+    def floor(self, offset: int) -> tuple[int, int]:
+        """The entry with the greatest offset <= `offset`, as (offset, position); (base offset, 0) where there is none,
+        for no entry has position 0."""
+        return search.lookup_offset(self._data, self._count, self._base, offset)
+
+    def last(self) -> tuple[int, int]:
+        """The last entry; (base offset, 0) without one."""
+        return self.floor(LONG_MAX)
+
+    def at_or_behind(self, position: int) -> tuple[int, int] | None:
+        """The first entry with a position >= `position`."""
+        slot = search.find_position_upper_bound(self._data, self._count, position) if position <= INT_MAX else -1
+        if slot < 0:
+            return None
+        offset, found = np.frombuffer(self._data, OFFSET_ENTRY, 1, slot * OFFSET_ENTRY.itemsize).item()
+        return self._base + offset, found
+
+
+class TimeEntries:
+    """Leading entries of a .timeindex file: strictly growing timestamps, and absolute offsets."""
+
+    __slots__ = ("_base", "_count", "_data")
+
+    def __init__(self, data: bytes, count: int, base_offset: int) -> None:
+        self._data = data
+        self._count = count
+        self._base = base_offset
+
+    def __len__(self) -> int:
+        return self._count
+
+    def before(self, timestamp_ms: int) -> tuple[int, int] | None:
+        """The last entry with a timestamp below `timestamp_ms`, as (timestamp, offset)."""
+        target = min(max(timestamp_ms, 0) - 1, LONG_MAX)  # no believable entry is negative
+        slot = search.find_timestamp(self._data, self._count, target)
+        if slot < 0:
+            return None
+        timestamp, offset = np.frombuffer(self._data, TIME_ENTRY, 1, slot * TIME_ENTRY.itemsize).item()
+        return timestamp, self._base + offset
+
+
+def _grown_prefix(*columns: np.ndarray) -> int:
+    """How many leading entries grow strictly in every column."""
+    good = len(columns[0])
+    for column in columns:
+        steps = np.flatnonzero(np.diff(column) <= 0)
+        if len(steps):
+            good = min(good, int(steps[0]) + 1)
+    return good
+
+
+def _load(files: Files, path: str) -> bytes:
+    """The file up to the first run of zero slots; of an absent one nothing."""
+    pieces = []
+    try:
+        file = files.open(path, writable=False)
+    except (FileNotFoundError, IsADirectoryError):
+        return b""
+    with file:
+        position = 0
+        while True:
+            piece = file.pread(PIECE_BYTES, position)
+            if not piece or not any(piece):
+                break
+            pieces.append(piece)
+            position += len(piece)
+    return b"".join(pieces)
+
+
+def entries_of(data: bytes, dtype: np.dtype) -> np.ndarray:
+    """The whole entries in an index file's bytes, as they stand there."""
+    return np.frombuffer(data, dtype, len(data) // dtype.itemsize)
+
+
+def offset_entries(files: Files, path: str, base_offset: int, log_bytes: int) -> OffsetEntries:
+    """The believable entries of an .index file whose positions lie within `log_bytes` of log."""
+    data = _load(files, path)
+    raw = entries_of(data, OFFSET_ENTRY)
+    offsets = raw["offset"].astype(np.int64)
+    positions = raw["position"].astype(np.int64)
+    zero = np.flatnonzero(positions <= 0)  # the first batch of a segment is never indexed: position 0 is a zero slot
+    if len(zero):
+        offsets, positions = offsets[: zero[0]], positions[: zero[0]]
+    count = _grown_prefix(offsets, positions)
+    if count and offsets[0] < 0:
+        count = 0
+    return OffsetEntries(data, int(np.searchsorted(positions[:count], log_bytes, side="left")), base_offset)
+
+
+def time_entries(files: Files, path: str, base_offset: int) -> TimeEntries:
+    """The believable entries of a .timeindex file."""
+    data = _load(files, path)
+    raw = entries_of(data, TIME_ENTRY)
+    timestamps = raw["timestamp"].astype(np.int64)
+    offsets = raw["offset"].astype(np.int64)
+    count = _grown_prefix(timestamps)
+    falling = np.flatnonzero(np.diff(offsets[:count]) < 0)
+    if len(falling):
+        count = int(falling[0]) + 1
+    if count and (offsets[0] < 0 or timestamps[0] < 0):
+        count = 0
+    return TimeEntries(data, count, base_offset)
+
+
+def last_position(files: Files, path: str) -> int:
+    """The position that an .index file's last entry names, -1 without one; it may lie behind the log's end."""
+    size = OFFSET_ENTRY.itemsize
+    try:
+        with files.open(path, writable=False) as file:
+            at = (file.size() // size - 1) * size
+            last = file.pread(size, at) if at >= 0 else b""
+    except (FileNotFoundError, IsADirectoryError):
+        return -1
+    return int(entries_of(last, OFFSET_ENTRY)["position"][0]) if len(last) == size else -1
+
+
+def check_whole_entries(path: str, size: int) -> None:
+    """CorruptIndexException for a .txnindex file of `size` bytes that ends inside an entry, and is not being written:
+    it was cut."""
+    left = size % TXN_ENTRY.itemsize
+    if left:
+        raise CorruptIndexException(
+            f"found {left} bytes of an entry at its end, expected whole entries of {TXN_ENTRY.itemsize}: it was cut, "
+            "and does not tell which records were aborted",
+            path=path,
+            position=size - left,
+            hint=REBUILD_HINT,
+        )
+
+
+def aborted_txns(files: Files, path: str, *, required: bool = False, finished: bool = False) -> list[AbortedTxn]:
+    """Every aborted transaction of a .txnindex file; one that is being written is left out.
+
+    `required`: FileNotFoundError where there is no file, CorruptIndexException for an entry that makes no sense:
+    without it records of an aborted transaction would be taken for committed ones.  `finished`: nobody writes to it
+    any more, so that an entry that is not whole is none that is being written.
+    """
+    if required:
+        size = files.stat(path).size
+        if finished:
+            check_whole_entries(path, size)
+    raw = entries_of(_load(files, path), TXN_ENTRY)
+    sensible = (raw["version"] == VERSION) & (raw["first_offset"] <= raw["last_offset"])
+    if required and not sensible.all():
+        slot = int(np.flatnonzero(~sensible)[0])
+        raise CorruptIndexException(
+            f"an impossible entry: version {raw['version'][slot]}, offsets {raw['first_offset'][slot]} to "
+            f"{raw['last_offset'][slot]}",
+            path=path,
+            position=slot * TXN_ENTRY.itemsize,
+            hint=REBUILD_HINT,
+        )
+    return [AbortedTxn(*fields) for _, *fields in raw[sensible].tolist()]
