@@ -23,7 +23,6 @@ from kafkalog.errors import KafkalogError, UnknownTopicOrPartitionException
 from kafkalog.files import OS_FILES
 from kafkalog.format import names
 from kafkalog.format.names import TopicPartition
-from kafkalog.topics.directory import refuse_partition_folder
 from kafkalog.topics.partitions import list_partitions
 
 PROGRESS_FROM_BYTES = 64 << 20  # less is done before one looks
@@ -126,7 +125,6 @@ def select_partitions(log_dir: str, wanted: tuple[str, ...] = ()) -> dict[TopicP
         raise Usage(
             f"{log_dir}: found a file, expected a Kafka log directory (for single files use `kafkalog dump --files`)"
         )
-    refuse_partition_folder(OS_FILES.list_dir(log_dir), log_dir)
     found = list_partitions(log_dir)
     if not found:
         raise Usage(

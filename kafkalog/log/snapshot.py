@@ -215,10 +215,7 @@ class Snapshot:
         return position
 
     def extent(self, offset: int, isolation: str = "read_uncommitted") -> Extent | None:
-        """Where to read `offset` and what follows it in its segment; None at the end of the log.
-
-        OffsetOutOfRangeException outside [log_start_offset, log_end_offset].
-        """
+        """As a `Source` says it."""
         if offset < self.log_start_offset or offset > self.log_end_offset:
             raise OffsetOutOfRangeException(
                 f"offset {offset} of {self.topic_partition} is out of range: the log has "

@@ -26,8 +26,8 @@ REBUILD_HINT = "`kafkalog reindex` rebuilds it from the log"
 PIECE_BYTES = 96 * 1024  # a whole number of entries of either index
 
 
-class OffsetEntries:
-    """Leading entries of an .index file: absolute offsets and file positions of batches, both strictly growing."""
+class _Entries:
+    """The first `count` entries in an index file's bytes."""
 
     __slots__ = ("_base", "_count", "_data")
 
@@ -38,6 +38,12 @@ class OffsetEntries:
 
     def __len__(self) -> int:
         return self._count
+
+
+class OffsetEntries(_Entries):
+    """Leading entries of an .index file: absolute offsets and file positions of batches, both strictly growing."""
+
+    __slots__ = ()
 
     def floor(self, offset: int) -> tuple[int, int]:
         """The entry with the greatest offset <= `offset`, as (offset, position); (base offset, 0) where there is none,
@@ -57,18 +63,10 @@ class OffsetEntries:
         return self._base + offset, found
 
 
-class TimeEntries:
+class TimeEntries(_Entries):
     """Leading entries of a .timeindex file: strictly growing timestamps, and absolute offsets."""
 
-    __slots__ = ("_base", "_count", "_data")
-
-    def __init__(self, data: bytes, count: int, base_offset: int) -> None:
-        self._data = data
-        self._count = count
-        self._base = base_offset
-
-    def __len__(self) -> int:
-        return self._count
+    __slots__ = ()
 
     def before(self, timestamp_ms: int) -> tuple[int, int] | None:
         """The last entry with a timestamp below `timestamp_ms`, as (timestamp, offset)."""
@@ -80,14 +78,10 @@ class TimeEntries:
         return timestamp, self._base + offset
 
 
-def _grown_prefix(*columns: np.ndarray) -> int:
-    """How many leading entries grow strictly in every column."""
-    good = len(columns[0])
-    for column in columns:
-        steps = np.flatnonzero(np.diff(column) <= 0)
-        if len(steps):
-            good = min(good, int(steps[0]) + 1)
-    return good
+def _leading(good: np.ndarray) -> int:
+    """How many are good before the first that is not."""
+    bad = np.flatnonzero(~good)
+    return int(bad[0]) if len(bad) else len(good)
 
 
 def _load(files: Files, path: str) -> bytes:
@@ -117,29 +111,19 @@ def offset_entries(files: Files, path: str, base_offset: int, log_bytes: int) ->
     """The believable entries of an .index file whose positions lie within `log_bytes` of log."""
     data = _load(files, path)
     raw = entries_of(data, OFFSET_ENTRY)
-    offsets = raw["offset"].astype(np.int64)
     positions = raw["position"].astype(np.int64)
-    zero = np.flatnonzero(positions <= 0)  # the first batch of a segment is never indexed: position 0 is a zero slot
-    if len(zero):
-        offsets, positions = offsets[: zero[0]], positions[: zero[0]]
-    count = _grown_prefix(offsets, positions)
-    if count and offsets[0] < 0:
-        count = 0
-    return OffsetEntries(data, int(np.searchsorted(positions[:count], log_bytes, side="left")), base_offset)
+    # The first batch of a segment is never indexed: position 0 is a zero slot.
+    grows = (np.diff(raw["offset"].astype(np.int64), prepend=-1) > 0) & (np.diff(positions, prepend=0) > 0)
+    count = int(np.searchsorted(positions[: _leading(grows)], log_bytes, side="left"))
+    return OffsetEntries(data, count, base_offset)
 
 
 def time_entries(files: Files, path: str, base_offset: int) -> TimeEntries:
     """The believable entries of a .timeindex file."""
     data = _load(files, path)
     raw = entries_of(data, TIME_ENTRY)
-    timestamps = raw["timestamp"].astype(np.int64)
-    offsets = raw["offset"].astype(np.int64)
-    count = _grown_prefix(timestamps)
-    falling = np.flatnonzero(np.diff(offsets[:count]) < 0)
-    if len(falling):
-        count = int(falling[0]) + 1
-    if count and (offsets[0] < 0 or timestamps[0] < 0):
-        count = 0
+    grows = np.diff(raw["timestamp"].astype(np.int64), prepend=-1) > 0
+    count = _leading(grows & (np.diff(raw["offset"].astype(np.int64), prepend=0) >= 0))
     return TimeEntries(data, count, base_offset)
 
 

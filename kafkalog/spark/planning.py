@@ -28,7 +28,6 @@ from kafkalog.log.snapshot import Snapshot
 from kafkalog.log.view import PartitionView
 from kafkalog.segment.transaction_index import AbortedTxn
 from kafkalog.spark.options import EARLIEST, LATEST, Bound, SourceOptions
-from kafkalog.topics.directory import refuse_partition_folder
 from kafkalog.topics.partitions import list_partitions
 
 log = logging.getLogger("kafkalog.spark")
@@ -72,7 +71,6 @@ def find_partitions(options: SourceOptions) -> dict[TopicPartition, str]:
             raise UnknownTopicOrPartitionException(
                 "no such log directory", path=log_dir, hint="expected the folder that holds topic-0, topic-1 ..."
             )
-        refuse_partition_folder(OS_FILES.list_dir(log_dir), log_dir)
         for partition in list_partitions(log_dir):
             if partition in found:
                 raise IllegalArgumentException(f"{partition} is in {found[partition]} and in {log_dir}")

@@ -9,7 +9,7 @@ the log start nothing is asked of producers: an open forgets those that have no 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -24,16 +24,13 @@ from kafkalog.format.snapshots import read_snapshot
 from kafkalog.limits import INT_MAX
 from kafkalog.segment.index_reader import aborted_txns
 from kafkalog.segment.transactions import TransactionFollower, open_in_snapshot
+from kafkalog.toolbox.report import MOST_FINDINGS
 
 if TYPE_CHECKING:
     from kafkalog._native.batches import BatchHeader
     from kafkalog.segment.transaction_index import AbortedTxn
+    from kafkalog.toolbox.report import Report
 
-    class Findings(Protocol):
-        def add(self, path: str, position: int, length: int, what: str) -> None: ...
-
-
-MOST_FINDINGS = 100  # of one kind in one slice of a file
 SEQUENCE_HALF = 1 << 30
 SEQUENCE_MASK = INT_MAX
 
@@ -41,7 +38,7 @@ SEQUENCE_MASK = INT_MAX
 class DeepCheck:
     """Made for one partition; `observe` every table with its bytes, then `finish`."""
 
-    def __init__(self, directory: str, files: Files, findings: Findings, log_start: int = 0) -> None:
+    def __init__(self, directory: str, files: Files, findings: Report, log_start: int = 0) -> None:
         self._directory = directory
         self._files = files
         self._findings = findings
@@ -91,7 +88,7 @@ class DeepCheck:
             except KafkalogError as error:
                 # Of the batch that failed the builder may hold a part: look at those before it by themselves.
                 row = int(np.searchsorted(table["position"], error.position or 0))
-                self._row(path, table[row], f"records that do not decode: {error.message}")
+                self._findings.add_row(path, table[row], f"records that do not decode: {error.message}")
                 if row > begin:
                     self._check_records(path, table[begin:row], data, position)
                 row += 1
@@ -106,7 +103,7 @@ class DeepCheck:
         disorder = len(offsets) > 1 and bool((np.diff(offsets) <= 0).any())
         wrong = modern & (counts != table["record_count"])
         for row in np.flatnonzero(wrong)[:MOST_FINDINGS]:
-            self._row(
+            self._findings.add_row(
                 path,
                 table[row],
                 f"{int(counts[row])} records with offsets up to {int(table['last_offset'][row])} where the header says "
@@ -114,23 +111,24 @@ class DeepCheck:
             )
         if disorder or wrong.any() or not len(offsets):
             if disorder and not wrong.any():
-                self._row(path, table[0], "record offsets that do not grow, in this batch or one behind it")
+                self._findings.add_row(
+                    path, table[0], "record offsets that do not grow, in this batch or one behind it"
+                )
             return
         filled = counts > 0
         starts = (ends - counts)[filled]
         largest = np.maximum.reduceat(timestamps, starts)
         some = table[filled]
         for row in np.flatnonzero((largest > some["max_timestamp"]) & (some["magic"] >= 1))[:MOST_FINDINGS]:
-            self._row(
+            self._findings.add_row(
                 path,
                 some[row],
                 f"a timestamp of {int(largest[row])} where the header's largest is {int(some['max_timestamp'][row])}",
             )
         for row in np.flatnonzero((offsets[starts] < some["base_offset"]) & (some["magic"] >= 2))[:MOST_FINDINGS]:
-            self._row(path, some[row], f"a record with offset {int(offsets[starts[row]])} below its batch's base")
-
-    def _row(self, path: str, row: np.void, what: str) -> None:
-        self._findings.add(path, int(row["position"]), int(row["size"]), what)
+            self._findings.add_row(
+                path, some[row], f"a record with offset {int(offsets[starts[row]])} below its batch's base"
+            )
 
     def _check_producer(self, path: str, header: BatchHeader, batch: memoryview) -> None:
         producer_id = header.producer_id

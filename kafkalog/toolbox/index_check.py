@@ -6,8 +6,6 @@ must name a batch by its position and last offset; a time entry must name a batc
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
-
 import numpy as np
 
 from kafkalog.files import Files
@@ -15,22 +13,13 @@ from kafkalog.format import names
 from kafkalog.segment.index_entries import OFFSET_ENTRY, TIME_ENTRY, TXN_ENTRY
 from kafkalog.segment.index_reader import entries_of
 from kafkalog.segment.transaction_index import VERSION
-
-if TYPE_CHECKING:
-
-    class Findings(Protocol):
-        def add(self, path: str, position: int, length: int, what: str) -> None: ...
-
-
-MOST_FINDINGS = 100  # of one kind in one file
+from kafkalog.toolbox.report import MOST_FINDINGS, Report
 
 
 class IndexCheck:
     """Made for one segment; `feed` every table of its log, then `finish`."""
 
-    def __init__(
-        self, directory: str, base_offset: int, files: Files, findings: Findings, *, last_segment: bool
-    ) -> None:
+    def __init__(self, directory: str, base_offset: int, files: Files, findings: Report, *, last_segment: bool) -> None:
         self._base = base_offset
         self._files = files
         self._findings = findings
@@ -91,8 +80,6 @@ class IndexCheck:
 
     def feed(self, table: np.ndarray) -> None:
         """The next batches of the log."""
-        if not len(table):
-            return
         self._feed_offsets(table)
         self._feed_times(table)
         self._largest = max(self._largest, int(table["max_timestamp"].max()))
@@ -101,9 +88,8 @@ class IndexCheck:
         positions = table["position"]
         order = self._position_order
         sorted_positions = self._positions[order]
-        begin, end = np.searchsorted(sorted_positions, [positions[0], positions[-1]], side="left")
-        end = int(np.searchsorted(sorted_positions, positions[-1], side="right"))
-        slots = order[int(begin) : end]
+        begin = int(np.searchsorted(sorted_positions, positions[0], side="left"))
+        slots = order[begin : int(np.searchsorted(sorted_positions, positions[-1], side="right"))]
         rows = np.searchsorted(positions, self._positions[slots])
         hit = (positions[rows] == self._positions[slots]) & (table["last_offset"][rows] == self._offsets[slots])
         self._offset_found[slots[hit]] = True

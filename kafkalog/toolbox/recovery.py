@@ -152,10 +152,7 @@ def _distrust(
     if not files.exists(path):
         return {}
     checkpoint = OffsetCheckpointFile(path, files)
-    try:
-        points = checkpoint.read()
-    except KafkalogError:
-        points = {}  # what an open does with a checkpoint that does not parse
+    points = checkpoint.read_or_empty()
     if from_start:
         points = {partition: offset for partition, offset in points.items() if partition not in partitions}
         checkpoint.write(points)

@@ -16,8 +16,8 @@ from kafkalog.format import names
 from kafkalog.segment.file_records import LogScan
 from kafkalog.segment.order import highest_offset, misfits
 from kafkalog.toolbox.index_check import IndexCheck
+from kafkalog.toolbox.report import Finding, Report
 from kafkalog.toolbox.transactions import TransactionCheck
-from kafkalog.toolbox.verify import Finding, Report
 
 INDEX_INTERVAL_BYTES = 4096
 TAIL_BYTES = 17  # a shorter rest is not seen by Kafka's file framing

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -21,13 +22,11 @@ from kafkalog.files import OS_FILES, File, Files
 from kafkalog.format import names, values
 from kafkalog.format.checkpoints import OffsetCheckpointFile
 from kafkalog.format.names import TopicPartition
-from kafkalog.segment.file_records import LogScan, ScanSlice
+from kafkalog.segment.file_records import ScanSlice
 from kafkalog.segment.loss import VERDICT_TEXT
 from kafkalog.segment.order import highest_offset, misfits
-from kafkalog.segment.resync import next_batch
+from kafkalog.segment.resync import next_batch, slices_past_damage
 from kafkalog.toolbox.reindex import check_indexes, rewrite
-
-SLICE_BYTES = 4 << 20
 
 
 class Lost(NamedTuple):
@@ -141,15 +140,11 @@ class _Salvage:
             files.open(path, writable=False) as file,
             files.open(names.log_file(self._target, base), create=True, exclusive=True) as out,
         ):
-            size, position, written = file.size(), 0, 0
-            while position < size:
-                scan = LogScan(file, position, size, slice_bytes=SLICE_BYTES)
-                for piece in scan:
-                    written += self._copy(path, piece, out, written, base, following)
-                    self._progress(int(piece.table["size"].sum()))
-                position = scan.position
-                if position < size:
-                    position = self._skip(file, path, position, size, scan.stopped, base, following)
+            size, written = file.size(), 0
+            skip = partial(self._skip, file, path, size, base, following)
+            for piece in slices_past_damage(file, size, skip):
+                written += self._copy(path, piece, out, written, base, following)
+                self._progress(int(piece.table["size"].sum()))
             if written:
                 out.sync()
         if not written and following is not None:
@@ -184,7 +179,7 @@ class _Salvage:
         self._report.bytes += done
         return done
 
-    def _skip(self, file: File, path: str, position: int, size: int, why: int, base: int, following: int | None) -> int:
+    def _skip(self, file: File, path: str, size: int, base: int, following: int | None, position: int, why: int) -> int:
         found = next_batch(file, position + 1, size, min_offset=self._next_offset, base_offset=base)
         end = size if found is None else found.position
         if found is not None:

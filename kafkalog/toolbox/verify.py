@@ -10,9 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 
@@ -24,47 +22,12 @@ from kafkalog.format.checkpoints import NO_ENTRIES, CleanShutdownFile, LeaderEpo
 from kafkalog.format.names import TopicPartition
 from kafkalog.format.partition_metadata import read_partition_metadata
 from kafkalog.format.snapshots import read_snapshot
-from kafkalog.segment.file_records import LogScan
 from kafkalog.segment.loss import VERDICT_TEXT, all_zero
 from kafkalog.segment.order import highest_offset, misfits
-from kafkalog.segment.resync import next_batch
+from kafkalog.segment.resync import next_batch, slices_past_damage
 from kafkalog.toolbox.index_check import IndexCheck
+from kafkalog.toolbox.report import MOST_FINDINGS, Report
 from kafkalog.topics.partitions import list_partitions
-
-SLICE_BYTES = 4 << 20
-
-
-class Finding(NamedTuple):
-    """Something wrong: `length` bytes from `position` of `path`, or the whole file where `length` is 0."""
-
-    path: str
-    position: int
-    length: int
-    what: str
-
-    def __str__(self) -> str:
-        place = f"{self.path}: bytes {self.position} to {self.position + self.length}" if self.length else self.path
-        return f"{place}: {self.what}"
-
-
-@dataclass
-class Report:
-    """What a verification saw.  `ok` when nothing is wrong; `notes` are remarks that are no findings."""
-
-    findings: list[Finding] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    partitions: int = 0
-    segments: int = 0
-    batches: int = 0
-    records: int = 0  # as the batch headers say; legacy batches count as one
-    bytes: int = 0
-
-    @property
-    def ok(self) -> bool:
-        return not self.findings
-
-    def add(self, path: str, position: int, length: int, what: str) -> None:
-        self.findings.append(Finding(path, position, length, what))
 
 
 def verify(
@@ -210,21 +173,13 @@ class SegmentCheck:
         with self.files.open(path, writable=False) as file:
             size = file.size()
             self.report.bytes += size
-            position = 0
-            while position < size:
-                scan = LogScan(file, position, size, slice_bytes=SLICE_BYTES)
-                for piece in scan:
-                    self._check_table(path, piece.table, base, following)
-                    indexes.feed(piece.table)
-                    if self.observe is not None:
-                        self.observe(path, piece.table, piece.data, piece.position)
-                    self._progress(int(piece.table["size"].sum()))
-                position = scan.position
-                if position >= size:
-                    break
-                skipped = self._damage(file, path, position, size, scan.stopped, base, following)
-                self._progress(skipped - position)
-                position = skipped
+            skip = partial(self._damage, file, path, size, base, following)
+            for piece in slices_past_damage(file, size, skip):
+                self._check_table(path, piece.table, base, following)
+                indexes.feed(piece.table)
+                if self.observe is not None:
+                    self.observe(path, piece.table, piece.data, piece.position)
+                self._progress(int(piece.table["size"].sum()))
         indexes.finish()
         if indexes.remark is not None:
             self.report.notes.append(f"{names.time_index_file(self.directory, base)}: {indexes.remark}")
@@ -240,7 +195,7 @@ class SegmentCheck:
             good[row] = False
             entry = table[row]
             if 0 <= int(entry["magic"]) <= 2:
-                self._row(
+                self.report.add_row(
                     path,
                     entry,
                     f"offsets {int(entry['base_offset'])} to {int(entry['last_offset'])} do not fit here, expected "
@@ -250,39 +205,36 @@ class SegmentCheck:
             self.next_offset = max(self.next_offset, int(table["last_offset"][good].max()) + 1)
         epochs = table["leader_epoch"].astype(np.int64)
         running = np.maximum.accumulate(np.concatenate(([self.epoch], epochs)))
-        for row in np.flatnonzero(modern & (epochs >= 0) & (epochs < running[:-1]))[:100]:
-            self._row(
+        for row in np.flatnonzero(modern & (epochs >= 0) & (epochs < running[:-1]))[:MOST_FINDINGS]:
+            self.report.add_row(
                 path,
                 table[row],
                 f"leader epoch {int(epochs[row])} after {int(running[row])} (epochs are not covered by the CRC)",
             )
         self.epoch = int(running[-1])
-        for row in np.flatnonzero(modern & (epochs < -1))[:100]:
-            self._row(path, table[row], f"impossible leader epoch {int(epochs[row])}")
-        for row in np.flatnonzero((table["magic"] < 0) | (table["magic"] > 2))[:100]:
-            self._row(path, table[row], f"unknown magic {int(table['magic'][row])} (magic is not covered by the CRC)")
-        for row in np.flatnonzero(modern & (counts < 0))[:100]:
-            self._row(path, table[row], f"impossible record count {int(counts[row])}")
-
-    def _row(self, path: str, row: np.void, what: str) -> None:
-        self.report.add(path, int(row["position"]), int(row["size"]), what)
+        for row in np.flatnonzero(modern & (epochs < -1))[:MOST_FINDINGS]:
+            self.report.add_row(path, table[row], f"impossible leader epoch {int(epochs[row])}")
+        for row in np.flatnonzero((table["magic"] < 0) | (table["magic"] > 2))[:MOST_FINDINGS]:
+            self.report.add_row(
+                path, table[row], f"unknown magic {int(table['magic'][row])} (magic is not covered by the CRC)"
+            )
+        for row in np.flatnonzero(modern & (counts < 0))[:MOST_FINDINGS]:
+            self.report.add_row(path, table[row], f"impossible record count {int(counts[row])}")
 
     def _damage(
-        self, file: File, path: str, position: int, size: int, why: int, base: int, following: int | None
+        self, file: File, path: str, size: int, base: int, following: int | None, position: int, why: int
     ) -> int:
         """Report what begins at `position`; returns where to go on."""
-        head = file.pread(32, position)
         if following is None and all_zero(file, position, size):
             self.report.notes.append(
                 f"{path}: {size - position} zero bytes behind the log's end at {position} (preallocated, or never "
                 "written before a power loss)"
             )
+            self._progress(size - position)
             return size
+        head = file.pread(32, position)
         found = next_batch(file, position + 1, size, min_offset=self.next_offset, base_offset=base)
-        if found is not None:
-            end = found.position
-        else:
-            end = size
+        end = size if found is None else found.position
         what = VERDICT_TEXT.get(why, "bytes that are no batch")
         if why == native.BAD_CRC and len(head) >= 12:
             stored = int.from_bytes(head[17:21], "big")
@@ -297,4 +249,5 @@ class SegmentCheck:
         elif following is None:
             what += "; nothing good behind it (an unclean open cuts here)"
         self.report.add(path, position, end - position, what)
+        self._progress(end - position)
         return end

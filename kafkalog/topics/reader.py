@@ -346,28 +346,24 @@ class ChunkReader(Closing):
         """How many leading batches have offsets above those before them and inside their segment: no CRC covers it."""
         if not len(table):
             return 0
-        last = table["last_offset"]
-        first = np.where(table["magic"] >= 2, table["base_offset"], last)
         most = highest_offset(extent.segment_base, extent.next_base)
-        misplaced = (first < extent.segment_base) | (last < first) | (last > most)
-        if extent.base_limit is not None:
-            misplaced |= (first > extent.base_limit) & (
-                table["magic"] >= 2
-            )  # what is older does not say where it begins
-        misplaced[0] |= first[0] <= self._last_offset
-        misplaced[1:] |= first[1:] <= last[:-1]
-        if not misplaced.any():
-            return len(table) - self._last_jumps(table, first, extent, most)
-        # The first that is wrong may be right, and the one before it have jumped ahead.
+        # Of two that do not follow each other the first may be right, or have jumped ahead.
         wrong = misfits(table, max(self._last_offset + 1, extent.segment_base), most)
-        return wrong[0] if wrong else int(np.flatnonzero(misplaced)[0])
+        if wrong:
+            return wrong[0]
+        if extent.base_limit is not None:  # what is older than magic 2 does not say where it begins
+            beyond = np.flatnonzero((table["base_offset"] > extent.base_limit) & (table["magic"] >= 2))
+            if len(beyond):
+                return int(beyond[0])
+        return len(table) - self._last_jumps(table, extent, most)
 
-    def _last_jumps(self, table: np.ndarray, first: np.ndarray, extent: Extent, most: int) -> bool:
+    def _last_jumps(self, table: np.ndarray, extent: Extent, most: int) -> bool:
         """Whether the last batch leaves a gap before it that the one behind it, in the next read, belongs into."""
         row = table[-1]
+        first = int(row["base_offset"] if row["magic"] >= 2 else row["last_offset"])
         before = int(table["last_offset"][-2]) if len(table) > 1 else self._last_offset
         behind = int(row["position"]) + int(row["size"])
-        if int(first[-1]) == before + 1 or (before < 0 and int(first[-1]) <= self.offset) or behind >= extent.end:
+        if first == before + 1 or (before < 0 and first <= self.offset) or behind >= extent.end:
             return False
         head = self._read(extent, behind, RECORD_BATCH_OVERHEAD)
         if head is None or len(head) < RECORD_BATCH_OVERHEAD:
