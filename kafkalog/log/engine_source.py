@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kafkalog.errors import (
@@ -35,6 +36,8 @@ if TYPE_CHECKING:
     from kafkalog.segment.transaction_index import AbortedTxn
 
 T = TypeVar("T")
+HIGH_WATERMARK: Callable[[UnifiedLog], int] = attrgetter("high_watermark")
+LAST_STABLE_OFFSET: Callable[[UnifiedLog], int] = attrgetter("last_stable_offset")
 
 
 class EngineSource:
@@ -90,9 +93,7 @@ class EngineSource:
 
     def visible_end(self, isolation: str = "read_uncommitted") -> int:
         self.check_usable()
-        committed = check_isolation(isolation)
-        engine = self._engine
-        return self._asked(lambda: engine.last_stable_offset if committed else engine.high_watermark)
+        return self._asked(LAST_STABLE_OFFSET if check_isolation(isolation) else HIGH_WATERMARK, self._engine)
 
     def extent(self, offset: int, isolation: str = "read_uncommitted") -> Extent | None:
         self.check_usable()
@@ -117,10 +118,10 @@ class EngineSource:
                 hint="kafkalog.open_log opens it again",
             ) from None
 
-    def _asked(self, ask: Callable[[], T]) -> T:
+    def _asked(self, ask: Callable[..., T], *given: Any) -> T:
         """The engine's answer."""
         try:
-            return ask()
+            return ask(*given)
         except (ClosedChannelException, KafkaStorageException):
             self._check_open()
             raise
@@ -175,8 +176,8 @@ class EngineSource:
         return self._engine.local_log.truncations
 
     def aborted_in(self, first_offset: int, last_offset: int) -> list[AbortedTxn]:
-        return self._asked(lambda: self._engine.collect_aborted_transactions(first_offset, last_offset + 1))
+        return self._asked(self._engine.collect_aborted_transactions, first_offset, last_offset + 1)
 
     def offset_for_time(self, timestamp_ms: int) -> int | None:
-        found = self._asked(lambda: self._engine.fetch_offset_by_timestamp(timestamp_ms))
+        found = self._asked(self._engine.fetch_offset_by_timestamp, timestamp_ms)
         return None if found is None else found.offset
