@@ -135,6 +135,11 @@ def segment_base(name: str, suffix: str = LOG_FILE_SUFFIX) -> int | None:
     return base if base >= 0 and name == filename_prefix_from_offset(base) + suffix else None
 
 
+def offsets_in(file_names: Iterable[str], suffix: str = LOG_FILE_SUFFIX) -> list[int]:
+    """The offsets of the files with that suffix in a listing, as `segment_base` has them, sorted."""
+    return sorted(base for name in file_names if (base := segment_base(name, suffix)) is not None)
+
+
 def is_log_file(name: str) -> bool:
     """Whether the name is that of a segment's records (transient suffixes excluded)."""
     return name.endswith(LOG_FILE_SUFFIX)

@@ -12,6 +12,7 @@ point lies behind them).  Elsewhere such bytes are what a broker has not finishe
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections import OrderedDict
@@ -125,7 +126,7 @@ class Snapshot:
     """Segments in order, [log_start_offset, log_end_offset), and `end_position`, where the last segment's batches end.
 
     `listed` are the names in the folder.  Every method may raise FileNotFoundError (a segment has gone: look at the
-    directory again) and CorruptRecordException.
+    directory again) and CorruptRecordException; those that a `Source` has as well do what it says.
     """
 
     def __init__(
@@ -215,7 +216,6 @@ class Snapshot:
         return position
 
     def extent(self, offset: int, isolation: str = "read_uncommitted") -> Extent | None:
-        """As a `Source` says it."""
         if offset < self.log_start_offset or offset > self.log_end_offset:
             raise OffsetOutOfRangeException(
                 f"offset {offset} of {self.topic_partition} is out of range: the log has "
@@ -244,7 +244,6 @@ class Snapshot:
         )
 
     def visible_end(self, isolation: str = "read_uncommitted") -> int:
-        """Up to where (exclusive) a reader of that isolation sees."""
         return self.last_stable_offset if check_isolation(isolation) else self.log_end_offset
 
     def damage_at_end(self, isolation: str) -> Damage | None:
@@ -258,7 +257,6 @@ class Snapshot:
     # --- times -------------------------------------------------------------------------------------
 
     def offset_for_time(self, timestamp_ms: int) -> int | None:
-        """The first offset whose record has a timestamp >= `timestamp_ms`; None where there is none."""
         for place in range(len(self.segments)):
             found = self._offset_for_time_in(place, timestamp_ms)
             if found is not None:
@@ -299,7 +297,6 @@ class Snapshot:
         return self._read_transactions().aborted
 
     def aborted_in(self, first_offset: int, last_offset: int) -> list[AbortedTxn]:
-        """Aborted transactions with a record in [first_offset, last_offset]."""
         return [txn for txn in self.aborted if txn.first_offset <= last_offset and txn.last_offset >= first_offset]
 
     def _read_transactions(self) -> Transactions:
@@ -323,16 +320,11 @@ class Snapshot:
 
     def _newest_snapshot(self) -> tuple[int, dict[int, int]]:
         """Where to start looking for transactions, and those open there (producer id -> first offset)."""
-        found = []
-        for name in self.listed:
-            offset = names.segment_base(name, names.PRODUCER_SNAPSHOT_FILE_SUFFIX)
-            if offset is not None and self.log_start_offset <= offset <= self.log_end_offset:
-                found.append((offset, os.path.join(self.directory, name)))
-        for offset, path in sorted(found, reverse=True):
-            try:
-                return offset, open_in_snapshot(read_snapshot(path, self._files))
-            except (KafkalogError, OSError):
-                continue
+        for offset in sorted(names.offsets_in(self.listed, names.PRODUCER_SNAPSHOT_FILE_SUFFIX), reverse=True):
+            if self.log_start_offset <= offset <= self.log_end_offset:
+                with contextlib.suppress(KafkalogError, OSError):
+                    path = names.producer_snapshot_file(self.directory, offset)
+                    return offset, open_in_snapshot(read_snapshot(path, self._files))
         return self.log_start_offset, {}
 
     def _follow(self, follower: TransactionFollower, start: int) -> tuple[list[AbortedTxn], Damage | None]:

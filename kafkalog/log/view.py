@@ -107,11 +107,6 @@ class PartitionView(Closing):
     def log_end_offset(self) -> int:
         return self.snapshot.log_end_offset
 
-    @property
-    def end_position(self) -> int:
-        """Bytes of the last segment's file that hold the log."""
-        return self.snapshot.end_position
-
     def refresh(self) -> None:
         """Look at the directory again: segments, their sizes, the log's start and end."""
         self.check_usable()  # the lock may be held for ever in a forked child
@@ -300,14 +295,9 @@ class PartitionView(Closing):
     # --- finding things ----------------------------------------------------------------------------
 
     def readable_bytes(self, segment: SegmentView) -> int:
-        """How much of a segment's file is log: all of it but in the last segment, which ends where valid batches do."""
         return self.snapshot.readable_bytes(segment)
 
     def extent(self, offset: int, isolation: str = "read_uncommitted") -> Extent | None:
-        """Where to read `offset` and what follows it in its segment; None at the end of the log.
-
-        OffsetOutOfRangeException outside [log_start_offset, log_end_offset].
-        """
         for look in (True, False):
             try:
                 return self.over(lambda seen: seen.extent(offset, isolation))
@@ -319,11 +309,9 @@ class PartitionView(Closing):
         raise AssertionError("the second look answers or raises")
 
     def visible_end(self, isolation: str = "read_uncommitted") -> int:
-        """Up to where (exclusive) a reader of that isolation sees."""
         return self.over(lambda seen: seen.visible_end(isolation))
 
     def offset_for_time(self, timestamp_ms: int) -> int | None:
-        """The first offset whose record has a timestamp >= `timestamp_ms`; None where there is none."""
         return self.over(lambda seen: seen.offset_for_time(timestamp_ms))
 
     @property
@@ -337,5 +325,4 @@ class PartitionView(Closing):
         return self.over(lambda seen: seen.aborted)
 
     def aborted_in(self, first_offset: int, last_offset: int) -> list[AbortedTxn]:
-        """Aborted transactions with a record in [first_offset, last_offset]."""
         return self.over(lambda seen: seen.aborted_in(first_offset, last_offset))

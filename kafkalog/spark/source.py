@@ -88,17 +88,10 @@ class KafkalogDataSource(DataSource):  # type: ignore[misc]
 class _NoStream(DataSourceStreamReader):  # type: ignore[misc]
     """Says so at the first thing that Spark asks."""
 
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+    def _refuse(self, *given: Any) -> Any:
         raise UnsupportedOperationException(NO_STREAM)
 
-    def latestOffset(self, *limits: Any) -> dict[str, Any]:  # noqa: N802
-        raise UnsupportedOperationException(NO_STREAM)
-
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        raise UnsupportedOperationException(NO_STREAM)
-
-    def read(self, partition: InputPartition) -> Iterator[Any]:
-        raise UnsupportedOperationException(NO_STREAM)
+    initialOffset = latestOffset = partitions = read = _refuse  # noqa: N815
 
 
 def _columns(schema: StructType) -> tuple[str, ...]:

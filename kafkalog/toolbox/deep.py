@@ -48,15 +48,8 @@ class DeepCheck:
         self._aborted: list[tuple[AbortedTxn, str]] = []
         self._start: int | None = None
         self._log_start = log_start
-        self._snapshots = self._list_snapshots()
-
-    def _list_snapshots(self) -> list[tuple[int, str]]:
-        found = []
-        for name in self._files.list_dir(self._directory):
-            offset = names.segment_base(name, names.PRODUCER_SNAPSHOT_FILE_SUFFIX)
-            if offset is not None:
-                found.append((offset, os.path.join(self._directory, name)))
-        return sorted(found)
+        offsets = names.offsets_in(files.list_dir(directory), names.PRODUCER_SNAPSHOT_FILE_SUFFIX)
+        self._snapshots = [(offset, names.producer_snapshot_file(directory, offset)) for offset in offsets]
 
     def observe(self, path: str, table: np.ndarray, data: memoryview, position: int) -> None:
         """Valid batches: `data` holds the file from `position` on."""

@@ -40,7 +40,7 @@ def check_indexes(
     progress: Callable[[int], None] | None = None,
 ) -> Iterator[SegmentIndexes]:
     """Each segment of a partition's folder, in order.  `progress` is called with the bytes of logs just read."""
-    bases = sorted(base for name in files.list_dir(directory) if (base := names.segment_base(name)) is not None)
+    bases = names.offsets_in(files.list_dir(directory))
     transactions = TransactionCheck(directory, files)
     for base in bases:
         last_segment = base == bases[-1]

@@ -479,6 +479,8 @@ def placed(error: KafkalogError, chunk: Chunk, header: BatchHeader) -> KafkalogE
 
 # --- the wire ---------------------------------------------------------------------------------------------
 
+RESULT_HEADER = struct.Struct(">ih")  # bytes behind the length field, error code
+
 
 class MessageSetSend:
     """A fetch result of one partition: int32 length of what follows, int16 error code, batches.
@@ -486,8 +488,6 @@ class MessageSetSend:
     At least one whole batch where there is one; the last may be cut, as in Kafka's answers: its size field tells.
     Nothing is read until `send_to`.  An error while locating the batches becomes an error code and no batches.
     """
-
-    HEADER = struct.Struct(">ih")
 
     def __init__(
         self, source: Source, offset: int, max_bytes: int = CHUNK_BYTES, *, isolation: str = "read_uncommitted"
@@ -509,11 +509,11 @@ class MessageSetSend:
     @property
     def size(self) -> int:
         """All bytes on the wire, the length field included."""
-        return self.HEADER.size + self._bytes
+        return RESULT_HEADER.size + self._bytes
 
     def send_to(self, sock: socket.socket) -> int:
         """Write everything to a blocking socket, the batches by os.sendfile; returns the bytes written."""
-        sock.sendall(self.HEADER.pack(self._bytes + 2, self.error_code))
+        sock.sendall(RESULT_HEADER.pack(self._bytes + 2, self.error_code))
         sent = 0
         while self._extent is not None and sent < self._bytes:
             count = self._extent.send_to(sock, self._extent.position + sent, self._bytes - sent)
@@ -535,19 +535,17 @@ class MessageSetSend:
 class MultiMessageSetSend:
     """Fetch results of several partitions: int32 length of what follows, int16 error code, each MessageSetSend."""
 
-    HEADER = struct.Struct(">ih")
-
     def __init__(self, sends: Sequence[MessageSetSend], *, error_code: int = NONE) -> None:
         self.sends = list(sends)
         self.error_code = error_code
 
     @property
     def size(self) -> int:
-        return self.HEADER.size + sum(send.size for send in self.sends)
+        return RESULT_HEADER.size + sum(send.size for send in self.sends)
 
     def send_to(self, sock: socket.socket) -> int:
         """Write everything to a blocking socket; returns the bytes written."""
-        sock.sendall(self.HEADER.pack(self.size - 4, self.error_code))
+        sock.sendall(RESULT_HEADER.pack(self.size - 4, self.error_code))
         for send in self.sends:
             send.send_to(sock)
         return self.size
@@ -586,24 +584,27 @@ def error_code_of(error: KafkalogError) -> int:
 
 def receive_message_set(sock: Any, *, max_bytes: int = MAX_CHUNK_BYTES) -> tuple[int, bytes]:
     """Read one MessageSetSend from a socket: (error code, batches).  SchemaException for a length out of range."""
-    length, error_code = MessageSetSend.HEADER.unpack(_receive(sock, MessageSetSend.HEADER.size))
-    if not 2 <= length <= max_bytes:
-        raise SchemaException(f"a fetch result of {length} bytes, expected 2 to {max_bytes}")
-    return error_code, _receive(sock, length - 2)
+    length, error_code = _receive_header(sock, max_bytes)
+    return error_code, _receive(sock, length)
 
 
 def receive_multi_message_set(sock: Any, *, max_bytes: int = MAX_CHUNK_BYTES) -> tuple[int, list[tuple[int, bytes]]]:
     """Read one MultiMessageSetSend from a socket: (error code, [(error code, batches), ...])."""
-    length, error_code = MultiMessageSetSend.HEADER.unpack(_receive(sock, MultiMessageSetSend.HEADER.size))
-    if not 2 <= length <= max_bytes:
-        raise SchemaException(f"a fetch result of {length} bytes, expected 2 to {max_bytes}")
-    left = length - 2
+    left, error_code = _receive_header(sock, max_bytes)
     results = []
     while left > 0:
         code, data = receive_message_set(sock, max_bytes=left)
         results.append((code, data))
-        left -= MessageSetSend.HEADER.size + len(data)
+        left -= RESULT_HEADER.size + len(data)
     return error_code, results
+
+
+def _receive_header(sock: Any, max_bytes: int) -> tuple[int, int]:
+    """(bytes that follow, error code)"""
+    length, error_code = RESULT_HEADER.unpack(_receive(sock, RESULT_HEADER.size))
+    if not 2 <= length <= max_bytes:
+        raise SchemaException(f"a fetch result of {length} bytes, expected 2 to {max_bytes}")
+    return length - 2, error_code
 
 
 def _receive(sock: Any, count: int) -> bytes:
