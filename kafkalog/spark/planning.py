@@ -20,6 +20,7 @@ from kafkalog.errors import (
     CorruptRecordException,
     IllegalArgumentException,
     IllegalStateException,
+    KafkalogError,
     UnknownTopicOrPartitionException,
 )
 from kafkalog.files import OS_FILES
@@ -126,11 +127,12 @@ def _plan_one(seen: Snapshot, options: SourceOptions) -> list[OffsetRange]:
     try:
         return list(_split(seen, start, end, options))
     except CorruptRecordException as error:
-        _damaged(options, error)
+        damaged(options, error)
         return list(_by_segment(seen, start, end, options))
 
 
-def _damaged(options: SourceOptions, error: CorruptRecordException) -> None:
+def damaged(options: SourceOptions, error: KafkalogError) -> None:
+    """Damage was met: raises it, or says so where the query goes on without what it hides."""
     if options.fail_on_data_loss:
         error.hint = f"{error.hint}; {DAMAGE_HINT}" if error.hint else DAMAGE_HINT
         raise error
@@ -162,18 +164,18 @@ def _resolve(view: Snapshot, options: SourceOptions) -> tuple[int, int]:
     start = _offset(view, options.start, latest, starting=True, options=options)
     end = _offset(view, options.end, latest, starting=False, options=options)
     if start < view.log_start_offset or start > view.log_end_offset:
-        _lost(
+        lost(
             options,
             f"{view.topic_partition}: starting offset {start} is not there, the log has "
             f"[{view.log_start_offset}, {view.log_end_offset})",
         )
         start = min(max(start, view.log_start_offset), view.log_end_offset)
     if end > view.log_end_offset:
-        _lost(options, f"{view.topic_partition}: ending offset {end} is beyond the log's end {view.log_end_offset}")
+        lost(options, f"{view.topic_partition}: ending offset {end} is beyond the log's end {view.log_end_offset}")
     if end >= latest and not _explicit(options.end, view.topic_partition):
         damage = view.damage_at_end(options.isolation)
         if damage is not None:
-            _damaged(options, damage.error())
+            damaged(options, damage.error())
     end = min(end, latest)
     return start, end
 
@@ -183,9 +185,10 @@ def _explicit(bound: Bound, partition: TopicPartition) -> bool:
     return bound.offsets is not None and _of(bound.offsets, partition) >= 0
 
 
-def _lost(options: SourceOptions, text: str) -> None:
+def lost(options: SourceOptions, text: str) -> None:
+    """Records are gone: raises, or says so."""
     if options.fail_on_data_loss:
-        raise IllegalStateException(f"Some data may have been lost. {text}", hint=DATA_LOSS_HINT)
+        raise IllegalStateException(f"Some data may have been lost. {text}", hint=DATA_LOSS_HINT) from None
     log.warning("Some data may have been lost. %s", text)
 
 
@@ -318,7 +321,7 @@ def _split_further(
         try:
             halves = _ask(view, partial(_halves, whole=largest, middle=middle, isolation=options.isolation))
         except CorruptRecordException as error:
-            _damaged(options, error)
+            damaged(options, error)
             done.append(largest)
             continue
         for half in halves:
