@@ -196,6 +196,18 @@ def test_a_plan_looks_once_at_each_partition(root: Path, monkeypatch: pytest.Mon
     assert len(halved) >= 50 > len(whole)
 
 
+def test_a_view_that_rests_opens_its_files_again(root: Path) -> None:
+    with PartitionView(root, "t-0") as view:
+        before = [(found.path, found.position) for n in range(10, 300) if (found := view.extent(n))]
+        entries = [len(segment.offset_entries) for segment in view.segments]
+        del found
+        view.rest()
+        assert not view._open_files._open
+        assert [(found.path, found.position) for n in range(10, 300) if (found := view.extent(n))] == before
+        assert [len(segment.offset_entries) for segment in view.segments] == entries
+        assert any(entries)
+
+
 def test_bounds(root: Path) -> None:
     def offsets(**given: Any) -> list[int]:
         parsed = options(root, assign='{"t":[0]}', **given)
