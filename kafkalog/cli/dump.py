@@ -19,6 +19,7 @@ from kafkalog.errors import BadBytesError, CorruptIndexException, CorruptRecordE
 from kafkalog.files import OS_FILES
 from kafkalog.format import control, names
 from kafkalog.format.control import ControlRecordType
+from kafkalog.format.index_entries import OFFSET_ENTRY, TIME_ENTRY, TXN_ENTRY
 from kafkalog.format.records import READ_BYTES_MAX, in_parts
 from kafkalog.format.snapshots import read_snapshot
 from kafkalog.limits import INT_MAX
@@ -29,9 +30,6 @@ if TYPE_CHECKING:
     from kafkalog.files import File
     from kafkalog.format.records import Record
 
-OFFSET_ENTRY = struct.Struct(">ii")
-TIME_ENTRY = struct.Struct(">qi")
-TXN_ENTRY = struct.Struct(">hqqqq")
 TEXT_FILES = (
     names.RECOVERY_POINT_CHECKPOINT_FILE,
     names.LOG_START_OFFSET_CHECKPOINT_FILE,

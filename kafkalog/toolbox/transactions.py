@@ -18,9 +18,9 @@ from kafkalog.files import Files
 from kafkalog.format import names
 from kafkalog.format.batch import CONTROL_FLAG, TRANSACTIONAL_FLAG
 from kafkalog.format.control import ControlRecordType, parse_control_key
+from kafkalog.format.index_entries import TXN_ENTRIES
 from kafkalog.format.records import records as decode_records
 from kafkalog.format.snapshots import read_snapshot
-from kafkalog.topics.index_files import TXN_ENTRY
 
 if TYPE_CHECKING:
     from kafkalog.segment.file_records import ScanSlice
@@ -66,7 +66,7 @@ class TransactionCheck:
         if not self._files.exists(path):
             return []
         data = self._files.read_bytes(path)
-        entries = np.frombuffer(data, TXN_ENTRY, count=len(data) // TXN_ENTRY.itemsize)
+        entries = np.frombuffer(data, TXN_ENTRIES, count=len(data) // TXN_ENTRIES.itemsize)
         return [
             Aborted(*map(int, list(entry)[1:]))
             for entry in entries
@@ -129,7 +129,7 @@ class TransactionCheck:
             f"lacks {_named(entry)}: its records show as committed" for key, entry in right.items() if key not in old
         ]
         entries = sorted(right.values(), key=lambda entry: entry.last_offset)
-        table = np.array([(0, *entry) for entry in entries], TXN_ENTRY)
+        table = np.array([(0, *entry) for entry in entries], TXN_ENTRIES)
         return findings, table.tobytes()
 
     def _may_be_compacted(self, entry: Aborted, limit: int) -> bool:

@@ -12,17 +12,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from kafkalog.errors import CorruptIndexException
+from kafkalog.format.index_entries import OFFSET_ENTRIES, TIME_ENTRIES, TXN_ENTRIES
 
 if TYPE_CHECKING:
     from kafkalog.files import Files
 
-OFFSET_ENTRY = np.dtype([("offset", ">i4"), ("position", ">i4")])  # 8 bytes: relative offset, position
-TIME_ENTRY = np.dtype([("timestamp", ">i8"), ("offset", ">i4")])  # 12 bytes: ms, relative offset
 REBUILD_HINT = "`kafkalog reindex` rebuilds it from the log"
-TXN_ENTRY = np.dtype(
-    [("version", ">i2"), ("producer_id", ">i8"), ("first_offset", ">i8"), ("last_offset", ">i8"), ("lso", ">i8")]
-)  # 34 bytes
-
 PIECE_BYTES = 96 * 1024  # a whole number of entries of either index
 
 
@@ -86,7 +81,7 @@ def _load(files: Files, path: str, dtype: np.dtype) -> np.ndarray:
 
 def offset_entries(files: Files, path: str, base_offset: int) -> OffsetEntries:
     """The believable entries of an .index file."""
-    raw = _load(files, path, OFFSET_ENTRY)
+    raw = _load(files, path, OFFSET_ENTRIES)
     offsets = raw["offset"].astype(np.int64)
     positions = raw["position"].astype(np.int64)
     zero = np.flatnonzero(positions <= 0)  # the first batch of a segment is never indexed: position 0 is a zero slot
@@ -100,7 +95,7 @@ def offset_entries(files: Files, path: str, base_offset: int) -> OffsetEntries:
 
 def time_entries(files: Files, path: str, base_offset: int) -> TimeEntries:
     """The believable entries of a .timeindex file."""
-    raw = _load(files, path, TIME_ENTRY)
+    raw = _load(files, path, TIME_ENTRIES)
     timestamps = raw["timestamp"].astype(np.int64)
     offsets = raw["offset"].astype(np.int64)
     count = _grown_prefix(timestamps)
@@ -115,10 +110,10 @@ def time_entries(files: Files, path: str, base_offset: int) -> TimeEntries:
 def check_whole_entries(path: str, size: int) -> None:
     """CorruptIndexException for a .txnindex file of `size` bytes that ends inside an entry, and is not being written:
     it was cut."""
-    left = size % TXN_ENTRY.itemsize
+    left = size % TXN_ENTRIES.itemsize
     if left:
         raise CorruptIndexException(
-            f"found {left} bytes of an entry at its end, expected whole entries of {TXN_ENTRY.itemsize}: it was cut, "
+            f"found {left} bytes of an entry at its end, expected whole entries of {TXN_ENTRIES.itemsize}: it was cut, "
             "and does not tell which records were aborted",
             path=path,
             position=size - left,
@@ -137,7 +132,7 @@ def aborted_ranges(files: Files, path: str, *, required: bool = False, finished:
         size = files.stat(path).size
         if finished:
             check_whole_entries(path, size)
-    raw = _load(files, path, TXN_ENTRY)
+    raw = _load(files, path, TXN_ENTRIES)
     if required:
         wrong = np.flatnonzero((raw["version"] != 0) | (raw["first_offset"] > raw["last_offset"]))
         if len(wrong):
@@ -145,7 +140,7 @@ def aborted_ranges(files: Files, path: str, *, required: bool = False, finished:
                 f"an impossible entry: version {raw['version'][wrong[0]]}, offsets {raw['first_offset'][wrong[0]]} to "
                 f"{raw['last_offset'][wrong[0]]}",
                 path=path,
-                position=int(wrong[0]) * TXN_ENTRY.itemsize,
+                position=int(wrong[0]) * TXN_ENTRIES.itemsize,
                 hint=REBUILD_HINT,
             )
     return [

@@ -26,6 +26,7 @@ from kafkalog.errors import CorruptRecordException, IllegalArgumentException, Ka
 from kafkalog.format import names
 from kafkalog.format.batch import CONTROL_FLAG, RECORD_BATCH_OVERHEAD, TRANSACTIONAL_FLAG
 from kafkalog.format.control import ControlRecordType, parse_control_key
+from kafkalog.format.index_entries import OFFSET_ENTRIES
 from kafkalog.format.names import TopicPartition
 from kafkalog.format.records import READ_BYTES_MAX, in_parts
 from kafkalog.format.records import first as first_record
@@ -35,7 +36,7 @@ from kafkalog.segment.file_records import LogScan
 from kafkalog.segment.loss import NO_REASON, VERDICT_TEXT
 from kafkalog.segment.order import misfits
 from kafkalog.topics import index_files
-from kafkalog.topics.index_files import OFFSET_ENTRY, AbortedRange, OffsetEntries, TimeEntries
+from kafkalog.topics.index_files import AbortedRange, OffsetEntries, TimeEntries
 
 if TYPE_CHECKING:
     from kafkalog._native.batches import BatchHeader
@@ -153,11 +154,11 @@ class SegmentView:
         path = names.offset_index_file(self.directory, self.base_offset)
         try:
             with self._files.open(path, writable=False) as file:
-                at = (file.size() // OFFSET_ENTRY.itemsize - 1) * OFFSET_ENTRY.itemsize
-                last = file.pread(OFFSET_ENTRY.itemsize, at) if at >= 0 else b""
+                at = (file.size() // OFFSET_ENTRIES.itemsize - 1) * OFFSET_ENTRIES.itemsize
+                last = file.pread(OFFSET_ENTRIES.itemsize, at) if at >= 0 else b""
         except (FileNotFoundError, IsADirectoryError):
             return -1
-        return int.from_bytes(last[4:], "big", signed=True) if len(last) == OFFSET_ENTRY.itemsize else -1
+        return int.from_bytes(last[4:], "big", signed=True) if len(last) == OFFSET_ENTRIES.itemsize else -1
 
     def __repr__(self) -> str:
         return f"SegmentView(base_offset={self.base_offset}, size={self.size})"
