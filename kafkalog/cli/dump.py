@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import struct
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -18,16 +19,13 @@ from kafkalog.errors import BadBytesError, CorruptIndexException, CorruptRecordE
 from kafkalog.files import OS_FILES
 from kafkalog.format import control, names
 from kafkalog.format.control import ControlRecordType
+from kafkalog.format.index_entries import OFFSET_ENTRY, TIME_ENTRY, TXN_ENTRY
 from kafkalog.format.records import READ_BYTES_MAX, in_parts
 from kafkalog.format.snapshots import read_snapshot
 from kafkalog.limits import INT_MAX
 from kafkalog.segment.file_records import LARGE_BATCH_BYTES, crc_matches_in, walk_headers
-from kafkalog.segment.index_entries import OFFSET_ENTRY, TIME_ENTRY, TXN_ENTRY
-from kafkalog.segment.index_reader import entries_of
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from kafkalog._native.batches import BatchHeader
     from kafkalog.files import File
     from kafkalog.format.records import Record
@@ -201,7 +199,7 @@ class Dumper:
             self._say(f"{path} is empty.", {"kind": "empty"})
             return
         if self.sanity_only:
-            self._check_sanity(path, OFFSET_ENTRY.itemsize, entries[-1][0] < base, "index", "Index")
+            self._check_sanity(path, OFFSET_ENTRY.size, entries[-1][0] < base, "index", "Index")
             return
         with OS_FILES.open(log_path, writable=False) as log:
             for number, (offset, position) in enumerate(entries):
@@ -220,7 +218,7 @@ class Dumper:
         entries = [(timestamp, base + offset) for timestamp, offset in _entries(path, TIME_ENTRY)]
         if self.sanity_only:
             bad = bool(entries) and (entries[-1][0] < entries[0][0] or entries[-1][1] < base)
-            self._check_sanity(path, TIME_ENTRY.itemsize, bad, "time index", "Time index")
+            self._check_sanity(path, TIME_ENTRY.size, bad, "time index", "Time index")
             return
         where = os.path.abspath(path)
         index_path = _sibling(path, names.INDEX_FILE_SUFFIX)
@@ -383,9 +381,9 @@ def _sibling(path: str, suffix: str) -> str:
     return sibling
 
 
-def _entries(path: str, layout: np.dtype) -> list[tuple[int, ...]]:
-    found: list[tuple[int, ...]] = entries_of(OS_FILES.read_bytes(path), layout).tolist()
-    return found
+def _entries(path: str, layout: struct.Struct) -> Iterator[tuple[int, ...]]:
+    data = OS_FILES.read_bytes(path)
+    return layout.iter_unpack(data[: len(data) // layout.size * layout.size])
 
 
 def _headers(log: File, start: int) -> Iterator[BatchHeader]:

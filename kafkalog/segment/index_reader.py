@@ -15,8 +15,8 @@ import numpy as np
 
 from kafkalog._native import search
 from kafkalog.errors import CorruptIndexException
+from kafkalog.format.index_entries import OFFSET_ENTRIES, TIME_ENTRIES, TXN_ENTRIES
 from kafkalog.limits import INT_MAX, LONG_MAX
-from kafkalog.segment.index_entries import OFFSET_ENTRY, TIME_ENTRY, TXN_ENTRY
 from kafkalog.segment.transaction_index import VERSION, AbortedTxn
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class OffsetEntries(_Entries):
         slot = search.find_position_upper_bound(self._data, self._count, position) if position <= INT_MAX else -1
         if slot < 0:
             return None
-        offset, found = np.frombuffer(self._data, OFFSET_ENTRY, 1, slot * OFFSET_ENTRY.itemsize).item()
+        offset, found = np.frombuffer(self._data, OFFSET_ENTRIES, 1, slot * OFFSET_ENTRIES.itemsize).item()
         return self._base + offset, found
 
 
@@ -74,7 +74,7 @@ class TimeEntries(_Entries):
         slot = search.find_timestamp(self._data, self._count, target)
         if slot < 0:
             return None
-        timestamp, offset = np.frombuffer(self._data, TIME_ENTRY, 1, slot * TIME_ENTRY.itemsize).item()
+        timestamp, offset = np.frombuffer(self._data, TIME_ENTRIES, 1, slot * TIME_ENTRIES.itemsize).item()
         return timestamp, self._base + offset
 
 
@@ -110,7 +110,7 @@ def entries_of(data: bytes, dtype: np.dtype) -> np.ndarray:
 def offset_entries(files: Files, path: str, base_offset: int, log_bytes: int) -> OffsetEntries:
     """The believable entries of an .index file whose positions lie within `log_bytes` of log."""
     data = _load(files, path)
-    raw = entries_of(data, OFFSET_ENTRY)
+    raw = entries_of(data, OFFSET_ENTRIES)
     positions = raw["position"].astype(np.int64)
     # The first batch of a segment is never indexed: position 0 is a zero slot.
     grows = (np.diff(raw["offset"].astype(np.int64), prepend=-1) > 0) & (np.diff(positions, prepend=0) > 0)
@@ -121,7 +121,7 @@ def offset_entries(files: Files, path: str, base_offset: int, log_bytes: int) ->
 def time_entries(files: Files, path: str, base_offset: int) -> TimeEntries:
     """The believable entries of a .timeindex file."""
     data = _load(files, path)
-    raw = entries_of(data, TIME_ENTRY)
+    raw = entries_of(data, TIME_ENTRIES)
     grows = np.diff(raw["timestamp"].astype(np.int64), prepend=-1) > 0
     count = _leading(grows & (np.diff(raw["offset"].astype(np.int64), prepend=0) >= 0))
     return TimeEntries(data, count, base_offset)
@@ -129,23 +129,23 @@ def time_entries(files: Files, path: str, base_offset: int) -> TimeEntries:
 
 def last_position(files: Files, path: str) -> int:
     """The position that an .index file's last entry names, -1 without one; it may lie behind the log's end."""
-    size = OFFSET_ENTRY.itemsize
+    size = OFFSET_ENTRIES.itemsize
     try:
         with files.open(path, writable=False) as file:
             at = (file.size() // size - 1) * size
             last = file.pread(size, at) if at >= 0 else b""
     except (FileNotFoundError, IsADirectoryError):
         return -1
-    return int(entries_of(last, OFFSET_ENTRY)["position"][0]) if len(last) == size else -1
+    return int(entries_of(last, OFFSET_ENTRIES)["position"][0]) if len(last) == size else -1
 
 
 def check_whole_entries(path: str, size: int) -> None:
     """CorruptIndexException for a .txnindex file of `size` bytes that ends inside an entry, and is not being written:
     it was cut."""
-    left = size % TXN_ENTRY.itemsize
+    left = size % TXN_ENTRIES.itemsize
     if left:
         raise CorruptIndexException(
-            f"found {left} bytes of an entry at its end, expected whole entries of {TXN_ENTRY.itemsize}: it was cut, "
+            f"found {left} bytes of an entry at its end, expected whole entries of {TXN_ENTRIES.itemsize}: it was cut, "
             "and does not tell which records were aborted",
             path=path,
             position=size - left,
@@ -164,7 +164,7 @@ def aborted_txns(files: Files, path: str, *, required: bool = False, finished: b
         size = files.stat(path).size
         if finished:
             check_whole_entries(path, size)
-    raw = entries_of(_load(files, path), TXN_ENTRY)
+    raw = entries_of(_load(files, path), TXN_ENTRIES)
     sensible = (raw["version"] == VERSION) & (raw["first_offset"] <= raw["last_offset"])
     if required and not sensible.all():
         slot = int(np.flatnonzero(~sensible)[0])
@@ -172,7 +172,7 @@ def aborted_txns(files: Files, path: str, *, required: bool = False, finished: b
             f"an impossible entry: version {raw['version'][slot]}, offsets {raw['first_offset'][slot]} to "
             f"{raw['last_offset'][slot]}",
             path=path,
-            position=slot * TXN_ENTRY.itemsize,
+            position=slot * TXN_ENTRIES.itemsize,
             hint=REBUILD_HINT,
         )
     return [AbortedTxn(*fields) for _, *fields in raw[sensible].tolist()]

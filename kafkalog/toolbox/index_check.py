@@ -10,7 +10,7 @@ import numpy as np
 
 from kafkalog.files import Files
 from kafkalog.format import names
-from kafkalog.segment.index_entries import OFFSET_ENTRY, TIME_ENTRY, TXN_ENTRY
+from kafkalog.format.index_entries import OFFSET_ENTRIES, TIME_ENTRIES, TXN_ENTRIES
 from kafkalog.segment.index_reader import entries_of
 from kafkalog.segment.transaction_index import VERSION
 from kafkalog.toolbox.report import MOST_FINDINGS, Report
@@ -28,16 +28,16 @@ class IndexCheck:
         self.remark: str | None = None  # what may be so, and is better mended
         self._offset_path = names.offset_index_file(directory, base_offset)
         self._time_path = names.time_index_file(directory, base_offset)
-        raw = self._load(self._offset_path, OFFSET_ENTRY)
+        raw = self._load(self._offset_path, OFFSET_ENTRIES)
         self._positions = raw["position"].astype(np.int64)
         self._offsets = raw["offset"].astype(np.int64) + base_offset
-        self._check_growth(self._offset_path, OFFSET_ENTRY, self._offsets, self._positions, strict_second=True)
+        self._check_growth(self._offset_path, OFFSET_ENTRIES, self._offsets, self._positions, strict_second=True)
         self._position_order = np.argsort(self._positions, kind="stable")
         self._offset_found = np.zeros(len(raw), bool)
-        raw = self._load(self._time_path, TIME_ENTRY)
+        raw = self._load(self._time_path, TIME_ENTRIES)
         self._times = raw["timestamp"].astype(np.int64)
         self._time_offsets = raw["offset"].astype(np.int64) + base_offset
-        self._check_growth(self._time_path, TIME_ENTRY, self._times, self._time_offsets, strict_second=False)
+        self._check_growth(self._time_path, TIME_ENTRIES, self._times, self._time_offsets, strict_second=False)
         self._time_order = np.argsort(self._time_offsets, kind="stable")
         self._time_found = np.zeros(len(raw), bool)
         self._check_transactions(names.transaction_index_file(directory, base_offset))
@@ -113,14 +113,14 @@ class IndexCheck:
         for slot in np.flatnonzero(~self._offset_found)[:MOST_FINDINGS]:
             self._entry(
                 self._offset_path,
-                OFFSET_ENTRY,
+                OFFSET_ENTRIES,
                 int(slot),
                 f"(offset {int(self._offsets[slot])}, position {int(self._positions[slot])}) names no batch of the log",
             )
         for slot in np.flatnonzero(~self._time_found)[:MOST_FINDINGS]:
             self._entry(
                 self._time_path,
-                TIME_ENTRY,
+                TIME_ENTRIES,
                 int(slot),
                 f"(timestamp {int(self._times[slot])}, offset {int(self._time_offsets[slot])}) is not the largest "
                 "timestamp up to a batch of the log",
@@ -138,7 +138,7 @@ class IndexCheck:
         if not self._files.exists(path):
             return
         data = self._files.read_bytes(path)
-        entries = entries_of(data, TXN_ENTRY)
+        entries = entries_of(data, TXN_ENTRIES)
         whole = entries.nbytes
         if whole != len(data):
             self._findings.add(path, whole, len(data) - whole, "a cut entry at the end")
@@ -146,8 +146,8 @@ class IndexCheck:
         for slot, entry in enumerate(entries):
             first, last = int(entry["first_offset"]), int(entry["last_offset"])
             if int(entry["version"]) != VERSION:
-                self._entry(path, TXN_ENTRY, slot, f"has the unknown version {int(entry['version'])}")
+                self._entry(path, TXN_ENTRIES, slot, f"has the unknown version {int(entry['version'])}")
             elif first > last or last <= previous:
-                self._entry(path, TXN_ENTRY, slot, f"(offsets {first} to {last}) does not follow {previous}")
+                self._entry(path, TXN_ENTRIES, slot, f"(offsets {first} to {last}) does not follow {previous}")
             else:
                 previous = last

@@ -15,8 +15,8 @@ import numpy as np
 from kafkalog.errors import KafkalogError
 from kafkalog.files import Files
 from kafkalog.format import names
+from kafkalog.format.index_entries import TXN_ENTRIES
 from kafkalog.format.snapshots import read_snapshot
-from kafkalog.segment.index_entries import TXN_ENTRY
 from kafkalog.segment.index_reader import aborted_txns
 from kafkalog.segment.transaction_index import VERSION, AbortedTxn
 from kafkalog.segment.transactions import TransactionFollower, open_in_snapshot
@@ -103,7 +103,7 @@ class TransactionCheck:
             f"lacks {_named(entry)}: its records show as committed" for key, entry in right.items() if key not in old
         ]
         entries = sorted(right.values(), key=lambda entry: entry.last_offset)
-        table = np.array([(VERSION, *entry) for entry in entries], TXN_ENTRY)
+        table = np.array([(VERSION, *entry) for entry in entries], TXN_ENTRIES)
         return findings, table.tobytes()
 
     def _may_be_compacted(self, entry: AbortedTxn, limit: int) -> bool:
