@@ -8,6 +8,7 @@ whose log is damaged is left alone.  Whoever calls holds the directory's lock.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import zip_longest
 from typing import NamedTuple
 
 from kafkalog._native import batches as native
@@ -42,13 +43,13 @@ def check_indexes(
     """Each segment of a partition's folder, in order.  `progress` is called with the bytes of logs just read."""
     bases = names.offsets_in(files.list_dir(directory))
     transactions = TransactionCheck(directory, files)
-    for base in bases:
-        last_segment = base == bases[-1]
+    for base, following in zip_longest(bases, bases[1:]):
+        last_segment = following is None
         report = Report()
         check = IndexCheck(directory, base, files, report, last_segment=last_segment)
         plan = native.IndexPlan(base, index_interval_bytes)
         next_offset, fits = base, True
-        limit = highest_offset(base, None if last_segment else bases[bases.index(base) + 1])
+        limit = highest_offset(base, following)
         transactions.begin(base)
         log_path = names.log_file(directory, base)
         with files.open(log_path, writable=False) as log:

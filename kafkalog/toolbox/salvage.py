@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import zip_longest
 from typing import NamedTuple
 
 import numpy as np
@@ -112,8 +113,7 @@ class _Salvage:
         files = self._files
         files.mkdirs(self._target)
         bases = sorted(base for name in files.list_dir(self._source) if (base := self._base(name)) is not None)
-        for place, base in enumerate(bases):
-            following = bases[place + 1] if place + 1 < len(bases) else None
+        for base, following in zip_longest(bases, bases[1:]):
             self._segment(base, following)
         metadata = os.path.join(self._source, names.PARTITION_METADATA_FILE)
         if files.exists(metadata):

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from functools import partial
+from itertools import zip_longest
 
 import numpy as np
 
@@ -139,8 +140,7 @@ def verify_partition(
 
         deep_check = DeepCheck(directory, files, report, log_start)
         checker.observe = deep_check.observe
-    for place, base in enumerate(bases):
-        following = bases[place + 1] if place + 1 < len(bases) else None
+    for base, following in zip_longest(bases, bases[1:]):
         checker.check(base, following)
     if deep_check is not None:
         deep_check.finish(checker.next_offset)
