@@ -13,8 +13,8 @@ import click
 from kafkalog.cli.app import CLEAN, Usage
 from kafkalog.cli.console import emit_json, locate, parse_time_ms, put_bytes, some
 from kafkalog.cli.dump_lines import headers_json
+from kafkalog.log.view import PartitionView
 from kafkalog.topics.records import Record
-from kafkalog.topics.view import PartitionView
 
 TIMESTAMP_TYPE_NAMES = {-1: None, 0: "create", 1: "append"}
 ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\"}

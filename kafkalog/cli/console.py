@@ -23,9 +23,7 @@ from kafkalog.errors import KafkalogError, UnknownTopicOrPartitionException
 from kafkalog.files import OS_FILES
 from kafkalog.format import names
 from kafkalog.format.names import TopicPartition
-from kafkalog.manager.log_dirs import refuse_partition_folder
-from kafkalog.topics.snapshot import segment_base
-from kafkalog.topics.view import list_partitions
+from kafkalog.manager.log_dirs import list_partitions
 
 PROGRESS_FROM_BYTES = 64 << 20  # less is done before one looks
 BAR_EVERY_S = 0.1
@@ -127,7 +125,6 @@ def select_partitions(log_dir: str, wanted: tuple[str, ...] = ()) -> dict[TopicP
         raise Usage(
             f"{log_dir}: found a file, expected a Kafka log directory (for single files use `kafkalog dump --files`)"
         )
-    refuse_partition_folder(OS_FILES.list_dir(log_dir), log_dir)
     found = list_partitions(log_dir)
     if not found:
         raise Usage(
@@ -154,7 +151,7 @@ def locate(path: str, wanted: tuple[str, ...]) -> tuple[str, dict[TopicPartition
         folder, name = os.path.split(os.path.normpath(path))
         if name in ("", os.curdir, os.pardir):
             folder, name = os.path.split(os.path.abspath(path))
-        if any(segment_base(entry) is not None for entry in OS_FILES.list_dir(path)):
+        if any(names.segment_base(entry) is not None for entry in OS_FILES.list_dir(path)):
             with contextlib.suppress(Usage, KafkalogError):
                 return folder or os.curdir, select_partitions(folder or os.curdir, (name,))
     return path, select_partitions(path, wanted)

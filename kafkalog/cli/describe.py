@@ -13,9 +13,9 @@ from kafkalog.cli.console import emit, emit_json, locate, note, size_words, time
 from kafkalog.cli.dump_lines import codec_name
 from kafkalog.files import OS_FILES
 from kafkalog.format import names
+from kafkalog.log.snapshot import SegmentView
+from kafkalog.log.view import PartitionView
 from kafkalog.segment.file_records import LogScan
-from kafkalog.topics.snapshot import SegmentView
-from kafkalog.topics.view import PartitionView
 
 
 @click.command("describe", short_help="Show partitions, segments, sizes, offsets, times and codecs.")
@@ -91,7 +91,7 @@ def _segment(view: PartitionView, segment: SegmentView) -> dict[str, Any]:
         "minTimestamp": smallest,
         "maxTimestamp": largest,
         "codecs": {codec_name(codec): int(count) for codec, count in enumerate(codecs) if count},
-        "offsetIndexEntries": len(segment.offset_entries.offsets),
-        "timeIndexEntries": len(segment.time_entries.offsets),
+        "offsetIndexEntries": len(segment.offset_entries),
+        "timeIndexEntries": len(segment.time_entries),
         "damagedAt": scan.position if end - scan.position > 17 else None,
     }

@@ -18,12 +18,11 @@ from kafkalog.errors import BadBytesError, CorruptIndexException, CorruptRecordE
 from kafkalog.files import OS_FILES
 from kafkalog.format import control, names
 from kafkalog.format.control import ControlRecordType
+from kafkalog.format.index_entries import OFFSET_ENTRY, TIME_ENTRY
 from kafkalog.format.records import READ_BYTES_MAX, in_parts
 from kafkalog.format.snapshots import read_snapshot
 from kafkalog.limits import INT_MAX
 from kafkalog.segment.file_records import LARGE_BATCH_BYTES, crc_matches_in, walk_headers
-from kafkalog.segment.offset_index import ENTRY as OFFSET_ENTRY
-from kafkalog.segment.time_index import ENTRY as TIME_ENTRY
 from kafkalog.segment.transaction_index import ABORTED_TXN
 
 if TYPE_CHECKING:

@@ -11,12 +11,18 @@ import base64
 import enum
 import struct
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kafkalog._native import records as native
 from kafkalog.errors import IllegalArgumentException, InvalidRecordException, SchemaException
+from kafkalog.format import records
 from kafkalog.format.batch import CREATE_TIME, compute_attributes, write_header
 from kafkalog.format.codecs import NONE
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from kafkalog._native.batches import BatchHeader
 
 _KEY = struct.Struct(">hh")
 _MARKER = struct.Struct(">hi")
@@ -70,6 +76,15 @@ def parse_type_id(key: bytes | None) -> int:
 def parse_control_key(key: bytes | None) -> ControlRecordType:
     """What a control record is (ControlRecordType.parse); UNKNOWN for a type that this version does not know."""
     return ControlRecordType.from_type_id(parse_type_id(key))
+
+
+def is_abort(batch: Buffer, header: BatchHeader) -> bool:
+    """Whether a control batch (its bytes alone, and its header) is the marker of an abort.
+
+    A CorruptRecordException or InvalidRecordException where its record does not parse.
+    """
+    record = records.first(batch, header, at=0)
+    return record is not None and parse_control_key(record.key) is ControlRecordType.ABORT
 
 
 @dataclass(slots=True, frozen=True)

@@ -123,6 +123,23 @@ def log_stems(file_names: Iterable[str]) -> set[str]:
     return {name[:20] for name in file_names if len(name) == 24 and _LOG_FILE.match(name)}
 
 
+def segment_base(name: str, suffix: str = LOG_FILE_SUFFIX) -> int | None:
+    """The offset in the name of a segment's .log file (or of another file with that suffix, a producer snapshot), named
+    as Kafka names it; None for any other name."""
+    if not name.endswith(suffix):
+        return None
+    try:
+        base = offset_from_filename(name)
+    except NumberFormatException:
+        return None
+    return base if base >= 0 and name == filename_prefix_from_offset(base) + suffix else None
+
+
+def offsets_in(file_names: Iterable[str], suffix: str = LOG_FILE_SUFFIX) -> list[int]:
+    """The offsets of the files with that suffix in a listing, as `segment_base` has them, sorted."""
+    return sorted(base for name in file_names if (base := segment_base(name, suffix)) is not None)
+
+
 def is_log_file(name: str) -> bool:
     """Whether the name is that of a segment's records (transient suffixes excluded)."""
     return name.endswith(LOG_FILE_SUFFIX)

@@ -9,8 +9,8 @@ import contextlib
 import os
 from collections.abc import Iterable
 
-from kafkalog.errors import IllegalArgumentException, UnknownTopicOrPartitionException
-from kafkalog.files import Files, parent_dir
+from kafkalog.errors import IllegalArgumentException, NoSuchFileException, UnknownTopicOrPartitionException
+from kafkalog.files import OS_FILES, Files, parent_dir
 from kafkalog.format import names
 from kafkalog.format.names import TopicPartition
 
@@ -41,6 +41,22 @@ def partitions_in(root: str, files: Files) -> set[TopicPartition]:
     """Those that have a folder in a log directory."""
     found = (partition_of_folder(root, name, files) for name in files.list_dir(root))
     return {partition for partition in found if partition is not None}
+
+
+def list_partitions(log_dir: str | os.PathLike[str], *, files: Files = OS_FILES) -> dict[TopicPartition, str]:
+    """The partitions of a log directory and their folders, sorted; strays, `-delete` and `-future` ones left out.
+
+    NoSuchFileException (a FileNotFoundError) when there is no such folder; IllegalArgumentException when it is a file,
+    or a partition's own folder.
+    """
+    root = os.fsdecode(log_dir)
+    refuse_file(root, files)
+    if not files.is_dir(root):
+        raise NoSuchFileException("no such log directory", path=root, hint=EXPECTED_DIR)
+    listed = files.list_dir(root)
+    refuse_partition_folder(listed, root)
+    found = ((partition_of_folder(root, name, files), name) for name in listed)
+    return dict(sorted((partition, os.path.join(root, name)) for partition, name in found if partition is not None))
 
 
 def listing(path: str, files: Files) -> list[str]:

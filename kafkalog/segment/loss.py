@@ -15,7 +15,7 @@ from kafkalog._native import batches as native
 from kafkalog.format.batch import RECORD_BATCH_OVERHEAD
 from kafkalog.limits import INT_MAX
 from kafkalog.segment.file_records import LogScan
-from kafkalog.segment.resync import MIN_RECORD_BYTES, next_batch
+from kafkalog.segment.resync import next_batch, sensible
 
 if TYPE_CHECKING:
     from kafkalog.files import File
@@ -26,8 +26,12 @@ VERDICT_TEXT = {
     native.BAD_MAGIC: "an unknown magic",
     native.BAD_CRC: "a bad CRC",
 }
-NO_REASON = "a tail too short for a batch"
 ZEROS_AT_ONCE = 1 << 20
+
+
+def reason(verdict: int) -> str:
+    """What bytes are at which a scan stopped with that verdict."""
+    return VERDICT_TEXT.get(verdict, "a tail too short for a batch")
 
 
 class Loss(NamedTuple):
@@ -58,7 +62,7 @@ def behind(file: File, position: int, end: int, base_offset: int) -> Loss:
             records += int(np.where(table["magic"] >= 2, np.maximum(table["record_count"], 0), 1).sum())
             fitting = table["last_offset"][table["last_offset"] <= base_offset + INT_MAX]
             next_offset = max(next_offset, int(fitting.max(initial=-1)) + 1)
-        why = why or ("batches that do not belong here" if whole else VERDICT_TEXT.get(scan.stopped, NO_REASON))
+        why = why or ("batches that do not belong here" if whole else reason(scan.stopped))
         position = scan.position
         if position >= end:
             break
@@ -89,15 +93,9 @@ def _told(file: File, position: int, base_offset: int, next_offset: int) -> tupl
     head = file.pread(RECORD_BATCH_OVERHEAD, position)
     if len(head) < RECORD_BATCH_OVERHEAD or head[16] != 2:
         return None
-    header = native.header_at(head, 0)
+    header = native.header_at(head)
     span = header.last_offset - header.base_offset + 1
-    room = (header.size - RECORD_BATCH_OVERHEAD) // (1 if header.is_compressed else MIN_RECORD_BYTES)
-    right = (
-        next_offset <= header.base_offset
-        and header.last_offset <= base_offset + INT_MAX
-        and 0 < header.count <= span
-        and (header.is_compressed or header.count <= room)
-    )
+    right = next_offset <= header.base_offset and 0 < header.count <= span and sensible(header, base_offset)
     return (header.count, header.last_offset + 1) if right else None
 
 

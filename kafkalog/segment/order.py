@@ -4,6 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from kafkalog.limits import INT_MAX
+
+
+def highest_offset(base_offset: int, following_base: int | None) -> int:
+    """The highest offset that a segment may hold, by its base offset and that of the one behind it."""
+    return base_offset + INT_MAX if following_base is None else following_base - 1
+
 
 def misfits(table: np.ndarray, expected: int, limit: int) -> list[int]:
     """Rows of a scan's table whose offsets or magic do not fit.

@@ -7,6 +7,7 @@ a long candidate at every few bytes: what failed proofs cost is limited, and bey
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,13 +15,14 @@ import numpy as np
 from kafkalog._native import batches as native
 from kafkalog.format.batch import LOG_OVERHEAD, RECORD_BATCH_OVERHEAD
 from kafkalog.limits import INT_MAX
-from kafkalog.segment.file_records import crc_matches_in
+from kafkalog.segment.file_records import LogScan, ScanSlice, crc_matches_in
 
 if TYPE_CHECKING:
     from kafkalog._native.batches import BatchHeader
     from kafkalog.files import File
 
 WINDOW_BYTES = 1 << 20
+SLICE_BYTES = 4 << 20
 MIN_SIZE_FIELD = 14
 V2_MIN_SIZE_FIELD = 49
 MIN_RECORD_BYTES = 7  # length, attributes, two deltas, two null lengths, no headers
@@ -45,11 +47,24 @@ def next_batch(file: File, start: int, end: int, *, min_offset: int, base_offset
             size = LOG_OVERHEAD + int.from_bytes(head[8:12], "big", signed=True)
             if size > LONG_BYTES and spent_bytes > FAILED_PROOFS_BYTES:
                 continue
-            if _sensible(head, size, base_offset) and crc_matches_in(file, place, size):
+            told = head[16] == 2 and len(head) == RECORD_BATCH_OVERHEAD
+            if (not told or sensible(native.header_at(head), base_offset)) and crc_matches_in(file, place, size):
                 return native.header_at(file.pread(RECORD_BATCH_OVERHEAD, place)).at(place)
             spent_bytes += size
         position += max(len(data) - RECORD_BATCH_OVERHEAD, 1) if position + len(data) < end else len(data)
     return None
+
+
+def slices_past_damage(file: File, end: int, skip: Callable[[int, int], int]) -> Iterator[ScanSlice]:
+    """All valid batches of a file's first `end` bytes, also those behind damage.
+
+    `skip` is told where that is and the scan's verdict, and answers where to go on.
+    """
+    position = 0
+    while position < end:
+        scan = LogScan(file, position, end, slice_bytes=SLICE_BYTES)
+        yield from scan
+        position = scan.position if scan.position >= end else skip(scan.position, scan.stopped)
 
 
 def _candidates(data: bytes, room: int, min_offset: int, base_offset: int) -> np.ndarray:
@@ -83,15 +98,10 @@ def _candidates(data: bytes, room: int, min_offset: int, base_offset: int) -> np
     return hits
 
 
-def _sensible(head: bytes, size: int, base_offset: int) -> bool:
-    """Whether a v2 header's counts agree with its size: cheaper to ask than its checksum."""
-    if head[16] != 2 or len(head) < RECORD_BATCH_OVERHEAD:
-        return True
-    header = native.header_at(head)
-    compressed = header.is_compressed
+def sensible(header: BatchHeader, base_offset: int) -> bool:
+    """Whether a v2 header's counts and offsets agree with its size: cheaper to ask than its checksum."""
     return (
-        header.last_offset - header.base_offset >= 0
-        and header.last_offset <= base_offset + INT_MAX
+        header.base_offset <= header.last_offset <= base_offset + INT_MAX
         and header.count >= 0
-        and (compressed or header.count * MIN_RECORD_BYTES <= size - RECORD_BATCH_OVERHEAD)
+        and (header.is_compressed or header.count * MIN_RECORD_BYTES <= header.size - RECORD_BATCH_OVERHEAD)
     )

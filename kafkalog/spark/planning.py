@@ -11,26 +11,25 @@ import heapq
 import logging
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
-
-import numpy as np
 
 from kafkalog.errors import (
     CorruptRecordException,
     IllegalArgumentException,
     IllegalStateException,
+    KafkalogError,
     UnknownTopicOrPartitionException,
 )
 from kafkalog.files import OS_FILES
 from kafkalog.format.names import TopicPartition
-from kafkalog.manager.log_dirs import refuse_partition_folder
+from kafkalog.log.snapshot import Snapshot
+from kafkalog.log.view import PartitionView
+from kafkalog.manager.log_dirs import list_partitions
+from kafkalog.segment.transaction_index import AbortedTxn
 from kafkalog.spark.options import EARLIEST, LATEST, Bound, SourceOptions
-from kafkalog.topics.index_files import AbortedRange
-from kafkalog.topics.snapshot import Snapshot
-from kafkalog.topics.view import PartitionView, list_partitions
 
 log = logging.getLogger("kafkalog.spark")
 
@@ -57,7 +56,7 @@ class OffsetRange:
     start_offset: int
     end_offset: int
     pieces: tuple[Piece, ...] = ()
-    aborted: tuple[AbortedRange, ...] = field(default=())
+    aborted: tuple[AbortedTxn, ...] = field(default=())
 
     @property
     def size(self) -> int:
@@ -73,7 +72,6 @@ def find_partitions(options: SourceOptions) -> dict[TopicPartition, str]:
             raise UnknownTopicOrPartitionException(
                 "no such log directory", path=log_dir, hint="expected the folder that holds topic-0, topic-1 ..."
             )
-        refuse_partition_folder(OS_FILES.list_dir(log_dir), log_dir)
         for partition in list_partitions(log_dir):
             if partition in found:
                 raise IllegalArgumentException(f"{partition} is in {found[partition]} and in {log_dir}")
@@ -105,12 +103,20 @@ def plan(options: SourceOptions) -> list[OffsetRange]:
     _check_complete("startingOffsets", options.start, partitions)
     _check_complete("endingOffsets", options.end, partitions)
     planned: list[OffsetRange] = []
+    views: dict[TopicPartition, PartitionView] = {}  # one look at a partition serves all of its ranges
     for partition, log_dir in partitions.items():
-        with PartitionView(log_dir, partition) as view:
-            planned += view.over(lambda seen: _plan_one(seen, options))
-    if options.min_partitions is not None:
-        planned = _split_further(planned, options)
-    return planned
+        view = PartitionView(log_dir, partition)
+        planned += _ask(view, partial(_plan_one, options=options))
+        if options.min_partitions is not None:
+            views[partition] = view
+    return planned if options.min_partitions is None else _split_further(planned, views, options)
+
+
+def _ask(view: PartitionView, ask: Callable[[Snapshot], list[OffsetRange]]) -> list[OffsetRange]:
+    try:
+        return view.over(ask)
+    finally:
+        view.rest()  # there may be more partitions than a process may open files
 
 
 def _plan_one(seen: Snapshot, options: SourceOptions) -> list[OffsetRange]:
@@ -121,11 +127,12 @@ def _plan_one(seen: Snapshot, options: SourceOptions) -> list[OffsetRange]:
     try:
         return list(_split(seen, start, end, options))
     except CorruptRecordException as error:
-        _damaged(options, error)
+        damaged(options, error)
         return list(_by_segment(seen, start, end, options))
 
 
-def _damaged(options: SourceOptions, error: CorruptRecordException) -> None:
+def damaged(options: SourceOptions, error: KafkalogError) -> None:
+    """Damage was met: raises it, or says so where the query goes on without what it hides."""
     if options.fail_on_data_loss:
         error.hint = f"{error.hint}; {DAMAGE_HINT}" if error.hint else DAMAGE_HINT
         raise error
@@ -157,18 +164,18 @@ def _resolve(view: Snapshot, options: SourceOptions) -> tuple[int, int]:
     start = _offset(view, options.start, latest, starting=True, options=options)
     end = _offset(view, options.end, latest, starting=False, options=options)
     if start < view.log_start_offset or start > view.log_end_offset:
-        _lost(
+        lost(
             options,
             f"{view.topic_partition}: starting offset {start} is not there, the log has "
             f"[{view.log_start_offset}, {view.log_end_offset})",
         )
         start = min(max(start, view.log_start_offset), view.log_end_offset)
     if end > view.log_end_offset:
-        _lost(options, f"{view.topic_partition}: ending offset {end} is beyond the log's end {view.log_end_offset}")
+        lost(options, f"{view.topic_partition}: ending offset {end} is beyond the log's end {view.log_end_offset}")
     if end >= latest and not _explicit(options.end, view.topic_partition):
         damage = view.damage_at_end(options.isolation)
         if damage is not None:
-            _damaged(options, damage.error())
+            damaged(options, damage.error())
     end = min(end, latest)
     return start, end
 
@@ -178,9 +185,10 @@ def _explicit(bound: Bound, partition: TopicPartition) -> bool:
     return bound.offsets is not None and _of(bound.offsets, partition) >= 0
 
 
-def _lost(options: SourceOptions, text: str) -> None:
+def lost(options: SourceOptions, text: str) -> None:
+    """Records are gone: raises, or says so."""
     if options.fail_on_data_loss:
-        raise IllegalStateException(f"Some data may have been lost. {text}", hint=DATA_LOSS_HINT)
+        raise IllegalStateException(f"Some data may have been lost. {text}", hint=DATA_LOSS_HINT) from None
     log.warning("Some data may have been lost. %s", text)
 
 
@@ -233,29 +241,26 @@ def _split(view: Snapshot, start: int, end: int, options: SourceOptions) -> Iter
 
 def _cuts(view: Snapshot, start: int, end: int, target_bytes: int) -> Iterator[int]:
     """Offsets at which about `target_bytes` are full, each the first of a batch that an index names."""
-    place, position = view.position_of(start)
+    first_place, position = view.position_of(start)
     filled = -position
-    for segment in view.segments[place:]:
+    for place in range(first_place, len(view.segments)):
+        segment = view.segments[place]
         if segment.base_offset >= end:
             return
         entries = segment.offset_entries
-        at = 0
         if filled >= target_bytes and segment.base_offset > start:
             yield segment.base_offset
             filled = 0
-        while True:
-            at = int(np.searchsorted(entries.positions, max(target_bytes - filled, position + 1), side="left"))
-            if at >= len(entries.positions):
-                break
-            offset = view.first_offset_at(segment, int(entries.positions[at]), int(entries.offsets[at]))
-            position = int(entries.positions[at])
-            if offset is not None and start < offset:
+        while (entry := entries.at_or_behind(max(target_bytes - filled, position + 1))) is not None:
+            last_offset, position = entry
+            offset = view.first_offset_at(place, position, last_offset)
+            if offset is None:
+                break  # the index does not agree with the log: leave this segment whole
+            if start < offset:
                 if offset >= end:
                     return
                 yield offset
                 filled = -position
-            elif offset is None:
-                break  # the index does not agree with the log: leave this segment whole
         filled += view.readable_bytes(segment)
         position = 0
 
@@ -297,7 +302,9 @@ def _halves(seen: Snapshot, whole: OffsetRange, middle: int, isolation: str) -> 
     ]
 
 
-def _split_further(planned: list[OffsetRange], options: SourceOptions) -> list[OffsetRange]:
+def _split_further(
+    planned: list[OffsetRange], views: Mapping[TopicPartition, PartitionView], options: SourceOptions
+) -> list[OffsetRange]:
     """Halve the largest ranges by offset until there are as many as `minPartitions` asks for."""
     assert options.min_partitions is not None
     heap = [(-made.size, number, made) for number, made in enumerate(planned)]
@@ -310,11 +317,11 @@ def _split_further(planned: list[OffsetRange], options: SourceOptions) -> list[O
         if middle <= largest.start_offset:
             done.append(largest)
             continue
+        view = views[TopicPartition(largest.topic, largest.partition)]
         try:
-            with PartitionView(largest.log_dir, TopicPartition(largest.topic, largest.partition)) as view:
-                halves = view.over(partial(_halves, whole=largest, middle=middle, isolation=options.isolation))
+            halves = _ask(view, partial(_halves, whole=largest, middle=middle, isolation=options.isolation))
         except CorruptRecordException as error:
-            _damaged(options, error)
+            damaged(options, error)
             done.append(largest)
             continue
         for half in halves:

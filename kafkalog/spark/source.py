@@ -6,7 +6,6 @@ The driver plans (`planning`), executors read their bytes and yield Arrow record
 
 from __future__ import annotations
 
-import logging
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -24,19 +23,16 @@ from pyspark.sql.types import StructType
 from kafkalog.errors import (
     BadBytesError,
     IllegalArgumentException,
-    IllegalStateException,
     InvalidRecordException,
     UnsupportedOperationException,
 )
 from kafkalog.files import OS_FILES
 from kafkalog.format.names import TopicPartition
+from kafkalog.segment.reader import Extent
+from kafkalog.segment.transaction_index import AbortedTxn
 from kafkalog.spark.options import SourceOptions, parse_options
-from kafkalog.spark.planning import DAMAGE_HINT, DATA_LOSS_HINT, OffsetRange, plan
-from kafkalog.topics.index_files import AbortedRange
+from kafkalog.spark.planning import OffsetRange, damaged, lost, plan
 from kafkalog.topics.reader import ChunkReader
-from kafkalog.topics.snapshot import Extent
-
-log = logging.getLogger("kafkalog.spark")
 
 COLUMN_TYPES = {
     "key": "binary",
@@ -88,17 +84,10 @@ class KafkalogDataSource(DataSource):  # type: ignore[misc]
 class _NoStream(DataSourceStreamReader):  # type: ignore[misc]
     """Says so at the first thing that Spark asks."""
 
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+    def _refuse(self, *given: Any) -> Any:
         raise UnsupportedOperationException(NO_STREAM)
 
-    def latestOffset(self, *limits: Any) -> dict[str, Any]:  # noqa: N802
-        raise UnsupportedOperationException(NO_STREAM)
-
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        raise UnsupportedOperationException(NO_STREAM)
-
-    def read(self, partition: InputPartition) -> Iterator[Any]:
-        raise UnsupportedOperationException(NO_STREAM)
+    initialOffset = latestOffset = partitions = read = _refuse  # noqa: N815
 
 
 def _columns(schema: StructType) -> tuple[str, ...]:
@@ -151,7 +140,7 @@ def read_range(work: OffsetRange, options: SourceOptions, columns: Sequence[str]
     """The record batches of a range, about 64,000 rows each."""
     from kafkalog.topics import arrow
 
-    source = RangeSource(work, options.fail_on_data_loss)
+    source = RangeSource(work, options)
     with ChunkReader(
         source,
         work.start_offset,
@@ -164,10 +153,7 @@ def read_range(work: OffsetRange, options: SourceOptions, columns: Sequence[str]
                 yield from arrow.record_batches(reader, columns, BATCH_ROWS, arrow.SPARK_COLUMNS)
                 return
             except (BadBytesError, InvalidRecordException) as error:
-                if options.fail_on_data_loss:
-                    error.hint = f"{error.hint}; {DAMAGE_HINT}" if error.hint else DAMAGE_HINT
-                    raise
-                log.warning("Some data may have been lost. %s", error)
+                damaged(options, error)
             later = source.later_segment()
             if later is None:
                 return
@@ -177,12 +163,12 @@ def read_range(work: OffsetRange, options: SourceOptions, columns: Sequence[str]
 class RangeSource:
     """What ChunkReader needs of a partition, over the pieces of one range: all bytes of a piece are whole batches."""
 
-    def __init__(self, work: OffsetRange, fail_on_data_loss: bool) -> None:
+    def __init__(self, work: OffsetRange, options: SourceOptions) -> None:
         self.topic_partition = TopicPartition(work.topic, work.partition)
         self._work = work
         self._bases = [piece.segment_base for piece in work.pieces]
         self._place = 0  # of the piece that was handed out last
-        self._fail_on_data_loss = fail_on_data_loss
+        self._options = options
 
     cuts = 0  # a plan is made once
 
@@ -215,14 +201,10 @@ class RangeSource:
             try:
                 file = OS_FILES.open(piece.path, writable=False)
             except FileNotFoundError:
-                text = f"Some data may have been lost. {piece.path} was deleted since the query was planned"
-                if self._fail_on_data_loss:
-                    raise IllegalStateException(text, hint=DATA_LOSS_HINT) from None
-                log.warning("%s", text)
+                lost(self._options, f"{piece.path} was deleted since the query was planned")
                 continue
             return Extent(
                 file,
-                piece.path,
                 piece.segment_base,
                 piece.start,
                 piece.end,
@@ -232,7 +214,7 @@ class RangeSource:
             )
         return None
 
-    def aborted_in(self, first_offset: int, last_offset: int) -> Sequence[AbortedRange]:
+    def aborted_in(self, first_offset: int, last_offset: int) -> Sequence[AbortedTxn]:
         return [
             txn for txn in self._work.aborted if txn.first_offset <= last_offset and txn.last_offset >= first_offset
         ]

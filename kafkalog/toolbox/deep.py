@@ -9,7 +9,7 @@ the log start nothing is asked of producers: an open forgets those that have no 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,22 +19,18 @@ from kafkalog.files import Files
 from kafkalog.format import names
 from kafkalog.format.arrow import ColumnBuilder, add_batches
 from kafkalog.format.checkpoints import LeaderEpochCheckpointFile
-from kafkalog.format.control import ControlRecordType, parse_control_key
 from kafkalog.format.records import READ_BYTES_MAX
-from kafkalog.format.records import first as first_record
 from kafkalog.format.snapshots import read_snapshot
 from kafkalog.limits import INT_MAX
-from kafkalog.topics.index_files import AbortedRange, aborted_ranges
-from kafkalog.topics.snapshot import segment_base
+from kafkalog.segment.index_reader import aborted_txns
+from kafkalog.segment.transactions import TransactionFollower, open_in_snapshot
+from kafkalog.toolbox.report import MOST_FINDINGS
 
 if TYPE_CHECKING:
     from kafkalog._native.batches import BatchHeader
+    from kafkalog.segment.transaction_index import AbortedTxn
+    from kafkalog.toolbox.report import Report
 
-    class Findings(Protocol):
-        def add(self, path: str, position: int, length: int, what: str) -> None: ...
-
-
-MOST_FINDINGS = 100  # of one kind in one slice of a file
 SEQUENCE_HALF = 1 << 30
 SEQUENCE_MASK = INT_MAX
 
@@ -42,25 +38,18 @@ SEQUENCE_MASK = INT_MAX
 class DeepCheck:
     """Made for one partition; `observe` every table with its bytes, then `finish`."""
 
-    def __init__(self, directory: str, files: Files, findings: Findings, log_start: int = 0) -> None:
+    def __init__(self, directory: str, files: Files, findings: Report, log_start: int = 0) -> None:
         self._directory = directory
         self._files = files
         self._findings = findings
         self._sequences: dict[int, tuple[int, int]] = {}  # producer id -> (epoch, last sequence)
-        self._open: dict[int, int] = {}  # producer id -> first offset
+        self._transactions = TransactionFollower()
         self._epochs: dict[int, int] = {}  # leader epoch -> first offset seen
-        self._aborted: list[tuple[AbortedRange, str]] = []
+        self._aborted: list[tuple[AbortedTxn, str]] = []
         self._start: int | None = None
         self._log_start = log_start
-        self._snapshots = self._list_snapshots()
-
-    def _list_snapshots(self) -> list[tuple[int, str]]:
-        found = []
-        for name in self._files.list_dir(self._directory):
-            offset = segment_base(name.removesuffix(names.PRODUCER_SNAPSHOT_FILE_SUFFIX) + names.LOG_FILE_SUFFIX)
-            if name.endswith(names.PRODUCER_SNAPSHOT_FILE_SUFFIX) and offset is not None:
-                found.append((offset, os.path.join(self._directory, name)))
-        return sorted(found)
+        offsets = names.offsets_in(files.list_dir(directory), names.PRODUCER_SNAPSHOT_FILE_SUFFIX)
+        self._snapshots = [(offset, names.producer_snapshot_file(directory, offset)) for offset in offsets]
 
     def observe(self, path: str, table: np.ndarray, data: memoryview, position: int) -> None:
         """Valid batches: `data` holds the file from `position` on."""
@@ -92,7 +81,7 @@ class DeepCheck:
             except KafkalogError as error:
                 # Of the batch that failed the builder may hold a part: look at those before it by themselves.
                 row = int(np.searchsorted(table["position"], error.position or 0))
-                self._row(path, table[row], f"records that do not decode: {error.message}")
+                self._findings.add_row(path, table[row], f"records that do not decode: {error.message}")
                 if row > begin:
                     self._check_records(path, table[begin:row], data, position)
                 row += 1
@@ -107,7 +96,7 @@ class DeepCheck:
         disorder = len(offsets) > 1 and bool((np.diff(offsets) <= 0).any())
         wrong = modern & (counts != table["record_count"])
         for row in np.flatnonzero(wrong)[:MOST_FINDINGS]:
-            self._row(
+            self._findings.add_row(
                 path,
                 table[row],
                 f"{int(counts[row])} records with offsets up to {int(table['last_offset'][row])} where the header says "
@@ -115,40 +104,38 @@ class DeepCheck:
             )
         if disorder or wrong.any() or not len(offsets):
             if disorder and not wrong.any():
-                self._row(path, table[0], "record offsets that do not grow, in this batch or one behind it")
+                self._findings.add_row(
+                    path, table[0], "record offsets that do not grow, in this batch or one behind it"
+                )
             return
         filled = counts > 0
         starts = (ends - counts)[filled]
         largest = np.maximum.reduceat(timestamps, starts)
         some = table[filled]
         for row in np.flatnonzero((largest > some["max_timestamp"]) & (some["magic"] >= 1))[:MOST_FINDINGS]:
-            self._row(
+            self._findings.add_row(
                 path,
                 some[row],
                 f"a timestamp of {int(largest[row])} where the header's largest is {int(some['max_timestamp'][row])}",
             )
         for row in np.flatnonzero((offsets[starts] < some["base_offset"]) & (some["magic"] >= 2))[:MOST_FINDINGS]:
-            self._row(path, some[row], f"a record with offset {int(offsets[starts[row]])} below its batch's base")
-
-    def _row(self, path: str, row: np.void, what: str) -> None:
-        self._findings.add(path, int(row["position"]), int(row["size"]), what)
+            self._findings.add_row(
+                path, some[row], f"a record with offset {int(offsets[starts[row]])} below its batch's base"
+            )
 
     def _check_producer(self, path: str, header: BatchHeader, batch: memoryview) -> None:
         producer_id = header.producer_id
-        if header.is_control:
-            first = self._open.pop(producer_id, None)
+        marker = self._transactions.observe(header, batch)
+        if marker is not None:
             try:
-                record = first_record(batch, header, at=0)
-                kind = None if record is None else parse_control_key(record.key)
+                aborted = marker.is_abort()
             except KafkalogError as error:
                 self._batch(path, header, f"a control record that does not parse: {error.message}")
                 return
-            if kind is ControlRecordType.ABORT and first is not None:
-                self._aborted.append((AbortedRange(producer_id, first, header.last_offset), path))
+            if aborted and marker.had_begun:
+                self._aborted.append((marker.aborted, path))
             return
-        if header.is_transactional:
-            self._open.setdefault(producer_id, header.base_offset)
-        elif producer_id in self._open:
+        if not header.is_transactional and producer_id in self._transactions.open:
             self._batch(path, header, f"a batch outside the open transaction of producer {producer_id}")
         if header.base_sequence < 0:
             return
@@ -168,15 +155,13 @@ class DeepCheck:
             entries = read_snapshot(path, self._files)
         except KafkalogError:
             return  # a finding of the shallow part already
-        for entry in entries:
-            first = entry.current_txn_first_offset
-            if first >= 0 and self._start is not None and first >= self._start:
-                seen = self._open.get(entry.producer_id)
-                if seen is None or seen > first:
-                    self._findings.add(
-                        path, 0, 0, f"an open transaction of producer {entry.producer_id} from offset {first} on, "
-                        "which the log does not have",
-                    )  # fmt: skip
+        for producer_id, first in open_in_snapshot(entries).items():
+            seen = self._transactions.open.get(producer_id)
+            if self._start is not None and first >= self._start and (seen is None or seen > first):
+                self._findings.add(
+                    path, 0, 0, f"an open transaction of producer {producer_id} from offset {first} on, "
+                    "which the log does not have",
+                )  # fmt: skip
 
     def finish(self, log_end_offset: int) -> None:
         """What only shows at the end."""
@@ -185,13 +170,13 @@ class DeepCheck:
                 self._findings.add(path, 0, 0, f"covers offsets up to {offset}, but the log ends at {log_end_offset}")
             else:
                 self._check_snapshot(offset, path)
-        indexed: dict[str, set[AbortedRange]] = {}
+        indexed: dict[str, set[tuple[int, int]]] = {}  # path -> (producer id, last offset)
         for txn, log_path in self._aborted:
             index_path = log_path.removesuffix(names.LOG_FILE_SUFFIX) + names.TXN_INDEX_FILE_SUFFIX
             if index_path not in indexed:
-                indexed[index_path] = set(aborted_ranges(self._files, index_path))
-            known = {(entry.producer_id, entry.last_offset) for entry in indexed[index_path]}
-            if (txn.producer_id, txn.last_offset) not in known:
+                entries = aborted_txns(self._files, index_path)
+                indexed[index_path] = {(entry.producer_id, entry.last_offset) for entry in entries}
+            if (txn.producer_id, txn.last_offset) not in indexed[index_path]:
                 self._findings.add(
                     index_path, 0, 0, f"lacks the aborted transaction of producer {txn.producer_id} at offsets "
                     f"{txn.first_offset} to {txn.last_offset}: its records show as committed",

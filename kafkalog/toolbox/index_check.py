@@ -6,29 +6,20 @@ must name a batch by its position and last offset; a time entry must name a batc
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
-
 import numpy as np
 
 from kafkalog.files import Files
 from kafkalog.format import names
-from kafkalog.topics.index_files import OFFSET_ENTRY, TIME_ENTRY, TXN_ENTRY
-
-if TYPE_CHECKING:
-
-    class Findings(Protocol):
-        def add(self, path: str, position: int, length: int, what: str) -> None: ...
-
-
-MOST_FINDINGS = 100  # of one kind in one file
+from kafkalog.format.index_entries import OFFSET_ENTRIES, TIME_ENTRIES, TXN_ENTRIES
+from kafkalog.segment.index_reader import entries_of
+from kafkalog.segment.transaction_index import VERSION
+from kafkalog.toolbox.report import MOST_FINDINGS, Report
 
 
 class IndexCheck:
     """Made for one segment; `feed` every table of its log, then `finish`."""
 
-    def __init__(
-        self, directory: str, base_offset: int, files: Files, findings: Findings, *, last_segment: bool
-    ) -> None:
+    def __init__(self, directory: str, base_offset: int, files: Files, findings: Report, *, last_segment: bool) -> None:
         self._base = base_offset
         self._files = files
         self._findings = findings
@@ -37,16 +28,16 @@ class IndexCheck:
         self.remark: str | None = None  # what may be so, and is better mended
         self._offset_path = names.offset_index_file(directory, base_offset)
         self._time_path = names.time_index_file(directory, base_offset)
-        raw = self._load(self._offset_path, OFFSET_ENTRY)
+        raw = self._load(self._offset_path, OFFSET_ENTRIES)
         self._positions = raw["position"].astype(np.int64)
         self._offsets = raw["offset"].astype(np.int64) + base_offset
-        self._check_growth(self._offset_path, OFFSET_ENTRY, self._offsets, self._positions, strict_second=True)
+        self._check_growth(self._offset_path, OFFSET_ENTRIES, self._offsets, self._positions, strict_second=True)
         self._position_order = np.argsort(self._positions, kind="stable")
         self._offset_found = np.zeros(len(raw), bool)
-        raw = self._load(self._time_path, TIME_ENTRY)
+        raw = self._load(self._time_path, TIME_ENTRIES)
         self._times = raw["timestamp"].astype(np.int64)
         self._time_offsets = raw["offset"].astype(np.int64) + base_offset
-        self._check_growth(self._time_path, TIME_ENTRY, self._times, self._time_offsets, strict_second=False)
+        self._check_growth(self._time_path, TIME_ENTRIES, self._times, self._time_offsets, strict_second=False)
         self._time_order = np.argsort(self._time_offsets, kind="stable")
         self._time_found = np.zeros(len(raw), bool)
         self._check_transactions(names.transaction_index_file(directory, base_offset))
@@ -58,9 +49,9 @@ class IndexCheck:
                 self._findings.add(path, 0, 0, "missing (`kafkalog reindex` makes it)")
             return np.empty(0, dtype)
         data = self._files.read_bytes(path)
-        whole = len(data) // dtype.itemsize * dtype.itemsize
-        entries = np.frombuffer(data[:whole], dtype)
-        used = np.flatnonzero(np.frombuffer(data[:whole], np.uint8).reshape(-1, dtype.itemsize).any(axis=1))
+        entries = entries_of(data, dtype)
+        whole = entries.nbytes
+        used = np.flatnonzero(np.frombuffer(data, np.uint8, whole).reshape(-1, dtype.itemsize).any(axis=1))
         count = int(used[-1]) + 1 if len(used) else 0
         if self._last_segment:
             return entries[:count]
@@ -89,8 +80,6 @@ class IndexCheck:
 
     def feed(self, table: np.ndarray) -> None:
         """The next batches of the log."""
-        if not len(table):
-            return
         self._feed_offsets(table)
         self._feed_times(table)
         self._largest = max(self._largest, int(table["max_timestamp"].max()))
@@ -99,9 +88,8 @@ class IndexCheck:
         positions = table["position"]
         order = self._position_order
         sorted_positions = self._positions[order]
-        begin, end = np.searchsorted(sorted_positions, [positions[0], positions[-1]], side="left")
-        end = int(np.searchsorted(sorted_positions, positions[-1], side="right"))
-        slots = order[int(begin) : end]
+        begin = int(np.searchsorted(sorted_positions, positions[0], side="left"))
+        slots = order[begin : int(np.searchsorted(sorted_positions, positions[-1], side="right"))]
         rows = np.searchsorted(positions, self._positions[slots])
         hit = (positions[rows] == self._positions[slots]) & (table["last_offset"][rows] == self._offsets[slots])
         self._offset_found[slots[hit]] = True
@@ -125,14 +113,14 @@ class IndexCheck:
         for slot in np.flatnonzero(~self._offset_found)[:MOST_FINDINGS]:
             self._entry(
                 self._offset_path,
-                OFFSET_ENTRY,
+                OFFSET_ENTRIES,
                 int(slot),
                 f"(offset {int(self._offsets[slot])}, position {int(self._positions[slot])}) names no batch of the log",
             )
         for slot in np.flatnonzero(~self._time_found)[:MOST_FINDINGS]:
             self._entry(
                 self._time_path,
-                TIME_ENTRY,
+                TIME_ENTRIES,
                 int(slot),
                 f"(timestamp {int(self._times[slot])}, offset {int(self._time_offsets[slot])}) is not the largest "
                 "timestamp up to a batch of the log",
@@ -150,16 +138,16 @@ class IndexCheck:
         if not self._files.exists(path):
             return
         data = self._files.read_bytes(path)
-        whole = len(data) // TXN_ENTRY.itemsize * TXN_ENTRY.itemsize
+        entries = entries_of(data, TXN_ENTRIES)
+        whole = entries.nbytes
         if whole != len(data):
             self._findings.add(path, whole, len(data) - whole, "a cut entry at the end")
-        entries = np.frombuffer(data[:whole], TXN_ENTRY)
         previous = self._base - 1
         for slot, entry in enumerate(entries):
             first, last = int(entry["first_offset"]), int(entry["last_offset"])
-            if int(entry["version"]) != 0:
-                self._entry(path, TXN_ENTRY, slot, f"has the unknown version {int(entry['version'])}")
+            if int(entry["version"]) != VERSION:
+                self._entry(path, TXN_ENTRIES, slot, f"has the unknown version {int(entry['version'])}")
             elif first > last or last <= previous:
-                self._entry(path, TXN_ENTRY, slot, f"(offsets {first} to {last}) does not follow {previous}")
+                self._entry(path, TXN_ENTRIES, slot, f"(offsets {first} to {last}) does not follow {previous}")
             else:
                 previous = last

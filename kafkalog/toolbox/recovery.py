@@ -22,7 +22,7 @@ from kafkalog.format.names import TopicPartition
 from kafkalog.log.damage import Damage
 from kafkalog.manager import directory as directories
 from kafkalog.segment.file_records import LogScan
-from kafkalog.segment.loss import NO_REASON, VERDICT_TEXT
+from kafkalog.segment.loss import reason
 from kafkalog.topics.opening import open_log
 
 READ_BYTES = 1 << 20
@@ -80,7 +80,7 @@ class _CutWatch(Watch):
         scan = LogScan(file, size, before)
         whole = any(True for _ in scan)
         self._looking = False
-        why = "batches that do not belong here" if whole else VERDICT_TEXT.get(scan.stopped, NO_REASON)
+        why = "batches that do not belong here" if whole else reason(scan.stopped)
         self.cuts.append(Cut(file.path, size, before - size, why))
 
 
@@ -152,10 +152,7 @@ def _distrust(
     if not files.exists(path):
         return {}
     checkpoint = OffsetCheckpointFile(path, files)
-    try:
-        points = checkpoint.read()
-    except KafkalogError:
-        points = {}  # what an open does with a checkpoint that does not parse
+    points = checkpoint.read_or_empty()
     if from_start:
         points = {partition: offset for partition, offset in points.items() if partition not in partitions}
         checkpoint.write(points)

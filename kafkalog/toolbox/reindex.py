@@ -8,18 +8,17 @@ whose log is damaged is left alone.  Whoever calls holds the directory's lock.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import zip_longest
 from typing import NamedTuple
 
 from kafkalog._native import batches as native
 from kafkalog.files import OS_FILES, Files
 from kafkalog.format import names
-from kafkalog.limits import INT_MAX
 from kafkalog.segment.file_records import LogScan
-from kafkalog.segment.order import misfits
+from kafkalog.segment.order import highest_offset, misfits
 from kafkalog.toolbox.index_check import IndexCheck
+from kafkalog.toolbox.report import Finding, Report
 from kafkalog.toolbox.transactions import TransactionCheck
-from kafkalog.toolbox.verify import Finding, Report
-from kafkalog.topics.snapshot import segment_base
 
 INDEX_INTERVAL_BYTES = 4096
 TAIL_BYTES = 17  # a shorter rest is not seen by Kafka's file framing
@@ -42,15 +41,15 @@ def check_indexes(
     progress: Callable[[int], None] | None = None,
 ) -> Iterator[SegmentIndexes]:
     """Each segment of a partition's folder, in order.  `progress` is called with the bytes of logs just read."""
-    bases = sorted(base for name in files.list_dir(directory) if (base := segment_base(name)) is not None)
+    bases = names.offsets_in(files.list_dir(directory))
     transactions = TransactionCheck(directory, files)
-    for base in bases:
-        last_segment = base == bases[-1]
+    for base, following in zip_longest(bases, bases[1:]):
+        last_segment = following is None
         report = Report()
         check = IndexCheck(directory, base, files, report, last_segment=last_segment)
         plan = native.IndexPlan(base, index_interval_bytes)
         next_offset, fits = base, True
-        limit = base + INT_MAX if last_segment else bases[bases.index(base) + 1] - 1
+        limit = highest_offset(base, following)
         transactions.begin(base)
         log_path = names.log_file(directory, base)
         with files.open(log_path, writable=False) as log:

@@ -8,29 +8,26 @@ Whoever opens the new directory, Kafka too, finds no clean-shutdown marker and r
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import zip_longest
 from typing import NamedTuple
 
 import numpy as np
 
 from kafkalog._native import batches as native
-from kafkalog.errors import IllegalArgumentException, KafkalogError
+from kafkalog.errors import IllegalArgumentException
 from kafkalog.files import OS_FILES, File, Files
 from kafkalog.format import names, values
 from kafkalog.format.checkpoints import OffsetCheckpointFile
 from kafkalog.format.names import TopicPartition
-from kafkalog.limits import INT_MAX
-from kafkalog.segment.file_records import LogScan, ScanSlice
+from kafkalog.segment.file_records import ScanSlice
 from kafkalog.segment.loss import VERDICT_TEXT
-from kafkalog.segment.order import misfits
-from kafkalog.segment.resync import next_batch
+from kafkalog.segment.order import highest_offset, misfits
+from kafkalog.segment.resync import next_batch, slices_past_damage
 from kafkalog.toolbox.reindex import check_indexes, rewrite
-from kafkalog.topics.snapshot import segment_base
-
-SLICE_BYTES = 4 << 20
 
 
 class Lost(NamedTuple):
@@ -92,9 +89,7 @@ def _refuse_nested(source: str, target: str) -> None:
 
 def _copy_log_starts(source: str, target: str, partitions: Mapping[TopicPartition, str], files: Files) -> None:
     path = os.path.join(source, names.LOG_START_OFFSET_CHECKPOINT_FILE)
-    starts: Mapping[TopicPartition, int] = {}
-    with contextlib.suppress(KafkalogError, FileNotFoundError):
-        starts = OffsetCheckpointFile(path, files, create=False).read()
+    starts = OffsetCheckpointFile(path, files, create=False).read_or_empty()
     kept = {partition: offset for partition, offset in starts.items() if partition in partitions}
     OffsetCheckpointFile(os.path.join(target, names.LOG_START_OFFSET_CHECKPOINT_FILE), files, create=False).write(kept)
     # Nothing is known to be flushed; without the file an open would tell that it is missing.
@@ -118,8 +113,7 @@ class _Salvage:
         files = self._files
         files.mkdirs(self._target)
         bases = sorted(base for name in files.list_dir(self._source) if (base := self._base(name)) is not None)
-        for place, base in enumerate(bases):
-            following = bases[place + 1] if place + 1 < len(bases) else None
+        for base, following in zip_longest(bases, bases[1:]):
             self._segment(base, following)
         metadata = os.path.join(self._source, names.PARTITION_METADATA_FILE)
         if files.exists(metadata):
@@ -131,7 +125,7 @@ class _Salvage:
     def _base(self, name: str) -> int | None:
         """The base offset of a segment's file.  Kafka reads the file of twenty digits whatever else has the offset in
         its name, so another (`5.log`) is no part of the log: it is told, and left."""
-        base = segment_base(name)
+        base = names.segment_base(name)
         if base is None and name.endswith(names.LOG_FILE_SUFFIX):
             path = os.path.join(self._source, name)
             what = "a file whose name is no segment's, expected twenty digits: Kafka does not read it"
@@ -146,15 +140,11 @@ class _Salvage:
             files.open(path, writable=False) as file,
             files.open(names.log_file(self._target, base), create=True, exclusive=True) as out,
         ):
-            size, position, written = file.size(), 0, 0
-            while position < size:
-                scan = LogScan(file, position, size, slice_bytes=SLICE_BYTES)
-                for piece in scan:
-                    written += self._copy(path, piece, out, written, base, following)
-                    self._progress(int(piece.table["size"].sum()))
-                position = scan.position
-                if position < size:
-                    position = self._skip(file, path, position, size, scan.stopped, base, following)
+            size, written = file.size(), 0
+            skip = partial(self._skip, file, path, size, base, following)
+            for piece in slices_past_damage(file, size, skip):
+                written += self._copy(path, piece, out, written, base, following)
+                self._progress(int(piece.table["size"].sum()))
             if written:
                 out.sync()
         if not written and following is not None:
@@ -163,7 +153,7 @@ class _Salvage:
     def _copy(self, path: str, piece: ScanSlice, out: File, written: int, base: int, following: int | None) -> int:
         """Write the good batches of a slice in as few writes as there are runs; the bytes written."""
         table = piece.table
-        limit = base + INT_MAX if following is None else following - 1
+        limit = highest_offset(base, following)
         good = np.ones(len(table), bool)
         for row in misfits(table, self._next_offset, limit):
             good[row] = False
@@ -189,7 +179,7 @@ class _Salvage:
         self._report.bytes += done
         return done
 
-    def _skip(self, file: File, path: str, position: int, size: int, why: int, base: int, following: int | None) -> int:
+    def _skip(self, file: File, path: str, size: int, base: int, following: int | None, position: int, why: int) -> int:
         found = next_batch(file, position + 1, size, min_offset=self._next_offset, base_offset=base)
         end = size if found is None else found.position
         if found is not None:

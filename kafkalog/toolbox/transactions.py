@@ -8,31 +8,21 @@ an old entry that begins earlier than the log shows, where the log has nothing, 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kafkalog._native import batches as native
 from kafkalog.errors import KafkalogError
 from kafkalog.files import Files
 from kafkalog.format import names
-from kafkalog.format.batch import CONTROL_FLAG, TRANSACTIONAL_FLAG
-from kafkalog.format.control import ControlRecordType, parse_control_key
-from kafkalog.format.records import records as decode_records
+from kafkalog.format.index_entries import TXN_ENTRIES
 from kafkalog.format.snapshots import read_snapshot
-from kafkalog.topics.index_files import TXN_ENTRY
+from kafkalog.segment.index_reader import aborted_txns
+from kafkalog.segment.transaction_index import VERSION, AbortedTxn
+from kafkalog.segment.transactions import TransactionFollower, open_in_snapshot
 
 if TYPE_CHECKING:
     from kafkalog.segment.file_records import ScanSlice
-
-
-class Aborted(NamedTuple):
-    """An entry, in the file's order of fields."""
-
-    producer_id: int
-    first_offset: int
-    last_offset: int  # the marker's
-    last_stable_offset: int
 
 
 class TransactionCheck:
@@ -41,37 +31,25 @@ class TransactionCheck:
     def __init__(self, directory: str, files: Files) -> None:
         self._directory = directory
         self._files = files
-        self._open: dict[int, int] = {}  # producer id -> first offset, in the order of their begin
-        self._known = False  # nothing can be open that is not in `_open`
+        self._follower = TransactionFollower()
+        self._known = False  # nothing can be open that the follower does not know
         self._base = 0
-        self._old: list[Aborted] = []
-        self._made: list[Aborted] = []
+        self._old: list[AbortedTxn] = []
+        self._made: list[AbortedTxn] = []
         self._aborts: set[tuple[int, int]] = set()  # (producer id, offset) of the abort markers seen
         self._seen: set[int] = set()  # offsets of old entries that are in some batch of the segment
 
     def begin(self, base_offset: int) -> None:
         """A segment's first batch comes next."""
         path = names.transaction_index_file(self._directory, base_offset)
-        self._base, self._old = base_offset, self._read(path)
+        self._base, self._old = base_offset, aborted_txns(self._files, path)
         self._made, self._aborts, self._seen = [], set(), set()
         self._known = self._known or base_offset == 0 or self._from_snapshot(base_offset)
 
     def lose_track(self) -> None:
         """Damage: what is open behind it is not known."""
-        self._open.clear()
+        self._follower = TransactionFollower()
         self._known = False
-
-    def _read(self, path: str) -> list[Aborted]:
-        """The entries that make sense by themselves."""
-        if not self._files.exists(path):
-            return []
-        data = self._files.read_bytes(path)
-        entries = np.frombuffer(data, TXN_ENTRY, count=len(data) // TXN_ENTRY.itemsize)
-        return [
-            Aborted(*map(int, list(entry)[1:]))
-            for entry in entries
-            if entry["version"] == 0 and entry["first_offset"] <= entry["last_offset"]
-        ]
 
     def _from_snapshot(self, base_offset: int) -> bool:
         path = names.producer_snapshot_file(self._directory, base_offset)
@@ -81,8 +59,7 @@ class TransactionCheck:
             entries = read_snapshot(path, self._files)
         except KafkalogError:
             return False
-        begun = [(entry.current_txn_first_offset, entry.producer_id) for entry in entries]
-        self._open = {producer_id: offset for offset, producer_id in sorted(begun) if offset >= 0}
+        self._follower = TransactionFollower(open_in_snapshot(entries))
         return True
 
     def feed(self, piece: ScanSlice) -> None:
@@ -92,18 +69,15 @@ class TransactionCheck:
         rows = np.minimum(np.searchsorted(table["last_offset"], offsets), len(table) - 1)
         inside = (table["base_offset"][rows] <= offsets) & (offsets <= table["last_offset"][rows])
         self._seen.update(offsets[inside].tolist())
-        for row in table[(table["attributes"] & TRANSACTIONAL_FLAG) != 0]:
-            producer_id = int(row["producer_id"])
-            if not int(row["attributes"]) & CONTROL_FLAG:
-                self._open.setdefault(producer_id, int(row["base_offset"]))
-                continue
-            first, marker = self._open.pop(producer_id, None), int(row["last_offset"])
-            if not _is_abort(row, piece):
-                continue
-            self._aborts.add((producer_id, marker))
-            if first is not None:
-                stable = min(self._open.values(), default=marker + 1)
-                self._made.append(Aborted(producer_id, first, marker, stable))
+        for marker in self._follower.feed(piece):
+            try:
+                if not marker.is_abort():
+                    continue
+            except KafkalogError:
+                continue  # `verify --deep` tells
+            self._aborts.add((marker.aborted.producer_id, marker.aborted.last_offset))
+            if marker.had_begun:
+                self._made.append(marker.aborted)
 
     def finish(self, limit: int) -> tuple[list[str], bytes]:
         """What is wrong with the segment's index, and the entries that it should have; its offsets go up to `limit`."""
@@ -129,26 +103,15 @@ class TransactionCheck:
             f"lacks {_named(entry)}: its records show as committed" for key, entry in right.items() if key not in old
         ]
         entries = sorted(right.values(), key=lambda entry: entry.last_offset)
-        table = np.array([(0, *entry) for entry in entries], TXN_ENTRY)
+        table = np.array([(VERSION, *entry) for entry in entries], TXN_ENTRIES)
         return findings, table.tobytes()
 
-    def _may_be_compacted(self, entry: Aborted, limit: int) -> bool:
+    def _may_be_compacted(self, entry: AbortedTxn, limit: int) -> bool:
         return self._base <= entry.last_offset <= limit and entry.last_offset not in self._seen
 
 
-def _named(entry: Aborted) -> str:
+def _named(entry: AbortedTxn) -> str:
     return (
         f"the aborted transaction of producer {entry.producer_id} at offsets {entry.first_offset} to "
         f"{entry.last_offset}"
     )
-
-
-def _is_abort(row: np.void, piece: ScanSlice) -> bool:
-    header = native.header_from_row(row)
-    start = int(row["position"]) - piece.position
-    try:
-        for record in decode_records(piece.data[start : start + header.size], header, at=0):
-            return parse_control_key(record.key) is ControlRecordType.ABORT
-    except KafkalogError:
-        pass  # `verify --deep` tells
-    return False

@@ -9,10 +9,9 @@ holds producers' sequences, transactions and epochs against the log too (`kafkal
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import NamedTuple
+from itertools import zip_longest
 
 import numpy as np
 
@@ -24,49 +23,12 @@ from kafkalog.format.checkpoints import NO_ENTRIES, CleanShutdownFile, LeaderEpo
 from kafkalog.format.names import TopicPartition
 from kafkalog.format.partition_metadata import read_partition_metadata
 from kafkalog.format.snapshots import read_snapshot
-from kafkalog.limits import INT_MAX
-from kafkalog.segment.file_records import LogScan
+from kafkalog.manager.log_dirs import list_partitions
 from kafkalog.segment.loss import VERDICT_TEXT, all_zero
-from kafkalog.segment.order import misfits
-from kafkalog.segment.resync import next_batch
+from kafkalog.segment.order import highest_offset, misfits
+from kafkalog.segment.resync import next_batch, slices_past_damage
 from kafkalog.toolbox.index_check import IndexCheck
-from kafkalog.topics.snapshot import segment_base
-from kafkalog.topics.view import list_partitions
-
-SLICE_BYTES = 4 << 20
-
-
-class Finding(NamedTuple):
-    """Something wrong: `length` bytes from `position` of `path`, or the whole file where `length` is 0."""
-
-    path: str
-    position: int
-    length: int
-    what: str
-
-    def __str__(self) -> str:
-        place = f"{self.path}: bytes {self.position} to {self.position + self.length}" if self.length else self.path
-        return f"{place}: {self.what}"
-
-
-@dataclass
-class Report:
-    """What a verification saw.  `ok` when nothing is wrong; `notes` are remarks that are no findings."""
-
-    findings: list[Finding] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    partitions: int = 0
-    segments: int = 0
-    batches: int = 0
-    records: int = 0  # as the batch headers say; legacy batches count as one
-    bytes: int = 0
-
-    @property
-    def ok(self) -> bool:
-        return not self.findings
-
-    def add(self, path: str, position: int, length: int, what: str) -> None:
-        self.findings.append(Finding(path, position, length, what))
+from kafkalog.toolbox.report import MOST_FINDINGS, Report
 
 
 def verify(
@@ -98,21 +60,13 @@ def verify(
             if found is None:
                 raise UnknownTopicOrPartitionException(f"no partition {wanted} in {root}")
             chosen[found] = there[found]
-    starts = _log_starts(root, files)
+    # Where the checkpoint has logs begin; what is wrong with it is told elsewhere.
+    checkpoint = os.path.join(root, names.LOG_START_OFFSET_CHECKPOINT_FILE)
+    starts = OffsetCheckpointFile(checkpoint, files, create=False).read_or_empty()
     for partition, path in chosen.items():
         report.partitions += 1
         verify_partition(path, files, report, deep=deep, log_start=starts.get(partition, 0), progress=progress)
     return report
-
-
-def _log_starts(root: str, files: Files) -> Mapping[TopicPartition, int]:
-    """Where the checkpoint has logs begin; what is wrong with it is told elsewhere."""
-    try:
-        return OffsetCheckpointFile(
-            os.path.join(root, names.LOG_START_OFFSET_CHECKPOINT_FILE), files, create=False
-        ).read()
-    except (KafkalogError, OSError):
-        return {}
 
 
 def _check_directory_files(root: str, files: Files, report: Report) -> None:
@@ -161,7 +115,7 @@ def verify_partition(
     for name in files.list_dir(directory):
         path = os.path.join(directory, name)
         if name.endswith(names.LOG_FILE_SUFFIX):
-            base = segment_base(name)
+            base = names.segment_base(name)
             if base is not None:
                 bases.append(base)
             else:
@@ -177,7 +131,7 @@ def verify_partition(
     bases.sort()
     known = set(bases)
     for name in files.list_dir(directory):
-        if names.is_index_file(name) and segment_base(name.rpartition(".")[0] + names.LOG_FILE_SUFFIX) not in known:
+        if names.is_index_file(name) and names.segment_base(name, os.path.splitext(name)[1]) not in known:
             report.add(os.path.join(directory, name), 0, 0, "an index without its .log file")
     checker = SegmentCheck(directory, files, report, progress)
     deep_check = None
@@ -186,8 +140,7 @@ def verify_partition(
 
         deep_check = DeepCheck(directory, files, report, log_start)
         checker.observe = deep_check.observe
-    for place, base in enumerate(bases):
-        following = bases[place + 1] if place + 1 < len(bases) else None
+    for base, following in zip_longest(bases, bases[1:]):
         checker.check(base, following)
     if deep_check is not None:
         deep_check.finish(checker.next_offset)
@@ -220,21 +173,13 @@ class SegmentCheck:
         with self.files.open(path, writable=False) as file:
             size = file.size()
             self.report.bytes += size
-            position = 0
-            while position < size:
-                scan = LogScan(file, position, size, slice_bytes=SLICE_BYTES)
-                for piece in scan:
-                    self._check_table(path, piece.table, base, following)
-                    indexes.feed(piece.table)
-                    if self.observe is not None:
-                        self.observe(path, piece.table, piece.data, piece.position)
-                    self._progress(int(piece.table["size"].sum()))
-                position = scan.position
-                if position >= size:
-                    break
-                skipped = self._damage(file, path, position, size, scan.stopped, base, following)
-                self._progress(skipped - position)
-                position = skipped
+            skip = partial(self._damage, file, path, size, base, following)
+            for piece in slices_past_damage(file, size, skip):
+                self._check_table(path, piece.table, base, following)
+                indexes.feed(piece.table)
+                if self.observe is not None:
+                    self.observe(path, piece.table, piece.data, piece.position)
+                self._progress(int(piece.table["size"].sum()))
         indexes.finish()
         if indexes.remark is not None:
             self.report.notes.append(f"{names.time_index_file(self.directory, base)}: {indexes.remark}")
@@ -244,13 +189,13 @@ class SegmentCheck:
         counts = table["record_count"]
         self.report.records += int(np.where(table["magic"] >= 2, counts, 1).sum())
         modern = table["magic"] >= 2
-        limit = base + INT_MAX if following is None else following - 1
+        limit = highest_offset(base, following)
         good = np.ones(len(table), bool)
         for row in misfits(table, self.next_offset, limit):
             good[row] = False
             entry = table[row]
             if 0 <= int(entry["magic"]) <= 2:
-                self._row(
+                self.report.add_row(
                     path,
                     entry,
                     f"offsets {int(entry['base_offset'])} to {int(entry['last_offset'])} do not fit here, expected "
@@ -260,39 +205,36 @@ class SegmentCheck:
             self.next_offset = max(self.next_offset, int(table["last_offset"][good].max()) + 1)
         epochs = table["leader_epoch"].astype(np.int64)
         running = np.maximum.accumulate(np.concatenate(([self.epoch], epochs)))
-        for row in np.flatnonzero(modern & (epochs >= 0) & (epochs < running[:-1]))[:100]:
-            self._row(
+        for row in np.flatnonzero(modern & (epochs >= 0) & (epochs < running[:-1]))[:MOST_FINDINGS]:
+            self.report.add_row(
                 path,
                 table[row],
                 f"leader epoch {int(epochs[row])} after {int(running[row])} (epochs are not covered by the CRC)",
             )
         self.epoch = int(running[-1])
-        for row in np.flatnonzero(modern & (epochs < -1))[:100]:
-            self._row(path, table[row], f"impossible leader epoch {int(epochs[row])}")
-        for row in np.flatnonzero((table["magic"] < 0) | (table["magic"] > 2))[:100]:
-            self._row(path, table[row], f"unknown magic {int(table['magic'][row])} (magic is not covered by the CRC)")
-        for row in np.flatnonzero(modern & (counts < 0))[:100]:
-            self._row(path, table[row], f"impossible record count {int(counts[row])}")
-
-    def _row(self, path: str, row: np.void, what: str) -> None:
-        self.report.add(path, int(row["position"]), int(row["size"]), what)
+        for row in np.flatnonzero(modern & (epochs < -1))[:MOST_FINDINGS]:
+            self.report.add_row(path, table[row], f"impossible leader epoch {int(epochs[row])}")
+        for row in np.flatnonzero((table["magic"] < 0) | (table["magic"] > 2))[:MOST_FINDINGS]:
+            self.report.add_row(
+                path, table[row], f"unknown magic {int(table['magic'][row])} (magic is not covered by the CRC)"
+            )
+        for row in np.flatnonzero(modern & (counts < 0))[:MOST_FINDINGS]:
+            self.report.add_row(path, table[row], f"impossible record count {int(counts[row])}")
 
     def _damage(
-        self, file: File, path: str, position: int, size: int, why: int, base: int, following: int | None
+        self, file: File, path: str, size: int, base: int, following: int | None, position: int, why: int
     ) -> int:
         """Report what begins at `position`; returns where to go on."""
-        head = file.pread(32, position)
         if following is None and all_zero(file, position, size):
             self.report.notes.append(
                 f"{path}: {size - position} zero bytes behind the log's end at {position} (preallocated, or never "
                 "written before a power loss)"
             )
+            self._progress(size - position)
             return size
+        head = file.pread(32, position)
         found = next_batch(file, position + 1, size, min_offset=self.next_offset, base_offset=base)
-        if found is not None:
-            end = found.position
-        else:
-            end = size
+        end = size if found is None else found.position
         what = VERDICT_TEXT.get(why, "bytes that are no batch")
         if why == native.BAD_CRC and len(head) >= 12:
             stored = int.from_bytes(head[17:21], "big")
@@ -307,4 +249,5 @@ class SegmentCheck:
         elif following is None:
             what += "; nothing good behind it (an unclean open cuts here)"
         self.report.add(path, position, end - position, what)
+        self._progress(end - position)
         return end

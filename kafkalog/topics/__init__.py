@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from kafkalog.log.view import PartitionView
+from kafkalog.manager.log_dirs import list_partitions
 from kafkalog.topics.log import Log
 from kafkalog.topics.opening import open_log
 from kafkalog.topics.reader import ChunkReader, MessageSetSend, MultiMessageSetSend, receive_message_set
 from kafkalog.topics.records import Record, to_confluent
-from kafkalog.topics.view import PartitionView, list_partitions
 from kafkalog.topics.writer import Transaction, Writer
 
 __all__ = [

@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from kafkalog.errors import IllegalArgumentException, KafkalogError
 from kafkalog.format.arrow import ColumnBuilder, add_batches
-from kafkalog.format.batch import TRANSACTIONAL_FLAG
 from kafkalog.format.values import shown
 from kafkalog.limits import LONG_MAX
 
@@ -162,7 +161,7 @@ class _Decoder:
             table,
             start_row,
             base_position=chunk.file_position,
-            skip=aborted_rows(chunk).tobytes() if reader.committed else None,
+            skip=chunk.aborted_rows().tobytes() if reader.committed else None,
             skip_control=True,
             max_bytes=reader.max_decompressed_bytes,
             path=chunk.path,
@@ -186,19 +185,3 @@ class _Decoder:
             decoded["leader_epoch"] = pa.array(seen["leader_epoch"][np.maximum(place, 0)], pa.int32())
             self._epochs = self._epochs[-1:]
         return decoded
-
-
-def aborted_rows(chunk: Chunk) -> np.ndarray:
-    """One byte a batch: 1 where it belongs to an aborted transaction."""
-    table = chunk.table
-    skip = np.zeros(len(table), np.uint8)
-    if len(table):
-        transactional = (table["attributes"] & TRANSACTIONAL_FLAG) != 0
-        for txn in chunk.aborted:
-            skip |= (
-                transactional
-                & (table["producer_id"] == txn.producer_id)
-                & (table["base_offset"] >= txn.first_offset)
-                & (table["base_offset"] <= txn.last_offset)
-            )
-    return skip

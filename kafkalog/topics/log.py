@@ -19,15 +19,15 @@ from kafkalog.files.processes import Life
 from kafkalog.format import values
 from kafkalog.format.names import TopicPartition
 from kafkalog.format.needs import need_pyarrow
+from kafkalog.log.engine_source import EngineSource
+from kafkalog.log.source import Source, check_isolation
 from kafkalog.log.unified_log import UnifiedLog
+from kafkalog.log.view import PartitionView
 from kafkalog.topics.batch_maker import NO_PRODUCER, encode_columns
-from kafkalog.topics.engine_source import EngineSource
 from kafkalog.topics.partition import OpenPartition
-from kafkalog.topics.reader import CHUNK_BYTES, ChunkReader, MessageSetSend, Source
+from kafkalog.topics.reader import CHUNK_BYTES, ChunkReader, MessageSetSend
 from kafkalog.topics.records import Header, Record
 from kafkalog.topics.rows import RecordInput
-from kafkalog.topics.snapshot import check_isolation
-from kafkalog.topics.view import PartitionView
 from kafkalog.topics.writer import Transaction, Writer
 
 if TYPE_CHECKING:

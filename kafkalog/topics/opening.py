@@ -26,13 +26,13 @@ from kafkalog.limits import LONG_MAX
 from kafkalog.log import damage
 from kafkalog.log.damage import Damage
 from kafkalog.log.unified_log import UnifiedLog
+from kafkalog.log.view import PartitionView
 from kafkalog.manager import directory as directories
 from kafkalog.manager import log_dirs
-from kafkalog.topics import index_files
+from kafkalog.segment.index_reader import check_whole_entries
 from kafkalog.topics.batch_maker import BatchMaker
 from kafkalog.topics.log import Log
 from kafkalog.topics.partition import OpenPartition
-from kafkalog.topics.view import PartitionView
 from kafkalog.topics.writer import abort_left_open as abort_transactions
 
 Durability = Literal["os", "fsync"]
@@ -150,7 +150,7 @@ def open_log(
             lease.checkpoint(lambda: engine.recovery_point)
         if on_damage == "raise":
             for segment in engine.log_segments():
-                index_files.check_whole_entries(segment.txn_index.path, segment.txn_index.end)
+                check_whole_entries(segment.txn_index.path, segment.txn_index.end)
         own = OpenPartition(partition, root, engine, lease, batch_maker, clock, sync_appends=durability == "fsync")
         if abort_left_open and engine.producer_state_manager.first_undecided_offset is not None:
             abort_transactions(own)

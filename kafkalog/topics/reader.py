@@ -12,11 +12,12 @@ of readers may read one log.
 
 from __future__ import annotations
 
+import itertools
 import socket
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -37,20 +38,21 @@ from kafkalog.errors import (
 )
 from kafkalog.files.processes import generation
 from kafkalog.format import values
-from kafkalog.format.batch import LOG_OVERHEAD, RECORD_BATCH_OVERHEAD
-from kafkalog.format.names import TopicPartition
+from kafkalog.format.batch import LOG_OVERHEAD, RECORD_BATCH_OVERHEAD, TRANSACTIONAL_FLAG
 from kafkalog.format.records import READ_BYTES_MAX, in_parts
-from kafkalog.limits import INT_MAX, LONG_MAX
+from kafkalog.limits import LONG_MAX
+from kafkalog.log.source import check_isolation
 from kafkalog.segment.file_records import LARGE_BATCH_BYTES, crc_matches_in
-from kafkalog.segment.loss import NO_REASON, VERDICT_TEXT
-from kafkalog.segment.order import misfits
+from kafkalog.segment.loss import reason
+from kafkalog.segment.order import highest_offset, misfits
+from kafkalog.segment.reader import DAMAGE_HINT
 from kafkalog.topics.records import TIMESTAMP_TYPES, Record
-from kafkalog.topics.snapshot import DAMAGE_HINT, check_isolation
 
 if TYPE_CHECKING:
     from kafkalog._native.batches import BatchHeader
-    from kafkalog.topics.index_files import AbortedRange
-    from kafkalog.topics.snapshot import Extent
+    from kafkalog.log.source import Source
+    from kafkalog.segment.reader import Extent
+    from kafkalog.segment.transaction_index import AbortedTxn
 
 CHUNK_BYTES = 1 << 20
 MAX_CHUNK_BYTES = 128 << 20
@@ -70,31 +72,6 @@ KAFKA_STORAGE_ERROR = 56
 INVALID_RECORD = 87
 
 
-class Source(Protocol):
-    """What a reader needs of a partition: `PartitionView` (another's directory) and `Log` (our own) have it."""
-
-    topic_partition: TopicPartition
-
-    @property
-    def log_start_offset(self) -> int: ...
-    @property
-    def cuts(self) -> int:
-        """Another number: the log was truncated meanwhile."""
-
-    def visible_end(self, isolation: str = ...) -> int: ...
-    def extent(self, offset: int, isolation: str = ...) -> Extent | None: ...
-    def aborted_in(self, first_offset: int, last_offset: int) -> Sequence[AbortedRange]: ...
-    def offset_for_time(self, timestamp_ms: int) -> int | None: ...
-    def check_usable(self) -> None:
-        """Raises where nobody may read any more; asked before each read."""
-
-    def recheck(self) -> None:
-        """Something could not be read: look again at what there is."""
-
-    def check_end(self, isolation: str = ...) -> None:
-        """Raises when the end that `extent` told is none: the log is known to go on."""
-
-
 class Chunk:
     """Whole batches: `data` is what the file has from `file_position` on.
 
@@ -109,7 +86,7 @@ class Chunk:
         self.table = table
         self.path = path
         self.file_position = file_position
-        self.aborted: Sequence[AbortedRange] = ()
+        self.aborted: Sequence[AbortedTxn] = ()
         self._headers: list[BatchHeader] | None = None
 
     @property
@@ -117,6 +94,20 @@ class Chunk:
         if self._headers is None:
             self._headers, _, _ = batches.headers(self.data)
         return self._headers
+
+    def aborted_rows(self) -> np.ndarray:
+        """One byte a batch: 1 where it belongs to an aborted transaction."""
+        table = self.table
+        skip = np.zeros(len(table), np.uint8)
+        transactional = (table["attributes"] & TRANSACTIONAL_FLAG) != 0
+        for txn in self.aborted:
+            skip |= (
+                transactional
+                & (table["producer_id"] == txn.producer_id)
+                & (table["base_offset"] >= txn.first_offset)
+                & (table["base_offset"] <= txn.last_offset)
+            )
+        return skip
 
 
 class ChunkReader(Closing):
@@ -127,6 +118,7 @@ class ChunkReader(Closing):
     `out_of_range` is "error" (OffsetOutOfRangeException), "earliest", "latest", or a time in ms (int): the first
     record at or after it.  Iteration ends at the end of the log as it is then; iterate again to go on.
     `read_committed` skips aborted records and stops before open transactions; control records are never handed out.
+    Nine parameters, because this is a face: each is a choice of the caller's, all but the source by name.
     """
 
     def __init__(
@@ -354,28 +346,24 @@ class ChunkReader(Closing):
         """How many leading batches have offsets above those before them and inside their segment: no CRC covers it."""
         if not len(table):
             return 0
-        last = table["last_offset"]
-        first = np.where(table["magic"] >= 2, table["base_offset"], last)
-        most = extent.segment_base + INT_MAX if extent.next_base is None else extent.next_base - 1
-        misplaced = (first < extent.segment_base) | (last < first) | (last > most)
-        if extent.base_limit is not None:
-            misplaced |= (first > extent.base_limit) & (
-                table["magic"] >= 2
-            )  # what is older does not say where it begins
-        misplaced[0] |= first[0] <= self._last_offset
-        misplaced[1:] |= first[1:] <= last[:-1]
-        if not misplaced.any():
-            return len(table) - self._last_jumps(table, first, extent, most)
-        # The first that is wrong may be right, and the one before it have jumped ahead.
+        most = highest_offset(extent.segment_base, extent.next_base)
+        # Of two that do not follow each other the first may be right, or have jumped ahead.
         wrong = misfits(table, max(self._last_offset + 1, extent.segment_base), most)
-        return wrong[0] if wrong else int(np.flatnonzero(misplaced)[0])
+        if wrong:
+            return wrong[0]
+        if extent.base_limit is not None:  # what is older than magic 2 does not say where it begins
+            beyond = np.flatnonzero((table["base_offset"] > extent.base_limit) & (table["magic"] >= 2))
+            if len(beyond):
+                return int(beyond[0])
+        return len(table) - self._last_jumps(table, extent, most)
 
-    def _last_jumps(self, table: np.ndarray, first: np.ndarray, extent: Extent, most: int) -> bool:
+    def _last_jumps(self, table: np.ndarray, extent: Extent, most: int) -> bool:
         """Whether the last batch leaves a gap before it that the one behind it, in the next read, belongs into."""
         row = table[-1]
+        first = int(row["base_offset"] if row["magic"] >= 2 else row["last_offset"])
         before = int(table["last_offset"][-2]) if len(table) > 1 else self._last_offset
         behind = int(row["position"]) + int(row["size"])
-        if int(first[-1]) == before + 1 or (before < 0 and int(first[-1]) <= self.offset) or behind >= extent.end:
+        if first == before + 1 or (before < 0 and first <= self.offset) or behind >= extent.end:
             return False
         head = self._read(extent, behind, RECORD_BATCH_OVERHEAD)
         if head is None or len(head) < RECORD_BATCH_OVERHEAD:
@@ -425,7 +413,7 @@ class ChunkReader(Closing):
         self.source.recheck()
 
     def _raise_corrupt(self, extent: Extent, data: bytes, why: int, row: np.void | None, position: int) -> NoReturn:
-        what = VERDICT_TEXT.get(why, NO_REASON)
+        what = reason(why)
         if row is not None:
             what = f"a batch with offsets {int(row['base_offset'])} to {int(row['last_offset'])}"
         elif why == batches.BAD_MAGIC:
@@ -450,16 +438,13 @@ class ChunkReader(Closing):
     def data_batches(self) -> Iterator[tuple[Chunk, BatchHeader]]:
         """Batches with records for the caller: no control batches and, for read_committed, no aborted ones."""
         while (chunk := self.read_chunk()) is not None:
-            aborted: dict[int, list[AbortedRange]] = {}
-            if self.committed:
-                for txn in chunk.aborted:
-                    aborted.setdefault(txn.producer_id, []).append(txn)
-            for header in chunk.headers:
+            skip = chunk.aborted_rows() if chunk.aborted else itertools.repeat(0)
+            for header, aborted in zip(chunk.headers, skip, strict=False):
                 if header.is_control or header.last_offset < self.first_offset:
                     continue
                 if self.end_offset is not None and header.magic >= 2 and header.base_offset >= self.end_offset:
                     return
-                if aborted and header.is_transactional and is_aborted(aborted, header):
+                if aborted:
                     continue
                 self.source.check_usable()  # a forked child has what was read before, too
                 yield chunk, header
@@ -484,11 +469,6 @@ class ChunkReader(Closing):
                 raise placed(error, chunk, header)
 
 
-def is_aborted(aborted: dict[int, list[AbortedRange]], header: BatchHeader) -> bool:
-    """Whether a transactional batch belongs to one of the aborted transactions."""
-    return any(txn.first_offset <= header.base_offset <= txn.last_offset for txn in aborted.get(header.producer_id, ()))
-
-
 def placed(error: KafkalogError, chunk: Chunk, header: BatchHeader) -> KafkalogError:
     """`error` with the file and position of the batch that it speaks of."""
     if error.path is None:
@@ -499,6 +479,8 @@ def placed(error: KafkalogError, chunk: Chunk, header: BatchHeader) -> KafkalogE
 
 # --- the wire ---------------------------------------------------------------------------------------------
 
+RESULT_HEADER = struct.Struct(">ih")  # bytes behind the length field, error code
+
 
 class MessageSetSend:
     """A fetch result of one partition: int32 length of what follows, int16 error code, batches.
@@ -506,8 +488,6 @@ class MessageSetSend:
     At least one whole batch where there is one; the last may be cut, as in Kafka's answers: its size field tells.
     Nothing is read until `send_to`.  An error while locating the batches becomes an error code and no batches.
     """
-
-    HEADER = struct.Struct(">ih")
 
     def __init__(
         self, source: Source, offset: int, max_bytes: int = CHUNK_BYTES, *, isolation: str = "read_uncommitted"
@@ -529,11 +509,11 @@ class MessageSetSend:
     @property
     def size(self) -> int:
         """All bytes on the wire, the length field included."""
-        return self.HEADER.size + self._bytes
+        return RESULT_HEADER.size + self._bytes
 
     def send_to(self, sock: socket.socket) -> int:
         """Write everything to a blocking socket, the batches by os.sendfile; returns the bytes written."""
-        sock.sendall(self.HEADER.pack(self._bytes + 2, self.error_code))
+        sock.sendall(RESULT_HEADER.pack(self._bytes + 2, self.error_code))
         sent = 0
         while self._extent is not None and sent < self._bytes:
             count = self._extent.send_to(sock, self._extent.position + sent, self._bytes - sent)
@@ -555,19 +535,17 @@ class MessageSetSend:
 class MultiMessageSetSend:
     """Fetch results of several partitions: int32 length of what follows, int16 error code, each MessageSetSend."""
 
-    HEADER = struct.Struct(">ih")
-
     def __init__(self, sends: Sequence[MessageSetSend], *, error_code: int = NONE) -> None:
         self.sends = list(sends)
         self.error_code = error_code
 
     @property
     def size(self) -> int:
-        return self.HEADER.size + sum(send.size for send in self.sends)
+        return RESULT_HEADER.size + sum(send.size for send in self.sends)
 
     def send_to(self, sock: socket.socket) -> int:
         """Write everything to a blocking socket; returns the bytes written."""
-        sock.sendall(self.HEADER.pack(self.size - 4, self.error_code))
+        sock.sendall(RESULT_HEADER.pack(self.size - 4, self.error_code))
         for send in self.sends:
             send.send_to(sock)
         return self.size
@@ -588,7 +566,7 @@ def fetch_bytes(extent: Extent, max_bytes: int) -> int:
     if why in (batches.OK, batches.TORN) and first <= left and len(head) >= SMALLEST_BATCH_BYTES:
         why = batches.OK if crc_matches_in(extent.file, extent.position, first) else batches.BAD_CRC
     if why != batches.OK:
-        raise CorruptRecordException(VERDICT_TEXT[why], path=extent.path, position=extent.position, hint=DAMAGE_HINT)
+        raise CorruptRecordException(reason(why), path=extent.path, position=extent.position, hint=DAMAGE_HINT)
     return min(max(first, max_bytes), left)
 
 
@@ -606,24 +584,27 @@ def error_code_of(error: KafkalogError) -> int:
 
 def receive_message_set(sock: Any, *, max_bytes: int = MAX_CHUNK_BYTES) -> tuple[int, bytes]:
     """Read one MessageSetSend from a socket: (error code, batches).  SchemaException for a length out of range."""
-    length, error_code = MessageSetSend.HEADER.unpack(_receive(sock, MessageSetSend.HEADER.size))
-    if not 2 <= length <= max_bytes:
-        raise SchemaException(f"a fetch result of {length} bytes, expected 2 to {max_bytes}")
-    return error_code, _receive(sock, length - 2)
+    length, error_code = _receive_header(sock, max_bytes)
+    return error_code, _receive(sock, length)
 
 
 def receive_multi_message_set(sock: Any, *, max_bytes: int = MAX_CHUNK_BYTES) -> tuple[int, list[tuple[int, bytes]]]:
     """Read one MultiMessageSetSend from a socket: (error code, [(error code, batches), ...])."""
-    length, error_code = MultiMessageSetSend.HEADER.unpack(_receive(sock, MultiMessageSetSend.HEADER.size))
-    if not 2 <= length <= max_bytes:
-        raise SchemaException(f"a fetch result of {length} bytes, expected 2 to {max_bytes}")
-    left = length - 2
+    left, error_code = _receive_header(sock, max_bytes)
     results = []
     while left > 0:
         code, data = receive_message_set(sock, max_bytes=left)
         results.append((code, data))
-        left -= MessageSetSend.HEADER.size + len(data)
+        left -= RESULT_HEADER.size + len(data)
     return error_code, results
+
+
+def _receive_header(sock: Any, max_bytes: int) -> tuple[int, int]:
+    """(bytes that follow, error code)"""
+    length, error_code = RESULT_HEADER.unpack(_receive(sock, RESULT_HEADER.size))
+    if not 2 <= length <= max_bytes:
+        raise SchemaException(f"a fetch result of {length} bytes, expected 2 to {max_bytes}")
+    return length - 2, error_code
 
 
 def _receive(sock: Any, count: int) -> bytes:

@@ -17,7 +17,7 @@ import kafkalog
 from kafkalog import Record
 from kafkalog.errors import LogDirLockedException
 from kafkalog.format.names import TopicPartition
-from kafkalog.toolbox.verify import Report
+from kafkalog.toolbox.report import Report
 from tests.broker import clients, kraft, story
 from tests.broker.story import ISOLATIONS, Look, Phase
 from tests.conftest import IN_CI, missing_tool

@@ -72,8 +72,6 @@ OWED_PARAMETERS = {  # file and function
     ("log/validator.py", "_assign_in_place"),
     ("segment/log_segment.py", "LogSegment.__init__"),
     ("segment/log_segment.py", "LogSegment.open"),
-    ("topics/reader.py", "ChunkReader.__init__"),
-    ("topics/snapshot.py", "Extent.__init__"),
 }
 
 

@@ -11,8 +11,8 @@ import pytest
 from kafkalog.errors import KafkaStorageException, NumberFormatException
 from kafkalog.files import OS_FILES, Listing, OsFile, OsFiles
 from kafkalog.log.unified_log import UnifiedLog
+from kafkalog.log.view import PartitionView
 from kafkalog.segment.log_segment import LogSegment
-from kafkalog.topics.view import PartitionView
 from tests.unit.log_kit import Kit, bases, batch, name
 
 

@@ -24,10 +24,10 @@ from kafkalog.errors import (
     IllegalStateException,
     OffsetOutOfRangeException,
 )
+from kafkalog.log.view import PartitionView
 from kafkalog.spark.options import parse_options
 from kafkalog.spark.planning import plan
 from kafkalog.topics import reader as wire
-from kafkalog.topics.view import PartitionView
 
 START_MS = 1_700_000_000_000
 COUNT = 10
@@ -387,7 +387,7 @@ def test_a_writer_that_finishes_its_batch_while_we_judge_it(tmp_path: Path, monk
     data = path.read_bytes()
     cut = headers(path)[4].position + 20
     path.write_bytes(data[:cut])
-    from kafkalog.topics import view as module
+    from kafkalog.log import view as module
 
     search = module.next_batch
 

@@ -12,8 +12,8 @@ import pytest
 import kafkalog
 from kafkalog.cli.app import invoke
 from kafkalog.files import ManualClock
+from kafkalog.format.index_entries import TXN_ENTRIES
 from kafkalog.toolbox.verify import verify
-from kafkalog.topics.index_files import TXN_ENTRY
 
 INDEXES = (".index", ".timeindex", ".txnindex")
 OPTIONS = ("--index-interval-bytes", "0")
@@ -72,7 +72,7 @@ def test_all_are_built_again(whole: Path, tmp_path: Path, capsys: pytest.Capture
         name: data for name, data in before.items() if data
     }
     lacking = [finding for segment in told[:-1] for finding in segment["findings"] if "lacks" in finding["what"]]
-    entries = sum(len(data) // TXN_ENTRY.itemsize for name, data in before.items() if name.endswith(".txnindex"))
+    entries = sum(len(data) // TXN_ENTRIES.itemsize for name, data in before.items() if name.endswith(".txnindex"))
     assert len(lacking) == entries > 4
     assert verify(root, deep=True).ok
     with kafkalog.open_log(root, "t-0") as log:
@@ -82,7 +82,7 @@ def test_all_are_built_again(whole: Path, tmp_path: Path, capsys: pytest.Capture
 def test_each_wrong_entry_is_told(whole: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     harmless = 0
     for name, right in indexes(whole).items():
-        entry_bytes = {".index": 8, ".timeindex": 12, ".txnindex": TXN_ENTRY.itemsize}["." + name.split(".")[1]]
+        entry_bytes = {".index": 8, ".timeindex": 12, ".txnindex": TXN_ENTRIES.itemsize}["." + name.split(".")[1]]
         for slot in range(len(right) // entry_bytes):
             for byte in {0, entry_bytes // 2, entry_bytes - 9 if entry_bytes > 12 else entry_bytes - 1}:
                 root = tmp_path / "logs"

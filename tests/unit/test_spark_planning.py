@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,8 @@ import pytest
 import kafkalog
 from kafkalog.errors import IllegalArgumentException, IllegalStateException, UnknownTopicOrPartitionException
 from kafkalog.format.names import TopicPartition
+from kafkalog.log.snapshot import Snapshot
+from kafkalog.log.view import PartitionView
 from kafkalog.spark.options import EARLIEST, LATEST, MAX_BYTES_PER_PARTITION, SourceOptions, parse_options
 from kafkalog.spark.planning import OffsetRange, plan
 
@@ -167,6 +171,41 @@ def test_a_plan_splits_one_partition_at_index_entries(root: Path) -> None:
         for piece in work.pieces:
             assert piece.start == seen.get(piece.path, piece.start)  # no byte is read twice
             seen[piece.path] = piece.end
+
+
+def test_a_plan_looks_once_at_each_partition(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: Counter[str] = Counter()
+    look, follow, searched = PartitionView._look, Snapshot._follow, PartitionView._find_end
+
+    def counted(name: str, work: Callable[..., Any]) -> Callable[..., Any]:
+        def call(self: Any, *given: Any) -> Any:
+            looks[f"{name} {self.topic_partition}"] += 1
+            return work(self, *given)
+
+        return call
+
+    monkeypatch.setattr(PartitionView, "_look", counted("look", look))
+    monkeypatch.setattr(PartitionView, "_find_end", counted("end", searched))
+    monkeypatch.setattr(Snapshot, "_follow", counted("transactions", follow))
+    whole = plan(options(root, subscribe="t", kafka__isolation__level="read_committed"))
+    once = {f"{what} t-{number}": 1 for what in ("look", "end", "transactions") for number in (0, 1)}
+    assert looks == once
+    looks.clear()
+    halved = plan(options(root, subscribe="t", kafka__isolation__level="read_committed", minPartitions=50))
+    assert looks == once
+    assert len(halved) >= 50 > len(whole)
+
+
+def test_a_view_that_rests_opens_its_files_again(root: Path) -> None:
+    with PartitionView(root, "t-0") as view:
+        before = [(found.path, found.position) for n in range(10, 300) if (found := view.extent(n))]
+        entries = [len(segment.offset_entries) for segment in view.segments]
+        del found
+        view.rest()
+        assert not view._open_files._open
+        assert [(found.path, found.position) for n in range(10, 300) if (found := view.extent(n))] == before
+        assert [len(segment.offset_entries) for segment in view.segments] == entries
+        assert any(entries)
 
 
 def test_bounds(root: Path) -> None:

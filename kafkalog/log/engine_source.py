@@ -9,12 +9,10 @@ says where another thread closed the log meanwhile is IllegalStateException here
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
-
-from kafkalog._native import batches as native
 from kafkalog.errors import (
     BadBytesError,
     ClosedChannelException,
@@ -24,18 +22,22 @@ from kafkalog.errors import (
     KafkalogError,
     KafkaStorageException,
 )
-from kafkalog.format.batch import RECORD_BATCH_OVERHEAD
 from kafkalog.limits import INT_MAX
+from kafkalog.log.source import check_isolation
 from kafkalog.log.types import FetchIsolation
 from kafkalog.segment.file_records import LogScan
-from kafkalog.segment.loss import NO_REASON, VERDICT_TEXT
-from kafkalog.topics.index_files import AbortedRange
-from kafkalog.topics.snapshot import Damage, Extent, check_isolation, check_stretch
+from kafkalog.segment.order import highest_offset
+from kafkalog.segment.reader import Damage, Extent, SegmentReader
 
 if TYPE_CHECKING:
     from kafkalog.files.processes import Life
     from kafkalog.format.names import TopicPartition
     from kafkalog.log.unified_log import UnifiedLog
+    from kafkalog.segment.transaction_index import AbortedTxn
+
+T = TypeVar("T")
+HIGH_WATERMARK: Callable[[UnifiedLog], int] = attrgetter("high_watermark")
+LAST_STABLE_OFFSET: Callable[[UnifiedLog], int] = attrgetter("last_stable_offset")
 
 
 class EngineSource:
@@ -82,26 +84,16 @@ class EngineSource:
         if segment is None or not size:
             return None
         file = segment.log.channel
-        indexed = segment.offset_index.lookup(end_offset)
-        head = file.pread(RECORD_BATCH_OVERHEAD, indexed.position)
-        start = indexed.position
-        if len(head) < RECORD_BATCH_OVERHEAD or native.header_at(head).last_offset != indexed.offset:
-            start = 0
+        reader = SegmentReader(file, base, highest_offset(base, None), size)
+        start = next(reader.starts(segment.offset_index.lookup(end_offset)))
         scan = LogScan(file, start, size, check_crc=False)
         for _ in scan:
             pass
-        if scan.position >= size:
-            return None
-        return Damage(file.path, scan.position, VERDICT_TEXT.get(scan.stopped, NO_REASON))
+        return Damage.where_stopped(file, scan) if scan.position < size else None
 
     def visible_end(self, isolation: str = "read_uncommitted") -> int:
         self.check_usable()
-        committed = check_isolation(isolation)
-        try:
-            return self._engine.last_stable_offset if committed else self._engine.high_watermark
-        except KafkaStorageException:
-            self._check_open()
-            raise
+        return self._asked(LAST_STABLE_OFFSET if check_isolation(isolation) else HIGH_WATERMARK, self._engine)
 
     def extent(self, offset: int, isolation: str = "read_uncommitted") -> Extent | None:
         self.check_usable()
@@ -126,6 +118,14 @@ class EngineSource:
                 hint="kafkalog.open_log opens it again",
             ) from None
 
+    def _asked(self, ask: Callable[..., T], *given: Any) -> T:
+        """The engine's answer."""
+        try:
+            return ask(*given)
+        except (ClosedChannelException, KafkaStorageException):
+            self._check_open()
+            raise
+
     def _extent(self, offset: int, isolation: str) -> Extent | None:
         committed = check_isolation(isolation)
         kind = FetchIsolation.TXN_COMMITTED if committed else FetchIsolation.HIGH_WATERMARK
@@ -149,7 +149,7 @@ class EngineSource:
         next_base = following.base_offset if whole and following is not None else None
         # Asked after the read: an append between the two moves the end, and the stretch holds what it brought.
         limit = self.visible_end(isolation) - 1
-        return Extent(file, file.path, base, records.position, end, next_base=next_base, base_limit=limit)
+        return Extent(file, base, records.position, end, next_base=next_base, base_limit=limit)
 
     def _walked(self, offset: int, committed: bool) -> Extent | None:
         """As `extent`, by the log alone: the index led astray, compaction took `offset`, or something is damaged."""
@@ -159,22 +159,14 @@ class EngineSource:
         segment = segments.floor_segment(offset)
         while segment is not None and segment.base_offset <= bound.segment_base_offset:
             base, following = segment.base_offset, segments.higher_segment(segment.base_offset)
-            limit = base + INT_MAX if following is None else following.base_offset - 1
+            next_base = None if following is None else following.base_offset
             file, end = segment.log.channel, segment.log.size
-            base_limit = bound.message_offset - 1
             if base == bound.segment_base_offset:
                 end = bound.relative_position_in_segment
-            position = -1
-            for piece in LogScan(file, 0, end, check_crc=False):
-                holding = np.flatnonzero(piece.table["last_offset"] >= offset)
-                if len(holding):
-                    row = piece.table[holding[0]]
-                    position = int(row["position"])
-                    if int(row["base_offset"]) > offset or int(row["magic"]) < 2:
-                        check_stretch(file, file.path, 0, position, base, limit)
-                    next_base = following.base_offset if following is not None and end == segment.log.size else None
-                    return Extent(file, file.path, base, position, end, next_base=next_base, base_limit=base_limit)
-            check_stretch(file, file.path, 0, end, base, limit)
+            position = SegmentReader(file, base, highest_offset(base, next_base), end).find(offset)
+            if position is not None:
+                next_base = next_base if end == segment.log.size else None
+                return Extent(file, base, position, end, next_base=next_base, base_limit=bound.message_offset - 1)
             segment = following
         return None
 
@@ -183,18 +175,9 @@ class EngineSource:
         """How often the log was truncated: what was found before is no longer sure to be there."""
         return self._engine.local_log.truncations
 
-    def aborted_in(self, first_offset: int, last_offset: int) -> Sequence[AbortedRange]:
-        try:
-            found = self._engine.collect_aborted_transactions(first_offset, last_offset + 1)
-        except (ClosedChannelException, KafkaStorageException):
-            self._check_open()
-            raise
-        return [AbortedRange(txn.producer_id, txn.first_offset, txn.last_offset) for txn in found]
+    def aborted_in(self, first_offset: int, last_offset: int) -> list[AbortedTxn]:
+        return self._asked(self._engine.collect_aborted_transactions, first_offset, last_offset + 1)
 
     def offset_for_time(self, timestamp_ms: int) -> int | None:
-        try:
-            found = self._engine.fetch_offset_by_timestamp(timestamp_ms)
-        except (ClosedChannelException, KafkaStorageException):
-            self._check_open()
-            raise
+        found = self._asked(self._engine.fetch_offset_by_timestamp, timestamp_ms)
         return None if found is None else found.offset

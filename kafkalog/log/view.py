@@ -23,7 +23,6 @@ from kafkalog.errors import (
     BadBytesError,
     IllegalStateException,
     KafkaStorageException,
-    NoSuchFileException,
     UnknownTopicOrPartitionException,
 )
 from kafkalog.files import OS_FILES, File, Files
@@ -32,12 +31,13 @@ from kafkalog.format.batch import RECORD_BATCH_OVERHEAD
 from kafkalog.format.checkpoints import CleanShutdownFile, OffsetCheckpointFile
 from kafkalog.format.names import TopicPartition
 from kafkalog.limits import INT_MAX
-from kafkalog.manager.log_dirs import EXPECTED_DIR, refuse_file, refuse_partition_folder
+from kafkalog.log.snapshot import OpenFiles, SegmentView, Snapshot
 from kafkalog.segment.file_records import LogScan
-from kafkalog.segment.loss import NO_REASON, VERDICT_TEXT, all_zero
+from kafkalog.segment.loss import all_zero, reason
+from kafkalog.segment.order import highest_offset
+from kafkalog.segment.reader import Damage, Extent, SegmentReader
 from kafkalog.segment.resync import next_batch
-from kafkalog.topics.index_files import AbortedRange
-from kafkalog.topics.snapshot import Damage, Extent, OpenFiles, SegmentView, Snapshot, segment_base
+from kafkalog.segment.transaction_index import AbortedTxn
 
 if TYPE_CHECKING:
     from kafkalog.files.processes import Life
@@ -47,31 +47,8 @@ SECOND_LOOK_S = 0.05  # a truncation is checkpointed a moment after it was done
 T = TypeVar("T")
 
 
-def list_partitions(log_dir: str | os.PathLike[str], *, files: Files = OS_FILES) -> dict[TopicPartition, str]:
-    """The partitions of a log directory and their folders, sorted; strays, `-delete` and `-future` ones left out.
-
-    NoSuchFileException (a FileNotFoundError) when there is no such folder; IllegalArgumentException when it is a file,
-    or a partition's own folder.
-    """
-    root = os.fsdecode(log_dir)
-    refuse_file(root, files)
-    if not files.is_dir(root):
-        raise NoSuchFileException("no such log directory", path=root, hint=EXPECTED_DIR)
-    listed = files.list_dir(root)
-    refuse_partition_folder(listed, root)
-    found = {}
-    for name in listed:
-        if name.endswith((names.DELETE_DIR_SUFFIX, names.FUTURE_DIR_SUFFIX, names.STRAY_DIR_SUFFIX)):
-            continue
-        path = os.path.join(root, name)
-        topic, dash, number = name.rpartition("-")
-        if dash and topic and number.isascii() and number.isdigit() and files.is_dir(path):
-            found[TopicPartition(topic, int(number))] = path
-    return dict(sorted(found.items()))
-
-
 class PartitionView(Closing):
-    """A read-only look at `log_dir/topic-partition`; a context manager.
+    """A read-only look at `log_dir/topic-partition`, a `Source` of readers; a context manager.
 
     UnknownTopicOrPartitionException when there is no such folder.  `log_start_offset` and `log_end_offset` are those
     of the last `refresh()`.
@@ -103,6 +80,12 @@ class PartitionView(Closing):
         self._closed = True
         self._open_files.keep(())
 
+    def rest(self) -> None:
+        """Let go of files and index entries until they are asked for again: for one of many views that wait."""
+        self._open_files.keep(())
+        for segment in self.snapshot.segments:
+            segment.forget_entries()
+
     cuts = 0  # what another process cuts shows as a file that ends earlier: `recheck` looks again
 
     def check_usable(self) -> None:
@@ -123,11 +106,6 @@ class PartitionView(Closing):
     @property
     def log_end_offset(self) -> int:
         return self.snapshot.log_end_offset
-
-    @property
-    def end_position(self) -> int:
-        """Bytes of the last segment's file that hold the log."""
-        return self.snapshot.end_position
 
     def refresh(self) -> None:
         """Look at the directory again: segments, their sizes, the log's start and end."""
@@ -198,7 +176,7 @@ class PartitionView(Closing):
         segments = []
         gone: dict[int, FileNotFoundError] = {}
         for name in listed:
-            base = segment_base(name)
+            base = names.segment_base(name)
             if base is None:
                 continue
             try:
@@ -244,7 +222,8 @@ class PartitionView(Closing):
         """(log end offset, position behind the last whole batch, why the bytes behind it are no batch)."""
         last = seen.segments[-1]
         file = seen.file(last)
-        for start in seen.starts_before(last, None):
+        reader = SegmentReader(file, last.base_offset, highest_offset(last.base_offset, None), last.size)
+        for start in reader.starts(last.offset_entries.last()):
             end, position, why = self._walk(file, last, start, last.base_offset)
             if position > start or start == 0:
                 break
@@ -288,7 +267,7 @@ class PartitionView(Closing):
             return None
         last = seen.segments[-1]
         left = last.size - seen.end_position
-        what = f"{VERDICT_TEXT.get(why, NO_REASON)} where offset {end} should be"
+        what = f"{reason(why)} where offset {end} should be"
         if point is not None and point > end:
             if not left:
                 what = f"the file ends where offset {end} should be"
@@ -316,14 +295,9 @@ class PartitionView(Closing):
     # --- finding things ----------------------------------------------------------------------------
 
     def readable_bytes(self, segment: SegmentView) -> int:
-        """How much of a segment's file is log: all of it but in the last segment, which ends where valid batches do."""
         return self.snapshot.readable_bytes(segment)
 
     def extent(self, offset: int, isolation: str = "read_uncommitted") -> Extent | None:
-        """Where to read `offset` and what follows it in its segment; None at the end of the log.
-
-        OffsetOutOfRangeException outside [log_start_offset, log_end_offset].
-        """
         for look in (True, False):
             try:
                 return self.over(lambda seen: seen.extent(offset, isolation))
@@ -335,11 +309,9 @@ class PartitionView(Closing):
         raise AssertionError("the second look answers or raises")
 
     def visible_end(self, isolation: str = "read_uncommitted") -> int:
-        """Up to where (exclusive) a reader of that isolation sees."""
         return self.over(lambda seen: seen.visible_end(isolation))
 
     def offset_for_time(self, timestamp_ms: int) -> int | None:
-        """The first offset whose record has a timestamp >= `timestamp_ms`; None where there is none."""
         return self.over(lambda seen: seen.offset_for_time(timestamp_ms))
 
     @property
@@ -348,10 +320,9 @@ class PartitionView(Closing):
         return self.over(lambda seen: seen.last_stable_offset)
 
     @property
-    def aborted(self) -> list[AbortedRange]:
+    def aborted(self) -> list[AbortedTxn]:
         """Every aborted transaction that the directory knows of, by first offset."""
         return self.over(lambda seen: seen.aborted)
 
-    def aborted_in(self, first_offset: int, last_offset: int) -> list[AbortedRange]:
-        """Aborted transactions with a record in [first_offset, last_offset]."""
+    def aborted_in(self, first_offset: int, last_offset: int) -> list[AbortedTxn]:
         return self.over(lambda seen: seen.aborted_in(first_offset, last_offset))

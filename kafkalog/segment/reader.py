@@ -1,0 +1,168 @@
+"""Reading a segment's log without believing anything: for logs of others, and where our own index led astray.
+
+`SegmentReader` finds the batch that holds an offset, or a record of a time.  An index entry is a hint: the batch that
+it names is looked at first, and where that is another the search begins at the file's start.  Where offsets leave a gap
+the stretch that was passed over is checked before the gap is believed: compaction leaves gaps, damage too.  Then it
+raises CorruptRecordException with the file and the position (`Damage`).  `LogSegment` has Kafka's own quick way.
+
+`Extent` is what a search ends in: a stretch of whole batches, for whoever reads on.  Knows one file; nothing of other
+segments, of directories or of where a log ends.  Needs no lock.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from kafkalog._native import batches as native
+from kafkalog.errors import CorruptRecordException
+from kafkalog.format.batch import RECORD_BATCH_OVERHEAD
+from kafkalog.format.records import READ_BYTES_MAX, in_parts
+from kafkalog.segment.file_records import LogScan
+from kafkalog.segment.loss import reason
+from kafkalog.segment.order import misfits
+
+if TYPE_CHECKING:
+    from kafkalog._native.batches import BatchHeader
+    from kafkalog.files import File, HasFileno
+
+SEEK_BYTES = 64 * 1024  # a slice of a search that begins at a hint
+TIME_SEEK_BYTES = 4 * SEEK_BYTES
+DAMAGE_HINT = "`kafkalog verify` lists the damage, `kafkalog salvage` copies what can be read to a new directory"
+
+
+class Damage(NamedTuple):
+    """Where bytes stop making sense, and what they are instead."""
+
+    path: str
+    position: int
+    what: str
+
+    @classmethod
+    def where_stopped(cls, file: File, scan: LogScan) -> Damage:
+        """That a scan which did not come to its end ran into."""
+        return cls(file.path, scan.position, reason(scan.stopped))
+
+    def error(self) -> CorruptRecordException:
+        return CorruptRecordException(self.what, path=self.path, position=self.position, hint=DAMAGE_HINT)
+
+
+@dataclass(slots=True, eq=False)
+class Extent:
+    """A readable stretch of one segment's file, from a batch's first byte to `end`: all of it is whole batches, so
+    what cannot be read is damage.  Holding it holds the file.
+
+    `next_base`: the stretch goes to the end of a segment that is not the last, and the next one begins at this offset.
+    `final`: nothing is to be asked for behind it.  `base_limit`: no batch in it begins at a higher offset.
+    `indexed_position`: asks for the position that the index file's last entry names.
+    """
+
+    file: File
+    segment_base: int
+    position: int
+    end: int
+    next_base: int | None = None
+    final: bool = False
+    base_limit: int | None = None
+    indexed_position: Callable[[], int] | None = None
+
+    @property
+    def path(self) -> str:
+        return self.file.path
+
+    def read(self, position: int, count: int) -> bytes:
+        """Up to `count` bytes from a file position, never past `end`."""
+        return self.file.pread(max(0, min(count, self.end - position)), position)
+
+    def send_to(self, sock: HasFileno, position: int, count: int) -> int:
+        """os.sendfile of up to `count` bytes; how many went."""
+        return self.file.send_to(sock, position, max(0, min(count, self.end - position)))
+
+    def lacks_indexed(self) -> bool:
+        """Whether the segment's index names a batch behind the end: then the file was cut at a batch's first byte."""
+        return self.indexed_position is not None and self.indexed_position() >= self.end
+
+
+class SegmentReader:
+    """The first `end` bytes of a segment's file, whose offsets are those from `base_offset` to `limit`.
+
+    A hint is an index entry (last offset, position of its batch); position 0 says nothing.
+    """
+
+    __slots__ = ("base_offset", "end", "file", "limit")
+
+    def __init__(self, file: File, base_offset: int, limit: int, end: int) -> None:
+        self.file = file
+        self.base_offset = base_offset
+        self.limit = limit
+        self.end = end
+
+    def header_at(self, position: int) -> BatchHeader | None:
+        """The header at a position; None where the file ends, or has no magic of ours."""
+        head = self.file.pread(RECORD_BATCH_OVERHEAD, position)
+        return None if len(head) < RECORD_BATCH_OVERHEAD or head[16] > 2 else native.header_at(head)
+
+    def starts(self, hint: tuple[int, int] | None) -> Iterator[int]:
+        """Positions to start a walk from: what a hint says, if a batch with that last offset is there; then 0."""
+        if hint is not None and hint[1]:
+            header = self.header_at(hint[1])
+            if header is not None and header.last_offset == hint[0]:
+                yield hint[1]
+        yield 0
+
+    def check(self, start: int, end: int) -> None:
+        """CorruptRecordException unless [start, end) is whole batches whose offsets grow within the segment's."""
+        scan = LogScan(self.file, start, end)
+        expected = self.base_offset
+        for piece in scan:
+            wrong = misfits(piece.table, expected, self.limit)
+            if wrong:
+                row = piece.table[wrong[0]]
+                what = f"a batch with offsets {int(row['base_offset'])} to {int(row['last_offset'])} and magic "
+                what += f"{int(row['magic'])} does not fit between its neighbours (the CRC does not cover these)"
+                raise Damage(self.file.path, int(row["position"]), what).error()
+            expected = int(piece.table["last_offset"][-1]) + 1
+        if scan.position < end:
+            raise Damage.where_stopped(self.file, scan).error()
+
+    def find(self, offset: int, hint: tuple[int, int] | None = None) -> int | None:
+        """The position of the first batch that ends at or behind `offset`; None when there is none."""
+        for start in self.starts(hint):
+            first = bool(start)
+            scan = LogScan(
+                self.file, start, self.end, check_crc=False, slice_bytes=None if hint is None else SEEK_BYTES
+            )
+            for table, _, _ in scan:
+                if first and table["base_offset"][0] > offset:
+                    break  # the hint pointed too far: walk from the start instead
+                first = False
+                slots = np.flatnonzero(table["last_offset"] >= offset)
+                if len(slots):
+                    row = table[slots[0]]
+                    position = int(row["position"])
+                    if row["magic"] < 2 or row["base_offset"] > offset:
+                        self.check(start, position)
+                    return position
+            else:
+                self.check(start, self.end)
+                return None
+        return None
+
+    def find_time(self, timestamp_ms: int, position: int, first_offset: int) -> int | None:
+        """The offset of the first record at or above both a timestamp and an offset, from a batch's position on."""
+        scan = LogScan(self.file, position, self.end, slice_bytes=TIME_SEEK_BYTES)
+        for piece in scan:
+            late = (piece.table["max_timestamp"] >= timestamp_ms) & (piece.table["last_offset"] >= first_offset)
+            for slot in np.flatnonzero(late):
+                header = native.header_from_row(piece.table[slot])
+                parts = in_parts(piece.data, header, at=header.position - piece.position, max_bytes=READ_BYTES_MAX)
+                for record in itertools.chain.from_iterable(parts):
+                    if record.timestamp >= timestamp_ms and record.offset >= first_offset:
+                        return record.offset
+        if scan.position < self.end:
+            raise Damage.where_stopped(self.file, scan).error()
+        return None

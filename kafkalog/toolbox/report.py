@@ -1,0 +1,48 @@
+"""What the checks tell: findings with their place, and what was looked at.  Not thread-safe."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    import numpy as np
+
+MOST_FINDINGS = 100  # of one kind, in one slice of a log or in one index
+
+
+class Finding(NamedTuple):
+    """Something wrong: `length` bytes from `position` of `path`, or the whole file where `length` is 0."""
+
+    path: str
+    position: int
+    length: int
+    what: str
+
+    def __str__(self) -> str:
+        place = f"{self.path}: bytes {self.position} to {self.position + self.length}" if self.length else self.path
+        return f"{place}: {self.what}"
+
+
+@dataclass
+class Report:
+    """What a verification saw.  `ok` when nothing is wrong; `notes` are remarks that are no findings."""
+
+    findings: list[Finding] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    partitions: int = 0
+    segments: int = 0
+    batches: int = 0
+    records: int = 0  # as the batch headers say; legacy batches count as one
+    bytes: int = 0
+
+    @property
+    def ok(self) -> bool:
+        return not self.findings
+
+    def add(self, path: str, position: int, length: int, what: str) -> None:
+        self.findings.append(Finding(path, position, length, what))
+
+    def add_row(self, path: str, row: np.void, what: str) -> None:
+        """A finding about a batch, by its row in a scan's table."""
+        self.add(path, int(row["position"]), int(row["size"]), what)
