@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from kafkalog._native.validation import AppendInfo
-from kafkalog.segment.types import AppendOrigin as AppendOrigin  # segments replay appends, so it lives one floor down
 
 NO_TIMESTAMP = -1
 NO_PRODUCER_ID = -1
@@ -21,6 +20,15 @@ UNKNOWN_OFFSET = -1
 
 # Transaction versions (KIP-890): -1 where the caller does not say.
 TV_UNKNOWN = -1
+
+
+class AppendOrigin(enum.Enum):
+    """Who appends; decides which checks apply."""
+
+    CLIENT = "client"
+    COORDINATOR = "coordinator"
+    REPLICATION = "replication"
+    RAFT_LEADER = "raft_leader"
 
 
 class OffsetAndEpoch(NamedTuple):

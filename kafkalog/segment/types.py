@@ -7,7 +7,6 @@ append and read, and never change.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -18,15 +17,6 @@ if TYPE_CHECKING:
 
 UNKNOWN_FILE_POSITION = -1
 UNKNOWN_SEGMENT_BASE_OFFSET = -1
-
-
-class AppendOrigin(enum.Enum):
-    """Who appends; decides which checks apply."""
-
-    CLIENT = "client"
-    COORDINATOR = "coordinator"
-    REPLICATION = "replication"
-    RAFT_LEADER = "raft_leader"
 
 
 class LogOffsetMetadata(NamedTuple):
@@ -120,6 +110,24 @@ class RollParams(NamedTuple):
     max_offset_in_messages: int
     messages_size: int
     now: int
+
+
+class RecoveryObserver(Protocol):
+    """Who follows LogSegment.recover, and may stop it: tables are those of the native scan, rows numbers in one."""
+
+    row: int  # the one in progress, for who meets an error of `run`
+
+    def choose(self, table: Any) -> Any:
+        """The rows that it wants to see, in order."""
+
+    def run(self, table: Any, rows: Any, data: memoryview, position: int) -> tuple[int | None, Exception | None]:
+        """Sees the chosen rows, whose bytes `data` holds from file position `position` on.
+
+        (None, None), or the row at which the bytes turned out bad and why.
+        """
+
+    def before_cut(self, position: int) -> None:
+        """Something goes, from `position` to the end of the file; what it raises keeps it."""
 
 
 class Records(Protocol):

@@ -43,6 +43,7 @@ from kafkalog.format.names import TopicPartition
 from kafkalog.format.needs import need_pyarrow
 from kafkalog.limits import LONG_MAX
 from kafkalog.log import damage
+from kafkalog.log.context import PartitionContext, ProducerSettings
 from kafkalog.log.damage import Damage
 from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.topics import directory as directories
@@ -68,8 +69,6 @@ _logger = logging.getLogger(__name__)
 Durability = Literal["os", "fsync"]
 OnDamage = Literal["truncate", "raise"] | Callable[[Damage], None]
 NEVER_MS = LONG_MAX
-MAX_TRANSACTION_TIMEOUT_MS = 15 * 60 * 1000
-EXPIRATION_CHECK_MS = 10 * 60 * 1000
 SCAN_CHUNK_BYTES = 4 << 20
 LOOK_EVERY_S = 0.1  # of who waits for an offset of another's log
 WAIT_AT_ONCE_S = 1.0  # of our own: a directory that goes offline wakes nobody
@@ -158,21 +157,17 @@ def open_log(
         )
     lease = directories.enter(root, partition, files, clock, scheduler, create=create)
     try:
-        engine = UnifiedLog.create(
+        context = PartitionContext(
             os.path.join(lease.directory.path, str(partition)),
             settings,
-            lease.log_start_offset,
-            lease.recovery_point,
+            ProducerSettings(ProducerStateManagerConfig(producer_id_expiration_ms, False)),
             lease.directory.scheduler,
             clock,
-            MAX_TRANSACTION_TIMEOUT_MS,
-            ProducerStateManagerConfig(producer_id_expiration_ms, False),
-            EXPIRATION_CHECK_MS,
             lease.directory.failure_channel,
-            lease.clean,
-            topic_id,
             files=files,
-            on_damage=tell,
+        )
+        engine = UnifiedLog.create(
+            context, lease.log_start_offset, lease.recovery_point, lease.clean, topic_id, on_damage=tell
         )
         lease.holds_files(engine.close_quietly)
         # A transaction or a batch of many that a roll divides would else survive a power loss without its beginning.

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kafkalog._native.batches import BatchHeader, header_at
-from kafkalog.config import ProducerStateManagerConfig
+from kafkalog.config import LogConfig, ProducerStateManagerConfig
 from kafkalog.errors import (
     IllegalArgumentException,
     InvalidProducerEpochException,
@@ -19,12 +19,13 @@ from kafkalog.errors import (
     OutOfOrderSequenceException,
     TransactionCoordinatorFencedException,
 )
-from kafkalog.files import ManualClock
+from kafkalog.files import LogDirFailureChannel, ManualClock, ManualScheduler
 from kafkalog.format.batch import decrement_sequence, increment_sequence
 from kafkalog.format.builder import MemoryRecordsBuilder
 from kafkalog.format.control import ControlRecordType, EndTransactionMarker, end_txn_marker_batch
 from kafkalog.format.names import TopicPartition
 from kafkalog.format.snapshots import read_snapshot
+from kafkalog.log.context import PartitionContext, ProducerSettings
 from kafkalog.log.producer_append import BatchMetadata, CompletedTxn, ProducerStateEntry, in_sequence
 from kafkalog.log.producers import ProducerStateManager
 from kafkalog.log.types import AppendOrigin
@@ -38,17 +39,23 @@ CLIENT, COORDINATOR, REPLICATION = AppendOrigin.CLIENT, AppendOrigin.COORDINATOR
 EXPIRATION_MS = 5000
 
 
+def context(directory: pathlib.Path, clock: ManualClock) -> PartitionContext:
+    producers = ProducerSettings(ProducerStateManagerConfig(producer_id_expiration_ms=EXPIRATION_MS), 60_000)
+    config = LogConfig.from_props(None, {})
+    return PartitionContext(directory, config, producers, ManualScheduler(clock), clock, LogDirFailureChannel())
+
+
 class Partition:
     """A manager with the few steps of an append around it."""
 
     def __init__(self, directory: pathlib.Path) -> None:
-        self.directory = directory
+        self.directory = directory / str(PARTITION)
+        self.directory.mkdir()
         self.clock = ManualClock(1000)
         self.manager = self.reopened()
 
     def reopened(self) -> ProducerStateManager:
-        config = ProducerStateManagerConfig(producer_id_expiration_ms=EXPIRATION_MS)
-        return ProducerStateManager(PARTITION, str(self.directory), 60_000, config, self.clock)
+        return ProducerStateManager(context(self.directory, self.clock))
 
     def append(
         self,
@@ -131,7 +138,7 @@ def test_exactly_one_sequence_follows(sequence: int) -> None:
 @settings(deadline=None)
 @given(st.integers(0, INT_MAX), st.lists(st.integers(1, 40), min_size=1, max_size=9))
 def test_a_producer_that_counts_on_is_never_refused(start: int, counts: list[int]) -> None:
-    manager = ProducerStateManager(PARTITION, "/nowhere", 1, ProducerStateManagerConfig(), ManualClock())
+    manager = ProducerStateManager(context(pathlib.Path("/nowhere", str(PARTITION)), ManualClock()))
     sequence, offset = start, 0
     appended: list[BatchHeader] = []
     for count in counts:
