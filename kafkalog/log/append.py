@@ -66,7 +66,6 @@ CLIENT = AppendOrigin.CLIENT
 COORDINATOR = AppendOrigin.COORDINATOR
 REPLICATION = AppendOrigin.REPLICATION
 RAFT_LEADER = AppendOrigin.RAFT_LEADER
-CURRENT_MAGIC = 2
 
 SHORT_CHOICE = True  # tests turn it off: every append then takes the general way
 
@@ -78,7 +77,6 @@ class AppendTerms(NamedTuple):
     origin: AppendOrigin
     assigns_offsets: bool = True
     verification_guard: VerificationGuard = VerificationGuard.SENTINEL
-    to_magic: int = CURRENT_MAGIC
     transaction_version: int = TV_UNKNOWN
 
 
@@ -356,7 +354,7 @@ def _validate(
 ) -> tuple[Sequence[Buffer], list[BatchHeader]]:
     """A leader's part: LogValidator gives offsets and, where the topic asks for it, another form."""
     config = log.context.config
-    result = validate_append(log.context, data, info, headers, terms.origin, leader_epoch, terms.to_magic, metrics)
+    result = validate_append(log.context, data, info, headers, terms.origin, leader_epoch, metrics)
     info.max_timestamp = result.max_timestamp
     info.last_offset = result.next_offset - 1
     info.record_validation_stats = result.record_validation_stats

@@ -83,10 +83,6 @@ class LocalLog(LogEnd):
     def log_end_offset(self) -> int:
         return self.next_offset_metadata[0]
 
-    @property
-    def log_end_offset_metadata(self) -> LogOffsetMetadata:
-        return self.next_offset_metadata
-
     def guard(self, doing: str) -> IoGuard:
         """The I/O guard of an operation of the process that opened the log."""
         if self.life == FORKED:

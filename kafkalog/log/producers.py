@@ -285,29 +285,12 @@ class ProducerStateManager(ProducerTable):
         self.map_end_offset = offset
         self.update_oldest_txn_timestamp()
 
-    def truncate_fully_and_reload_snapshots(self) -> None:
-        self.truncate_fully_and_start_at(0)
-        self._snapshots = self._load_snapshots()
-
     # --- snapshots ------------------------------------------------------------------------------
 
     @property
     def latest_snapshot_offset(self) -> int | None:
         latest = self._snapshots.last
         return None if latest is None else latest.offset
-
-    @property
-    def oldest_snapshot_offset(self) -> int | None:
-        oldest = self._snapshots.first
-        return None if oldest is None else oldest.offset
-
-    def snapshot_file_for_offset(self, offset: int) -> SnapshotFile | None:
-        return self._snapshots.get(offset)
-
-    def fetch_snapshot(self, offset: int) -> str | None:
-        """The path of the snapshot at `offset`."""
-        snapshot = self._snapshots.get(offset)
-        return None if snapshot is None else snapshot.path
 
     def take_snapshot(self, sync: bool = True) -> str | None:
         """Write `<map end>.snapshot` if the map moved past the last one; its path, or None where nothing was done."""
@@ -321,10 +304,10 @@ class ProducerStateManager(ProducerTable):
         self._last_snap_offset = offset
         return path
 
-    def update_parent_dir(self, parent_dir: str) -> None:
+    def update_parent_dir(self) -> None:
         """The partition's directory was renamed."""
         for snapshot in self._snapshots:
-            snapshot.update_parent_dir(parent_dir)
+            snapshot.update_parent_dir(self.context.dir)
 
     def remove_stray_snapshots(self, segment_base_offsets: Collection[int], *, list_anew: bool = True) -> None:
         """Unlink snapshots at no segment's base, but keep the latest of them where it lies above all segments.
@@ -341,11 +324,6 @@ class ProducerStateManager(ProducerTable):
             snapshot.delete_if_exists()
             snapshots.pop(snapshot.offset)
         self._snapshots = snapshots
-
-    def delete_snapshots_before(self, offset: int) -> None:
-        for snapshot in self._snapshots:
-            if 0 <= snapshot.offset < offset:
-                self._remove_and_delete_snapshot(snapshot.offset)
 
     def delete_snapshots_at(self, offsets: Iterable[int], async_delete: bool) -> None:
         """Renames the snapshots at these offsets to `.deleted` and unlinks them, later when `async_delete`.

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING
 
 from kafkalog._native.log_end import CLOSING, FORKED, PartitionLock
@@ -31,7 +31,7 @@ from kafkalog.errors import (
 )
 from kafkalog.files import Buffer
 from kafkalog.files.processes import belongs_here
-from kafkalog.format import names, values
+from kafkalog.format import values
 from kafkalog.format.batch import MemoryRecords
 from kafkalog.format.checkpoints import EpochEntry
 from kafkalog.limits import INT_MAX
@@ -59,7 +59,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("kafkalog.log")
 
-CURRENT_MAGIC = 2
 TV_UNKNOWN = -1
 SENTINEL = VerificationGuard.SENTINEL
 CLIENT = AppendOrigin.CLIENT
@@ -151,15 +150,8 @@ class UnifiedLog(PartitionState):
         return os.path.basename(self.dir)
 
     @property
-    def is_future(self) -> bool:
-        return self.name.endswith(names.FUTURE_DIR_SUFFIX)
-
-    @property
     def last_flush_time(self) -> int:
         return self.local_log.last_flush_time
-
-    def get_first_batch_timestamp_for_segments(self, segments: Iterable[LogSegment]) -> list[int]:
-        return [segment.first_batch_timestamp for segment in segments]
 
     def update_config(self, new_config: LogConfig) -> LogConfig:
         """Takes a new configuration; answers the old one."""
@@ -227,14 +219,8 @@ class UnifiedLog(PartitionState):
         terms = CLIENT_TERMS
         if origin is not CLIENT or verification_guard is not SENTINEL or transaction_version != TV_UNKNOWN:
             assigns = origin is not AppendOrigin.RAFT_LEADER
-            terms = AppendTerms(origin, assigns, verification_guard, CURRENT_MAGIC, transaction_version)
+            terms = AppendTerms(origin, assigns, verification_guard, transaction_version)
         return append(self, records, leader_epoch, terms)
-
-    def append_as_leader_with_record_version(
-        self, records: Buffer | MemoryRecords, leader_epoch: int, record_version: int
-    ) -> LogAppendInfo:
-        """As a leader of a topic that keeps an old message format (magic 0 or 1)."""
-        return append(self, records, leader_epoch, AppendTerms(CLIENT, to_magic=record_version))
 
     def append_as_follower(self, records: Buffer | MemoryRecords, leader_epoch: int) -> LogAppendInfo:
         """Writes batches as the leader of `leader_epoch` (an int) sent them, with the offsets that they carry."""
@@ -365,16 +351,6 @@ class UnifiedLog(PartitionState):
         with self.lock, self.local_log.guard("taking producer state snapshot"):
             self.local_log.check_if_closed()
             self.producer_state_manager.take_snapshot()
-
-    @property
-    def latest_producer_snapshot_offset(self) -> int | None:
-        with self.lock:
-            return self.producer_state_manager.latest_snapshot_offset
-
-    @property
-    def oldest_producer_snapshot_offset(self) -> int | None:
-        with self.lock:
-            return self.producer_state_manager.oldest_snapshot_offset
 
     @property
     def latest_producer_state_end_offset(self) -> int:
@@ -554,7 +530,7 @@ class UnifiedLog(PartitionState):
 
     def _rename_dir(self, name: str, should_reinitialize: bool) -> None:
         self.local_log.rename_dir(name)
-        self.producer_state_manager.update_parent_dir(self.dir)
+        self.producer_state_manager.update_parent_dir()
         if should_reinitialize:
             self.leader_epoch_cache = self.leader_epoch_cache.with_checkpoint(PartitionEpochCheckpoint(self.context))
             self.partition_metadata_file = PartitionMetadataFile(self.context)

@@ -98,14 +98,14 @@ class TopicRules(NamedTuple):
     max_record_body_bytes: int = MAX_RECORD_BODY_BYTES
 
 
-def rules_of(config: LogConfig, source_codec: int, to_magic: int) -> TopicRules:
+def rules_of(config: LogConfig, source_codec: int) -> TopicRules:
     codec = config.compression_codec
     return TopicRules(
         source_codec,
         # `producer` re-compresses, where it must, at the codec's own default level.
         source_codec if codec is None else codec,
         None if codec is None else config.compression_level,
-        to_magic,
+        CURRENT_MAGIC,
         config.compact,
         config.message_timestamp_type != LOG_APPEND_TIME,
         config.message_timestamp_before_max_ms,
@@ -121,15 +121,14 @@ def validate_append(
     headers: Sequence[BatchHeader],
     origin: AppendOrigin,
     leader_epoch: int,
-    to_magic: int,
     metrics: MetricsRecorder,
 ) -> ValidationResult:
     """Validate a leader's append by the partition's settings; offsets from `info.first_offset` on.
 
     As LogValidator, errors too.  A plain batch that stays plain, nearly every append, takes one native call.
     """
-    rules = rules_of(context.config, info.source_compression, to_magic)
-    if rules.source_codec == rules.target_codec == codecs.NONE and to_magic == CURRENT_MAGIC and len(headers) == 1:
+    rules = rules_of(context.config, info.source_compression)
+    if rules.source_codec == rules.target_codec == codecs.NONE and len(headers) == 1:
         now = context.clock.milliseconds()
         assigned = _assign_in_place(data, headers[0], info.first_offset, leader_epoch, origin, rules, now)
         if assigned is not None:

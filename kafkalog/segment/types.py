@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from kafkalog.errors import KafkaException
-
 if TYPE_CHECKING:
     from kafkalog._native.batches import BatchHeader
 
@@ -37,28 +35,10 @@ class LogOffsetMetadata(NamedTuple):
             return False
         return self.segment_base_offset < that.segment_base_offset
 
-    def on_same_segment(self, that: LogOffsetMetadata) -> bool:
-        """Whether both lie on one segment; False where either is only an offset."""
-        if self.message_offset_only or that.message_offset_only:
-            return False
-        return self.segment_base_offset == that.segment_base_offset
-
-    def position_diff(self, that: LogOffsetMetadata) -> int:
-        """Bytes from `that` to this one; KafkaException unless both lie on one segment."""
-        text = f"{self} cannot compare its segment position with {that} since "
-        if self.message_offset_only or that.message_offset_only:
-            raise KafkaException(text + "it only has message offset info")
-        if not self.on_same_segment(that):
-            raise KafkaException(text + "they are not on the same segment")
-        return self.relative_position_in_segment - that.relative_position_in_segment
-
     def __str__(self) -> str:
         return (
             f"(offset={self.message_offset}, segment=[{self.segment_base_offset}:{self.relative_position_in_segment}])"
         )
-
-
-UNKNOWN_OFFSET_METADATA = LogOffsetMetadata(-1, UNKNOWN_SEGMENT_BASE_OFFSET, UNKNOWN_FILE_POSITION)
 
 
 class OffsetPosition(NamedTuple):
@@ -73,9 +53,6 @@ class TimestampOffset(NamedTuple):
 
     timestamp: int
     offset: int
-
-
-UNKNOWN_TIMESTAMP_OFFSET = TimestampOffset(-1, -1)
 
 
 class LogOffsetPosition(NamedTuple):

@@ -49,6 +49,13 @@ class Kit:
         self.scheduler = ManualScheduler(self.clock)
         self.channel = LogDirFailureChannel()
 
+    def context(self, overrides: dict[str, str] | None = None) -> PartitionContext:
+        config = LogConfig.from_props(None, {**SMALL, **(overrides or {})})
+        return PartitionContext(
+            self.dir, config, ProducerSettings(ProducerStateManagerConfig()), self.scheduler, self.clock, self.channel,
+            files=self.files,
+        )  # fmt: skip
+
     def open(
         self,
         overrides: dict[str, str] | None = None,
@@ -58,12 +65,7 @@ class Kit:
         recovery_point: int = 0,
         topic_id: str | None = TOPIC_ID,
     ) -> UnifiedLog:
-        config = LogConfig.from_props(None, {**SMALL, **(overrides or {})})
-        context = PartitionContext(
-            self.dir, config, ProducerSettings(ProducerStateManagerConfig()), self.scheduler, self.clock, self.channel,
-            files=self.files,
-        )  # fmt: skip
-        return UnifiedLog.create(context, log_start, recovery_point, clean, topic_id)
+        return UnifiedLog.create(self.context(overrides), log_start, recovery_point, clean, topic_id)
 
     def filled(self, batches: int = 20, overrides: dict[str, str] | None = None) -> UnifiedLog:
         """A log of `batches` batches of two records, a second apart, four to a segment."""
