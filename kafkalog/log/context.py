@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn, Protocol
 from kafkalog.errors import CorruptCheckpointException, KafkaStorageException
 from kafkalog.files import OS_FILES, Clock, Files, LogDirFailureChannel, Scheduler
 from kafkalog.format import names
+from kafkalog.log.types import TopicRules
 
 if TYPE_CHECKING:
     from kafkalog.config import LogConfig, ProducerStateManagerConfig
@@ -52,7 +53,8 @@ class ProducerSettings(NamedTuple):
 
 
 class PartitionContext:
-    """`dir` is the partition's folder, `parent_dir` the log directory it lies in; `metrics` hears what is refused."""
+    """`dir` is the partition's folder, `parent_dir` the log directory it lies in; `rules` are those of `config` that an
+    append is validated by; `metrics` hears what is refused."""
 
     __slots__ = (
         "clock",
@@ -63,6 +65,7 @@ class PartitionContext:
         "metrics",
         "parent_dir",
         "producers",
+        "rules",
         "scheduler",
         "topic_partition",
     )
@@ -83,13 +86,18 @@ class PartitionContext:
         self.dir = os.path.abspath(os.fspath(dir))
         self.parent_dir = os.path.dirname(self.dir)
         self.topic_partition = names.parse_topic_partition_name(self.dir)
-        self.config = config
+        self.update_config(config)
         self.producers = producers
         self.scheduler = scheduler
         self.clock = clock
         self.log_dir_failure_channel = log_dir_failure_channel
         self.files = files
         self.metrics = metrics
+
+    def update_config(self, new_config: LogConfig) -> None:
+        """Takes new settings; a log that is open takes them by LocalLog's method of this name."""
+        self.config = new_config
+        self.rules = TopicRules.of(new_config)
 
     def rename_dir(self, name: str) -> bool:
         """Renames the folder (atomic, its parent synced); False when it has that name.  May be done twice."""

@@ -66,7 +66,7 @@ class LocalLog(LogEnd):
         # What an append's native steps look at, once more.
         self.clock = context.clock
         self.log_dir_failure_channel = context.log_dir_failure_channel
-        self.update_config(context.config)
+        self._set_client_rules(context.config)
         self.segments = segments
         self.recovery_point = recovery_point
         self.next_offset_metadata = next_offset_metadata
@@ -120,14 +120,17 @@ class LocalLog(LogEnd):
     # --- life -----------------------------------------------------------------------------------------
 
     def update_config(self, new_config: LogConfig) -> None:
-        self.context.config = new_config
+        self.context.update_config(new_config)
+        self._set_client_rules(new_config)
+
+    def _set_client_rules(self, config: LogConfig) -> None:
         self.client_rules = None  # where LogAppendTime changes every batch
-        if new_config.message_timestamp_type == CREATE_TIME:
+        if config.message_timestamp_type == CREATE_TIME:
             self.client_rules = BatchRules(
-                min(new_config.max_message_bytes, new_config.segment_size), new_config.compact,
-                new_config.message_timestamp_before_max_ms, new_config.message_timestamp_after_max_ms,
-                -1 if new_config.compression_codec is None else new_config.compression_codec,
-                new_config.max_segment_ms, new_config.segment_size, new_config.flush_messages,
+                min(config.max_message_bytes, config.segment_size), config.compact,
+                config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms,
+                -1 if config.compression_codec is None else config.compression_codec,
+                config.max_segment_ms, config.segment_size, config.flush_messages,
             )  # fmt: skip
 
     def rename_dir(self, name: str) -> bool:

@@ -203,6 +203,7 @@ class PartitionState(PartitionOffsets):
                             # It was rolled meanwhile, and trimmed behind our back: the flush after that roll takes it.
                             offset = min(offset, active.base_offset)
                         local.mark_flushed(min(offset, self.log_end_offset) if promises else offset)
+                        assert not promises or local.recovery_point <= self.log_end_offset, self
                         return
 
     def _flush_producer_state_snapshot(self, snapshot: str) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from kafkalog._native.batches import BatchHeader, header_at, restamp, restamped_header
 from kafkalog._native.crc32c import crc32c
@@ -45,16 +45,13 @@ from kafkalog.format.records import records as records_of
 from kafkalog.limits import to_int64
 from kafkalog.log import validation_errors as errors
 from kafkalog.log.context import NO_METRICS, MetricsRecorder, PartitionContext
-from kafkalog.log.types import AppendOrigin, LogAppendInfo, RecordValidationStats
+from kafkalog.log.types import CURRENT_MAGIC, AppendOrigin, LogAppendInfo, RecordValidationStats, TopicRules
 from kafkalog.log.validation_errors import Refusal, TimeRules
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer as AnyBuffer
 
-    from kafkalog.config import LogConfig
 
-CURRENT_MAGIC = 2
-MAX_RECORD_BODY_BYTES = 2147483639
 CRC_START = 21
 
 CLIENT = AppendOrigin.CLIENT
@@ -81,39 +78,6 @@ class ValidationResult:
     next_offset: int
 
 
-class TopicRules(NamedTuple):
-    """What a topic asks of an append; codecs are ids (`kafkalog.format.codecs`).
-
-    `level` None: the codec's own default.  `max_record_body_bytes` binds each record of a compressed batch.
-    """
-
-    source_codec: int
-    target_codec: int
-    level: int | None
-    to_magic: int
-    compacted: bool
-    create_time: bool
-    before_max_ms: int
-    after_max_ms: int
-    max_record_body_bytes: int = MAX_RECORD_BODY_BYTES
-
-
-def rules_of(config: LogConfig, source_codec: int) -> TopicRules:
-    codec = config.compression_codec
-    return TopicRules(
-        source_codec,
-        # `producer` re-compresses, where it must, at the codec's own default level.
-        source_codec if codec is None else codec,
-        None if codec is None else config.compression_level,
-        CURRENT_MAGIC,
-        config.compact,
-        config.message_timestamp_type != LOG_APPEND_TIME,
-        config.message_timestamp_before_max_ms,
-        config.message_timestamp_after_max_ms,
-        config.max_decompressed_message_bytes,
-    )
-
-
 def validate_append(
     context: PartitionContext,
     data: AnyBuffer,
@@ -127,13 +91,15 @@ def validate_append(
 
     As LogValidator, errors too.  A plain batch that stays plain, nearly every append, takes one native call.
     """
-    rules = rules_of(context.config, info.source_compression)
-    if rules.source_codec == rules.target_codec == codecs.NONE and len(headers) == 1:
+    rules, source_codec = context.rules, info.source_compression
+    if source_codec == codecs.NONE and not rules.target_codec and len(headers) == 1:
         now = context.clock.milliseconds()
         assigned = _assign_in_place(data, headers[0], info.first_offset, leader_epoch, origin, rules, now)
         if assigned is not None:
             return assigned
-    validator = LogValidator(data, headers, context.topic_partition, context.clock, rules, origin, leader_epoch)
+    validator = LogValidator(
+        data, headers, context.topic_partition, context.clock, rules, source_codec, origin, leader_epoch
+    )
     return validator.validate_messages_and_assign_offsets(info.first_offset, metrics)
 
 
@@ -209,6 +175,8 @@ class LogValidator:
         "_metrics",
         "_origin",
         "_rules",
+        "_source_codec",
+        "_target_codec",
         "_topic_partition",
     )
 
@@ -219,6 +187,7 @@ class LogValidator:
         topic_partition: TopicPartition,
         clock: Clock,
         rules: TopicRules,
+        source_codec: int,
         origin: AppendOrigin,
         leader_epoch: int,
     ) -> None:
@@ -227,6 +196,8 @@ class LogValidator:
         self._topic_partition = topic_partition
         self._clock = clock
         self._rules = rules
+        self._source_codec = source_codec
+        self._target_codec = source_codec if rules.target_codec is None else rules.target_codec
         self._origin = origin
         self._leader_epoch = leader_epoch
         self._metrics = NO_METRICS
@@ -242,7 +213,7 @@ class LogValidator:
         cannot hold, UnsupportedOperationException for a kept v2 batch whose inner offsets are not 0, 1, 2...
         """
         self._metrics = metrics
-        if self._rules.source_codec == codecs.NONE and self._rules.target_codec == codecs.NONE:
+        if self._source_codec == codecs.NONE and self._target_codec == codecs.NONE:
             for header in self._headers:
                 if header.magic != self._rules.to_magic:
                     return self._convert_plain(offset_counter)
@@ -309,8 +280,8 @@ class LogValidator:
 
     def _compressed(self, next_offset: int) -> ValidationResult:
         """validateMessagesAndAssignOffsetsCompressed: source or target is compressed; kept as it is if it may be."""
-        source, to_magic = self._rules.source_codec, self._rules.to_magic
-        in_place = source == self._rules.target_codec
+        source, to_magic = self._source_codec, self._rules.to_magic
+        in_place = source == self._target_codec
         now = self._clock.milliseconds()
         first = self._first_batch(source)
         if first.magic != to_magic or to_magic == 0:
@@ -365,7 +336,7 @@ class LogValidator:
                         first.position + RECORD_BATCH_OVERHEAD : first.position + first.size
                     ]
                 return self._rewrap(next_offset, now, first, walk, payload, uncompressed_bytes, start_nanos)
-        builder = self._builder(first, next_offset, now, self._rules.target_codec, self._rules.level)
+        builder = self._builder(first, next_offset, now, self._target_codec, self._rules.level)
         for header, checked in zip(self._headers, batches, strict=True):
             if checked.entries is not None:
                 records = [entry.to_record() for entry in checked.entries]
@@ -387,7 +358,7 @@ class LogValidator:
         start_nanos: int,
     ) -> ValidationResult:
         """A rebuild whose records would come out byte for byte: only codec and header are new."""
-        codec, count = self._rules.target_codec, walk.record_count
+        codec, count = self._target_codec, walk.record_count
         body = payload if codec == codecs.NONE else codecs.compress(codec, payload, self._rules.level)
         size = RECORD_BATCH_OVERHEAD + len(body)
         max_timestamp = walk.max_timestamp if self._rules.create_time else now

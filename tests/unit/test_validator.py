@@ -60,10 +60,8 @@ def answer(case: str) -> str:
     fields = case.split("|")
     data = bytearray.fromhex(fields[0])
     counters = Counters()
-    source, target = int(fields[1]), int(fields[2])
     rules = TopicRules(
-        source,
-        target,
+        int(fields[2]),
         int(fields[3]) if fields[3] else None,
         int(fields[5]),
         fields[4] == "1",
@@ -78,6 +76,7 @@ def answer(case: str) -> str:
         TopicPartition("t", 3),
         ManualClock(int(fields[11])),
         rules,
+        int(fields[1]),
         AppendOrigin[fields[10]],
         int(fields[9]),
     )
@@ -127,9 +126,9 @@ def validate(
     level: int | None = None,
     to_magic: int = 2,
 ) -> ValidationResult:
-    rules = TopicRules(source, target, level, to_magic, compacted, timestamp_type != "LogAppendTime", *limits)
+    rules = TopicRules(target, level, to_magic, compacted, timestamp_type != "LogAppendTime", *limits)
     return LogValidator(
-        data, MemoryRecords(data).batches(), TopicPartition("t", 0), ManualClock(NOW), rules, origin, 3
+        data, MemoryRecords(data).batches(), TopicPartition("t", 0), ManualClock(NOW), rules, source, origin, 3
     ).validate_messages_and_assign_offsets(100)
 
 
