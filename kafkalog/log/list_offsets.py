@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from kafkalog.format.records import offset_of_max_timestamp
 from kafkalog.log.partition import PartitionState
+from kafkalog.log.types import NO_LEADER_EPOCH, NO_TIMESTAMP, UNKNOWN_OFFSET
 from kafkalog.segment.file_records import max_timestamp_of
 from kafkalog.segment.types import TimestampAndOffset
 
@@ -16,10 +17,6 @@ MAX_TIMESTAMP = -3
 EARLIEST_LOCAL_TIMESTAMP = -4
 LATEST_TIERED_TIMESTAMP = -5
 EARLIEST_PENDING_UPLOAD_TIMESTAMP = -6
-
-NO_TIMESTAMP = -1
-UNKNOWN_OFFSET = -1
-NO_LEADER_EPOCH = -1
 
 
 def fetch_offset_by_timestamp(log: PartitionState, target_timestamp: int) -> TimestampAndOffset | None:

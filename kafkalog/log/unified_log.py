@@ -47,7 +47,7 @@ from kafkalog.log.partition import PartitionState
 from kafkalog.log.partition_metadata_file import PartitionMetadataFile
 from kafkalog.log.producers import ProducerStateEntry, ProducerStateManager
 from kafkalog.log.replacement import replace_segments, split_overflowed_segment
-from kafkalog.log.types import AppendOrigin, FetchIsolation, LogAppendInfo, OffsetAndEpoch
+from kafkalog.log.types import TV_UNKNOWN, AppendOrigin, FetchIsolation, LogAppendInfo, OffsetAndEpoch
 from kafkalog.log.verification import VerificationGuard
 from kafkalog.segment.log_segment import LogSegment
 from kafkalog.segment.log_segments import LogSegments
@@ -59,7 +59,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("kafkalog.log")
 
-TV_UNKNOWN = -1
 SENTINEL = VerificationGuard.SENTINEL
 CLIENT = AppendOrigin.CLIENT
 LOG_END = FetchIsolation.LOG_END
