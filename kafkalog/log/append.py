@@ -46,7 +46,7 @@ from kafkalog.format.records import base_offset, iterate
 from kafkalog.limits import INT_MAX, LONG_MAX
 from kafkalog.log.context import NO_METRICS, MetricsRecorder
 from kafkalog.log.partition import PartitionState
-from kafkalog.log.producers import BatchMetadata, CompletedTxn, ProducerAppendInfo, ProducerStateEntry
+from kafkalog.log.producer_append import BatchMetadata, CompletedTxn, ProducerAppendInfo, ProducerStateEntry
 from kafkalog.log.replay import update_producers
 from kafkalog.log.types import TV_UNKNOWN, AppendOrigin, LogAppendInfo, RecordValidationStats
 from kafkalog.log.validator import NO_STATS, validate_append

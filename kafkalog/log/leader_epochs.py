@@ -19,8 +19,6 @@ from kafkalog.format.checkpoints import EpochEntry, LeaderEpochCheckpointFile
 from kafkalog.format.names import TopicPartition
 from kafkalog.log.types import NO_LEADER_EPOCH, UNKNOWN_OFFSET
 
-__all__ = ["EpochEntry", "EpochEndOffset", "LeaderEpochFileCache"]
-
 log = logging.getLogger(__name__)
 
 

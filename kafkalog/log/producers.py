@@ -27,26 +27,9 @@ from kafkalog.format.names import (
 from kafkalog.format.snapshots import ProducerSnapshotEntry, read_snapshot, write_snapshot
 from kafkalog.limits import to_int64
 from kafkalog.log.context import PartitionContext
-from kafkalog.log.producer_append import (
-    BatchMetadata,
-    CompletedTxn,
-    ProducerAppendInfo,
-    ProducerStateEntry,
-    TxnMetadata,
-)
+from kafkalog.log.producer_append import CompletedTxn, ProducerAppendInfo, ProducerStateEntry, TxnMetadata
 from kafkalog.log.types import NO_PRODUCER_ID, AppendOrigin
 from kafkalog.log.verification import VerificationStateEntry
-
-__all__ = [
-    "BatchMetadata",
-    "CompletedTxn",
-    "ProducerAppendInfo",
-    "ProducerStateEntry",
-    "ProducerStateManager",
-    "SnapshotFile",
-    "TxnMetadata",
-    "list_snapshot_files",
-]
 
 log = logging.getLogger(__name__)
 

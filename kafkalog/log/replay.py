@@ -24,7 +24,8 @@ from kafkalog.files import Buffer
 from kafkalog.format.batch import CONTROL_FLAG, TRANSACTIONAL_FLAG
 from kafkalog.limits import INT_MAX
 from kafkalog.log.leader_epochs import LeaderEpochFileCache
-from kafkalog.log.producers import CompletedTxn, ProducerAppendInfo, ProducerStateManager
+from kafkalog.log.producer_append import CompletedTxn, ProducerAppendInfo
+from kafkalog.log.producers import ProducerStateManager
 from kafkalog.log.types import AppendOrigin
 from kafkalog.segment.log_segments import LogSegments
 from kafkalog.segment.transaction_index import TransactionIndex

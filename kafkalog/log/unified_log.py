@@ -45,7 +45,8 @@ from kafkalog.log.loader import Checkpoints, LogLoader
 from kafkalog.log.local_log import LocalLog
 from kafkalog.log.partition import PartitionState
 from kafkalog.log.partition_metadata_file import PartitionMetadataFile
-from kafkalog.log.producers import ProducerStateEntry, ProducerStateManager
+from kafkalog.log.producer_append import ProducerStateEntry
+from kafkalog.log.producers import ProducerStateManager
 from kafkalog.log.replacement import replace_segments, split_overflowed_segment
 from kafkalog.log.types import TV_UNKNOWN, AppendOrigin, FetchIsolation, LogAppendInfo, OffsetAndEpoch
 from kafkalog.log.verification import VerificationGuard
