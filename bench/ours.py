@@ -18,10 +18,11 @@ import numpy as np
 from kafkalog._native import batches, crc32c
 from kafkalog.config import LogConfig, ProducerStateManagerConfig
 from kafkalog.files import OS_FILES, LogDirFailureChannel, ManualScheduler, SystemClock
-from kafkalog.format.names import TopicPartition
+from kafkalog.log.context import PartitionContext, ProducerSettings
 from kafkalog.log.epoch_checkpoint import PartitionEpochCheckpoint
 from kafkalog.log.leader_epochs import LeaderEpochFileCache
 from kafkalog.log.producers import ProducerStateManager
+from kafkalog.log.replay import RecoveryReplay
 from kafkalog.log.types import FetchIsolation
 from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.segment.file_records import FileRecords
@@ -61,26 +62,26 @@ def scan(data: Path, kind: str) -> Round:
     return round
 
 
+def context(place: Path, clock: SystemClock, **extra: str) -> PartitionContext:
+    producers = ProducerSettings(ProducerStateManagerConfig())
+    return PartitionContext(place, config(**extra), producers, NoScheduler(clock), clock, LogDirFailureChannel())
+
+
 def unified_log(place: Path, clean: bool, **extra: str) -> UnifiedLog:
     clock = SystemClock()
-    return UnifiedLog.create(
-        place, config(**extra), 0, 0, NoScheduler(clock), clock, 900_000, ProducerStateManagerConfig(), 600_000,
-        LogDirFailureChannel(), clean,
-    )  # fmt: skip
+    return UnifiedLog.create(context(place, clock, **extra), 0, 0, clean)
 
 
 def recover(data: Path, kind: str, name: str = "recover") -> Round:
     place = scratch(data, f"{name}-{kind}-0")
     shutil.copy(segment_file(data, kind), place)
     clock = SystemClock()
-    partition = TopicPartition(f"{name}-{kind}", 0)
 
     def round() -> int:
-        segment = LogSegment.open(str(place), 0, config(), clock, OS_FILES, file_already_exists=True)
-        producers = ProducerStateManager(partition, str(place), 900_000, ProducerStateManagerConfig(), clock, OS_FILES)
-        checkpoint = PartitionEpochCheckpoint(str(place), LogDirFailureChannel(), files=OS_FILES)
-        epochs = LeaderEpochFileCache(partition, checkpoint, NoScheduler(clock))
-        assert segment.recover(producers, epochs) == 0
+        of = context(place, clock)
+        segment = LogSegment.open(str(place), 0, of.config, clock, OS_FILES, file_already_exists=True)
+        epochs = LeaderEpochFileCache(of.topic_partition, PartitionEpochCheckpoint(of), of.scheduler)
+        assert segment.recover(RecoveryReplay(segment.txn_index, ProducerStateManager(of), epochs)) == 0
         size = segment.size
         segment.close()
         return size

@@ -162,14 +162,17 @@ cdef class Watermarks:
         batch = local.client_rules.admit(records, local.clock.milliseconds())
         if batch is None or batch.row.attributes & CODEC_MASK:
             return batch
-        info = self.commit_ordinary(batch, leader_epoch, kind, record_validation_stats)
+        info = self.locked_ordinary(batch, leader_epoch, kind, record_validation_stats)
         return batch if info is None else info
 
-    cpdef object commit_ordinary(self, ClientBatch batch, int32_t leader_epoch, kind, record_validation_stats):
+    def commit_ordinary(self, ClientBatch batch not None, int32_t leader_epoch, kind, record_validation_stats):
         """What is left of that for a batch whose records are known to be good, under the lock.
 
         None where a step has more to do, and nothing was done.
         """
+        return self.locked_ordinary(batch, leader_epoch, kind, record_validation_stats)
+
+    cdef object locked_ordinary(self, ClientBatch batch, int32_t leader_epoch, kind, record_validation_stats):
         cdef PartitionLock lock = self.lock
         lock.take()
         try:

@@ -1,11 +1,13 @@
 from collections.abc import Iterator, Sequence
-from typing import Any, Generic, TypeVar, final
+from typing import Any, Final, Generic, TypeVar, final
 
 from typing_extensions import disjoint_base
 
 from kafkalog._native.validation import ClientBatch
 
 _V = TypeVar("_V")
+
+NUM_BATCHES_TO_RETAIN: Final[int]
 
 @disjoint_base
 class ProducerEntry:

@@ -18,6 +18,8 @@ from kafkalog._native.batches cimport Row
 from kafkalog._native.layout cimport TRANSACTIONAL_FLAG
 from kafkalog._native.validation cimport ClientBatch
 
+NUM_BATCHES_TO_RETAIN = REMEMBERED  # ProducerStateEntry.NUM_BATCHES_TO_RETAIN
+
 
 @cython.auto_pickle(False)
 cdef class ProducerEntry:

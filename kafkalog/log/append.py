@@ -1,10 +1,14 @@
-"""The append path of UnifiedLog: admit, offsets and validation, roll, producers, write and advance.
+"""The append path: admit, offsets and validation, leader epochs, roll, producers, write and advance.
 
-The steps and their order are those of Kafka's UnifiedLog.append (4.4.0); what a step did stays done when a later one
-refuses (the epoch entry, the roll).  The same code serves leaders and followers, ordinary batches and all others.  What
-is special about a client's ordinary batch (whole, good, kept as it is, going on where its producer was) is a choice
-inside the first step: one native call (`Watermarks.append_ordinary`) finds that each of the others has but to look, and
-then writes; it calls the same rules.  SHORT_CHOICE turns that off, so that tests can compare.
+Works on a PartitionState; UnifiedLog calls it.  The steps and their order are those of Kafka's UnifiedLog.append
+(4.4.0); what a step did stays done when a later one refuses (the epoch entry, the roll).  Where to look: whether the
+batches need a new segment is `segment_for`'s to ask and SegmentTail's to say; what they do to producers and
+transactions is found by `_check_producers` and done by the commit, which moves the high watermark, too.
+
+The same code serves leaders and followers, ordinary batches and all others.  What is special about a client's ordinary
+batch (whole, good, kept as it is, going on where its producer was) is a choice inside the first step: one native call
+(`Watermarks.append_ordinary`) finds that each of the others has but to look, and then writes; it calls the same rules.
+SHORT_CHOICE turns that off, so that tests can compare.
 
 Before the lock nothing is known of the log's state; from there on everything runs under it.  The last step is one
 native call (`Watermarks.commit`): nothing that the log has promised changes before it, and nothing is left to do after
@@ -40,11 +44,12 @@ from kafkalog.format.codecs import check_codec, decompress_partial
 from kafkalog.format.octets import frozen
 from kafkalog.format.records import base_offset, iterate
 from kafkalog.limits import INT_MAX, LONG_MAX
-from kafkalog.log.local_log import raise_offline
-from kafkalog.log.producer_replay import update_producers
-from kafkalog.log.producers import BatchMetadata, CompletedTxn, ProducerAppendInfo, ProducerStateEntry
+from kafkalog.log.context import NO_METRICS, MetricsRecorder
+from kafkalog.log.partition import PartitionState
+from kafkalog.log.producer_append import BatchMetadata, CompletedTxn, ProducerAppendInfo, ProducerStateEntry
+from kafkalog.log.replay import update_producers
 from kafkalog.log.types import TV_UNKNOWN, AppendOrigin, LogAppendInfo, RecordValidationStats
-from kafkalog.log.validator import NO_METRICS, NO_STATS, MetricsRecorder, validate_append
+from kafkalog.log.validator import NO_STATS, validate_append
 from kafkalog.log.verification import VerificationGuard
 from kafkalog.segment.log_segment import LogSegment
 from kafkalog.segment.transaction_index import aborted_txn_of
@@ -54,7 +59,6 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer as AnyBuffer
 
     from kafkalog._native.batches import BatchHeader
-    from kafkalog.log.unified_log import UnifiedLog
 
 logger = logging.getLogger("kafkalog.log")
 
@@ -62,7 +66,6 @@ CLIENT = AppendOrigin.CLIENT
 COORDINATOR = AppendOrigin.COORDINATOR
 REPLICATION = AppendOrigin.REPLICATION
 RAFT_LEADER = AppendOrigin.RAFT_LEADER
-CURRENT_MAGIC = 2
 
 SHORT_CHOICE = True  # tests turn it off: every append then takes the general way
 
@@ -74,7 +77,6 @@ class AppendTerms(NamedTuple):
     origin: AppendOrigin
     assigns_offsets: bool = True
     verification_guard: VerificationGuard = VerificationGuard.SENTINEL
-    to_magic: int = CURRENT_MAGIC
     transaction_version: int = TV_UNKNOWN
 
 
@@ -82,7 +84,9 @@ CLIENT_TERMS = AppendTerms(AppendOrigin.CLIENT)
 FOLLOWER_TERMS = AppendTerms(AppendOrigin.REPLICATION, assigns_offsets=False)
 
 
-def append(log: UnifiedLog, records: Buffer | MemoryRecords, leader_epoch: int, terms: AppendTerms) -> LogAppendInfo:
+def append(
+    log: PartitionState, records: Buffer | MemoryRecords, leader_epoch: int, terms: AppendTerms
+) -> LogAppendInfo:
     """UnifiedLog.append: `records` is one or more whole batches; bytes of a last, cut batch are ignored."""
     metadata_file = log.partition_metadata_file
     if metadata_file is not None and metadata_file.dirty_topic_id is not None:
@@ -127,7 +131,7 @@ def append(log: UnifiedLog, records: Buffer | MemoryRecords, leader_epoch: int, 
                 info = batch.told(LogAppendInfo, log.log_start_offset, stats)
             elif terms.assigns_offsets:
                 info.first_offset = local.next_offset_metadata[0]
-                buffers, headers = _validate(log, data, info, headers, terms, leader_epoch, log.validator_metrics)
+                buffers, headers = _validate(log, data, info, headers, terms, leader_epoch, log.context.metrics)
             else:
                 if info.first_or_last_offset_of_first_batch < local.next_offset_metadata[0]:
                     raise _unexpected_offset(log, data, info, headers)
@@ -176,7 +180,7 @@ def _unpacked(batch: ClientBatch, max_record_bytes: int) -> tuple[ClientBatch | 
     return batch, RecordValidationStats(RECORD_BATCH_OVERHEAD + batch.record_bytes)
 
 
-def _assign_epochs(log: UnifiedLog, headers: Sequence[BatchHeader]) -> tuple[int, bool]:
+def _assign_epochs(log: PartitionState, headers: Sequence[BatchHeader]) -> tuple[int, bool]:
     """Notes the batches' epochs; their bytes, and whether one has a producer."""
     size = 0
     has_producers = False
@@ -193,7 +197,7 @@ def _assign_epochs(log: UnifiedLog, headers: Sequence[BatchHeader]) -> tuple[int
 
 
 def _commit(
-    log: UnifiedLog,
+    log: PartitionState,
     segment: LogSegment,
     buffers: tuple[Buffer, ...],
     headers: list[BatchHeader],
@@ -205,18 +209,17 @@ def _commit(
         segment.make_ready(refused, buffers, headers)
 
 
-def _fail(log: UnifiedLog, error: OverflowError | OSError) -> NoReturn:
+def _fail(log: PartitionState, error: OverflowError | OSError) -> NoReturn:
     if isinstance(error, OverflowError):
         raise IllegalArgumentException(
-            f"No offset is left for {log.topic_partition}: its log ends at {log.log_end_offset}", path=log.dir
+            f"No offset is left for {log.topic_partition}: its log ends at {log.log_end_offset}", path=log.context.dir
         ) from error
-    local = log.local_log
-    message = f"Error while appending records to {log.topic_partition} in dir {local.parent_dir}"
-    raise_offline(local.log_dir_failure_channel, local.parent_dir, message, error)
+    context = log.context
+    context.raise_offline(f"Error while appending records to {log.topic_partition} in dir {context.parent_dir}", error)
 
 
 def analyze(
-    log: UnifiedLog, data: bytes | bytearray | memoryview, terms: AppendTerms, leader_epoch: int
+    log: PartitionState, data: bytes | bytearray | memoryview, terms: AppendTerms, leader_epoch: int
 ) -> tuple[LogAppendInfo, list[BatchHeader]]:
     """analyzeAndValidateRecords: shallow checks of each batch, without the lock; the batches that may go in."""
     origin = terms.origin
@@ -226,7 +229,7 @@ def analyze(
     source_codec = 0
     valid_bytes = 0
     monotonic = True
-    config = log.local_log.config
+    config = log.context.config
     max_message_bytes = INT_MAX if terms is FOLLOWER_TERMS else config.max_message_bytes
     for index, batch in enumerate(batches):
         batch_epoch = batch.leader_epoch
@@ -295,21 +298,20 @@ def analyze(
     )
 
 
-def _too_large(log: UnifiedLog, size: int, max_message_bytes: int) -> RecordTooLargeException:
+def _too_large(log: PartitionState, size: int, max_message_bytes: int) -> RecordTooLargeException:
     return RecordTooLargeException(
         f"The record batch size in the append to {log.topic_partition} is {size} bytes "
         f"which exceeds the maximum configured value of {max_message_bytes})."
     )
 
 
-def check(log: UnifiedLog, batch: bytes | bytearray, leader_epoch: int) -> None:
+def check(log: PartitionState, batch: bytes | bytearray, leader_epoch: int) -> None:
     """Raises what `append` would refuse a client's batch for, of its size, its records and the topic's rules.
 
     Nothing changes.  For whoever has several batches of his own making (whole, CRCs right, no duplicates), and wants
     none of them appended when one is refused.  Records are looked at only where the header leaves it open.
     """
-    local = log.local_log
-    config = local.config
+    config = log.context.config
     if len(batch) > config.max_message_bytes:
         raise _too_large(log, len(batch), config.max_message_bytes)
     if len(batch) > config.segment_size:
@@ -318,7 +320,7 @@ def check(log: UnifiedLog, batch: bytes | bytearray, leader_epoch: int) -> None:
     same_codec = config.compression_codec in (None, header.codec)
     dated = config.message_timestamp_type != CREATE_TIME or (
         config.message_timestamp_before_max_ms == LONG_MAX
-        and header.max_timestamp - local.clock.milliseconds() <= config.message_timestamp_after_max_ms
+        and header.max_timestamp - log.context.clock.milliseconds() <= config.message_timestamp_after_max_ms
     )
     if config.compact or not same_codec or not dated:
         info, headers = analyze(log, batch, CLIENT_TERMS, leader_epoch)
@@ -342,18 +344,17 @@ def _record_offsets(data: Buffer, count_max: int = -1) -> list[int]:
 
 
 def _validate(
-    log: UnifiedLog,
+    log: PartitionState,
     data: bytes | bytearray | memoryview,
     info: LogAppendInfo,
     headers: list[BatchHeader],
     terms: AppendTerms,
     leader_epoch: int,
-    metrics: MetricsRecorder | None,
+    metrics: MetricsRecorder,
 ) -> tuple[Sequence[Buffer], list[BatchHeader]]:
     """A leader's part: LogValidator gives offsets and, where the topic asks for it, another form."""
-    local = log.local_log
-    config = local.config
-    result = validate_append(log, data, info, headers, terms.origin, leader_epoch, terms.to_magic, metrics)
+    config = log.context.config
+    result = validate_append(log.context, data, info, headers, terms.origin, leader_epoch, metrics)
     info.max_timestamp = result.max_timestamp
     info.last_offset = result.next_offset - 1
     info.record_validation_stats = result.record_validation_stats
@@ -370,7 +371,7 @@ def _validate(
 
 
 def _unexpected_offset(
-    log: UnifiedLog, data: Buffer, info: LogAppendInfo, headers: Sequence[BatchHeader]
+    log: PartitionState, data: Buffer, info: LogAppendInfo, headers: Sequence[BatchHeader]
 ) -> UnexpectedAppendOffsetException:
     has_first_offset = info.first_offset != -1
     first_offset = info.first_offset if has_first_offset else base_offset(data, headers[0])
@@ -387,13 +388,13 @@ def _unexpected_offset(
     return error
 
 
-def segment_for(log: UnifiedLog, size: int, info: LogAppendInfo) -> LogSegment:
+def segment_for(log: PartitionState, size: int, info: LogAppendInfo) -> LogSegment:
     """The segment that takes `size` bytes: the active one, or a new one by the conditions of SegmentTail.must_roll.
 
     RecordBatchTooLargeException where they fit into none.
     """
     local = log.local_log
-    config = local.config
+    config = log.context.config
     if size > config.segment_size:
         raise _larger_than_a_segment(log, size)
     segment = local.segments.active_segment
@@ -409,7 +410,7 @@ def segment_for(log: UnifiedLog, size: int, info: LogAppendInfo) -> LogSegment:
     return segment
 
 
-def _larger_than_a_segment(log: UnifiedLog, size: int) -> RecordBatchTooLargeException:
+def _larger_than_a_segment(log: PartitionState, size: int) -> RecordBatchTooLargeException:
     return RecordBatchTooLargeException(
         f"Message batch size is {size} bytes in append to partition {log.topic_partition}, "
         f"which exceeds the maximum configured segment size of {log.config.segment_size}."
@@ -417,7 +418,7 @@ def _larger_than_a_segment(log: UnifiedLog, size: int) -> RecordBatchTooLargeExc
 
 
 def _check_producers(
-    log: UnifiedLog,
+    log: PartitionState,
     place: LogOffsetMetadata,
     buffers: Sequence[Buffer],
     headers: Sequence[BatchHeader],
@@ -472,7 +473,7 @@ def _check_producers(
 
 
 def _change_of(
-    log: UnifiedLog, segment: LogSegment, updated: Sequence[ProducerAppendInfo], completed: list[CompletedTxn]
+    log: PartitionState, segment: LogSegment, updated: Sequence[ProducerAppendInfo], completed: list[CompletedTxn]
 ) -> ProducerChange:
     """All that commit changes for producers; nothing in it can fail any more."""
     psm = log.producer_state_manager
@@ -490,7 +491,7 @@ def _change_of(
     return ProducerChange(entries, completed, segment.txn_index.packed(aborted), aborted[-1].last_offset)
 
 
-def _repeated(log: UnifiedLog, info: LogAppendInfo, duplicate: BatchMetadata) -> LogAppendInfo:
+def _repeated(log: PartitionState, info: LogAppendInfo, duplicate: BatchMetadata) -> LogAppendInfo:
     """The answer to a batch that the log has already."""
     info.first_offset = duplicate.first_offset
     info.last_offset = duplicate.last_offset

@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import threading
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from kafkalog.errors import IllegalArgumentException, KafkaStorageException
@@ -19,8 +18,6 @@ from kafkalog.files import Scheduler
 from kafkalog.format.checkpoints import EpochEntry, LeaderEpochCheckpointFile
 from kafkalog.format.names import TopicPartition
 from kafkalog.log.types import NO_LEADER_EPOCH, UNKNOWN_OFFSET
-
-__all__ = ["EpochEntry", "EpochEndOffset", "LeaderEpochFileCache"]
 
 log = logging.getLogger(__name__)
 
@@ -63,16 +60,6 @@ class LeaderEpochFileCache:
         return list(self.entries)
 
     @property
-    def epoch_with_offsets(self) -> dict[int, int]:
-        """Start offsets by epoch, in order."""
-        return {entry.epoch: entry.start_offset for entry in self.entries}
-
-    @property
-    def latest_entry(self) -> EpochEntry | None:
-        epochs = self.entries
-        return epochs[-1] if epochs else None
-
-    @property
     def latest_epoch(self) -> int | None:
         epochs = self.entries
         return epochs[-1].epoch if epochs else None
@@ -81,29 +68,6 @@ class LeaderEpochFileCache:
     def earliest_entry(self) -> EpochEntry | None:
         epochs = self.entries
         return epochs[0] if epochs else None
-
-    def previous_epoch(self, epoch: int | None = None) -> int | None:
-        """The epoch before `epoch`, or before the latest one."""
-        if epoch is None:
-            epochs = self.entries
-            return epochs[-2].epoch if len(epochs) > 1 else None
-        entry = self.previous_entry(epoch)
-        return None if entry is None else entry.epoch
-
-    def previous_entry(self, epoch: int) -> EpochEntry | None:
-        epochs = self.entries
-        at = bisect_left(epochs, epoch, key=_epoch)
-        return epochs[at - 1] if at else None
-
-    def next_epoch(self, epoch: int) -> int | None:
-        epochs = self.entries
-        at = bisect_right(epochs, epoch, key=_epoch)
-        return epochs[at].epoch if at < len(epochs) else None
-
-    def epoch_entry(self, epoch: int) -> EpochEntry | None:
-        epochs = self.entries
-        at = bisect_left(epochs, epoch, key=_epoch)
-        return epochs[at] if at < len(epochs) and epochs[at].epoch == epoch else None
 
     def end_offset_for(self, requested_epoch: int, log_end_offset: int) -> EpochEndOffset:
         """The largest known epoch <= `requested_epoch` and where it ends; (-1, -1) above the latest epoch.
@@ -127,13 +91,6 @@ class LeaderEpochFileCache:
         at = bisect_right(epochs, offset, key=_start_offset)
         return epochs[at - 1].epoch if at else None
 
-    def epoch_entries_in_range(self, start_offset: int, end_offset: int) -> list[EpochEntry]:
-        """The entries as they would be after truncation to [start, end); a negative bound does not cut."""
-        epochs = self.entries
-        if start_offset >= 0:
-            epochs = _truncated_from_start(epochs, start_offset)
-        return list(_truncated_from_end(epochs, end_offset))
-
     # --- changing -------------------------------------------------------------------------------
 
     def assign(self, epoch: int, start_offset: int) -> None:
@@ -145,16 +102,6 @@ class LeaderEpochFileCache:
         if _is_news(self.entries, epoch, start_offset):  # it hardly ever is: answered without the lock
             with self._lock:
                 self._replace(self._with(self.entries, EpochEntry(epoch, start_offset)))
-
-    def assign_all(self, entries: Iterable[EpochEntry]) -> None:
-        """Assign several entries and write the file once (if there is any entry)."""
-        with self._lock:
-            assigned, given = self.entries, False
-            for entry in entries:
-                given = True
-                assigned = self._with(assigned, entry)
-            if given:
-                self._replace(assigned)
 
     def truncate_from_end_async_flush(self, end_offset: int) -> None:
         """Drop entries that begin at or above `end_offset`; the file follows by a scheduled task."""

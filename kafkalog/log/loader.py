@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterable, MutableMapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar
 
 from kafkalog.errors import (
     CorruptIndexException,
@@ -27,28 +27,33 @@ from kafkalog.errors import (
     NoSuchFileException,
     NumberFormatException,
 )
-from kafkalog.files import Clock, Files, Listing, LogDirFailureChannel, Scheduler
+from kafkalog.files import Listing
 from kafkalog.format import names
-from kafkalog.format.names import TopicPartition
 from kafkalog.limits import INT_MAX, LONG_MAX
 from kafkalog.log import load_cases
+from kafkalog.log.context import PartitionContext
 from kafkalog.log.damage import Damage, damage_at
 from kafkalog.log.leader_epochs import LeaderEpochFileCache
 from kafkalog.log.load_cases import Action
-from kafkalog.log.local_log import delete_segment_files
-from kafkalog.log.producer_replay import delete_producer_snapshots, rebuild_producer_state
+from kafkalog.log.local_log import delete_segment_files, open_new_segment
 from kafkalog.log.producers import ProducerStateManager
 from kafkalog.log.replacement import split_overflowed_segment
+from kafkalog.log.replay import RecoveryReplay, rebuild_producer_state
 from kafkalog.segment.log_segment import LogSegment
 from kafkalog.segment.log_segments import LogSegments
 from kafkalog.segment.types import LogOffsetMetadata
 
-if TYPE_CHECKING:
-    from kafkalog.config import LogConfig
-
 logger = logging.getLogger("kafkalog.log")
 
 T = TypeVar("T")
+
+
+class Checkpoints(NamedTuple):
+    """What the log directory says of the log's last life: the checkpoints' values, and whether it ended well."""
+
+    log_start_offset: int
+    recovery_point: int
+    had_clean_shutdown: bool
 
 
 class LoadedLogOffsets(NamedTuple):
@@ -69,40 +74,27 @@ class LogLoader:
 
     def __init__(
         self,
-        dir: str,
-        topic_partition: TopicPartition,
-        config: LogConfig,
-        scheduler: Scheduler,
-        clock: Clock,
-        log_dir_failure_channel: LogDirFailureChannel,
-        had_clean_shutdown: bool,
+        context: PartitionContext,
+        checkpoints: Checkpoints,
         segments: LogSegments,
-        log_start_offset_checkpoint: int,
-        recovery_point_checkpoint: int,
         leader_epoch_cache: LeaderEpochFileCache,
         producer_state_manager: ProducerStateManager,
         num_remaining_segments: MutableMapping[str, int] | None = None,
         *,
-        files: Files,
         listing: Listing | None = None,
         on_damage: Callable[[Damage], None] | None = None,
     ) -> None:
-        """`listing`: what is in `dir`, where the caller has just looked.  `on_damage` is told of each cut of a log
+        """`listing`: what is in the folder, where the caller has just looked.  `on_damage` is told of each cut of a log
         before it is made; what it raises ends the load, and nothing is cut."""
-        self.dir = dir
-        self.topic_partition = topic_partition
-        self.config = config
-        self.scheduler = scheduler
-        self.clock = clock
-        self.log_dir_failure_channel = log_dir_failure_channel
-        self.had_clean_shutdown = had_clean_shutdown
+        self.context = context
+        self.dir = context.dir
+        self.files = context.files
+        self.topic_partition = context.topic_partition
+        self.log_start_offset_checkpoint, self.recovery_point_checkpoint, self.had_clean_shutdown = checkpoints
         self.segments = segments
-        self.log_start_offset_checkpoint = log_start_offset_checkpoint
-        self.recovery_point_checkpoint = recovery_point_checkpoint
         self.leader_epoch_cache = leader_epoch_cache
         self.producer_state_manager = producer_state_manager
         self.num_remaining_segments = {} if num_remaining_segments is None else num_remaining_segments
-        self.files = files
         # The manager of the last recovered segment, where the next one can start from it (see recover_segment).
         self._reusable: ProducerStateManager | None = None
         self._recovered: list[LogSegment] = []
@@ -117,10 +109,10 @@ class LogLoader:
         if not self.dir.endswith(names.DELETE_DIR_SUFFIX):
             recovery_point, next_offset = self._retry_on_offset_overflow(self.recover_log)
             self._make_durable()
-            self._active_segment().resize_indexes(self.config.max_index_size)
+            self.segments.active_segment.resize_indexes(self.context.config.max_index_size)
         else:
             if self.segments.is_empty:
-                self.segments.add(self._open_new(0, preallocate=False))
+                self.segments.add(open_new_segment(self.context, 0, preallocate=False))
             recovery_point, next_offset = 0, 0
 
         epochs = self.leader_epoch_cache
@@ -135,10 +127,8 @@ class LogLoader:
         if not psm.is_empty:
             raise IllegalStateException("Producer state must be empty during log initialization")
         psm.remove_stray_snapshots(self.segments.base_offsets, list_anew=self._snapshots_changed)
-        rebuild_producer_state(
-            psm, self.segments, new_log_start_offset, next_offset, self.clock, self.had_clean_shutdown
-        )
-        active = self._active_segment()
+        rebuild_producer_state(psm, self.segments, new_log_start_offset, next_offset, self.had_clean_shutdown)
+        active = self.segments.active_segment
         return LoadedLogOffsets(
             new_log_start_offset, recovery_point, LogOffsetMetadata(next_offset, active.base_offset, active.size)
         )
@@ -222,10 +212,7 @@ class LogLoader:
         for name in valid_swap:
             if not names.is_log_file(name.removesuffix(names.SWAP_FILE_SUFFIX)):
                 continue
-            segment = LogSegment.open(
-                self.dir, names.offset_from_filename(name), self.config, self.clock, self.files,
-                suffix=names.SWAP_FILE_SUFFIX,
-            )  # fmt: skip
+            segment = self._open(names.offset_from_filename(name), suffix=names.SWAP_FILE_SUFFIX)
             low = min(low, segment.base_offset)
             high = max(high, segment.read_next_offset())
             segment.close()  # its handles only: nothing is trimmed
@@ -266,10 +253,7 @@ class LogLoader:
             base_offset = names.offset_from_filename(name)
             stem = names.filename_prefix_from_offset(base_offset)
             has_txn_index, has_offset_index = True, None
-        segment = LogSegment.open(
-            self.dir, base_offset, self.config, self.clock, self.files, file_already_exists=True,
-            has_txn_index=has_txn_index,
-        )  # fmt: skip
+        segment = self._open(base_offset, file_already_exists=True, has_txn_index=has_txn_index)
         try:
             segment.sanity_check(stem + names.TIME_INDEX_FILE_SUFFIX not in present, has_offset_index=has_offset_index)
             return segment
@@ -325,10 +309,7 @@ class LogLoader:
                 logger.info("%s: %s; splitting the segment", self.topic_partition, error)
                 self._reusable = None
                 self._recovered = [kept for kept in self._recovered if kept is not segment]
-                result = split_overflowed_segment(
-                    segment, self.segments, self.dir, self.topic_partition, self.config, self.clock, self.scheduler,
-                    self.log_dir_failure_channel, files=self.files,
-                )  # fmt: skip
+                result = split_overflowed_segment(self.context, segment, self.segments)
                 self._delete_snapshots_of(result.deleted_segments)
 
     # --- recovery ----------------------------------------------------------------------------------------
@@ -342,25 +323,17 @@ class LogLoader:
         self._snapshots_changed = True
         psm = self._reusable
         if psm is None or psm.map_end_offset != segment.base_offset:
-            own = self.producer_state_manager
-            psm = ProducerStateManager(
-                self.topic_partition,
-                self.dir,
-                own.max_transaction_timeout_ms,
-                own.producer_state_manager_config,
-                self.clock,
-                self.files,
-            )
-            rebuild_producer_state(
-                psm, self.segments, self.log_start_offset_checkpoint, segment.base_offset, self.clock, False
-            )
+            psm = ProducerStateManager(self.context)
+            rebuild_producer_state(psm, self.segments, self.log_start_offset_checkpoint, segment.base_offset, False)
         self._reusable = None
 
         def before_cut(position: int) -> None:
             self._before_cut(segment, position, rest)
 
         try:
-            bytes_truncated = segment.recover(psm, self.leader_epoch_cache, before_cut=before_cut)
+            bytes_truncated = segment.recover(
+                RecoveryReplay(segment.txn_index, psm, self.leader_epoch_cache, before_cut)
+            )
         except LogSegmentOffsetOverflowException:
             cut = self._cut_torn_offset(segment, before_cut)
             if cut == 0:
@@ -406,14 +379,13 @@ class LogLoader:
     def recover_log(self) -> RecoveryOffsets:
         if not self.had_clean_shutdown:
             self._recover_unflushed()
-        self._mend_last_index()
         end = self._end_or_delete_all()
         if self.segments.is_empty:
-            self.segments.add(self._open_new(self.log_start_offset_checkpoint, preallocate=self.config.preallocate))
+            self.segments.add(open_new_segment(self.context, self.log_start_offset_checkpoint))
         if self.had_clean_shutdown and end is not None:
             return RecoveryOffsets(end, end)
         if end is None:
-            end = self._active_segment().read_next_offset()
+            end = self.segments.active_segment.read_next_offset()
         return RecoveryOffsets(min(self.recovery_point_checkpoint, end), end)
 
     def _recover_unflushed(self) -> None:
@@ -437,23 +409,25 @@ class LogLoader:
                 break
         self.num_remaining_segments[str(self.topic_partition)] = 0
 
-    def _mend_last_index(self) -> None:
-        """The end of a log that was closed cleanly is found by the last index entry alone.  Where that names no batch
-        Kafka takes the segment for empty, and writes over it.  Batches that are damaged themselves are not cut here."""
+    def _read_end(self) -> int | None:
+        """The end of the last segment; None where there is none.
+
+        That of a log that was closed cleanly is found by the last index entry alone.  Where that names no batch Kafka
+        takes the segment for empty, and writes over it.  Batches that are damaged themselves are not cut here.
+        """
         last = self.segments.last_segment
-        if last is None or last in self._recovered:
-            return
-        fault = last.index_fault()
-        if fault is None or not _is_whole(last):
-            return
+        if last is None:
+            return None
+        end = last.read_next_offset()
+        if last in self._recovered or (fault := last.index_fault(end)) is None or not _is_whole(last):
+            return end
         logger.warning("%s: %s; recovering the segment", self.topic_partition, fault)
         last.close_quietly()
         self.segments.remove(last.base_offset)
-        last = LogSegment.open(
-            self.dir, last.base_offset, self.config, self.clock, self.files, file_already_exists=True
-        )
+        last = self._open(last.base_offset, file_already_exists=True)
         self.segments.add(last)
         self._rebuild_indexes(last)
+        return last.read_next_offset()
 
     def _retire(self, segments: Sequence[LogSegment]) -> None:
         """Renames segments behind damage to `.deleted`, durably, before the damage is cut off: if we are interrupted
@@ -465,12 +439,9 @@ class LogLoader:
 
     def _end_or_delete_all(self) -> int | None:
         """The end of the log; None when there is none, or when it lies below the log start and all is deleted."""
-        last = self.segments.last_segment
-        if last is None:
-            return None
-        end = last.read_next_offset()
+        end = self._read_end()
         start = self.log_start_offset_checkpoint
-        if end >= start:
+        if end is None or end >= start:
             return end
         logger.warning("%s: log end %d is below log start %d; deleting all", self.topic_partition, end, start)
         # Kafka asks for the snapshots of segments that it has just forgotten, so none is renamed to .deleted here:
@@ -503,13 +474,13 @@ class LogLoader:
         listing, self._listing = self._listing, None
         return listing or self.files.listing(self.dir)
 
-    def _active_segment(self) -> LogSegment:
-        return self.segments.active_segment
-
-    def _open_new(self, base_offset: int, *, preallocate: bool) -> LogSegment:
+    def _open(
+        self, base_offset: int, *, suffix: str = "", file_already_exists: bool = False, has_txn_index: bool = True
+    ) -> LogSegment:
+        context = self.context
         return LogSegment.open(
-            self.dir, base_offset, self.config, self.clock, self.files,
-            init_file_size=self.config.init_file_size, preallocate=preallocate,
+            self.dir, base_offset, context.config, context.clock, self.files, suffix=suffix,
+            file_already_exists=file_already_exists, has_txn_index=has_txn_index,
         )  # fmt: skip
 
     def _remove_and_delete(self, segments: list[LogSegment], *, with_snapshots: bool = True) -> None:
@@ -518,17 +489,12 @@ class LogLoader:
         logger.info("%s: deleting segments as part of log recovery: %s", self.topic_partition, segments)
         for segment in segments:
             self.segments.remove(segment.base_offset)
-        delete_segment_files(
-            segments, True, self.dir, self.topic_partition, self.config, self.scheduler, self.log_dir_failure_channel
-        )
+        delete_segment_files(self.context, segments, True)
         if with_snapshots:
             self._delete_snapshots_of(segments)
 
     def _delete_snapshots_of(self, segments: list[LogSegment]) -> None:
-        delete_producer_snapshots(
-            segments, self.producer_state_manager, True, self.scheduler, self.config, self.log_dir_failure_channel,
-            os.path.dirname(self.dir), self.topic_partition,
-        )  # fmt: skip
+        self.producer_state_manager.delete_snapshots_at([segment.base_offset for segment in segments], True)
 
 
 def _is_whole(segment: LogSegment) -> bool:

@@ -7,17 +7,17 @@ the segment map and `next_offset_metadata` are replaced whole, never changed in 
 The end of the log and its life (open, closing, closed; forked in a child process) are native fields, so that an append
 moves the one in a single step with its write and asks the other without a call.
 
-An OSError in any operation takes the log directory offline (`io_guard`); from then on every operation on a partition
-of that directory raises KafkaStorageException.  Mirrors org.apache.kafka.storage.internals.log.LocalLog (4.4.0).
+The rule for a roll is native (`SegmentTail.must_roll`), asked by `append.segment_for`; `roll` here does it.  An OSError
+in any operation takes the log directory offline (`PartitionContext.guard`).  Mirrors
+org.apache.kafka.storage.internals.log.LocalLog (4.4.0).
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Collection, Iterable, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, NoReturn
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from kafkalog._native.log_end import CLOSED, FORKED, OPEN, LogEnd
 from kafkalog._native.validation import BatchRules
@@ -29,10 +29,11 @@ from kafkalog.errors import (
     KafkaStorageException,
     OffsetOutOfRangeException,
 )
-from kafkalog.files import Clock, Files, LogDirFailureChannel, Scheduler
+from kafkalog.files import Clock, LogDirFailureChannel
 from kafkalog.format import names
 from kafkalog.format.batch import CREATE_TIME
-from kafkalog.format.names import DELETED_FILE_SUFFIX, TopicPartition
+from kafkalog.format.names import DELETED_FILE_SUFFIX
+from kafkalog.log.context import IoGuard, PartitionContext
 from kafkalog.segment.log_segment import LogSegment
 from kafkalog.segment.log_segments import LogSegments
 from kafkalog.segment.transaction_index import AbortedTxn
@@ -43,60 +44,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("kafkalog.log")
 
-UNKNOWN_OFFSET = -1
 new_tuple = tuple.__new__  # a named tuple without the Python call of its own __new__
 
 
-class io_guard:  # noqa: N801  (reads as a statement: `with io_guard(...):`)
-    """LocalLog.maybeHandleIOException as a `with` block.
-
-    Refuses to start when the directory is offline; turns an OSError of the body into an offline directory and a
-    KafkaStorageException that chains it.  Nested guards pass the inner one's exception on unchanged.
-    """
-
-    __slots__ = ("channel", "log_dir", "message")
-
-    def __init__(self, channel: LogDirFailureChannel, log_dir: str, message: str | Callable[[], str]) -> None:
-        self.channel = channel
-        self.log_dir = log_dir
-        self.message = message
-
-    def __enter__(self) -> None:
-        check_online(self.channel, self.log_dir)
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if isinstance(error, OSError):
-            raise_offline(self.channel, self.log_dir, self.message, error)
-
-
-def check_online(channel: LogDirFailureChannel, log_dir: str) -> None:
-    """KafkaStorageException when an earlier I/O error took `log_dir` offline; that error is its cause."""
-    if channel.has_offline_log_dir(log_dir):
-        first = channel.cause(log_dir)
-        raise KafkaStorageException(
-            f"The log dir {log_dir} is already offline due to a previous IO exception.",
-            hint=None if first is None else f"the first was {type(first).__name__}: {first}",
-        ) from first
-
-
-def raise_offline(
-    channel: LogDirFailureChannel, log_dir: str, message: str | Callable[[], str], error: OSError
-) -> NoReturn:
-    """Takes `log_dir` offline because of `error` and raises KafkaStorageException from it.
-
-    A KafkaStorageException (an OSError for Python, none for Kafka) has been dealt with where it arose: it passes.
-    """
-    if isinstance(error, KafkaStorageException):
-        raise error
-    text = message if isinstance(message, str) else message()
-    channel.maybe_add_offline_log_dir(log_dir, text, error)
-    raise KafkaStorageException.because_of(error, text) from error
-
-
 class LocalLog(LogEnd):
-    """The segments of one partition.  `dir` is the partition's folder, `parent_dir` the log directory it lies in."""
+    """The segments of one partition and where the log ends."""
 
     next_offset_metadata: LogOffsetMetadata
     segments: LogSegments
@@ -105,30 +57,20 @@ class LocalLog(LogEnd):
 
     def __init__(
         self,
-        dir: str,
-        config: LogConfig,
+        context: PartitionContext,
         segments: LogSegments,
         recovery_point: int,
         next_offset_metadata: LogOffsetMetadata,
-        scheduler: Scheduler,
-        clock: Clock,
-        topic_partition: TopicPartition,
-        log_dir_failure_channel: LogDirFailureChannel,
-        *,
-        files: Files,
     ) -> None:
-        self.dir = dir
-        self.parent_dir = os.path.dirname(dir)
-        self.update_config(config)
+        self.context = context
+        # What an append's native steps look at, once more.
+        self.clock = context.clock
+        self.log_dir_failure_channel = context.log_dir_failure_channel
+        self._set_client_rules(context.config)
         self.segments = segments
         self.recovery_point = recovery_point
         self.next_offset_metadata = next_offset_metadata
-        self.scheduler = scheduler
-        self.clock = clock
-        self.topic_partition = topic_partition
-        self.log_dir_failure_channel = log_dir_failure_channel
-        self.files = files
-        self.last_flush_time = clock.milliseconds()
+        self.last_flush_time = self.clock.milliseconds()
         self.life = OPEN
         self.opened_by = os.getpid()
         self.truncations = 0  # so that a flush knows whether what it synced was cut and written anew meanwhile
@@ -138,34 +80,14 @@ class LocalLog(LogEnd):
         self.cut_unsynced = False  # whether a truncation's cut may not be on the disk
 
     @property
-    def name(self) -> str:
-        return os.path.basename(self.dir)
-
-    @property
-    def is_future(self) -> bool:
-        return self.name.endswith(names.FUTURE_DIR_SUFFIX)
-
-    @property
     def log_end_offset(self) -> int:
         return self.next_offset_metadata[0]
 
-    @property
-    def log_end_offset_metadata(self) -> LogOffsetMetadata:
-        return self.next_offset_metadata
-
-    @property
-    def unflushed_messages(self) -> int:
-        return self.next_offset_metadata[0] - self.recovery_point
-
-    def guard(self, doing: str) -> io_guard:
-        """The I/O guard of an operation; `doing` completes `Error while ...`."""
+    def guard(self, doing: str) -> IoGuard:
+        """The I/O guard of an operation of the process that opened the log."""
         if self.life == FORKED:
             raise self.is_foreign()
-        return io_guard(
-            self.log_dir_failure_channel,
-            self.parent_dir,
-            lambda: f"Error while {doing} for {self.topic_partition} in dir {self.parent_dir}",
-        )
+        return self.context.guard(doing)
 
     @property
     def is_closed(self) -> bool:
@@ -177,9 +99,8 @@ class LocalLog(LogEnd):
 
     def check_appendable(self) -> None:
         """Raises where no append may begin: the directory is offline, the log is closed, or about to be."""
-        channel = self.log_dir_failure_channel
-        if channel.any_offline:
-            check_online(channel, self.parent_dir)
+        if self.log_dir_failure_channel.any_offline:
+            self.context.check_online()
         if self.life != OPEN:
             raise self.refusal()
 
@@ -187,37 +108,37 @@ class LocalLog(LogEnd):
         """Why a log that is not open does nothing."""
         if self.life == FORKED:
             return self.is_foreign()
-        return KafkaStorageException(f"The log for {self.topic_partition} is already closed")
+        return KafkaStorageException(f"The log for {self.context.topic_partition} is already closed")
 
     def is_foreign(self) -> IllegalStateException:
         return IllegalStateException(
-            f"{self.topic_partition} of {self.parent_dir} was opened by process {self.opened_by}: a log belongs to the "
-            "process that opened it",
+            f"{self.context.topic_partition} of {self.context.parent_dir} was opened by process {self.opened_by}: "
+            "a log belongs to the process that opened it",
             hint="open it in this process once the other has closed it, or read_only=True to look beside it",
         )
 
     # --- life -----------------------------------------------------------------------------------------
 
     def update_config(self, new_config: LogConfig) -> None:
-        self.config = new_config
+        self.context.update_config(new_config)
+        self._set_client_rules(new_config)
+
+    def _set_client_rules(self, config: LogConfig) -> None:
         self.client_rules = None  # where LogAppendTime changes every batch
-        if new_config.message_timestamp_type == CREATE_TIME:
+        if config.message_timestamp_type == CREATE_TIME:
             self.client_rules = BatchRules(
-                min(new_config.max_message_bytes, new_config.segment_size), new_config.compact,
-                new_config.message_timestamp_before_max_ms, new_config.message_timestamp_after_max_ms,
-                -1 if new_config.compression_codec is None else new_config.compression_codec,
-                new_config.max_segment_ms, new_config.segment_size, new_config.flush_messages,
+                min(config.max_message_bytes, config.segment_size), config.compact,
+                config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms,
+                -1 if config.compression_codec is None else config.compression_codec,
+                config.max_segment_ms, config.segment_size, config.flush_messages,
             )  # fmt: skip
 
     def rename_dir(self, name: str) -> bool:
         """Renames the partition's folder (atomic, parent directory synced); False when the name is the same."""
         with self.guard("renaming dir"):
-            before, renamed = self.dir, os.path.join(self.parent_dir, name)
-            self.files.rename_or_was(before, renamed)
-            self.files.sync_dir(self.parent_dir)
-            self.dir = renamed
-            self.segments.update_parent_dir(renamed)  # also where it is called that already: once more, and whole
-            return renamed != before
+            renamed = self.context.rename_dir(name)
+            self.segments.update_parent_dir(self.context.dir)  # also where it is called that: once more, and whole
+            return renamed
 
     def close(self) -> None:
         if self.is_closed:
@@ -242,9 +163,9 @@ class LocalLog(LogEnd):
                 )
             if not self.is_closed:
                 raise IllegalStateException(
-                    f"Can not delete directory when log of {self.topic_partition} is still open."
+                    f"Can not delete directory when log of {self.context.topic_partition} is still open."
                 )
-            self.files.remove_tree(self.dir)
+            self.context.files.remove_tree(self.context.dir)
 
     def delete_all_segments(self) -> list[LogSegment]:
         """Deletes all segments at once (no delay) and closes the log; answers what was deleted."""
@@ -255,9 +176,6 @@ class LocalLog(LogEnd):
             return deletable
 
     # --- the end of the log ----------------------------------------------------------------------------
-
-    def update_recovery_point(self, new_recovery_point: int) -> None:
-        self.recovery_point = new_recovery_point
 
     def update_log_end_offset(self, end_offset: int) -> None:
         active = self.segments.active_segment
@@ -281,13 +199,13 @@ class LocalLog(LogEnd):
             for segment in self.segments.values(recovery_point, offset):
                 segment.flush()
                 new = new or segment.base_offset >= recovery_point
-        if (new or self.names_unsynced) and self.files.exists(self.dir):
+        if (new or self.names_unsynced) and self.context.files.exists(self.context.dir):
             self._sync_names()
 
     def _sync_names(self) -> None:
         try:
             self.names_unsynced = False  # before: a change that comes meanwhile waits for the next sync
-            self.files.sync_dir(self.dir)
+            self.context.files.sync_dir(self.context.dir)
         except BaseException:
             self.names_unsynced = True
             raise
@@ -299,7 +217,7 @@ class LocalLog(LogEnd):
         to_delete = list(segments)
         if not to_delete:
             return
-        logger.info("%s: deleting segments as part of %s: %s", self.topic_partition, reason, to_delete)
+        logger.info("%s: deleting segments as part of %s: %s", self.context.topic_partition, reason, to_delete)
         # The names first: a segment that an interrupt took out of the map alone would come back with the next load.
         self.names_unsynced = True
         try:
@@ -323,7 +241,7 @@ class LocalLog(LogEnd):
             segment_to_delete.change_file_suffixes("", DELETED_FILE_SUFFIX)
         new_segment = self._open_new(new_offset)
         self.segments.add(new_segment)
-        logger.info("%s: deleting segment as part of %s: %s", self.topic_partition, reason, segment_to_delete)
+        logger.info("%s: deleting segment as part of %s: %s", self.context.topic_partition, reason, segment_to_delete)
         if new_offset != segment_to_delete.base_offset:
             self.segments.remove(segment_to_delete.base_offset)
         self._delete_files([segment_to_delete], async_delete)
@@ -337,8 +255,8 @@ class LocalLog(LogEnd):
             new_offset = max(expected_next_offset, end)
             active = self.segments.active_segment
             attempt = (
-                f"Trying to roll a new log segment for topic partition {self.topic_partition} with start offset "
-                f"{new_offset} =max(provided offset = {expected_next_offset}, LEO = {end})"
+                f"Trying to roll a new log segment for topic partition {self.context.topic_partition} with start "
+                f"offset {new_offset} =max(provided offset = {expected_next_offset}, LEO = {end})"
             )
             if self.segments.contains(new_offset):
                 if active.base_offset == new_offset and active.size == 0:
@@ -359,8 +277,8 @@ class LocalLog(LogEnd):
                 names.time_index_file,
                 names.transaction_index_file,
             ):
-                stray = path_of(self.dir, new_offset)
-                if self.files.unlink_if_exists(stray):
+                stray = path_of(self.context.dir, new_offset)
+                if self.context.files.unlink_if_exists(stray):
                     logger.warning("Newly rolled segment file %s already existed; deleted it first", stray)
             active.on_become_inactive_segment()
             if self.recovery_point >= new_offset:
@@ -369,7 +287,9 @@ class LocalLog(LogEnd):
                 active.flush()
             new_segment = self._open_new(new_offset)
             self.segments.add(new_segment)
-            self.update_log_end_offset(self.log_end_offset)
+            # Invariant: segments never overlap; gaps are fine, compaction leaves them.
+            assert self.segments.active_segment is new_segment, (new_segment, self.segments.base_offsets)
+            self.update_log_end_offset(end)
             return new_segment
 
     def truncate_fully_and_start_at(self, new_offset: int) -> list[LogSegment]:
@@ -406,33 +326,17 @@ class LocalLog(LogEnd):
         if active.truncate_to(target_offset) or was_interrupted:
             active.log.flush()
         self.cut_unsynced = False
+        assert active.base_offset <= target_offset, (active, target_offset)
         self.update_log_end_offset(target_offset)
         return deletable
 
     def _open_new(self, base_offset: int) -> LogSegment:
-        config = self.config
         self.names_unsynced = True
-        return LogSegment.open(
-            self.dir,
-            base_offset,
-            config,
-            self.clock,
-            self.files,
-            init_file_size=config.init_file_size,
-            preallocate=config.preallocate,
-        )
+        return open_new_segment(self.context, base_offset)
 
     def _delete_files(self, segments: Sequence[LogSegment], async_delete: bool) -> None:
         self.names_unsynced = True
-        delete_segment_files(
-            segments,
-            async_delete,
-            self.dir,
-            self.topic_partition,
-            self.config,
-            self.scheduler,
-            self.log_dir_failure_channel,
-        )
+        delete_segment_files(self.context, segments, async_delete)
 
     # --- reads (no lock) -------------------------------------------------------------------------------
 
@@ -452,9 +356,8 @@ class LocalLog(LogEnd):
 
         `min_one_message`: the first batch comes whole, however large it is.
         """
-        channel = self.log_dir_failure_channel
-        if channel.any_offline:
-            check_online(channel, self.parent_dir)
+        if self.log_dir_failure_channel.any_offline:
+            self.context.check_online()
         if self.life >= CLOSED:
             raise self.refusal()
         try:
@@ -462,7 +365,7 @@ class LocalLog(LogEnd):
             segment = self.segments.floor_segment(start_offset)
             if segment is None or start_offset > end_offset:
                 raise OffsetOutOfRangeException(
-                    f"Received request for offset {start_offset} for partition {self.topic_partition}, "
+                    f"Received request for offset {start_offset} for partition {self.context.topic_partition}, "
                     f"but we only have log segments upto {end_offset}."
                 )
             max_offset, max_segment_base, max_position = max_offset_metadata
@@ -492,8 +395,10 @@ class LocalLog(LogEnd):
                 raise self.refusal() from None
             raise  # a segment that was deleted since we found it
         except OSError as error:
-            message = f"Exception while reading from {self.topic_partition} in dir {self.parent_dir}"
-            raise_offline(channel, self.parent_dir, message, error)
+            context = self.context
+            context.raise_offline(
+                f"Exception while reading from {context.topic_partition} in dir {context.parent_dir}", error
+            )
 
     def _with_aborted_transactions(self, start_offset: int, segment: LogSegment, found: FetchDataInfo) -> FetchDataInfo:
         metadata = found.fetch_offset_metadata
@@ -530,33 +435,35 @@ def _empty(metadata: LogOffsetMetadata, include_aborted_txns: bool) -> FetchData
     return FetchDataInfo(metadata, EMPTY_RECORDS, False, [] if include_aborted_txns else None)
 
 
-def delete_segment_files(
-    segments: Sequence[LogSegment],
-    async_delete: bool,
-    dir: str,
-    topic_partition: TopicPartition,
-    config: LogConfig,
-    scheduler: Scheduler,
-    log_dir_failure_channel: LogDirFailureChannel,
-) -> None:
+def open_new_segment(
+    context: PartitionContext, base_offset: int, *, suffix: str = "", preallocate: bool | None = None
+) -> LogSegment:
+    """An empty segment; `preallocate` None: as the topic says."""
+    config = context.config
+    return LogSegment.open(
+        context.dir,
+        base_offset,
+        config,
+        context.clock,
+        context.files,
+        init_file_size=config.init_file_size,
+        preallocate=config.preallocate if preallocate is None else preallocate,
+        suffix=suffix,
+    )
+
+
+def delete_segment_files(context: PartitionContext, segments: Sequence[LogSegment], async_delete: bool) -> None:
     """Renames segments to `.deleted` now and unlinks them now or, when `async_delete`, in one task after the delay."""
     for segment in segments:
         if not segment.has_suffix(DELETED_FILE_SUFFIX):
             segment.change_file_suffixes("", DELETED_FILE_SUFFIX)
-    parent_dir = os.path.dirname(dir)
 
     def delete() -> None:
-        message = f"Error while deleting segments for {topic_partition} in dir {parent_dir}"
-        with io_guard(log_dir_failure_channel, parent_dir, message):
+        with context.guard("deleting segments"):
             for segment in segments:
                 segment.delete_if_exists()
 
     if async_delete:
-        scheduler.schedule_once("delete-file", delete, config.file_delete_delay_ms)
+        context.scheduler.schedule_once("delete-file", delete, context.config.file_delete_delay_ms)
     else:
         delete()
-
-
-def segments_size(segments: Collection[LogSegment]) -> int:
-    """LogSegments.sizeInBytes of a choice of segments."""
-    return sum(segment.size for segment in segments)

@@ -1,8 +1,15 @@
 """The offsets of a partition that have a meaning beyond its files: log start, high watermark, last stable offset.
 
-Base class of UnifiedLog: who may see and drop what.  All are written under `lock` and read without it; the metadata
-objects are replaced whole.  An append moves them in its native commit, everything else here.  Mirrors that part of
-Kafka's UnifiedLog (4.4.0, without remote storage).
+The lowest part of UnifiedLog: who may see and drop what.  All are written under `lock` and read without it; the
+metadata objects are replaced whole.  Nobody but an append's native commit (`Watermarks.put`) and this file moves them:
+the high watermark goes through `_set_high_watermark`, the first unstable offset, which follows the transactions of
+`producers`, through `maybe_increment_first_unstable_offset`.  Mirrors that part of Kafka's UnifiedLog (4.4.0, without
+remote storage).
+
+Invariant: log start <= high watermark <= log end, last stable offset <= high watermark; of a log of one replica the
+recovery point <= log end.  It does not hold while a change is under way, nor after one that a failed disk stopped; and
+what is loaded may break it, as with Kafka: a folder that is to be deleted ends at 0 wherever it begins, a log that was
+closed cleanly and damaged since ends where its last bytes say.
 """
 
 from __future__ import annotations
@@ -23,6 +30,7 @@ from kafkalog.errors import (
     PolicyViolationException,
 )
 from kafkalog.format import values
+from kafkalog.log.context import PartitionContext
 from kafkalog.log.leader_epochs import LeaderEpochFileCache
 from kafkalog.log.local_log import LocalLog
 from kafkalog.log.producers import ProducerStateManager
@@ -66,7 +74,8 @@ class PartitionOffsets(Watermarks):
     ) -> None:
         self.lock = PartitionLock()
         self.local_log = local_log
-        self.topic_partition: TopicPartition = local_log.topic_partition
+        self.context: PartitionContext = local_log.context
+        self.topic_partition: TopicPartition = self.context.topic_partition
         self.leader_epoch_cache = leader_epoch_cache
         self.producer_state_manager = producer_state_manager
         self.log_start_offset = log_start_offset
@@ -79,8 +88,8 @@ class PartitionOffsets(Watermarks):
         """After a load: raises what lies below the log start, which is not below the first segment."""
         self._update_log_start_offset(log_start_offset)
         first_base = self.local_log.segments.first_segment_base_offset
-        self._update_local_log_start_offset(max(log_start_offset, 0 if first_base is None else first_base))
-        self.log_start_offset = self.local_log_start_offset
+        self.local_log_start_offset = max(log_start_offset, 0 if first_base is None else first_base)
+        self._update_log_start_offset(self.local_log_start_offset)
         self.maybe_increment_first_unstable_offset()
 
     # --- changes of several steps ------------------------------------------------------------------------
@@ -93,19 +102,8 @@ class PartitionOffsets(Watermarks):
         twice.
         """
         outer = self.unfinished  # a change that this is a part of is made again as a whole
-        lock = self.lock
-        inside = lock.busy
         self.unfinished = outer or change
-        try:
-            lock.busy = True
-            result = change()
-        except (KafkalogError, OSError):
-            self.unfinished = outer
-            raise
-        finally:
-            lock.busy = inside
-        self.unfinished = outer
-        return result
+        return self._make(change, outer)
 
     def settle(self) -> None:
         """Makes what was interrupted again; every change of the log begins here.
@@ -119,15 +117,22 @@ class PartitionOffsets(Watermarks):
                 change = self.unfinished
                 if change is not None:
                     logger.warning("%s: finishing what was interrupted", self.topic_partition)
-                    try:
-                        self.lock.busy = True
-                        change()
-                    except (KafkalogError, OSError):
-                        self.unfinished = None
-                        raise
-                    finally:
-                        self.lock.busy = False
-                    self.unfinished = None
+                    self._make(change, None)
+
+    def _make(self, change: Callable[[], T], outer: Callable[[], object] | None) -> T:
+        """Makes a change that `unfinished` holds; it is `outer` that is left to be made then."""
+        lock = self.lock
+        inside = lock.busy
+        try:
+            lock.busy = True
+            result = change()
+        except (KafkalogError, OSError):
+            self.unfinished = outer
+            raise
+        finally:
+            lock.busy = inside
+        self.unfinished = outer
+        return result
 
     def is_inside(self) -> IllegalStateException:
         return IllegalStateException(
@@ -138,7 +143,7 @@ class PartitionOffsets(Watermarks):
 
     @property
     def config(self) -> LogConfig:
-        return self.local_log.config
+        return self.context.config
 
     @property
     def recovery_point(self) -> int:
@@ -173,22 +178,23 @@ class PartitionOffsets(Watermarks):
     def update_high_watermark(self, high_watermark: int | LogOffsetMetadata) -> int:
         """Sets the high watermark, held between log start and log end; answers what it became."""
         wanted = _metadata(high_watermark)
-        end = self.local_log.next_offset_metadata
-        if wanted[0] < self.log_start_offset:
-            wanted = LogOffsetMetadata(self.log_start_offset)
-        elif wanted[0] >= end[0]:
-            wanted = end
-        self._set_high_watermark(wanted)
-        return wanted[0]
+        with self.lock:
+            end = self.local_log.next_offset_metadata
+            if wanted[0] < self.log_start_offset:
+                wanted = LogOffsetMetadata(self.log_start_offset)
+            elif wanted[0] >= end[0]:
+                wanted = end
+            self._set_high_watermark(wanted)
+            return wanted[0]
 
     def maybe_increment_high_watermark(self, new_high_watermark: int | LogOffsetMetadata) -> LogOffsetMetadata | None:
         """Raises the high watermark (or moves it to a newer segment); answers the old one, None if it stayed."""
         new = _metadata(new_high_watermark)
-        if new[0] > self.log_end_offset:
-            raise IllegalArgumentException(
-                f"High watermark {new} update exceeds current log end offset {self.log_end_offset_metadata}"
-            )
-        with self.lock:
+        with self.lock:  # it asks for the end, too: a truncation must not come between
+            if new[0] > self.log_end_offset:
+                raise IllegalArgumentException(
+                    f"High watermark {new} update exceeds current log end offset {self.log_end_offset_metadata}"
+                )
             old = self._fetch_high_watermark_metadata()
             if old[0] < new[0] or (old[0] == new[0] and old.on_older_segment(new)):
                 self._set_high_watermark(new)
@@ -244,7 +250,9 @@ class PartitionOffsets(Watermarks):
             raise IllegalArgumentException("High watermark offset should be non-negative")
         with self.lock:
             if new[0] < self.high_watermark_metadata[0]:
-                logger.warning("%s: high watermark goes back from %s to %s", self, self.high_watermark_metadata, new)
+                # Where it follows the end, it goes back with that, which is no news.
+                level = logging.INFO if self.high_watermark_follows else logging.WARNING
+                logger.log(level, "%s: high watermark goes back from %s to %s", self, self.high_watermark_metadata, new)
             self.local_log.check_if_closed()
             self.set_high_watermark(new)
             if self.first_unstable_is_rough:
@@ -271,6 +279,7 @@ class PartitionOffsets(Watermarks):
                     return self._fetch_last_stable_offset_metadata()
                 unstable = self.maybe_convert_to_offset_metadata(unstable[0])
                 self.first_unstable_offset_metadata = unstable
+        assert unstable[0] <= high_watermark[0], (unstable, high_watermark)
         return unstable
 
     def maybe_convert_to_offset_metadata(self, offset: int) -> LogOffsetMetadata:
@@ -295,15 +304,8 @@ class PartitionOffsets(Watermarks):
         self.log_start_offset = offset
         if self.high_watermark < offset:
             self.update_high_watermark(offset)
-        if self.local_log.recovery_point < offset:
-            self.local_log.update_recovery_point(offset)
-
-    def _update_local_log_start_offset(self, offset: int) -> None:
-        self.local_log_start_offset = offset
-        if self.high_watermark < offset:
-            self.update_high_watermark(offset)
         if self.recovery_point < offset:
-            self.local_log.update_recovery_point(offset)
+            self.local_log.recovery_point = offset
 
     def maybe_increment_log_start_offset(
         self,
@@ -338,6 +340,7 @@ class PartitionOffsets(Watermarks):
         self.leader_epoch_cache.truncate_from_start_async_flush(offset)
         self.producer_state_manager.on_log_start_offset_incremented(offset)
         self.maybe_increment_first_unstable_offset()
+        assert self.log_start_offset <= self.high_watermark, self  # what `raise_log_start_offset` let pass
 
     def delete_records(self, offset: int) -> int:
         """DeleteRecords as a leader does it (-1: up to the high watermark); answers the log start offset.

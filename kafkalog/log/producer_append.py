@@ -131,10 +131,6 @@ class ProducerStateEntry(ProducerEntry):
         return NO_SEQUENCE if last is None else last[0]
 
     @property
-    def first_data_offset(self) -> int:
-        return -1 if self.is_empty else BatchMetadata(*self.batches()[0]).first_offset
-
-    @property
     def last_data_offset(self) -> int:
         last = self.last_batch()
         return -1 if last is None else last[1]

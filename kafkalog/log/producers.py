@@ -16,38 +16,20 @@ from types import MappingProxyType
 
 from kafkalog._native.java_hash import JavaHashMap, long_hash
 from kafkalog._native.producers import OffsetMap, ProducerEntry, ProducerTable
-from kafkalog.config import ProducerStateManagerConfig
 from kafkalog.errors import CorruptSnapshotException, IllegalArgumentException
-from kafkalog.files import OS_FILES, Clock, Files
+from kafkalog.files import OS_FILES, Files
 from kafkalog.format.names import (
     DELETED_FILE_SUFFIX,
     PRODUCER_SNAPSHOT_FILE_SUFFIX,
-    TopicPartition,
     offset_from_filename,
     producer_snapshot_file,
 )
 from kafkalog.format.snapshots import ProducerSnapshotEntry, read_snapshot, write_snapshot
 from kafkalog.limits import to_int64
-from kafkalog.log.producer_append import (
-    BatchMetadata,
-    CompletedTxn,
-    ProducerAppendInfo,
-    ProducerStateEntry,
-    TxnMetadata,
-)
+from kafkalog.log.context import PartitionContext
+from kafkalog.log.producer_append import CompletedTxn, ProducerAppendInfo, ProducerStateEntry, TxnMetadata
 from kafkalog.log.types import NO_PRODUCER_ID, AppendOrigin
 from kafkalog.log.verification import VerificationStateEntry
-
-__all__ = [
-    "BatchMetadata",
-    "CompletedTxn",
-    "ProducerAppendInfo",
-    "ProducerStateEntry",
-    "ProducerStateManager",
-    "SnapshotFile",
-    "TxnMetadata",
-    "list_snapshot_files",
-]
 
 log = logging.getLogger(__name__)
 
@@ -105,24 +87,11 @@ class ProducerStateManager(ProducerTable):
     the log; a snapshot is taken there, and only when it lies above the last one.
     """
 
-    def __init__(
-        self,
-        topic_partition: TopicPartition,
-        log_dir: str,
-        max_transaction_timeout_ms: int,
-        producer_state_manager_config: ProducerStateManagerConfig,
-        clock: Clock,
-        files: Files = OS_FILES,
-        *,
-        present: Iterable[str] | None = None,
-    ) -> None:
-        """`present`: the names of the files in `log_dir`, where the caller has just listed them."""
-        self.topic_partition = topic_partition
-        self.max_transaction_timeout_ms = max_transaction_timeout_ms
-        self.producer_state_manager_config = producer_state_manager_config
-        self._log_dir = log_dir
-        self._clock = clock
-        self._files = files
+    def __init__(self, context: PartitionContext, *, present: Iterable[str] | None = None) -> None:
+        """`present`: the names of the files in the partition's folder, where the caller has just listed them."""
+        self.context = context
+        self.topic_partition = context.topic_partition
+        self.producer_state_manager_config = context.producers.config
         # Snapshots list the entries in a Java HashMap's order, which depends on how large it once was.
         self._producers: JavaHashMap[int, ProducerStateEntry] = JavaHashMap(long_hash)
         self.map_end_offset = 0
@@ -204,7 +173,7 @@ class ProducerStateManager(ProducerTable):
         """The verification under way for a producer, begun now if there is none."""
         entry = self._verification_states.get(producer_id)
         if entry is None:
-            entry = VerificationStateEntry(self._clock.milliseconds(), sequence, epoch, supports_epoch_bump)
+            entry = VerificationStateEntry(self.context.clock.milliseconds(), sequence, epoch, supports_epoch_bump)
             self._verification_states[producer_id] = entry
         entry.maybe_update_lowest_sequence_and_epoch(sequence, epoch)
         return entry
@@ -257,10 +226,8 @@ class ProducerStateManager(ProducerTable):
     def has_late_transaction(self, current_time_ms: int) -> bool:
         """Whether the oldest open transaction has outlived the longest timeout by five minutes."""
         last_timestamp = self._oldest_txn_last_timestamp
-        return (
-            last_timestamp > 0
-            and current_time_ms - last_timestamp > self.max_transaction_timeout_ms + LATE_TRANSACTION_BUFFER_MS
-        )
+        late_ms = self.context.producers.max_transaction_timeout_ms + LATE_TRANSACTION_BUFFER_MS
+        return last_timestamp > 0 and current_time_ms - last_timestamp > late_ms
 
     # --- the map's end and truncation -----------------------------------------------------------
 
@@ -301,10 +268,6 @@ class ProducerStateManager(ProducerTable):
         self.map_end_offset = offset
         self.update_oldest_txn_timestamp()
 
-    def truncate_fully_and_reload_snapshots(self) -> None:
-        self.truncate_fully_and_start_at(0)
-        self._snapshots = self._load_snapshots()
-
     # --- snapshots ------------------------------------------------------------------------------
 
     @property
@@ -312,36 +275,22 @@ class ProducerStateManager(ProducerTable):
         latest = self._snapshots.last
         return None if latest is None else latest.offset
 
-    @property
-    def oldest_snapshot_offset(self) -> int | None:
-        oldest = self._snapshots.first
-        return None if oldest is None else oldest.offset
-
-    def snapshot_file_for_offset(self, offset: int) -> SnapshotFile | None:
-        return self._snapshots.get(offset)
-
-    def fetch_snapshot(self, offset: int) -> str | None:
-        """The path of the snapshot at `offset`."""
-        snapshot = self._snapshots.get(offset)
-        return None if snapshot is None else snapshot.path
-
     def take_snapshot(self, sync: bool = True) -> str | None:
         """Write `<map end>.snapshot` if the map moved past the last one; its path, or None where nothing was done."""
         offset = self.map_end_offset
         if offset <= self._last_snap_offset:
             return None
-        path = producer_snapshot_file(self._log_dir, offset)
+        path = producer_snapshot_file(self.context.dir, offset)
         entries = [_to_snapshot(entry) for entry in self._producers.values()]
-        write_snapshot(path, entries, self._files, sync=sync, ordered=True)
-        self._snapshots.put(offset, SnapshotFile(path, offset, files=self._files))
+        write_snapshot(path, entries, self.context.files, sync=sync, ordered=True)
+        self._snapshots.put(offset, SnapshotFile(path, offset, files=self.context.files))
         self._last_snap_offset = offset
         return path
 
-    def update_parent_dir(self, parent_dir: str) -> None:
+    def update_parent_dir(self) -> None:
         """The partition's directory was renamed."""
-        self._log_dir = parent_dir
         for snapshot in self._snapshots:
-            snapshot.update_parent_dir(parent_dir)
+            snapshot.update_parent_dir(self.context.dir)
 
     def remove_stray_snapshots(self, segment_base_offsets: Collection[int], *, list_anew: bool = True) -> None:
         """Unlink snapshots at no segment's base, but keep the latest of them where it lies above all segments.
@@ -359,10 +308,23 @@ class ProducerStateManager(ProducerTable):
             snapshots.pop(snapshot.offset)
         self._snapshots = snapshots
 
-    def delete_snapshots_before(self, offset: int) -> None:
-        for snapshot in self._snapshots:
-            if 0 <= snapshot.offset < offset:
-                self._remove_and_delete_snapshot(snapshot.offset)
+    def delete_snapshots_at(self, offsets: Iterable[int], async_delete: bool) -> None:
+        """Renames the snapshots at these offsets to `.deleted` and unlinks them, later when `async_delete`.
+
+        The task is scheduled also when there is nothing to delete, as Kafka does (UnifiedLog.deleteProducerSnapshots).
+        """
+        context = self.context
+        doomed = [mark for offset in offsets if (mark := self.remove_and_mark_snapshot_for_deletion(offset))]
+
+        def delete() -> None:
+            with context.guard("deleting producer state snapshots"):
+                for snapshot in doomed:
+                    snapshot.delete_if_exists()
+
+        if async_delete:
+            context.scheduler.schedule_once("delete-producer-snapshot", delete, context.config.file_delete_delay_ms)
+        else:
+            delete()
 
     def remove_and_mark_snapshot_for_deletion(self, snapshot_offset: int) -> SnapshotFile | None:
         """Rename the snapshot at an offset to `.deleted`; None where there is none, or it vanished."""
@@ -380,7 +342,7 @@ class ProducerStateManager(ProducerTable):
 
     def _load_snapshots(self, present: Iterable[str] | None = None) -> OffsetMap[SnapshotFile]:
         snapshots: OffsetMap[SnapshotFile] = OffsetMap()
-        for snapshot in list_snapshot_files(self._log_dir, self._files, present):
+        for snapshot in list_snapshot_files(self.context.dir, self.context.files, present):
             snapshots.put(snapshot.offset, snapshot)
         return snapshots
 
@@ -393,7 +355,7 @@ class ProducerStateManager(ProducerTable):
     def _load_from_snapshot(self, log_start_offset: int, current_time_ms: int) -> None:
         while (snapshot := self._snapshots.last) is not None:
             try:
-                entries = read_snapshot(snapshot.path, self._files)
+                entries = read_snapshot(snapshot.path, self.context.files)
             except CorruptSnapshotException as error:
                 log.warning("Producer snapshot %s is dropped: %s", snapshot.path, error)
                 self._remove_and_delete_snapshot(snapshot.offset)

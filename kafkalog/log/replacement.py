@@ -11,17 +11,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from kafkalog.errors import IllegalArgumentException, IllegalStateException
-from kafkalog.files import Clock, Files, LogDirFailureChannel, Scheduler
-from kafkalog.format.names import CLEANED_FILE_SUFFIX, SWAP_FILE_SUFFIX, TopicPartition
-from kafkalog.log.local_log import delete_segment_files
+from kafkalog.format.names import CLEANED_FILE_SUFFIX, SWAP_FILE_SUFFIX
+from kafkalog.log.context import PartitionContext
+from kafkalog.log.local_log import delete_segment_files, open_new_segment
 from kafkalog.segment.log_segment import LogSegment
 from kafkalog.segment.log_segments import LogSegments
-
-if TYPE_CHECKING:
-    from kafkalog.config import LogConfig
 
 logger = logging.getLogger("kafkalog.log")
 
@@ -33,35 +30,17 @@ class SplitSegmentResult(NamedTuple):
     new_segments: list[LogSegment]
 
 
-def create_new_cleaned_segment(
-    dir: str, log_config: LogConfig, base_offset: int, clock: Clock, *, files: Files
-) -> LogSegment:
+def create_new_cleaned_segment(context: PartitionContext, base_offset: int) -> LogSegment:
     """A fresh segment under `.cleaned` names; what an earlier attempt left under them is deleted."""
-    LogSegment.delete_files_if_exist(dir, base_offset, CLEANED_FILE_SUFFIX, files)
-    return LogSegment.open(
-        dir,
-        base_offset,
-        log_config,
-        clock,
-        files,
-        init_file_size=log_config.init_file_size,
-        preallocate=log_config.preallocate,
-        suffix=CLEANED_FILE_SUFFIX,
-    )
+    LogSegment.delete_files_if_exist(context.dir, base_offset, CLEANED_FILE_SUFFIX, context.files)
+    return open_new_segment(context, base_offset, suffix=CLEANED_FILE_SUFFIX)
 
 
 def replace_segments(
+    context: PartitionContext,
     existing_segments: LogSegments,
     new_segments: Sequence[LogSegment],
     old_segments: Sequence[LogSegment],
-    dir: str,
-    topic_partition: TopicPartition,
-    config: LogConfig,
-    scheduler: Scheduler,
-    log_dir_failure_channel: LogDirFailureChannel,
-    *,
-    files: Files,
-    is_recovered_swap_file: bool = False,
 ) -> list[LogSegment]:
     """Replaces `old_segments` by `new_segments` (files under `.cleaned`); answers the old ones whose base is gone."""
     added = sorted(new_segments, key=lambda segment: segment.base_offset)
@@ -70,34 +49,24 @@ def replace_segments(
         key=lambda segment: segment.base_offset,
     )
     for segment in reversed(added):
-        if not is_recovered_swap_file:
-            segment.change_file_suffixes(CLEANED_FILE_SUFFIX, SWAP_FILE_SUFFIX)
+        segment.change_file_suffixes(CLEANED_FILE_SUFFIX, SWAP_FILE_SUFFIX)
         existing_segments.add(segment)
     new_bases = {segment.base_offset for segment in added}
     not_replaced: list[LogSegment] = []
     for segment in removed:
         if segment.base_offset != added[0].base_offset:
             existing_segments.remove(segment.base_offset)
-        delete_segment_files([segment], True, dir, topic_partition, config, scheduler, log_dir_failure_channel)
+        delete_segment_files(context, [segment], True)
         if segment.base_offset not in new_bases:
             not_replaced.append(segment)
     for segment in added:
         segment.change_file_suffixes(SWAP_FILE_SUFFIX, "")
-    files.sync_dir(dir)
+    context.files.sync_dir(context.dir)
     return not_replaced
 
 
 def split_overflowed_segment(
-    segment: LogSegment,
-    existing_segments: LogSegments,
-    dir: str,
-    topic_partition: TopicPartition,
-    config: LogConfig,
-    clock: Clock,
-    scheduler: Scheduler,
-    log_dir_failure_channel: LogDirFailureChannel,
-    *,
-    files: Files,
+    context: PartitionContext, segment: LogSegment, existing_segments: LogSegments
 ) -> SplitSegmentResult:
     """Splits a segment with offsets beyond base + 2^31 - 1 into segments whose offsets fit."""
     path = segment.log.path
@@ -107,7 +76,7 @@ def split_overflowed_segment(
         raise IllegalArgumentException(
             f"Split operation is only permitted for segments with overflow, and the problem path is {path}"
         )
-    logger.info("%s: splitting overflowed segment %s", topic_partition, segment)
+    logger.info("%s: splitting overflowed segment %s", context.topic_partition, segment)
     new_segments: list[LogSegment] = []
     try:
         source = segment.log
@@ -116,7 +85,7 @@ def split_overflowed_segment(
             first = source.first_batch(position)
             if first is None:
                 raise IllegalStateException(f"No batch at position {position} in {segment}")
-            new_segment = create_new_cleaned_segment(dir, config, source.base_offset_of(first), clock, files=files)
+            new_segment = create_new_cleaned_segment(context, source.base_offset_of(first))
             new_segments.append(new_segment)
             appended_bytes = new_segment.append_from_file(source, position)
             if appended_bytes == 0:
@@ -139,15 +108,5 @@ def split_overflowed_segment(
         raise
     # From here on a failure leaves the files for the next load to settle.  Kafka deletes the new segments even when
     # the old one is renamed away already, and then all is lost.
-    deleted = replace_segments(
-        existing_segments,
-        new_segments,
-        [segment],
-        dir,
-        topic_partition,
-        config,
-        scheduler,
-        log_dir_failure_channel,
-        files=files,
-    )
+    deleted = replace_segments(context, existing_segments, new_segments, [segment])
     return SplitSegmentResult(deleted, new_segments)

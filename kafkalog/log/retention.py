@@ -1,28 +1,27 @@
 """Which segments are old enough to go: by log start offset, by size, by time.  The three predicates and the guards.
 
-Segments go oldest first and never above the high watermark; the active one may go too, after a roll.  Mirrors
-UnifiedLog.deleteOldSegments and what it calls (4.4.0, without remote storage).  The functions take the log's lock.
+Segments go oldest first and never above the high watermark; the active one may go too, after a roll.  Works on a
+PartitionState, whose lock the functions take.  Mirrors UnifiedLog.deleteOldSegments and what it calls (4.4.0, without
+remote storage).
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from kafkalog.limits import to_int64
+from kafkalog.log.partition import PartitionState
 from kafkalog.log.types import LogStartOffsetIncrementReason
 from kafkalog.segment.log_segment import LogSegment
-
-if TYPE_CHECKING:
-    from kafkalog.log.unified_log import UnifiedLog
 
 logger = logging.getLogger("kafkalog.log")
 
 DeletionCondition: TypeAlias = Callable[[LogSegment, LogSegment | None], bool]
 
 
-def delete_old_segments(log: UnifiedLog) -> int:
+def delete_old_segments(log: PartitionState) -> int:
     """Applies the topic's cleanup.policy; answers how many segments were chosen.
 
     A log that is only compacted, or has no policy, still drops what lies below its log start offset.
@@ -33,7 +32,7 @@ def delete_old_segments(log: UnifiedLog) -> int:
     return deleted
 
 
-def log_start_breached(log: UnifiedLog) -> DeletionCondition:
+def log_start_breached(log: PartitionState) -> DeletionCondition:
     """Segments that lie wholly below the log start offset."""
 
     def should_delete(segment: LogSegment, following: LogSegment | None) -> bool:
@@ -42,7 +41,7 @@ def log_start_breached(log: UnifiedLog) -> DeletionCondition:
     return should_delete
 
 
-def delete_by_size(log: UnifiedLog) -> int:
+def delete_by_size(log: PartitionState) -> int:
     retention_bytes = log.config.retention_bytes
     with log.lock:  # two passes at once would both take the same bytes for too many
         size = log.size
@@ -64,11 +63,11 @@ def size_breached(excess_bytes: int) -> DeletionCondition:
     return should_delete
 
 
-def delete_by_time(log: UnifiedLog) -> int:
+def delete_by_time(log: PartitionState) -> int:
     retention_ms = log.config.retention_ms
     if retention_ms < 0:
         return 0
-    return _delete(log, time_breached(log.clock.milliseconds(), retention_ms), "retention time")
+    return _delete(log, time_breached(log.context.clock.milliseconds(), retention_ms), "retention time")
 
 
 def time_breached(now_ms: int, retention_ms: int) -> DeletionCondition:
@@ -83,12 +82,13 @@ def time_breached(now_ms: int, retention_ms: int) -> DeletionCondition:
     return should_delete
 
 
-def deletable_segments(log: UnifiedLog, predicate: DeletionCondition) -> list[LogSegment]:
+def deletable_segments(log: PartitionState, predicate: DeletionCondition) -> list[LogSegment]:
     """The longest run of oldest segments that lie below the high watermark and fulfil `predicate`."""
     segments = list(log.local_log.segments.values())
     deletable: list[LogSegment] = []
     for index, segment in enumerate(segments):
         following = segments[index + 1] if index + 1 < len(segments) else None
+        assert following is None or segment.base_offset < following.base_offset, (segment, following)
         upper_bound = log.log_end_offset if following is None else following.base_offset
         if log.high_watermark < upper_bound or not predicate(segment, following):
             break
@@ -98,13 +98,13 @@ def deletable_segments(log: UnifiedLog, predicate: DeletionCondition) -> list[Lo
     return deletable
 
 
-def _delete(log: UnifiedLog, predicate: DeletionCondition, reason: str) -> int:
+def _delete(log: PartitionState, predicate: DeletionCondition, reason: str) -> int:
     with log.lock:
         deletable = deletable_segments(log, predicate)
         return _delete_segments(log, deletable, reason) if deletable else 0
 
 
-def _delete_segments(log: UnifiedLog, deletable: list[LogSegment], reason: str) -> int:
+def _delete_segments(log: PartitionState, deletable: list[LogSegment], reason: str) -> int:
     chosen = len(deletable)
     local = log.local_log
     with local.guard("deleting segments"):

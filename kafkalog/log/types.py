@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalog._native.validation import AppendInfo
-from kafkalog.segment.types import AppendOrigin as AppendOrigin  # segments replay appends, so it lives one floor down
+from kafkalog.format.batch import LOG_APPEND_TIME
+from kafkalog.format.records import MAX_RECORD_BYTES
+
+if TYPE_CHECKING:
+    from kafkalog.config import LogConfig
 
 NO_TIMESTAMP = -1
 NO_PRODUCER_ID = -1
@@ -19,8 +23,19 @@ NO_SEQUENCE = -1
 NO_LEADER_EPOCH = -1
 UNKNOWN_OFFSET = -1
 
+CURRENT_MAGIC = 2
+
 # Transaction versions (KIP-890): -1 where the caller does not say.
 TV_UNKNOWN = -1
+
+
+class AppendOrigin(enum.Enum):
+    """Who appends; decides which checks apply."""
+
+    CLIENT = "client"
+    COORDINATOR = "coordinator"
+    REPLICATION = "replication"
+    RAFT_LEADER = "raft_leader"
 
 
 class OffsetAndEpoch(NamedTuple):
@@ -68,6 +83,37 @@ class RecordError:
 
     batch_index: int
     message: str | None = None
+
+
+class TopicRules(NamedTuple):
+    """What a topic asks of the batches that are appended to it; times in milliseconds.
+
+    `target_codec` (an id, see kafkalog.format.codecs) None: each batch keeps its own; `level` None: the codec's
+    default.  `max_record_body_bytes` binds each record of a compressed batch.
+    """
+
+    target_codec: int | None
+    level: int | None
+    to_magic: int
+    compacted: bool
+    create_time: bool
+    before_max_ms: int
+    after_max_ms: int
+    max_record_body_bytes: int = MAX_RECORD_BYTES
+
+    @classmethod
+    def of(cls, config: LogConfig) -> TopicRules:
+        codec = config.compression_codec
+        return cls(
+            codec,
+            None if codec is None else config.compression_level,
+            CURRENT_MAGIC,
+            config.compact,
+            config.message_timestamp_type != LOG_APPEND_TIME,
+            config.message_timestamp_before_max_ms,
+            config.message_timestamp_after_max_ms,
+            config.max_decompressed_message_bytes,
+        )
 
 
 APPEND_INFO_FIELDS = (

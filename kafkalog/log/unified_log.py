@@ -1,12 +1,8 @@
-"""UnifiedLog: one partition as leaders, followers and readers see it.
+"""UnifiedLog: one partition as leaders, followers and readers see it: its life, and the door to what it can do.
 
-Holds the offsets that have a meaning beyond the files (`offsets`), the leader epochs, the producers and the topic id,
-over a LocalLog of segments.  What is long lives beside it and takes the log as its first argument: `append`,
-`retention`, `fetch`, `loader`, `producer_replay`.
-
-Lock: `lock` is Kafka's `lock`, one reentrant lock a partition.  It guards every change of the segments, the offsets,
-the producer state and the epoch cache.  Readers take none: LogSegments, LogOffsetMetadata and the epoch entries are
-replaced whole, never changed in place.  Syncs run outside the lock.
+A PartitionState (`partition`, which says what `lock` guards, over `offsets`) that is created, closed, disowned, renamed
+and deleted here.  What is long stands beside it and works on the state: `append`, `retention`, `list_offsets`; below it
+`loader`, `replay`, `replacement`.
 
 Life: open, closing, closed, in this order.  Closing takes the lock, and so waits for writers; from then on appends are
 refused.  Readers hold the files that they read: theirs goes on, a new read is refused.  In a child process the log is
@@ -15,15 +11,14 @@ step that it cuts short is made again by the next operation (`whole`, `settle`).
 runs in the middle of a change is refused: its thread holds the lock already (`PartitionLock.busy`).
 
 After an I/O error the log directory is offline and every operation raises KafkaStorageException.
-Mirrors org.apache.kafka.storage.internals.log.UnifiedLog (4.4.0) without remote storage.  Long because Kafka's
-class is: what it does in many lines stands beside it, what is left are its many methods.
+Mirrors org.apache.kafka.storage.internals.log.UnifiedLog (4.4.0) without remote storage.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from typing import TYPE_CHECKING
 
 from kafkalog._native.log_end import CLOSING, FORKED, PartitionLock
@@ -32,28 +27,28 @@ from kafkalog.errors import (
     IllegalArgumentException,
     InconsistentTopicIdException,
     InvalidProducerEpochException,
-    KafkaStorageException,
     OffsetOutOfRangeException,
 )
-from kafkalog.files import OS_FILES, Buffer, Clock, Files, LogDirFailureChannel, Scheduler
+from kafkalog.files import Buffer
 from kafkalog.files.processes import belongs_here
-from kafkalog.format import names, values
+from kafkalog.format import values
 from kafkalog.format.batch import MemoryRecords
 from kafkalog.format.checkpoints import EpochEntry
 from kafkalog.limits import INT_MAX
-from kafkalog.log import fetch, producer_replay, retention
+from kafkalog.log import list_offsets, retention
 from kafkalog.log.append import CLIENT_TERMS, FOLLOWER_TERMS, AppendTerms, append, check
+from kafkalog.log.context import PartitionContext
 from kafkalog.log.damage import Damage
 from kafkalog.log.epoch_checkpoint import PartitionEpochCheckpoint
 from kafkalog.log.leader_epochs import LeaderEpochFileCache
-from kafkalog.log.loader import LogLoader
-from kafkalog.log.local_log import LocalLog, io_guard
-from kafkalog.log.offsets import PartitionOffsets
+from kafkalog.log.loader import Checkpoints, LogLoader
+from kafkalog.log.local_log import LocalLog
+from kafkalog.log.partition import PartitionState
 from kafkalog.log.partition_metadata_file import PartitionMetadataFile
-from kafkalog.log.producers import ProducerStateEntry, ProducerStateManager
+from kafkalog.log.producer_append import ProducerStateEntry
+from kafkalog.log.producers import ProducerStateManager
 from kafkalog.log.replacement import replace_segments, split_overflowed_segment
-from kafkalog.log.types import AppendOrigin, FetchIsolation, LogAppendInfo, OffsetAndEpoch
-from kafkalog.log.validator import MetricsRecorder
+from kafkalog.log.types import TV_UNKNOWN, AppendOrigin, FetchIsolation, LogAppendInfo, OffsetAndEpoch
 from kafkalog.log.verification import VerificationGuard
 from kafkalog.segment.log_segment import LogSegment
 from kafkalog.segment.log_segments import LogSegments
@@ -61,168 +56,106 @@ from kafkalog.segment.transaction_index import AbortedTxn
 from kafkalog.segment.types import FetchDataInfo, TimestampAndOffset
 
 if TYPE_CHECKING:
-    from kafkalog.config import LogConfig, ProducerStateManagerConfig
+    from kafkalog.config import LogConfig
 
 logger = logging.getLogger("kafkalog.log")
 
-CURRENT_MAGIC = 2
-TV_UNKNOWN = -1
 SENTINEL = VerificationGuard.SENTINEL
 CLIENT = AppendOrigin.CLIENT
 LOG_END = FetchIsolation.LOG_END
 TXN_COMMITTED = FetchIsolation.TXN_COMMITTED
 
 
-class UnifiedLog(PartitionOffsets):
+class UnifiedLog(PartitionState):
     """One partition.  Made by `create`; offsets are logical, sizes bytes, times milliseconds."""
 
     def __init__(
         self,
         log_start_offset: int,
         local_log: LocalLog,
-        producer_id_expiration_check_interval_ms: int,
         leader_epoch_cache: LeaderEpochFileCache,
         producer_state_manager: ProducerStateManager,
         topic_id: str | None,
     ) -> None:
         super().__init__(log_start_offset, local_log, leader_epoch_cache, producer_state_manager)
         belongs_here(self)
-        self.clock: Clock = local_log.clock
-        self.scheduler: Scheduler = local_log.scheduler
-        self.log_dir_failure_channel: LogDirFailureChannel = local_log.log_dir_failure_channel
-        self.producer_id_expiration_check_interval_ms = producer_id_expiration_check_interval_ms
         self.topic_id = topic_id
-        self.partition_metadata_file: PartitionMetadataFile | None = None
-        self.validator_metrics: MetricsRecorder | None = None  # told of what LogValidator refuses
-        # Whether a rolled segment is on the disk before the next one is written to.  Kafka's way leaves that to the
-        # scheduler: then a power loss may take the end of one segment and leave the next, a hole in the log.
-        self.flushes_rolls = False
         self._is_shut_down = False
 
-        self.producer_expire_check = self.scheduler.schedule(
+        interval_ms = self.context.producers.expiration_check_interval_ms
+        self.producer_expire_check = self.context.scheduler.schedule(
             "PeriodicProducerExpirationCheck",
-            lambda: self.remove_expired_producers(self.clock.milliseconds()),
-            producer_id_expiration_check_interval_ms,
-            producer_id_expiration_check_interval_ms,
+            lambda: self.remove_expired_producers(self.context.clock.milliseconds()),
+            interval_ms,
+            interval_ms,
         )
-        self._initialize_partition_metadata()
+        self.partition_metadata_file = PartitionMetadataFile(self.context)
         self._settle_offsets(log_start_offset)
-        self._initialize_topic_id()
+        self._initialize_topic_id(self.partition_metadata_file)
 
     @classmethod
     def create(
         cls,
-        dir: str | os.PathLike[str],
-        config: LogConfig,
+        context: PartitionContext,
         log_start_offset: int,
         recovery_point: int,
-        scheduler: Scheduler,
-        clock: Clock,
-        max_transaction_timeout_ms: int,
-        producer_state_manager_config: ProducerStateManagerConfig,
-        producer_id_expiration_check_interval_ms: int,
-        log_dir_failure_channel: LogDirFailureChannel,
         last_shutdown_clean: bool,
         topic_id: str | None = None,
         num_remaining_segments: MutableMapping[str, int] | None = None,
         *,
-        files: Files = OS_FILES,
         on_damage: Callable[[Damage], None] | None = None,
     ) -> UnifiedLog:
-        """Opens the partition in `dir` (made where missing): loads, recovers after an unclean shutdown, repairs.
+        """Opens the partition of `context` (made where missing): loads, recovers after an unclean shutdown, repairs.
 
         `log_start_offset` and `recovery_point` are the checkpoints' values.  `on_damage` is told of each cut before it
         is made; what it raises ends the open, and nothing is cut.  An I/O error takes the log directory
         offline and raises KafkaStorageException.
         """
-        path = os.path.abspath(os.fspath(dir))
-        parent = os.path.dirname(path)
-        with io_guard(log_dir_failure_channel, parent, f"Error while loading log dir {path}"):
-            if not files.is_dir(path):
-                files.mkdirs_synced(path)
+        context.check_online()
+        checkpoints = Checkpoints(log_start_offset, recovery_point, last_shutdown_clean)
+        segments = LogSegments(context.topic_partition)
+        files = context.files
+        try:
+            if not files.is_dir(context.dir):
+                files.mkdirs_synced(context.dir)
             elif not last_shutdown_clean:
-                files.sync_dir(parent)  # the crash may have come between the two lines above
-            topic_partition = names.parse_topic_partition_name(path)
-            segments = LogSegments(topic_partition)
-            try:
-                checkpoint = PartitionEpochCheckpoint(path, log_dir_failure_channel, files=files)
-                epochs = LeaderEpochFileCache(topic_partition, checkpoint, scheduler)
-                listing = files.listing(path)
-                psm = ProducerStateManager(
-                    topic_partition, path, max_transaction_timeout_ms, producer_state_manager_config, clock, files,
-                    present=listing.files,
-                )  # fmt: skip
-                loaded = LogLoader(
-                    path, topic_partition, config, scheduler, clock, log_dir_failure_channel, last_shutdown_clean,
-                    segments, log_start_offset, recovery_point, epochs, psm, num_remaining_segments, files=files,
-                    listing=listing, on_damage=on_damage,
-                ).load()  # fmt: skip
-                local_log = LocalLog(
-                    path, config, segments, loaded.recovery_point, loaded.next_offset_metadata, scheduler, clock,
-                    topic_partition, log_dir_failure_channel, files=files,
-                )  # fmt: skip
-                return cls(
-                    loaded.log_start_offset, local_log, producer_id_expiration_check_interval_ms, epochs, psm, topic_id
-                )
-            except BaseException:
-                segments.close_quietly()
-                raise
+                files.sync_dir(context.parent_dir)  # the crash may have come between the two lines above
+            epochs = LeaderEpochFileCache(context.topic_partition, PartitionEpochCheckpoint(context), context.scheduler)
+            listing = files.listing(context.dir)
+            producers = ProducerStateManager(context, present=listing.files)
+            loaded = LogLoader(
+                context, checkpoints, segments, epochs, producers, num_remaining_segments,
+                listing=listing, on_damage=on_damage,
+            ).load()  # fmt: skip
+            local_log = LocalLog(context, segments, loaded.recovery_point, loaded.next_offset_metadata)
+            return cls(loaded.log_start_offset, local_log, epochs, producers, topic_id)
+        except BaseException as error:
+            segments.close_quietly()
+            if isinstance(error, OSError):
+                context.raise_offline(f"Error while loading log dir {context.dir}", error)
+            raise
 
     # --- what it is --------------------------------------------------------------------------------------
 
     @property
     def dir(self) -> str:
-        return self.local_log.dir
+        return self.context.dir
 
     @property
     def parent_dir(self) -> str:
-        return self.local_log.parent_dir
+        return self.context.parent_dir
 
     @property
     def name(self) -> str:
-        return self.local_log.name
-
-    @property
-    def is_future(self) -> bool:
-        return self.local_log.is_future
+        return os.path.basename(self.dir)
 
     @property
     def last_flush_time(self) -> int:
         return self.local_log.last_flush_time
 
-    @property
-    def is_empty(self) -> bool:
-        return self.log_start_offset == self.log_end_offset
-
-    @property
-    def size(self) -> int:
-        """Bytes of all segments' .log files."""
-        return self.local_log.segments.size_in_bytes
-
-    @property
-    def number_of_segments(self) -> int:
-        return self.local_log.segments.number_of_segments
-
-    @property
-    def active_segment(self) -> LogSegment:
-        return self.local_log.segments.active_segment
-
-    def log_segments(self, from_offset: int | None = None, to_offset: int | None = None) -> list[LogSegment]:
-        """The segments, or those that hold offsets in [from, to)."""
-        segments = self.local_log.segments
-        if from_offset is None or to_offset is None:
-            return list(segments.values())
-        return list(segments.values(from_offset, to_offset))
-
-    def non_active_log_segments_from(self, from_offset: int) -> list[LogSegment]:
-        return list(self.local_log.segments.non_active_log_segments_from(from_offset))
-
-    def get_first_batch_timestamp_for_segments(self, segments: Iterable[LogSegment]) -> list[int]:
-        return [segment.first_batch_timestamp for segment in segments]
-
     def update_config(self, new_config: LogConfig) -> LogConfig:
         """Takes a new configuration; answers the old one."""
-        old = self.local_log.config
+        old = self.config
         self.local_log.update_config(new_config)
         return old
 
@@ -237,15 +170,7 @@ class UnifiedLog(PartitionOffsets):
 
     # --- topic id ----------------------------------------------------------------------------------------
 
-    def _initialize_partition_metadata(self) -> None:
-        path = PartitionMetadataFile.new_file(self.dir)
-        self.partition_metadata_file = PartitionMetadataFile(
-            path, self.log_dir_failure_channel, files=self.local_log.files
-        )
-
-    def _initialize_topic_id(self) -> None:
-        file = self.partition_metadata_file
-        assert file is not None
+    def _initialize_topic_id(self, file: PartitionMetadataFile) -> None:
         if file.exists:
             found = file.read().topic_id
             if self.topic_id is not None and self.topic_id != found:
@@ -254,7 +179,7 @@ class UnifiedLog(PartitionOffsets):
         else:
             if self.topic_id is not None:
                 file.record(self.topic_id)
-            self.scheduler.schedule_once("flush-metadata-file", self.maybe_flush_metadata_file)
+            self.context.scheduler.schedule_once("flush-metadata-file", self.maybe_flush_metadata_file)
 
     def assign_topic_id(self, topic_id: str) -> None:
         """Gives the partition its topic id; InconsistentTopicIdException when it has another."""
@@ -269,19 +194,13 @@ class UnifiedLog(PartitionOffsets):
                 logger.warning("%s is being deleted: its topic id is not written", self.topic_partition)
             elif not file.exists:
                 file.record(topic_id)
-                self.scheduler.schedule_once("flush-metadata-file", self.maybe_flush_metadata_file)
+                self.context.scheduler.schedule_once("flush-metadata-file", self.maybe_flush_metadata_file)
 
     def _inconsistent_topic_id(self, given: str, found: str) -> InconsistentTopicIdException:
         return InconsistentTopicIdException(
             f"Tried to assign topic ID {given} to log for topic partition {self.topic_partition},"
             f"but log already contained topic ID {found}"
         )
-
-    def maybe_flush_metadata_file(self) -> None:
-        """Writes partition.metadata if the topic id is not yet on disk."""
-        file = self.partition_metadata_file
-        if file is not None and file.dirty_topic_id is not None and not self.local_log.is_closed:
-            file.maybe_flush()
 
     # --- appends -----------------------------------------------------------------------------------------
 
@@ -300,25 +219,12 @@ class UnifiedLog(PartitionOffsets):
         terms = CLIENT_TERMS
         if origin is not CLIENT or verification_guard is not SENTINEL or transaction_version != TV_UNKNOWN:
             assigns = origin is not AppendOrigin.RAFT_LEADER
-            terms = AppendTerms(origin, assigns, verification_guard, CURRENT_MAGIC, transaction_version)
+            terms = AppendTerms(origin, assigns, verification_guard, transaction_version)
         return append(self, records, leader_epoch, terms)
-
-    def append_as_leader_with_record_version(
-        self, records: Buffer | MemoryRecords, leader_epoch: int, record_version: int
-    ) -> LogAppendInfo:
-        """As a leader of a topic that keeps an old message format (magic 0 or 1)."""
-        return append(self, records, leader_epoch, AppendTerms(CLIENT, to_magic=record_version))
 
     def append_as_follower(self, records: Buffer | MemoryRecords, leader_epoch: int) -> LogAppendInfo:
         """Writes batches as the leader of `leader_epoch` (an int) sent them, with the offsets that they carry."""
         return append(self, records, leader_epoch, FOLLOWER_TERMS)
-
-    def finish_append(self, last_offset: int) -> None:
-        """What may wait until an append that ends at `last_offset` has happened; under the lock."""
-        if self.first_unstable_is_rough:
-            self.maybe_increment_first_unstable_offset()
-        if last_offset + 1 - self.local_log.recovery_point >= self.config.flush_messages:
-            self._flush(self.log_end_offset, False, self.local_log.truncations)
 
     def check_batch(self, batch: bytes | bytearray, leader_epoch: int) -> None:
         """Raises what `append_as_leader` refuses a client's batch for, of its size and records; nothing changes."""
@@ -367,10 +273,10 @@ class UnifiedLog(PartitionOffsets):
             return self.collect_aborted_transactions(start_offset, upper_bound_offset)
 
     def fetch_offset_by_timestamp(self, target_timestamp: int) -> TimestampAndOffset | None:
-        """ListOffsets: see kafkalog.log.fetch for the special values."""
+        """ListOffsets: see kafkalog.log.list_offsets for the special values."""
         self.settle()
         try:
-            return fetch.fetch_offset_by_timestamp(self, target_timestamp)
+            return list_offsets.fetch_offset_by_timestamp(self, target_timestamp)
         except ClosedChannelException:  # as in read
             self.local_log.check_if_closed()
             return self.fetch_offset_by_timestamp(target_timestamp)
@@ -400,10 +306,6 @@ class UnifiedLog(PartitionOffsets):
 
     # --- producers ---------------------------------------------------------------------------------------
 
-    def remove_expired_producers(self, current_time_ms: int) -> None:
-        with self.lock:
-            self.producer_state_manager.remove_expired_producers(current_time_ms)
-
     def load_producer_state(self, last_offset: int) -> None:
         """Rebuilds the producer state up to `last_offset` and sets the high watermark to the log end."""
         with self.lock:
@@ -414,12 +316,6 @@ class UnifiedLog(PartitionOffsets):
         self._rebuild_producer_state(last_offset)
         self.maybe_increment_first_unstable_offset()
         self.update_high_watermark(self.log_end_offset_metadata)
-
-    def _rebuild_producer_state(self, last_offset: int) -> None:
-        self.local_log.check_if_closed()
-        producer_replay.rebuild_producer_state(
-            self.producer_state_manager, self.local_log.segments, self.log_start_offset, last_offset, self.clock, False
-        )
 
     def has_late_transaction(self, current_time_ms: int) -> bool:
         return self.producer_state_manager.has_late_transaction(current_time_ms)
@@ -451,139 +347,14 @@ class UnifiedLog(PartitionOffsets):
                 producer_id, sequence, epoch, supports_epoch_bump
             ).verification_guard
 
-    def verification_guard(self, producer_id: int) -> VerificationGuard:
-        with self.lock:
-            entry = self.producer_state_manager.verification_state_entry(producer_id)
-            return SENTINEL if entry is None else entry.verification_guard
-
-    def has_ongoing_transaction(self, producer_id: int, producer_epoch: int) -> bool:
-        with self.lock:
-            entry = self.producer_state_manager.last_entry(producer_id)
-            return (
-                entry is not None
-                and entry.current_txn_first_offset is not None
-                and entry.producer_epoch == producer_epoch
-            )
-
     def take_producer_snapshot(self) -> None:
         with self.lock, self.local_log.guard("taking producer state snapshot"):
             self.local_log.check_if_closed()
             self.producer_state_manager.take_snapshot()
 
     @property
-    def latest_producer_snapshot_offset(self) -> int | None:
-        with self.lock:
-            return self.producer_state_manager.latest_snapshot_offset
-
-    @property
-    def oldest_producer_snapshot_offset(self) -> int | None:
-        with self.lock:
-            return self.producer_state_manager.oldest_snapshot_offset
-
-    @property
     def latest_producer_state_end_offset(self) -> int:
         return self.producer_state_manager.map_end_offset
-
-    def delete_producer_snapshots(self, segments: Iterable[LogSegment], async_delete: bool) -> None:
-        """Deletes the snapshots at the segments' bases; the caller holds the lock."""
-        producer_replay.delete_producer_snapshots(
-            segments, self.producer_state_manager, async_delete, self.scheduler, self.config,
-            self.log_dir_failure_channel, self.parent_dir, self.topic_partition,
-        )  # fmt: skip
-
-    # --- roll and flush ----------------------------------------------------------------------------------
-
-    def roll(self, expected_next_offset: int = 0) -> LogSegment:
-        """Opens the next segment, snapshots the producers at its base, flushes what lies below, later or now."""
-        with self.lock, self.local_log.guard("rolling log segment"):
-            self.settle()
-            return self.roll_now(expected_next_offset)
-
-    def roll_now(self, expected_next_offset: int = 0) -> LogSegment:
-        """`roll` for who holds the lock and has settled."""
-        return self.whole(lambda: self._roll(expected_next_offset))
-
-    def _roll(self, expected_next_offset: int) -> LogSegment:
-        new_segment = self.local_log.roll(expected_next_offset)
-        psm = self.producer_state_manager
-        psm.update_map_end_offset(new_segment.base_offset)
-        snapshot = psm.take_snapshot(False)
-        self.local_log.names_unsynced = True
-        self.update_high_watermark_with_log_end_offset()
-        base_offset = new_segment.base_offset
-
-        truncations = self.local_log.truncations
-
-        def flush_rolled() -> None:
-            if snapshot is not None:
-                self._flush_producer_state_snapshot(snapshot)
-            self._flush(base_offset, False, truncations)
-
-        def flush_log() -> None:
-            try:
-                if not self.local_log.is_closed:
-                    flush_rolled()
-            except (KafkaStorageException, ClosedChannelException):
-                if not self.local_log.is_closed:  # what closes a log flushes it
-                    raise
-
-        if self.flushes_rolls:
-            flush_rolled()
-        else:
-            self.scheduler.schedule_once("flush-log", flush_log)
-        return new_segment
-
-    def flush(self, force_flush_active_segment: bool) -> None:
-        """Syncs up to the log end, also an empty active segment when forced; moves the recovery point there."""
-        self.settle()
-        truncations = self.local_log.truncations
-        self._flush(self.log_end_offset, force_flush_active_segment, truncations)
-
-    def flush_upto_offset_exclusive(self, offset: int) -> None:
-        offset = values.offset(offset)
-        self.settle()
-        self._flush(offset, False, self.local_log.truncations)
-
-    def _flush(self, offset: int, including_offset: bool, truncations: int) -> None:
-        """`truncations`: how many there were when `offset` was a place in the log.
-
-        Kafka lets the recovery point stand above the end after a truncation beside a flush, where the next append
-        counts as flushed.  A log of one replica, which promises what it flushed, does not.
-        """
-        local = self.local_log
-        promises = self.high_watermark_follows
-        with local.guard("flushing log"):
-            while True:
-                if promises and truncations != local.truncations:
-                    # What was to be synced, or is, is cut, and other records may have taken its offsets since.
-                    truncations = local.truncations
-                    offset = min(offset, self.log_end_offset)
-                flush_offset = offset + 1 if including_offset else offset
-                if flush_offset <= local.recovery_point:
-                    if local.names_unsynced:
-                        local.flush(flush_offset)
-                    return
-                active = local.segments.active_segment
-                try:
-                    local.flush(flush_offset)
-                except ClosedChannelException:
-                    local.check_if_closed()
-                    continue  # a segment of it was deleted meanwhile
-                with self.lock:
-                    if truncations == local.truncations or not promises:
-                        if active is not local.segments.active_segment:
-                            # It was rolled meanwhile, and trimmed behind our back: the flush after that roll takes it.
-                            offset = min(offset, active.base_offset)
-                        local.mark_flushed(min(offset, self.log_end_offset) if promises else offset)
-                        return
-
-    def _flush_producer_state_snapshot(self, snapshot: str) -> None:
-        files = self.local_log.files
-        with self.local_log.guard("flushing producer state snapshot"):
-            try:
-                files.sync_file(snapshot)
-            except FileNotFoundError:
-                pass  # retention or a truncation took it meanwhile
 
     # --- truncation, deletion, replacement ---------------------------------------------------------------
 
@@ -637,12 +408,8 @@ class UnifiedLog(PartitionOffsets):
         self._rebuild_producer_state(target_offset)
         self.local_log.names_unsynced = True
         if self.high_watermark >= self.log_end_offset:
-            self._take_back_high_watermark()
-
-    def _take_back_high_watermark(self) -> None:
-        if self.high_watermark_follows:  # it goes wherever the end goes, which is no news
-            self.set_high_watermark(self.log_end_offset_metadata)
-        self.update_high_watermark(self.log_end_offset_metadata)
+            self.update_high_watermark(self.log_end_offset_metadata)
+        assert max(self.log_start_offset, self.high_watermark, self.recovery_point) <= self.log_end_offset, self
 
     def truncate_fully_and_start_at(self, new_offset: int, log_start_offset: int | None = None) -> None:
         """Throws all records away; the log goes on at `new_offset`."""
@@ -662,7 +429,7 @@ class UnifiedLog(PartitionOffsets):
         self.log_start_offset = log_start_offset
         self._rebuild_producer_state(new_offset)
         self.local_log.names_unsynced = True
-        self._take_back_high_watermark()
+        self.update_high_watermark(self.log_end_offset_metadata)
 
     def delete_old_segments(self) -> int:
         """Retention by the topic's policy; answers the number of segments that it chose."""
@@ -676,10 +443,7 @@ class UnifiedLog(PartitionOffsets):
         with self.lock, local.guard("replacing segments"):
             self.settle()
             local.check_if_closed()
-            deleted = replace_segments(
-                local.segments, new_segments, old_segments, self.dir, self.topic_partition, self.config,
-                self.scheduler, self.log_dir_failure_channel, files=local.files,
-            )  # fmt: skip
+            deleted = replace_segments(self.context, local.segments, new_segments, old_segments)
             self.delete_producer_snapshots(deleted, True)
 
     def split_overflowed_segment(self, segment: LogSegment) -> list[LogSegment]:
@@ -687,10 +451,7 @@ class UnifiedLog(PartitionOffsets):
         local = self.local_log
         with self.lock, local.guard("splitting an overflowed segment"):
             self.settle()
-            result = split_overflowed_segment(
-                segment, local.segments, self.dir, self.topic_partition, self.config, self.clock, self.scheduler,
-                self.log_dir_failure_channel, files=local.files,
-            )  # fmt: skip
+            result = split_overflowed_segment(self.context, segment, local.segments)
             self.delete_producer_snapshots(result.deleted_segments, True)
             return result.new_segments
 
@@ -735,7 +496,7 @@ class UnifiedLog(PartitionOffsets):
             with self.local_log.guard("taking producer state snapshot"):
                 self.producer_state_manager.take_snapshot()
                 # A clean open believes that there were no producers when there is no snapshot.
-                self.local_log.files.sync_dir(self.dir)
+                self.context.files.sync_dir(self.dir)
             self.local_log.close()
             self.wake_waiters()
 
@@ -769,11 +530,10 @@ class UnifiedLog(PartitionOffsets):
 
     def _rename_dir(self, name: str, should_reinitialize: bool) -> None:
         self.local_log.rename_dir(name)
-        self.producer_state_manager.update_parent_dir(self.dir)
+        self.producer_state_manager.update_parent_dir()
         if should_reinitialize:
-            checkpoint = PartitionEpochCheckpoint(self.dir, self.log_dir_failure_channel, files=self.local_log.files)
-            self.leader_epoch_cache = self.leader_epoch_cache.with_checkpoint(checkpoint)
-            self._initialize_partition_metadata()
+            self.leader_epoch_cache = self.leader_epoch_cache.with_checkpoint(PartitionEpochCheckpoint(self.context))
+            self.partition_metadata_file = PartitionMetadataFile(self.context)
         else:
             self.leader_epoch_cache.clear()
             self.partition_metadata_file = None

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NoReturn, Protocol
+from typing import TYPE_CHECKING, NoReturn
 
 from kafkalog._native.batches import BatchHeader, header_at, restamp, restamped_header
 from kafkalog._native.crc32c import crc32c
@@ -44,40 +44,19 @@ from kafkalog.format.records import Record
 from kafkalog.format.records import records as records_of
 from kafkalog.limits import to_int64
 from kafkalog.log import validation_errors as errors
-from kafkalog.log.types import AppendOrigin, LogAppendInfo, RecordValidationStats
+from kafkalog.log.context import NO_METRICS, MetricsRecorder, PartitionContext
+from kafkalog.log.types import CURRENT_MAGIC, AppendOrigin, LogAppendInfo, RecordValidationStats, TopicRules
 from kafkalog.log.validation_errors import Refusal, TimeRules
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer as AnyBuffer
 
-    from kafkalog.log.unified_log import UnifiedLog
 
-CURRENT_MAGIC = 2
-MAX_RECORD_BODY_BYTES = 2147483639
 CRC_START = 21
 
 CLIENT = AppendOrigin.CLIENT
 
 
-class MetricsRecorder(Protocol):
-    """LogValidator.MetricsRecorder: told of each refused batch or record."""
-
-    def record_invalid_magic(self) -> None: ...
-    def record_invalid_offset(self) -> None: ...
-    def record_invalid_sequence(self) -> None: ...
-    def record_invalid_checksums(self) -> None: ...
-    def record_no_key_compacted_topic(self) -> None: ...
-
-
-class _NoMetrics:
-    def record_invalid_magic(self) -> None: ...
-    def record_invalid_offset(self) -> None: ...
-    def record_invalid_sequence(self) -> None: ...
-    def record_invalid_checksums(self) -> None: ...
-    def record_no_key_compacted_topic(self) -> None: ...
-
-
-NO_METRICS: MetricsRecorder = _NoMetrics()
 # RecordValidationStats.EMPTY: nothing was converted.  Shared, never written to.
 NO_STATS = RecordValidationStats()
 
@@ -100,59 +79,26 @@ class ValidationResult:
 
 
 def validate_append(
-    log: UnifiedLog,
+    context: PartitionContext,
     data: AnyBuffer,
     info: LogAppendInfo,
     headers: Sequence[BatchHeader],
     origin: AppendOrigin,
     leader_epoch: int,
-    to_magic: int,
-    metrics: MetricsRecorder | None = None,
+    metrics: MetricsRecorder,
 ) -> ValidationResult:
-    """Validate a leader's append to `log` by that log's settings; offsets from `info.first_offset` on.
+    """Validate a leader's append by the partition's settings; offsets from `info.first_offset` on.
 
     As LogValidator, errors too.  A plain batch that stays plain, nearly every append, takes one native call.
     """
-    local = log.local_log
-    config = local.config
-    source_codec, target_codec = info.source_compression, config.compression_codec
-    level: int | None = None
-    if target_codec is None:
-        # `producer` re-compresses, where it must, at the codec's own default level.
-        target_codec = source_codec
-    else:
-        level = config.compression_level
-    if source_codec == target_codec == codecs.NONE and to_magic == CURRENT_MAGIC and len(headers) == 1:
-        assigned = _assign_in_place(
-            data,
-            headers[0],
-            info.first_offset,
-            leader_epoch,
-            origin,
-            config.compact,
-            config.message_timestamp_type != LOG_APPEND_TIME,
-            local.clock.milliseconds(),
-            config.message_timestamp_before_max_ms,
-            config.message_timestamp_after_max_ms,
-        )
+    rules, source_codec = context.rules, info.source_compression
+    if source_codec == codecs.NONE and not rules.target_codec and len(headers) == 1:
+        now = context.clock.milliseconds()
+        assigned = _assign_in_place(data, headers[0], info.first_offset, leader_epoch, origin, rules, now)
         if assigned is not None:
             return assigned
     validator = LogValidator(
-        data,
-        log.topic_partition,
-        local.clock,
-        source_codec,
-        target_codec,
-        config.compact,
-        to_magic,
-        config.message_timestamp_type,
-        config.message_timestamp_before_max_ms,
-        config.message_timestamp_after_max_ms,
-        leader_epoch,
-        origin,
-        config.max_decompressed_message_bytes,
-        headers=headers,
-        target_compression_level=level,
+        data, headers, context.topic_partition, context.clock, rules, source_codec, origin, leader_epoch
     )
     return validator.validate_messages_and_assign_offsets(info.first_offset, metrics)
 
@@ -163,11 +109,8 @@ def _assign_in_place(
     next_offset: int,
     leader_epoch: int,
     origin: AppendOrigin,
-    compacted_topic: bool,
-    create_time: bool,
+    rules: TopicRules,
     now: int,
-    before_max_ms: int,
-    after_max_ms: int,
 ) -> ValidationResult | None:
     """A plain batch checked and re-stamped, or None where anything is wrong with it (or it is not of magic 2)."""
     position = header.position
@@ -177,11 +120,11 @@ def _assign_in_place(
         next_offset,
         leader_epoch,
         origin is CLIENT,
-        compacted_topic,
-        create_time,
+        rules.compacted,
+        rules.create_time,
         now,
-        before_max_ms,
-        after_max_ms,
+        rules.before_max_ms,
+        rules.after_max_ms,
     )
     if assigned is None:
         return None
@@ -221,71 +164,46 @@ class _Checked:
 class LogValidator:
     """LogValidator: one append's batches and the rules of the topic they go to.
 
-    `records` holds whole batches (a cut one at the end is not seen); `headers`, where the caller has them, are those
-    of `records`, positions from its start.  Codecs are ids (`kafkalog.format.codecs`); `timestamp_type` is
-    "CreateTime" or "LogAppendTime"; `max_record_body_size` binds each record of a compressed batch, in bytes.
+    `data` holds whole batches, `headers` are theirs, positions from its start.
     """
 
     __slots__ = (
-        "_after_max_ms",
-        "_before_max_ms",
         "_clock",
-        "_compacted_topic",
-        "_create_time",
         "_data",
         "_headers",
         "_leader_epoch",
-        "_level",
-        "_max_record_body_bytes",
         "_metrics",
         "_origin",
+        "_rules",
         "_source_codec",
         "_target_codec",
-        "_to_magic",
         "_topic_partition",
     )
 
     def __init__(
         self,
-        records: AnyBuffer | MemoryRecords,
+        data: AnyBuffer,
+        headers: Sequence[BatchHeader],
         topic_partition: TopicPartition,
         clock: Clock,
-        source_compression: int,
-        target_compression: int,
-        compacted_topic: bool,
-        to_magic: int,
-        timestamp_type: str,
-        timestamp_before_max_ms: int,
-        timestamp_after_max_ms: int,
-        partition_leader_epoch: int,
+        rules: TopicRules,
+        source_codec: int,
         origin: AppendOrigin,
-        max_record_body_size: int = MAX_RECORD_BODY_BYTES,
-        *,
-        headers: Sequence[BatchHeader] | None = None,
-        target_compression_level: int | None = None,
+        leader_epoch: int,
     ) -> None:
-        if headers is None:
-            memory_records = records if isinstance(records, MemoryRecords) else MemoryRecords(records)
-            headers = memory_records.batches()
-        self._data: AnyBuffer = records.buffer if isinstance(records, MemoryRecords) else records
+        self._data = data
         self._headers = headers
         self._topic_partition = topic_partition
         self._clock = clock
-        self._source_codec = source_compression
-        self._target_codec = target_compression
-        self._level = target_compression_level
-        self._compacted_topic = compacted_topic
-        self._to_magic = to_magic
-        self._create_time = timestamp_type != LOG_APPEND_TIME
-        self._before_max_ms = timestamp_before_max_ms
-        self._after_max_ms = timestamp_after_max_ms
-        self._leader_epoch = partition_leader_epoch
+        self._rules = rules
+        self._source_codec = source_codec
+        self._target_codec = source_codec if rules.target_codec is None else rules.target_codec
         self._origin = origin
-        self._max_record_body_bytes = max_record_body_size
-        self._metrics: MetricsRecorder = NO_METRICS
+        self._leader_epoch = leader_epoch
+        self._metrics = NO_METRICS
 
     def validate_messages_and_assign_offsets(
-        self, offset_counter: int, metrics: MetricsRecorder | None = None
+        self, offset_counter: int, metrics: MetricsRecorder = NO_METRICS
     ) -> ValidationResult:
         """Check every batch and record, give offsets from `offset_counter` on, and say what to write.
 
@@ -294,11 +212,10 @@ class LogValidator:
         KafkaException for a payload that does not decompress, IllegalArgumentException for what the target format
         cannot hold, UnsupportedOperationException for a kept v2 batch whose inner offsets are not 0, 1, 2...
         """
-        if metrics is not None:
-            self._metrics = metrics
+        self._metrics = metrics
         if self._source_codec == codecs.NONE and self._target_codec == codecs.NONE:
             for header in self._headers:
-                if header.magic != self._to_magic:
+                if header.magic != self._rules.to_magic:
                     return self._convert_plain(offset_counter)
             return self._assign_plain(offset_counter)
         return self._compressed(offset_counter)
@@ -311,18 +228,7 @@ class LogValidator:
         first = self._first_batch(codecs.NONE)
         if first.magic < CURRENT_MAGIC:
             return self._assign_legacy_plain(next_offset, now, first)
-        assigned = _assign_in_place(
-            self._data,
-            first,
-            next_offset,
-            self._leader_epoch,
-            self._origin,
-            self._compacted_topic,
-            self._create_time,
-            now,
-            self._before_max_ms,
-            self._after_max_ms,
-        )
+        assigned = _assign_in_place(self._data, first, next_offset, self._leader_epoch, self._origin, self._rules, now)
         if assigned is None:
             self._validate_batch(first, first)
             self._raise_walk(self._walk(first, now, BUFFER), now, False)
@@ -346,11 +252,11 @@ class LogValidator:
                 out,
                 position,
                 last_offset=next_offset - 1,
-                timestamp_type=0 if self._create_time else 1,
-                max_timestamp=checked.max_timestamp if self._create_time else now,
+                timestamp_type=0 if self._rules.create_time else 1,
+                max_timestamp=checked.max_timestamp if self._rules.create_time else now,
             )
-        if not self._create_time:
-            max_timestamp = -1 if self._to_magic == 0 else now
+        if not self._rules.create_time:
+            max_timestamp = -1 if self._rules.to_magic == 0 else now
         headers = MemoryRecords(out).batches()
         return ValidationResult(now, [out], headers, max_timestamp, False, NO_STATS, next_offset)
 
@@ -374,7 +280,7 @@ class LogValidator:
 
     def _compressed(self, next_offset: int) -> ValidationResult:
         """validateMessagesAndAssignOffsetsCompressed: source or target is compressed; kept as it is if it may be."""
-        source, to_magic = self._source_codec, self._to_magic
+        source, to_magic = self._source_codec, self._rules.to_magic
         in_place = source == self._target_codec
         now = self._clock.milliseconds()
         first = self._first_batch(source)
@@ -400,7 +306,7 @@ class LogValidator:
                 raise UnsupportedOperationException("key is skipped in PartialDefaultRecord")
             return self._rebuild(next_offset, now, first, checked_batches, uncompressed_bytes)
         next_offset += count
-        if not self._create_time:
+        if not self._rules.create_time:
             max_timestamp = now
         head = restamped_header(
             self._data,
@@ -408,7 +314,7 @@ class LogValidator:
             last_offset=next_offset - 1,
             leader_epoch=self._leader_epoch if to_magic >= CURRENT_MAGIC else None,
             # A control batch is kept also where the format is older than its own; its times then stay.
-            timestamp_type=None if to_magic == 0 else 0 if self._create_time else 1,
+            timestamp_type=None if to_magic == 0 else 0 if self._rules.create_time else 1,
             max_timestamp=None if to_magic == 0 else max_timestamp,
         )
         body = memoryview(self._data)[first.position + len(head) : first.position + first.size]
@@ -421,7 +327,7 @@ class LogValidator:
         """buildRecordsAndAssignOffsets: one batch of all records under the target codec."""
         start_nanos = self._clock.nanoseconds()
         walk = batches[0].walk
-        if walk is not None and self._to_magic == CURRENT_MAGIC and walk.canonical and walk.record_count > 0:
+        if walk is not None and self._rules.to_magic == CURRENT_MAGIC and walk.canonical and walk.record_count > 0:
             has_producer = first.producer_id != -1
             if first.base_sequence >= 0 and first.producer_epoch != -1 if has_producer else not first.is_transactional:
                 payload = batches[0].payload
@@ -430,12 +336,12 @@ class LogValidator:
                         first.position + RECORD_BATCH_OVERHEAD : first.position + first.size
                     ]
                 return self._rewrap(next_offset, now, first, walk, payload, uncompressed_bytes, start_nanos)
-        builder = self._builder(first, next_offset, now, self._target_codec, self._level)
+        builder = self._builder(first, next_offset, now, self._target_codec, self._rules.level)
         for header, checked in zip(self._headers, batches, strict=True):
             if checked.entries is not None:
                 records = [entry.to_record() for entry in checked.entries]
             else:
-                records = records_of(self._data, header, max_record_bytes=self._max_record_body_bytes)
+                records = records_of(self._data, header, max_record_bytes=self._rules.max_record_body_bytes)
             for record in records:
                 _append(builder, next_offset, record)
                 next_offset += 1
@@ -453,10 +359,10 @@ class LogValidator:
     ) -> ValidationResult:
         """A rebuild whose records would come out byte for byte: only codec and header are new."""
         codec, count = self._target_codec, walk.record_count
-        body = payload if codec == codecs.NONE else codecs.compress(codec, payload, self._level)
+        body = payload if codec == codecs.NONE else codecs.compress(codec, payload, self._rules.level)
         size = RECORD_BATCH_OVERHEAD + len(body)
-        max_timestamp = walk.max_timestamp if self._create_time else now
-        attributes = codec | (0 if self._create_time else TIMESTAMP_TYPE_FLAG)
+        max_timestamp = walk.max_timestamp if self._rules.create_time else now
+        attributes = codec | (0 if self._rules.create_time else TIMESTAMP_TYPE_FLAG)
         if first.is_transactional:
             attributes |= TRANSACTIONAL_FLAG
         fields = (
@@ -515,14 +421,14 @@ class LogValidator:
                     f"Invalid sequence number {batch.base_sequence} in record batch with producerId "
                     f"{batch.producer_id} in topic partition {self._topic_partition}"
                 )
-        if self._to_magic < CURRENT_MAGIC:
+        if self._rules.to_magic < CURRENT_MAGIC:
             if batch.is_transactional:
                 raise UnsupportedForMessageFormatException(
-                    f"Transactional records cannot be used with magic version {self._to_magic}"
+                    f"Transactional records cannot be used with magic version {self._rules.to_magic}"
                 )
             if batch.has_producer_id:
                 raise UnsupportedForMessageFormatException(
-                    f"Idempotent records cannot be used with magic version {self._to_magic}"
+                    f"Idempotent records cannot be used with magic version {self._rules.to_magic}"
                 )
 
     def _raise_offsets(self, batch: BatchHeader, offsets: int, count: int) -> None:
@@ -568,12 +474,12 @@ class LogValidator:
             header.position,
             payload,
             reader,
-            self._compacted_topic,
-            self._create_time,
+            self._rules.compacted,
+            self._rules.create_time,
             now,
-            self._before_max_ms,
-            self._after_max_ms,
-            self._max_record_body_bytes,
+            self._rules.before_max_ms,
+            self._rules.after_max_ms,
+            self._rules.max_record_body_bytes,
         )
 
     def _raise_walk(self, walk: RecordWalk, now: int, skipped: bool) -> NoReturn:
@@ -594,7 +500,9 @@ class LogValidator:
         return errors.v2_refusals(walk, self._topic_partition, self._times(now), False)
 
     def _entries(self, header: BatchHeader) -> list[Entry]:
-        return legacy.entries(self._data, header.position, header.size, max_record_bytes=self._max_record_body_bytes)
+        return legacy.entries(
+            self._data, header.position, header.size, max_record_bytes=self._rules.max_record_body_bytes
+        )
 
     def _check_legacy(self, header: BatchHeader, now: int) -> _Checked:
         entries = self._entries(header)
@@ -621,21 +529,21 @@ class LogValidator:
                 except CorruptRecordException:
                     self._metrics.record_invalid_checksums()
                     raise
-            if self._compacted_topic and entry.key_and_value()[0] is None:
+            if self._rules.compacted and entry.key_and_value()[0] is None:
                 self._metrics.record_no_key_compacted_topic()
                 refusals.append(errors.no_key(index, self._topic_partition))
                 continue
             timestamp = entry.timestamp
-            if self._create_time and timestamp != -1:
+            if self._rules.create_time and timestamp != -1:
                 age = to_int64(now - timestamp)
-                if age > self._before_max_ms or to_int64(-age) > self._after_max_ms:
+                if age > self._rules.before_max_ms or to_int64(-age) > self._rules.after_max_ms:
                     refusals.append(errors.out_of_range(index, timestamp, entry.offset, times))
             elif header.magic > 0 and header.timestamp_type == LOG_APPEND_TIME:
                 refusals.append(errors.claims_append_time(index, errors.entry_text(entry)))
         return refusals
 
     def _times(self, now: int) -> TimeRules:
-        return TimeRules(now, self._before_max_ms, self._after_max_ms)
+        return TimeRules(now, self._rules.before_max_ms, self._rules.after_max_ms)
 
     # --- building -------------------------------------------------------------------------------
 
@@ -643,9 +551,9 @@ class LogValidator:
         self, first: BatchHeader, base_offset: int, now: int, codec: int, level: int | None
     ) -> MemoryRecordsBuilder:
         return MemoryRecordsBuilder(
-            self._to_magic,
+            self._rules.to_magic,
             codec,
-            CREATE_TIME if self._create_time else LOG_APPEND_TIME,
+            CREATE_TIME if self._rules.create_time else LOG_APPEND_TIME,
             base_offset,
             now,
             first.producer_id,
@@ -661,7 +569,11 @@ class LogValidator:
         self, builder: MemoryRecordsBuilder, now: int, next_offset: int, uncompressed_bytes: int, start_nanos: int
     ) -> ValidationResult:
         data = builder.build()
-        if not data and not self._create_time and (builder.magic >= CURRENT_MAGIC or builder.codec != codecs.NONE):
+        if (
+            not data
+            and not self._rules.create_time
+            and (builder.magic >= CURRENT_MAGIC or builder.codec != codecs.NONE)
+        ):
             # As Kafka: it asks for the last offset of a batch without records.
             raise NullPointerException("a batch without records has no last offset")
         max_timestamp = builder.info().max_timestamp

@@ -36,7 +36,6 @@ from kafkalog.limits import INT_MAX, LONG_MAX, to_int32
 from kafkalog.segment.file_records import FileRecords, FileRecordsSlice, LogScan, max_timestamp_of
 from kafkalog.segment.lazy_index import LazyIndex
 from kafkalog.segment.offset_index import OffsetIndex
-from kafkalog.segment.replay import LeaderEpochs, ProducerState, Replay
 from kafkalog.segment.time_index import ENTRY as TIME_ENTRY
 from kafkalog.segment.time_index import TimeIndex
 from kafkalog.segment.transaction_index import TransactionIndex, TxnIndexSearchResult
@@ -46,6 +45,7 @@ from kafkalog.segment.types import (
     LogOffsetMetadata,
     LogOffsetPosition,
     OffsetPosition,
+    RecoveryObserver,
     RollParams,
     TimestampAndOffset,
     TimestampOffset,
@@ -540,11 +540,10 @@ class LogSegment:
         last = found.records.last_batch()
         return self.base_offset if last is None else last.next_offset
 
-    def index_fault(self) -> str | None:
-        """What cannot be in the indexes' last entries, by which the end of the log is found; None: nothing."""
+    def index_fault(self, end: int) -> str | None:
+        """What cannot be in the indexes' last entries, by which the segment's end is found; None: nothing."""
         if self.log.size == 0:
             return None  # a new one's indexes may be full of zeros
-        end = self.read_next_offset()
         offset_index, time_index = self.offset_index, self.time_index
         if offset_index.entries:
             offset, position = offset_index.entry(offset_index.entries - 1)
@@ -592,41 +591,33 @@ class LogSegment:
             self.time_index.resize(0)
         self.txn_index.sanity_check()
 
-    def recover(
-        self,
-        producer_state_manager: ProducerState,
-        leader_epoch_cache: LeaderEpochs,
-        *,
-        before_cut: Callable[[int], None] | None = None,
-    ) -> int:
-        """Checks every batch, rebuilds the indexes, replays producer state and epochs; answers the bytes cut off.
+    def recover(self, observer: RecoveryObserver) -> int:
+        """Checks every batch, rebuilds the indexes, tells the observer; answers the bytes cut off.
 
         The first batch that is not valid, and all behind it, goes.  LogSegmentOffsetOverflowException when an offset
-        is too far from the base offset.  Memory does not grow with the file.  `before_cut` is called with the
-        position once it is known that something goes, and before it does.
+        is too far from the base offset.  Memory does not grow with the file.
         """
         self.offset_index.reset()
         self.time_index.reset()
         self.txn_index.reset()
         self.tail.largest_timestamp = None
         plan = self._new_plan(0, *self.max_timestamp_and_offset_so_far, recovery=True)
-        replay = Replay(self.txn_index, producer_state_manager, leader_epoch_cache)
         scan = self.log.scan()
         valid_bytes = 0
         why: object = None
         for table, data, position in scan:
-            replayed = replay.choose(table)
+            replayed = observer.choose(table)
             if len(replayed) or plan.offset_entry_count - self.offset_index.entries > INDEX_FLUSH_ENTRIES:
                 self._write_plan(plan)
             before = (plan.bytes_since_last_entry, plan.max_timestamp, plan.offset_of_max_timestamp)
             planned = plan.add_table(table)
             count = len(table) if planned else _error_row(plan)
             try:
-                stopped_at, why = replay.run(table[:count], replayed, data, position)
+                stopped_at, why = observer.run(table[:count], replayed, data, position)
             except Exception:
                 # The open fails; Kafka has indexed the batches up to the refused one.
                 plan = self._new_plan(*before, recovery=True)
-                plan.add_table(table[: replay.row + 1])
+                plan.add_table(table[: observer.row + 1])
                 self._write_plan(plan)
                 raise
             if stopped_at is not None:
@@ -657,8 +648,7 @@ class LogSegment:
             )
         if truncated > 0:
             logger.debug("Truncated %d invalid bytes at the end of segment %s", truncated, self.log.path)
-            if before_cut is not None:
-                before_cut(valid_bytes)
+            observer.before_cut(valid_bytes)
         self.log.truncate_to(valid_bytes)
         self.offset_index.trim_to_valid_size()
         self.time_index.maybe_append(*self.max_timestamp_and_offset_so_far, skip_full_check=True)

@@ -7,26 +7,14 @@ append and read, and never change.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
-
-from kafkalog.errors import KafkaException
 
 if TYPE_CHECKING:
     from kafkalog._native.batches import BatchHeader
 
 UNKNOWN_FILE_POSITION = -1
 UNKNOWN_SEGMENT_BASE_OFFSET = -1
-
-
-class AppendOrigin(enum.Enum):
-    """Who appends; decides which checks apply."""
-
-    CLIENT = "client"
-    COORDINATOR = "coordinator"
-    REPLICATION = "replication"
-    RAFT_LEADER = "raft_leader"
 
 
 class LogOffsetMetadata(NamedTuple):
@@ -47,28 +35,10 @@ class LogOffsetMetadata(NamedTuple):
             return False
         return self.segment_base_offset < that.segment_base_offset
 
-    def on_same_segment(self, that: LogOffsetMetadata) -> bool:
-        """Whether both lie on one segment; False where either is only an offset."""
-        if self.message_offset_only or that.message_offset_only:
-            return False
-        return self.segment_base_offset == that.segment_base_offset
-
-    def position_diff(self, that: LogOffsetMetadata) -> int:
-        """Bytes from `that` to this one; KafkaException unless both lie on one segment."""
-        text = f"{self} cannot compare its segment position with {that} since "
-        if self.message_offset_only or that.message_offset_only:
-            raise KafkaException(text + "it only has message offset info")
-        if not self.on_same_segment(that):
-            raise KafkaException(text + "they are not on the same segment")
-        return self.relative_position_in_segment - that.relative_position_in_segment
-
     def __str__(self) -> str:
         return (
             f"(offset={self.message_offset}, segment=[{self.segment_base_offset}:{self.relative_position_in_segment}])"
         )
-
-
-UNKNOWN_OFFSET_METADATA = LogOffsetMetadata(-1, UNKNOWN_SEGMENT_BASE_OFFSET, UNKNOWN_FILE_POSITION)
 
 
 class OffsetPosition(NamedTuple):
@@ -83,9 +53,6 @@ class TimestampOffset(NamedTuple):
 
     timestamp: int
     offset: int
-
-
-UNKNOWN_TIMESTAMP_OFFSET = TimestampOffset(-1, -1)
 
 
 class LogOffsetPosition(NamedTuple):
@@ -120,6 +87,24 @@ class RollParams(NamedTuple):
     max_offset_in_messages: int
     messages_size: int
     now: int
+
+
+class RecoveryObserver(Protocol):
+    """Who follows LogSegment.recover, and may stop it: tables are those of the native scan, rows numbers in one."""
+
+    row: int  # the one in progress, for who meets an error of `run`
+
+    def choose(self, table: Any) -> Any:
+        """The rows that it wants to see, in order."""
+
+    def run(self, table: Any, rows: Any, data: memoryview, position: int) -> tuple[int | None, Exception | None]:
+        """Sees the chosen rows, whose bytes `data` holds from file position `position` on.
+
+        (None, None), or the row at which the bytes turned out bad and why.
+        """
+
+    def before_cut(self, position: int) -> None:
+        """Something goes, from `position` to the end of the file; what it raises keeps it."""
 
 
 class Records(Protocol):

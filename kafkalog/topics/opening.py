@@ -24,6 +24,7 @@ from kafkalog.format.java_text import parse_uuid
 from kafkalog.format.names import TopicPartition
 from kafkalog.limits import LONG_MAX
 from kafkalog.log import damage
+from kafkalog.log.context import PartitionContext, ProducerSettings
 from kafkalog.log.damage import Damage
 from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.log.view import PartitionView
@@ -38,8 +39,6 @@ from kafkalog.topics.writer import abort_left_open as abort_transactions
 Durability = Literal["os", "fsync"]
 OnDamage = Literal["truncate", "raise"] | Callable[[Damage], None]
 NEVER_MS = LONG_MAX
-MAX_TRANSACTION_TIMEOUT_MS = 15 * 60 * 1000
-EXPIRATION_CHECK_MS = 10 * 60 * 1000
 
 
 def open_log(
@@ -123,21 +122,17 @@ def open_log(
         )
     lease = directories.enter(root, partition, files, clock, scheduler, create=create)
     try:
-        engine = UnifiedLog.create(
+        context = PartitionContext(
             os.path.join(lease.directory.path, str(partition)),
             settings,
-            lease.log_start_offset,
-            lease.recovery_point,
+            ProducerSettings(ProducerStateManagerConfig(producer_id_expiration_ms, False)),
             lease.directory.scheduler,
             clock,
-            MAX_TRANSACTION_TIMEOUT_MS,
-            ProducerStateManagerConfig(producer_id_expiration_ms, False),
-            EXPIRATION_CHECK_MS,
             lease.directory.failure_channel,
-            lease.clean,
-            topic_id,
             files=files,
-            on_damage=tell,
+        )
+        engine = UnifiedLog.create(
+            context, lease.log_start_offset, lease.recovery_point, lease.clean, topic_id, on_damage=tell
         )
         lease.holds_files(engine.close_quietly)
         # A transaction or a batch of many that a roll divides would else survive a power loss without its beginning.

@@ -118,9 +118,9 @@ class ChunkReader(Closing):
     `out_of_range` is "error" (OffsetOutOfRangeException), "earliest", "latest", or a time in ms (int): the first
     record at or after it.  Iteration ends at the end of the log as it is then; iterate again to go on.
     `read_committed` skips aborted records and stops before open transactions; control records are never handed out.
-    Nine parameters, because this is a face: each is a choice of the caller's, all but the source by name.
     """
 
+    # More than eight parameters: each is a choice of the caller's, all but the source and the offset by name.
     def __init__(
         self,
         source: Source,

@@ -11,6 +11,7 @@ from kafkalog.errors import IllegalStateException, KafkalogError
 from kafkalog.files import LogDirFailureChannel
 from kafkalog.format import control
 from kafkalog.format.records import records
+from kafkalog.log.context import PartitionContext, ProducerSettings
 from kafkalog.log.types import AppendOrigin, FetchIsolation, LogAppendInfo
 from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.log.verification import VerificationGuard
@@ -35,20 +36,26 @@ def _open(session: Session, op: Op, result: Result) -> None:
         LogConfig.validate(config)
     topic_id = op.get("topic_id")
     id_at_create = op.get("topic_id_at_create", True)
-    log = UnifiedLog.create(
-        session.path(op["dir"]) / op["topic_partition"],
-        LogConfig.from_props(None, config),
-        op.get("log_start_offset", 0),
-        op.get("recovery_point", 0),
-        session.scheduler,
-        session.clock,
-        op.get("max_transaction_timeout_ms", 900_000),
+    producers = ProducerSettings(
         ProducerStateManagerConfig(
             producer_id_expiration_ms=op.get("producer_id_expiration_ms", 86_400_000),
             transaction_verification_enabled=op.get("transaction_verification", False),
         ),
+        op.get("max_transaction_timeout_ms", 900_000),
         op.get("producer_id_expiration_check_interval_ms", 600_000),
+    )
+    context = PartitionContext(
+        session.path(op["dir"]) / op["topic_partition"],
+        LogConfig.from_props(None, config),
+        producers,
+        session.scheduler,
+        session.clock,
         LogDirFailureChannel(),
+    )
+    log = UnifiedLog.create(
+        context,
+        op.get("log_start_offset", 0),
+        op.get("recovery_point", 0),
         op.get("clean_shutdown", True),
         topic_id if id_at_create else None,
     )

@@ -29,6 +29,7 @@ from kafkalog.format.checkpoints import CleanShutdownFile, OffsetCheckpointFile
 from kafkalog.format.control import ControlRecordType, EndTransactionMarker, end_txn_marker_batch
 from kafkalog.format.names import TopicPartition
 from kafkalog.format.records import records as decode_records
+from kafkalog.log.context import PartitionContext, ProducerSettings
 from kafkalog.log.types import AppendOrigin, FetchIsolation
 from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.segment.log_segment import LogSegment
@@ -124,10 +125,11 @@ class Host:
         points = self._checkpoint("recovery-point-offset-checkpoint").read()
         starts = self._checkpoint("log-start-offset-checkpoint").read()
         recovery_point = points.get(PARTITION, 0)
-        self.log = log = UnifiedLog.create(
-            self.dir, self.config, starts.get(PARTITION, 0), recovery_point, self.scheduler, self.clock, 900_000,
-            ProducerStateManagerConfig(1 << 60, False), 1 << 60, self.channel, clean, TOPIC_ID, files=self.files,
-        )  # fmt: skip
+        producers = ProducerSettings(ProducerStateManagerConfig(1 << 60, False), expiration_check_interval_ms=1 << 60)
+        context = PartitionContext(
+            self.dir, self.config, producers, self.scheduler, self.clock, self.channel, files=self.files
+        )
+        self.log = log = UnifiedLog.create(context, starts.get(PARTITION, 0), recovery_point, clean, TOPIC_ID)
         if log.recovery_point < recovery_point:
             self.checkpoint()  # before anything is appended above it
         log.update_high_watermark(log.log_end_offset)

@@ -18,7 +18,7 @@ import pytest
 import kafkalog
 from kafkalog.errors import IllegalStateException
 from kafkalog.log import append as appending
-from kafkalog.log import producer_replay
+from kafkalog.log import replay
 from tests.live.crew import SECONDS, open_live
 
 Count = Callable[[str, int], None]
@@ -174,7 +174,7 @@ def test_a_truncation_without_memory_is_made_again(
             raise error
 
         with monkeypatch.context() as patch:
-            patch.setattr(producer_replay, "rebuild_producer_state", fail)
+            patch.setattr(replay, "rebuild_producer_state", fail)
             with pytest.raises(error):
                 log.truncate(4)
         assert (log.end_offset, log.high_watermark) == (4, 4)

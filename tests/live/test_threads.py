@@ -281,7 +281,7 @@ def test_closing_one_log_leaves_its_neighbours_alone(base: Path, count: Count) -
     outer.add("retain", lambda: (time.sleep(0.1), neighbour.delete_old_segments())[1])
     outer.run(SECONDS + 1)
     assert neighbour.engine is not None
-    assert not neighbour.engine.log_dir_failure_channel.any_offline
+    assert not neighbour.engine.context.log_dir_failure_channel.any_offline
     quiet.judge(look(neighbour))
     neighbour.close()
     settled(path, "n-0", quiet, {**CONFIG, **LARGE})

@@ -8,6 +8,7 @@ from pathlib import Path
 from kafkalog.config import LogConfig, ProducerStateManagerConfig
 from kafkalog.files import OS_FILES, Files, LogDirFailureChannel, ManualClock, ManualScheduler
 from kafkalog.format.builder import MemoryRecordsBuilder
+from kafkalog.log.context import PartitionContext, ProducerSettings
 from kafkalog.log.unified_log import UnifiedLog
 
 NOW_MS = 1_700_000_000_000
@@ -48,6 +49,13 @@ class Kit:
         self.scheduler = ManualScheduler(self.clock)
         self.channel = LogDirFailureChannel()
 
+    def context(self, overrides: dict[str, str] | None = None) -> PartitionContext:
+        config = LogConfig.from_props(None, {**SMALL, **(overrides or {})})
+        return PartitionContext(
+            self.dir, config, ProducerSettings(ProducerStateManagerConfig()), self.scheduler, self.clock, self.channel,
+            files=self.files,
+        )  # fmt: skip
+
     def open(
         self,
         overrides: dict[str, str] | None = None,
@@ -57,11 +65,7 @@ class Kit:
         recovery_point: int = 0,
         topic_id: str | None = TOPIC_ID,
     ) -> UnifiedLog:
-        config = LogConfig.from_props(None, {**SMALL, **(overrides or {})})
-        return UnifiedLog.create(
-            self.dir, config, log_start, recovery_point, self.scheduler, self.clock, 900_000,
-            ProducerStateManagerConfig(), 600_000, self.channel, clean, topic_id, files=self.files,
-        )  # fmt: skip
+        return UnifiedLog.create(self.context(overrides), log_start, recovery_point, clean, topic_id)
 
     def filled(self, batches: int = 20, overrides: dict[str, str] | None = None) -> UnifiedLog:
         """A log of `batches` batches of two records, a second apart, four to a segment."""

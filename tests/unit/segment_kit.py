@@ -14,8 +14,9 @@ from kafkalog._native import batches as native
 from kafkalog.config import LogConfig
 from kafkalog.files import OS_FILES, Files, ManualClock
 from kafkalog.format.builder import SimpleRecord, build_batch
+from kafkalog.log.replay import RecoveryReplay
+from kafkalog.log.types import AppendOrigin
 from kafkalog.segment.log_segment import LogSegment
-from kafkalog.segment.types import AppendOrigin
 
 BASE = 100
 
@@ -130,6 +131,11 @@ class Producers:
 
     def update_map_end_offset(self, last_offset: int) -> None:
         self.map_end = last_offset
+
+
+def recover(segment: LogSegment, producers: Any = None, epochs: Any = None) -> int:
+    """Recovers a segment, told to stand-ins."""
+    return segment.recover(RecoveryReplay(segment.txn_index, producers or Producers(), epochs or Epochs()))
 
 
 class Epochs:

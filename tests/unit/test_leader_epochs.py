@@ -96,18 +96,9 @@ def test_end_offset_for(cache: LeaderEpochFileCache) -> None:
 
 
 def test_neighbours(cache: LeaderEpochFileCache) -> None:
-    assert (cache.latest_epoch, cache.previous_epoch(), cache.earliest_entry, cache.non_empty) == (None,) * 3 + (False,)
+    assert (cache.latest_epoch, cache.earliest_entry, cache.non_empty) == (None, None, False)
     fill(cache, (2, 5), (4, 11))
-    assert (cache.previous_epoch(), cache.previous_epoch(4), cache.previous_epoch(3), cache.previous_epoch(2)) == (
-        2,
-        2,
-        2,
-        None,
-    )
-    assert (cache.next_epoch(1), cache.next_epoch(2), cache.next_epoch(4)) == (2, 4, None)
-    assert cache.epoch_entry(4) == (4, 11)
-    assert cache.epoch_entry(3) is None
-    assert cache.epoch_with_offsets == {2: 5, 4: 11}
+    assert (cache.latest_epoch, cache.earliest_entry, cache.non_empty) == (4, (2, 5), True)
     assert [cache.epoch_for_offset(offset) for offset in (4, 5, 10, 11, 500)] == [None, 2, 2, 4, 4]
 
 
@@ -160,8 +151,7 @@ def test_a_copy_over_another_file(cache: LeaderEpochFileCache) -> None:
     copy.assign(5, 20)
     assert other.entries == [(2, 6), (4, 11), (5, 20)]
     assert cache.latest_epoch == 4
-    assert copy.epoch_entries_in_range(7, 20) == [(2, 7), (4, 11)]
-    assert copy.epoch_entries_in_range(-1, -1) == [(2, 6), (4, 11), (5, 20)]
+    assert copy.epoch_entries == [(2, 6), (4, 11), (5, 20)]
 
 
 operations = st.lists(

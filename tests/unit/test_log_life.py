@@ -70,7 +70,7 @@ def test_a_log_that_is_shut_down_takes_no_more_and_says_so(kit: Kit) -> None:
         with pytest.raises(KafkaStorageException, match="already closed"):
             use()
     assert [record.offset for record in held.records()] == [0, 1, 2]  # its file lives as long as it
-    assert not log.log_dir_failure_channel.any_offline
+    assert not log.context.log_dir_failure_channel.any_offline
 
 
 def test_a_log_that_was_let_go_was_not_shut_down(kit: Kit) -> None:
@@ -86,7 +86,7 @@ def test_a_segment_that_is_closed_is_no_disk_error(kit: Kit) -> None:
     segment.close()
     with pytest.raises(ClosedChannelException):
         segment.read(0, 100)
-    assert not log.log_dir_failure_channel.any_offline
+    assert not log.context.log_dir_failure_channel.any_offline
     log.close_quietly()
 
 

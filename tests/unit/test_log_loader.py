@@ -48,6 +48,15 @@ def test_an_unclean_open_keeps_what_is_whole(kit: Kit) -> None:
     assert kit.open(clean=False, recovery_point=5).recovery_point == 5
 
 
+def test_a_load_looks_for_the_end_once(kit: Kit, monkeypatch: pytest.MonkeyPatch) -> None:
+    closed(kit)
+    looks = []
+    real = LogSegment.read_next_offset
+    monkeypatch.setattr(LogSegment, "read_next_offset", lambda segment: looks.append(segment) or real(segment))
+    assert kit.open(recovery_point=20).log_end_offset == 20
+    assert [segment.base_offset for segment in looks] == [16]
+
+
 @pytest.mark.parametrize("drop_bytes", [1, 60, 100])
 def test_a_torn_tail_goes(kit: Kit, drop_bytes: int) -> None:
     crashed(kit)

@@ -26,9 +26,9 @@ from kafkalog.files import OS_FILES
 from kafkalog.format import names
 from kafkalog.format.builder import MemoryRecordsBuilder
 from kafkalog.format.control import ControlRecordType, EndTransactionMarker
+from kafkalog.log.replay import rows_to_replay
 from kafkalog.segment.file_records import FileRecords
 from kafkalog.segment.log_segment import LogSegment
-from kafkalog.segment.replay import rows_to_replay
 from kafkalog.segment.transaction_index import AbortedTxn
 from kafkalog.segment.types import EMPTY_RECORDS, FetchDataInfo, LogOffsetMetadata, RollParams
 from tests.unit.segment_kit import (
@@ -42,6 +42,7 @@ from tests.unit.segment_kit import (
     config,
     index_bytes,
     open_segment,
+    recover,
 )
 
 
@@ -89,7 +90,7 @@ def test_entries_follow_the_rules_and_recovery_agrees(tmp_path: Path, interval: 
     assert os.path.getsize(segment.offset_index_file) == 8 * len(rules.offsets)
 
     again = open_segment(tmp_path, config(index_interval_bytes=interval), file_already_exists=True)
-    assert again.recover(Producers(), Epochs()) == 0
+    assert recover(again) == 0
     assert index_bytes(again) == rules.bytes()
     assert os.path.getsize(again.time_index_file) == 12 * len(rules.times)
     assert again.max_timestamp_and_offset_so_far == rules.largest
@@ -182,7 +183,7 @@ def test_preallocation(tmp_path: Path) -> None:
         file.write(bytes(100))
     again = open_segment(tmp_path, file_already_exists=True, init_file_size=1000, preallocate=True)
     assert again.size == len(data) + 100
-    assert again.recover(Producers(), Epochs()) == 100
+    assert recover(again) == 100
 
 
 # --- reading ----------------------------------------------------------------------------------------
@@ -307,7 +308,7 @@ def test_legacy_batches(tmp_path: Path, magic: int, codec: int) -> None:
         assert place.offset == (target // 4 * 4 if codec else target)
     producers, epochs = Producers(), Epochs()
     again = open_segment(tmp_path, config(index_interval_bytes=100), base=0, file_already_exists=True)
-    assert again.recover(producers, epochs) == 0
+    assert recover(again, producers, epochs) == 0
     assert index_bytes(again)[0] == entries[0]
     assert (producers.map_end, epochs.assigned) == (-1, [])
     assert again.read_next_offset() == 40
@@ -380,7 +381,7 @@ def test_recover_cuts_at_every_byte_and_bit(tmp_path: Path) -> None:
     size = len(made[0])
     for cut in range(len(whole) + 1):
         segment = damaged(tmp_path, whole[:cut])
-        assert segment.recover(Producers(), Epochs()) == cut % size
+        assert recover(segment) == cut % size
         assert os.path.getsize(segment.log.path) == cut // size * size
         segment.close()
     for bit in range(8 * 61):
@@ -388,7 +389,7 @@ def test_recover_cuts_at_every_byte_and_bit(tmp_path: Path) -> None:
         data[size + bit // 8] ^= 1 << (bit % 8)
         segment = damaged(tmp_path, bytes(data))
         try:
-            kept = segment.recover(Producers(), Epochs())
+            kept = recover(segment)
         except (LogSegmentOffsetOverflowException, InvalidOffsetException):
             assert bit < 64  # the base offset, which no CRC covers
         else:
@@ -406,7 +407,7 @@ def test_recover_empties_what_was_there(tmp_path: Path) -> None:
     segment.close()
     Path(segment.log.path).write_bytes(batch(100) + b"junk" * 20)
     again = open_segment(tmp_path, config(index_interval_bytes=0), file_already_exists=True)
-    assert again.recover(Producers(), Epochs()) == 80
+    assert recover(again) == 80
     assert [os.path.getsize(tmp_path / name) for name in sorted(os.listdir(tmp_path))] == [
         0,
         len(batch(100)),
@@ -433,7 +434,7 @@ def test_recover_replays_epochs_and_producers(tmp_path: Path) -> None:
     ]
     producers, epochs = Producers(), Epochs()
     segment = damaged(tmp_path, b"".join(made))
-    assert segment.recover(producers, epochs) == 0
+    assert recover(segment, producers, epochs) == 0
     assert epochs.assigned == [(2, 110), (4, 120), (5, 150)]
     assert producers.seen == [120, 140]
     assert producers.map_end == 151
@@ -443,7 +444,7 @@ def test_recover_replays_epochs_and_producers(tmp_path: Path) -> None:
 
     epochs = Epochs(4)
     segment = damaged(tmp_path, b"".join(made))
-    segment.recover(Producers(), epochs)
+    recover(segment, Producers(), epochs)
     assert epochs.assigned == [(5, 150)]
     segment.close()
 
@@ -451,7 +452,7 @@ def test_recover_replays_epochs_and_producers(tmp_path: Path) -> None:
     for error in (InvalidRecordException("x"), CorruptRecordException("x")):
         producers, epochs = Producers(120, error), Epochs()
         segment = damaged(tmp_path, b"".join(made))
-        assert segment.recover(producers, epochs) == len(made[5]) + len(made[6])
+        assert recover(segment, producers, epochs) == len(made[5]) + len(made[6])
         assert producers.map_end == 113
         assert epochs.assigned == [(2, 110), (4, 120)]
         rules = Rules(BASE, 100)
@@ -510,7 +511,7 @@ def test_recover_in_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         scan = segment.scan()
         assert sum(len(part.table) for part in scan) == 80
         assert scan.position == segment.size - len(tail)
-        assert segment.recover(Producers(), Epochs()) == len(tail)
+        assert recover(segment) == len(tail)
         assert index_bytes(segment) == rules.bytes()
         segment.close()
 
@@ -520,7 +521,7 @@ def test_recover_overflow_and_split(tmp_path: Path) -> None:
     segment = damaged(tmp_path, b"".join(made))
     assert segment.has_overflow()
     with pytest.raises(LogSegmentOffsetOverflowException) as raised:
-        segment.recover(Producers(), Epochs())
+        recover(segment)
     assert raised.value.segment is segment
     assert raised.value.offset == BASE + 2**31
     first = open_segment(tmp_path, suffix=names.CLEANED_FILE_SUFFIX)
@@ -535,7 +536,7 @@ def test_recover_overflow_and_split(tmp_path: Path) -> None:
 def test_recover_with_offsets_that_do_not_grow(tmp_path: Path) -> None:
     segment = damaged(tmp_path, batch(100, 9) + batch(120, 9) + batch(110, 9))
     with pytest.raises(InvalidOffsetException):
-        segment.recover(Producers(), Epochs())
+        recover(segment)
     assert segment.truncate_to(segment.base_offset) == segment.size + len(batch(100, 9) * 3)
     assert segment.offset_index.entries == 0
 
@@ -691,7 +692,7 @@ def test_hostile_size_does_not_allocate(tmp_path: Path) -> None:
     good = batch(BASE)
     for size in (2**31 - 1, 2**31 - 13, 10**9, -1, 0, 13):
         segment = damaged(tmp_path, good + struct.pack(">qi", BASE + 1, size) + bytes(10_000))
-        assert segment.recover(Producers(), Epochs()) == 10_012
+        assert recover(segment) == 10_012
         segment.close()
 
 

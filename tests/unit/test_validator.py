@@ -22,7 +22,7 @@ from kafkalog.format.builder import MemoryRecordsBuilder
 from kafkalog.format.names import TopicPartition
 from kafkalog.format.records import records as records_of
 from kafkalog.log.types import AppendOrigin, RecordError
-from kafkalog.log.validator import LogValidator, ValidationResult
+from kafkalog.log.validator import LogValidator, TopicRules, ValidationResult
 
 GOLDEN = pathlib.Path(__file__).parent.parent / "golden" / "validator" / "cases.txt"
 NOW = 1_000_000
@@ -60,21 +60,25 @@ def answer(case: str) -> str:
     fields = case.split("|")
     data = bytearray.fromhex(fields[0])
     counters = Counters()
-    validator = LogValidator(
-        data,
-        TopicPartition("t", 3),
-        ManualClock(int(fields[11])),
-        int(fields[1]),
+    rules = TopicRules(
         int(fields[2]),
-        fields[4] == "1",
+        int(fields[3]) if fields[3] else None,
         int(fields[5]),
-        fields[6],
+        fields[4] == "1",
+        fields[6] != "LogAppendTime",
         int(fields[7]),
         int(fields[8]),
-        int(fields[9]),
-        AppendOrigin[fields[10]],
         int(fields[13]),
-        target_compression_level=int(fields[3]) if fields[3] else None,
+    )
+    validator = LogValidator(
+        data,
+        MemoryRecords(data).batches(),
+        TopicPartition("t", 3),
+        ManualClock(int(fields[11])),
+        rules,
+        int(fields[1]),
+        AppendOrigin[fields[10]],
+        int(fields[9]),
     )
     try:
         result = validator.validate_messages_and_assign_offsets(int(fields[12]), counters)
@@ -122,10 +126,10 @@ def validate(
     level: int | None = None,
     to_magic: int = 2,
 ) -> ValidationResult:
+    rules = TopicRules(target, level, to_magic, compacted, timestamp_type != "LogAppendTime", *limits)
     return LogValidator(
-        data, TopicPartition("t", 0), ManualClock(NOW), source, target, compacted, to_magic, timestamp_type, *limits,
-        3, origin, target_compression_level=level,
-    ).validate_messages_and_assign_offsets(100)  # fmt: skip
+        data, MemoryRecords(data).batches(), TopicPartition("t", 0), ManualClock(NOW), rules, source, origin, 3
+    ).validate_messages_and_assign_offsets(100)
 
 
 def produced(codec: int = codecs.NONE, count: int = 3, *, key: bytes | None = b"k", magic: int = 2) -> bytes:

@@ -1,18 +1,15 @@
-"""Finding offsets by time: UnifiedLog.fetchOffsetByTimestamp with its special values (4.4.0, no remote storage).
+"""ListOffsets: UnifiedLog.fetchOffsetByTimestamp with its special values (4.4.0, without remote storage).
 
-Needs no lock: works on the segments as they are when it begins.
+Reads a PartitionState, and changes nothing.  Needs no lock: works on the segments as they are when it begins.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from kafkalog.format.records import offset_of_max_timestamp
+from kafkalog.log.partition import PartitionState
+from kafkalog.log.types import NO_LEADER_EPOCH, NO_TIMESTAMP, UNKNOWN_OFFSET
 from kafkalog.segment.file_records import max_timestamp_of
 from kafkalog.segment.types import TimestampAndOffset
-
-if TYPE_CHECKING:
-    from kafkalog.log.unified_log import UnifiedLog
 
 LATEST_TIMESTAMP = -1
 EARLIEST_TIMESTAMP = -2
@@ -21,12 +18,8 @@ EARLIEST_LOCAL_TIMESTAMP = -4
 LATEST_TIERED_TIMESTAMP = -5
 EARLIEST_PENDING_UPLOAD_TIMESTAMP = -6
 
-NO_TIMESTAMP = -1
-UNKNOWN_OFFSET = -1
-NO_LEADER_EPOCH = -1
 
-
-def fetch_offset_by_timestamp(log: UnifiedLog, target_timestamp: int) -> TimestampAndOffset | None:
+def fetch_offset_by_timestamp(log: PartitionState, target_timestamp: int) -> TimestampAndOffset | None:
     """The first record with a timestamp at or above the target (ms), or what a special value asks for.
 
     None where no record fits: also when the first segment that reaches the target has only records below the log
@@ -46,21 +39,18 @@ def fetch_offset_by_timestamp(log: UnifiedLog, target_timestamp: int) -> Timesta
         if target_timestamp == MAX_TIMESTAMP:
             return _find_max_timestamp(log)
         for segment in log.log_segments():
-            if log.high_watermark_follows and segment.has_lost_timestamps:
-                # Kafka passes over it, or ends here, as the age of its file has it.
+            lost = log.high_watermark_follows and segment.has_lost_timestamps
+            if lost or segment.largest_timestamp >= target_timestamp:
                 found = segment.find_offset_by_timestamp(
                     target_timestamp, log.log_start_offset, log.config.max_decompressed_message_bytes
                 )
-                if found is not None:
+                if found is not None or not lost:
                     return found
-            elif segment.largest_timestamp >= target_timestamp:
-                return segment.find_offset_by_timestamp(
-                    target_timestamp, log.log_start_offset, log.config.max_decompressed_message_bytes
-                )
+                # Kafka passes over such a segment, or ends here, as the age of its file has it.
         return None
 
 
-def _find_max_timestamp(log: UnifiedLog) -> TimestampAndOffset | None:
+def _find_max_timestamp(log: PartitionState) -> TimestampAndOffset | None:
     """The first record that carries the log's largest timestamp (the oldest segment's on a tie)."""
     segments = log.log_segments()
     latest = segments[0]

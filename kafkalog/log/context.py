@@ -1,0 +1,162 @@
+"""What every part of one partition's log works with: its folder, its settings, and the ways out of it.
+
+One PartitionContext a partition, made by whoever opens it and handed down.  It knows names, settings and whether the
+disk is still to be trusted; nothing of segments, offsets, producers or locks.  `dir` and `config` are replaced whole,
+under the partition's lock, by `rename_dir` and `LocalLog.update_config` alone; who reads without it sees either.
+
+An OSError inside of `guard` takes the log directory offline; from then on every operation on a partition of that
+directory raises KafkaStorageException.  Mirrors LocalLog.maybeHandleIOException (4.4.0).
+"""
+
+from __future__ import annotations
+
+import os
+from types import TracebackType
+from typing import TYPE_CHECKING, NamedTuple, NoReturn, Protocol
+
+from kafkalog.errors import CorruptCheckpointException, KafkaStorageException
+from kafkalog.files import OS_FILES, Clock, Files, LogDirFailureChannel, Scheduler
+from kafkalog.format import names
+from kafkalog.log.types import TopicRules
+
+if TYPE_CHECKING:
+    from kafkalog.config import LogConfig, ProducerStateManagerConfig
+
+
+class MetricsRecorder(Protocol):
+    """LogValidator.MetricsRecorder: told of each refused batch or record."""
+
+    def record_invalid_magic(self) -> None: ...
+    def record_invalid_offset(self) -> None: ...
+    def record_invalid_sequence(self) -> None: ...
+    def record_invalid_checksums(self) -> None: ...
+    def record_no_key_compacted_topic(self) -> None: ...
+
+
+class _NoMetrics:
+    def record_invalid_magic(self) -> None: ...
+    def record_invalid_offset(self) -> None: ...
+    def record_invalid_sequence(self) -> None: ...
+    def record_invalid_checksums(self) -> None: ...
+    def record_no_key_compacted_topic(self) -> None: ...
+
+
+NO_METRICS: MetricsRecorder = _NoMetrics()
+
+
+class ProducerSettings(NamedTuple):
+    """The broker's settings for the producers of its partitions; the defaults are Kafka's."""
+
+    config: ProducerStateManagerConfig
+    max_transaction_timeout_ms: int = 900_000
+    expiration_check_interval_ms: int = 600_000
+
+
+class PartitionContext:
+    """`dir` is the partition's folder, `parent_dir` the log directory it lies in; `rules` are those of `config` that an
+    append is validated by; `metrics` hears what is refused."""
+
+    __slots__ = (
+        "clock",
+        "config",
+        "dir",
+        "files",
+        "log_dir_failure_channel",
+        "metrics",
+        "parent_dir",
+        "producers",
+        "rules",
+        "scheduler",
+        "topic_partition",
+    )
+
+    def __init__(
+        self,
+        dir: str | os.PathLike[str],
+        config: LogConfig,
+        producers: ProducerSettings,
+        scheduler: Scheduler,
+        clock: Clock,
+        log_dir_failure_channel: LogDirFailureChannel,
+        *,
+        files: Files = OS_FILES,
+        metrics: MetricsRecorder = NO_METRICS,
+    ) -> None:
+        """KafkaException where the folder's name is not that of a partition."""
+        self.dir = os.path.abspath(os.fspath(dir))
+        self.parent_dir = os.path.dirname(self.dir)
+        self.topic_partition = names.parse_topic_partition_name(self.dir)
+        self.update_config(config)
+        self.producers = producers
+        self.scheduler = scheduler
+        self.clock = clock
+        self.log_dir_failure_channel = log_dir_failure_channel
+        self.files = files
+        self.metrics = metrics
+
+    def update_config(self, new_config: LogConfig) -> None:
+        """Takes new settings; a log that is open takes them by LocalLog's method of this name."""
+        self.config = new_config
+        self.rules = TopicRules.of(new_config)
+
+    def rename_dir(self, name: str) -> bool:
+        """Renames the folder (atomic, its parent synced); False when it has that name.  May be done twice."""
+        before, renamed = self.dir, os.path.join(self.parent_dir, name)
+        self.files.rename_or_was(before, renamed)
+        self.files.sync_dir(self.parent_dir)
+        self.dir = renamed
+        return renamed != before
+
+    # --- the disk --------------------------------------------------------------------------------------
+
+    def guard(self, doing: str) -> IoGuard:
+        """The I/O guard of an operation; `doing` completes `Error while ...`."""
+        return IoGuard(self, doing)
+
+    def check_online(self) -> None:
+        """KafkaStorageException when an earlier I/O error took the log directory offline; that error is its cause."""
+        channel, log_dir = self.log_dir_failure_channel, self.parent_dir
+        if channel.has_offline_log_dir(log_dir):
+            first = channel.cause(log_dir)
+            raise KafkaStorageException(
+                f"The log dir {log_dir} is already offline due to a previous IO exception.",
+                hint=None if first is None else f"the first was {type(first).__name__}: {first}",
+            ) from first
+
+    def raise_offline(self, message: str, error: OSError | CorruptCheckpointException) -> NoReturn:
+        """Takes the log directory offline because of `error` and raises KafkaStorageException from it.
+
+        A KafkaStorageException (an OSError for Python, none for Kafka) has been dealt with where it arose: it passes.
+        So do the kinds of CorruptCheckpointException that are no IOException with Kafka.
+        """
+        if isinstance(error, KafkaStorageException):
+            raise error
+        if isinstance(error, CorruptCheckpointException) and type(error) is not CorruptCheckpointException:
+            raise error
+        self.log_dir_failure_channel.maybe_add_offline_log_dir(self.parent_dir, message, error)
+        raise KafkaStorageException.because_of(error, message) from error
+
+
+class IoGuard:
+    """LocalLog.maybeHandleIOException as a `with` block; made by `PartitionContext.guard`.
+
+    Refuses to start when the directory is offline; turns an OSError of the body into an offline directory and a
+    KafkaStorageException that chains it.  Nested guards pass the inner one's exception on unchanged.
+    """
+
+    __slots__ = ("context", "doing")
+
+    def __init__(self, context: PartitionContext, doing: str) -> None:
+        self.context = context
+        self.doing = doing
+
+    def __enter__(self) -> None:
+        self.context.check_online()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, OSError):
+            context = self.context
+            message = f"Error while {self.doing} for {context.topic_partition} in dir {context.parent_dir}"
+            context.raise_offline(message, error)
