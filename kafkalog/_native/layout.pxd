@@ -71,6 +71,12 @@ cdef enum:
     TRANSACTIONAL_FLAG = 0x10
     CONTROL_FLAG = 0x20
     DELETE_HORIZON_FLAG = 0x40
+    # Under CODEC_MASK; what else there is to a codec is in kafkalog.format.codecs.
+    LZ4_CODEC = 3
+    ZSTD_CODEC = 4
+    LAST_CODEC = 4
+    # Java's largest array: no record is longer.
+    ARRAY_BYTES_MAX = 2147483639
 
 
 cdef inline uint8_t load8(const uint8_t* p) noexcept nogil:

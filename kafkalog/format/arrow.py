@@ -11,8 +11,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from kafkalog._native import batches as native_batches
-from kafkalog._native import columns as native
-from kafkalog._native.columns import ColumnBuilder, ColumnEncoder, RecordColumns
+from kafkalog._native import decode, encode
+from kafkalog._native.arrow import RecordColumns
+from kafkalog._native.decode import ColumnBuilder
+from kafkalog._native.encode import ColumnEncoder
+from kafkalog._native.records import BAD_BOUNDS, OK
 from kafkalog.errors import CorruptRecordException, IllegalArgumentException, KafkalogError
 from kafkalog.format import codecs, legacy
 from kafkalog.format.batch import (
@@ -35,8 +38,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
     from typing_extensions import Buffer
-
-__all__ = ["ColumnBuilder", "ColumnEncoder", "RecordColumns", "add_batches", "read_columns", "write_batches"]
 
 
 def add_batches(
@@ -63,25 +64,25 @@ def add_batches(
     row = start_row
     decoders = codecs.frame_decoders()
     while row < len(table):
-        row, verdict, _, detail, second = builder.append_table(
+        row, verdict, _, expected, found = builder.append_table(
             view, table, row, base_position=base_position, skip=skip, skip_control=skip_control,
             decoders=decoders, max_body=max_record_bytes, max_payload=max_bytes,
         )  # fmt: skip
-        if verdict == native.OK:
+        if verdict == OK:
             break
         try:
-            if verdict == native.NEEDS_PAYLOAD:
+            if verdict == decode.NEEDS_PAYLOAD:
                 verdict = _add_one(builder, view, table[row], base_position, max_record_bytes, max_bytes)
-                row += verdict == native.OK
-            elif verdict == native.BAD_TABLE:
+                row += verdict == OK
+            elif verdict == BAD_BOUNDS:
                 raise CorruptRecordException("A batch lies outside of its buffer")
-            elif verdict != native.FULL:
-                raise record_error(verdict, detail, second, streaming=False)
+            elif verdict != decode.FULL:
+                raise record_error(verdict, expected, found)
         except KafkalogError as error:
             error.path = error.path or (None if path is None else str(path))
             error.position = int(table[row]["position"])
             raise
-        if verdict == native.FULL:
+        if verdict == decode.FULL:
             if builder.rows == 0:
                 raise IllegalArgumentException("A batch holds more than 2 GiB in one column")
             break
@@ -94,11 +95,12 @@ def _add_one(
     at = int(row["position"]) - base_position
     size = int(row["size"])
     if row["magic"] < 2:
-        found = legacy.records(view, at, size, max_record_bytes=max_record_bytes, max_bytes=max_bytes)
-        return builder.append_records(found)
+        return builder.append_records(
+            legacy.records(view, at, size, max_record_bytes=max_record_bytes, max_bytes=max_bytes)
+        )
     attributes, count = int(row["attributes"]), int(row["record_count"])
     if count == 0:
-        return native.OK
+        return OK
     codec = attributes & CODEC_MASK
     payload, failure = codecs.decompress_partial(
         codec, view[at + RECORD_BATCH_OVERHEAD : at + size], max_bytes=max_bytes
@@ -106,7 +108,7 @@ def _add_one(
     if failure is not None:
         del payload  # not kept alive by the traceback
         raise failure
-    verdict, _, detail, second = builder.append_payload(
+    verdict, _, expected, found = builder.append_payload(
         payload,
         count,
         int(row["base_offset"]),
@@ -114,8 +116,8 @@ def _add_one(
         int(row["max_timestamp"]) if attributes & TIMESTAMP_TYPE_FLAG else None,
         max_body=max_record_bytes,
     )
-    if verdict not in (native.OK, native.FULL):
-        raise record_error(verdict, detail, second, streaming=True)
+    if verdict not in (OK, decode.FULL):
+        raise record_error(verdict, expected, found)
     return verdict
 
 
@@ -170,10 +172,10 @@ def read_columns(
 
 
 _WRITE_ERRORS = {
-    native.BAD_TIMESTAMP: "Invalid negative timestamp in row {row}",
-    native.BAD_OFFSET: "Illegal offset in row {row} (Offsets must increase monotonically, by less than 2^31 a batch).",
-    native.BAD_COLUMN: "Row {row} points outside of its column, or has a null header key",
-    native.TOO_LONG: "Row {row} is longer than a record can be",
+    encode.BAD_TIMESTAMP: "Invalid negative timestamp in row {row}",
+    encode.BAD_OFFSET: "Illegal offset in row {row} (Offsets must increase monotonically, by less than 2^31 a batch).",
+    encode.BAD_COLUMN: "Row {row} points outside of its column, or has a null header key",
+    encode.TOO_LONG: "Row {row} is longer than a record can be",
 }
 
 
@@ -222,7 +224,7 @@ def write_batches(
             payload, next_row, base_timestamp, max_timestamp, verdict = encoder.encode(
                 row, -1, batch_bytes_max - RECORD_BATCH_OVERHEAD
             )
-        if verdict != native.OK:
+        if verdict != OK:
             raise IllegalArgumentException(_WRITE_ERRORS[verdict].format(row=next_row))
         count = next_row - row
         if codec != codecs.NONE:

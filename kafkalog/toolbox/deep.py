@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from kafkalog._native import batches as native
+from kafkalog._native.decode import ColumnBuilder
 from kafkalog.errors import KafkalogError
 from kafkalog.files import Files
 from kafkalog.format import names
-from kafkalog.format.arrow import ColumnBuilder, add_batches
+from kafkalog.format.arrow import add_batches
 from kafkalog.format.checkpoints import LeaderEpochCheckpointFile
 from kafkalog.format.control import ControlRecordType, parse_control_key
 from kafkalog.format.records import READ_BYTES_MAX

@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from kafkalog._native.encode import ColumnEncoder
 from kafkalog.errors import IllegalArgumentException, UnsupportedCompressionTypeException
 from kafkalog.format import codecs
-from kafkalog.format.arrow import ColumnEncoder, write_batches
+from kafkalog.format.arrow import write_batches
 from kafkalog.format.batch import RECORD_BATCH_OVERHEAD
 from kafkalog.format.builder import MemoryRecordsBuilder
 from kafkalog.format.values import octets as as_octets

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from kafkalog._native.encode import ColumnEncoder
 from kafkalog.errors import IllegalArgumentException
-from kafkalog.format.arrow import ColumnEncoder
 from kafkalog.format.needs import need_pyarrow
 from kafkalog.format.values import milliseconds, octets
 from kafkalog.limits import LONG_MAX
