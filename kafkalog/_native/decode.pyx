@@ -8,7 +8,7 @@ cimport cython
 from cpython.buffer cimport PyBuffer_Release
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memset
 
@@ -33,7 +33,7 @@ from kafkalog._native.layout cimport (
 from kafkalog._native.memory cimport SLACK, Block, check_memory, copy_bytes, reserve
 from kafkalog._native.octets cimport open_octets
 from kafkalog._native.octets import bytes_of
-from kafkalog._native.record cimport HeaderView, RecordView
+from kafkalog._native.record cimport Batch, HeaderView, RecordView
 from kafkalog._native.batches import BATCH_DTYPE as _BATCH_DTYPE
 
 NEEDS_PAYLOAD, FULL = rec.NEEDS_PAYLOAD, rec.FULL
@@ -212,11 +212,7 @@ cdef int decode_payload(
     Sink* sink,
     const uint8_t* start,
     int64_t size,
-    int64_t count,
-    int64_t base_offset,
-    int64_t base_timestamp,
-    bint log_append,
-    int64_t append_time,
+    const Batch* batch,
     int reader,
     int64_t max_body,
     RecordView* view,
@@ -226,16 +222,17 @@ cdef int decode_payload(
     cdef Cursor cursor
     cdef const uint8_t* end = start + size
     cdef int64_t _i, offset, row
-    cdef int64_t rows = count if count < size // RECORD_BYTES_MIN else size // RECORD_BYTES_MIN
+    cdef int64_t rows = min(batch.count, size // RECORD_BYTES_MIN)
     cdef int verdict = rec.OK
     cdef Mark mark
+    cdef Batch base = batch[0]
     cdef int64_t* offsets
     cdef int64_t* timestamps
-    cdef int32_t type_id = 1 if log_append else 0
-    if count < 0:
-        view.found = count
+    cdef int32_t type_id = 1 if batch.log_append else 0
+    if batch.count < 0:
+        view.found = batch.count
         return rec.NEGATIVE_COUNT
-    if count == 0:
+    if batch.count == 0:
         return rec.OK
     if sink.key.filled + size > INT32_MAX or sink.value.filled + size > INT32_MAX:
         return rec.FULL
@@ -250,20 +247,17 @@ cdef int decode_payload(
     timestamps = <int64_t*>sink.timestamps.at
     cursor.at = start
     cursor.end = end
-    for _i in range(count):
+    for _i in range(batch.count):
         verdict = rec.next_record(&cursor, reader, max_body, False, view)
         if verdict != rec.OK:
             position[0] = view.start - start
             break
-        offset = <int64_t>(<uint64_t>base_offset + <uint64_t><int64_t>view.offset_delta)
+        offset = rec.offset_of(&base, view)
         if offset < sink.offset_min or offset > sink.offset_max:
             continue
         row = sink.rows
         offsets[row] = offset
-        if log_append:
-            timestamps[row] = append_time
-        else:
-            timestamps[row] = <int64_t>(<uint64_t>base_timestamp + <uint64_t>view.timestamp_delta)
+        timestamps[row] = rec.timestamp_of(&base, view)
         if sink.with_types:
             (<int32_t*>sink.types.at)[row] = type_id
         if sink.with_keys:
@@ -317,6 +311,13 @@ cdef inline Row row_at(const Row* rows, int64_t i) noexcept nogil:
     return row
 
 
+cdef inline Batch batch_of(const Row* row) noexcept nogil:
+    return Batch(
+        row.record_count, row.base_offset, row.base_timestamp, (row.attributes & TIMESTAMP_TYPE_FLAG) != 0,
+        row.max_timestamp,
+    )
+
+
 cdef int decode_table(
     Sink* sink,
     const uint8_t* data,
@@ -331,6 +332,7 @@ cdef int decode_table(
     int64_t* position,
 ) noexcept nogil:
     cdef Row row
+    cdef Batch batch
     cdef int64_t at, i
     cdef int64_t rows_ahead = 0
     cdef int64_t bytes_ahead = 0
@@ -360,9 +362,9 @@ cdef int decode_table(
             return rec.NEEDS_PAYLOAD
         if row.size < RECORDS:
             return rec.BAD_BOUNDS
+        batch = batch_of(&row)
         verdict = decode_payload(
-            sink, data + at + RECORDS, row.size - RECORDS, row.record_count, row.base_offset, row.base_timestamp,
-            (row.attributes & TIMESTAMP_TYPE_FLAG) != 0, row.max_timestamp, rec.BUFFER, INT64_MAX, view, position,
+            sink, data + at + RECORDS, row.size - RECORDS, &batch, rec.BUFFER, INT64_MAX, view, position
         )
         if verdict != rec.OK:
             position[0] += RECORDS
@@ -453,7 +455,9 @@ cdef class ColumnBuilder:
         cdef int64_t position = 0
         cdef int verdict
         cdef bint log_append = log_append_time is not None
-        cdef int64_t append_time = log_append_time if log_append else 0
+        cdef Batch batch = Batch(
+            count, base_offset, base_timestamp, log_append, log_append_time if log_append else 0
+        )
         cdef uint8_t nothing = 0
         memset(&record, 0, sizeof(RecordView))
         open_octets(payload, &view)
@@ -462,9 +466,8 @@ cdef class ColumnBuilder:
             try:
                 with nogil:
                     verdict = decode_payload(
-                        &self.sink, <const uint8_t*>view.buf if view.len else &nothing, view.len, count, base_offset,
-                        base_timestamp, log_append, append_time, rec.STREAM if streaming else rec.BUFFER, max_body,
-                        &record, &position,
+                        &self.sink, <const uint8_t*>view.buf if view.len else &nothing, view.len, &batch,
+                        rec.STREAM if streaming else rec.BUFFER, max_body, &record, &position,
                     )
             finally:
                 kl_leave(&self.busy)
@@ -547,6 +550,7 @@ cdef class ColumnBuilder:
         cdef const uint8_t* frame
         cdef Py_buffer payload_view
         cdef RecordView record
+        cdef Batch batch = batch_of(&row)
         cdef int verdict
         if row.magic < 2 or size <= 0 or row.record_count <= 0:
             return rec.NEEDS_PAYLOAD
@@ -579,9 +583,8 @@ cdef class ColumnBuilder:
         open_octets(payload, &payload_view)
         with nogil:
             verdict = decode_payload(
-                &self.sink, <const uint8_t*>payload_view.buf, payload_view.len, row.record_count, row.base_offset,
-                row.base_timestamp, (row.attributes & TIMESTAMP_TYPE_FLAG) != 0, row.max_timestamp, rec.STREAM, max_body,
-                &record, &position,
+                &self.sink, <const uint8_t*>payload_view.buf, payload_view.len, &batch, rec.STREAM, max_body, &record,
+                &position,
             )
         PyBuffer_Release(&payload_view)
         if verdict == rec.OK or verdict == rec.FULL or verdict == rec.NO_MEMORY:

@@ -452,11 +452,13 @@ cdef class ColumnEncoder:
         """An uncompressed batch with its header and CRC, of at most `max_bytes` but one row at least:
         (bytes, next row, verdict).
 
-        `base_offset` is for consecutive offsets; explicit ones name it themselves.  `log_append_time` replaces the
-        max timestamp; `attributes` are written as they are.  Verdicts as in `encode`.
+        Many arguments, for they are the header's fields, by name: `base_offset` is for consecutive offsets, explicit ones
+        name it themselves; `log_append_time` replaces the max timestamp; `attributes` are written as they are.
+        Verdicts as in `encode`.
         """
         cdef int64_t next_row = start
         cdef int64_t filled = RECORDS
+        cdef uint8_t* head
         cdef int verdict
         stop = self.bounded(start, stop)
         if start >= stop:
@@ -468,31 +470,21 @@ cdef class ColumnEncoder:
                 return b"", next_row, verdict
             if self.it.offsets != NULL:
                 base_offset = self.it.base_offset
-            self.put_header(
-                filled, next_row - start, base_offset, attributes,
-                self.it.max_timestamp if log_append_time is None else <int64_t>log_append_time,
-                producer_id, producer_epoch, base_sequence, leader_epoch,
-            )
+            head = self.scratch.at
+            store64(head + BASE_OFFSET, <uint64_t>base_offset)
+            store32(head + BATCH_LENGTH, <uint32_t>(filled - LOG_OVERHEAD))
+            store32(head + LEADER_EPOCH, <uint32_t>leader_epoch)
+            head[MAGIC] = 2
+            store16(head + ATTRIBUTES, <uint16_t>attributes)
+            store32(head + LAST_OFFSET_DELTA, <uint32_t>self.it.offset_delta)
+            store64(head + BASE_TIMESTAMP, <uint64_t>self.it.base_timestamp)
+            store64(head + MAX_TIMESTAMP, <uint64_t>(
+                self.it.max_timestamp if log_append_time is None else <int64_t>log_append_time))
+            store64(head + PRODUCER_ID, <uint64_t>producer_id)
+            store16(head + PRODUCER_EPOCH, <uint16_t>producer_epoch)
+            store32(head + BASE_SEQUENCE, <uint32_t>base_sequence)
+            store32(head + RECORD_COUNT, <uint32_t>(next_row - start))
+            store32(head + CRC, crc32c_update(0, head + ATTRIBUTES, <size_t>(filled - ATTRIBUTES)))
             return PyBytes_FromStringAndSize(<const char*>self.scratch.at, filled), next_row, verdict
         finally:
             kl_leave(&self.busy)
-
-    cdef void put_header(
-        self, int64_t size, int64_t count, int64_t base_offset, int attributes, int64_t max_timestamp,
-        int64_t producer_id, int producer_epoch, int base_sequence, int leader_epoch,
-    ) noexcept:
-        """In front of the records in `scratch`, which end at byte `size`."""
-        cdef uint8_t* head = self.scratch.at
-        store64(head + BASE_OFFSET, <uint64_t>base_offset)
-        store32(head + BATCH_LENGTH, <uint32_t>(size - LOG_OVERHEAD))
-        store32(head + LEADER_EPOCH, <uint32_t>leader_epoch)
-        head[MAGIC] = 2
-        store16(head + ATTRIBUTES, <uint16_t>attributes)
-        store32(head + LAST_OFFSET_DELTA, <uint32_t>self.it.offset_delta)
-        store64(head + BASE_TIMESTAMP, <uint64_t>self.it.base_timestamp)
-        store64(head + MAX_TIMESTAMP, <uint64_t>max_timestamp)
-        store64(head + PRODUCER_ID, <uint64_t>producer_id)
-        store16(head + PRODUCER_EPOCH, <uint16_t>producer_epoch)
-        store32(head + BASE_SEQUENCE, <uint32_t>base_sequence)
-        store32(head + RECORD_COUNT, <uint32_t>count)
-        store32(head + CRC, crc32c_update(0, head + ATTRIBUTES, <size_t>(size - ATTRIBUTES)))

@@ -42,6 +42,15 @@ cdef enum Verdict:
     BAD_COLUMN = 21
     TOO_LONG = 22
 
+# What the numbers of a batch's records count from.
+cdef struct Batch:
+    int64_t count
+    int64_t base_offset
+    int64_t base_timestamp
+    # Whether `append_time` is every record's timestamp.
+    bint log_append
+    int64_t append_time
+
 cdef struct RecordView:
     # [start, end): the record with the length in front.
     const uint8_t* start
@@ -84,6 +93,62 @@ cdef inline int next_record(
     return any_record(cursor, reader, max_body, canonical, out)
 
 
+cdef inline int64_t offset_of(const Batch* batch, const RecordView* record) noexcept nogil:
+    """Wraps as Java's longs do, and so does `timestamp_of`."""
+    return <int64_t>(<uint64_t>batch.base_offset + <uint64_t><int64_t>record.offset_delta)
+
+
+cdef inline int64_t timestamp_of(const Batch* batch, const RecordView* record) noexcept nogil:
+    if batch.log_append:
+        return batch.append_time
+    return <int64_t>(<uint64_t>batch.base_timestamp + <uint64_t>record.timestamp_delta)
+
+
+# --- parts ----------------------------------------------------------------------------------------
+
+cdef inline bint read_number(Cursor* cursor, bint canonical, RecordView* record, int32_t* out) noexcept nogil:
+    cdef const uint8_t* before = cursor.at
+    if not read_varint(cursor, out):
+        return False
+    if canonical and cursor.at - before > 1 and cursor.at - before != size_of_uvarint64(zigzag32(out[0])):
+        record.canonical = False
+    return True
+
+
+cdef inline int find_part(
+    Cursor* cursor, int reader, int32_t size, RecordView* record, const uint8_t** out
+) noexcept nogil:
+    """`size` bytes of a key or value; a negative size is a null and has none."""
+    out[0] = NULL
+    if size < 0:
+        return OK
+    out[0] = take(cursor, size)
+    if out[0] != NULL:
+        return OK
+    if reader != SKIP:
+        return BAD_STRUCTURE
+    record.found = size - (cursor.end - cursor.at)
+    return SHORT_SKIP
+
+
+cdef inline int next_header(
+    Cursor* cursor, int reader, bint canonical, RecordView* record, HeaderView* out
+) noexcept nogil:
+    """Reads one header of `record` and moves behind it."""
+    cdef int verdict
+    if not read_number(cursor, canonical, record, &out.key_size):
+        return BAD_STRUCTURE
+    if out.key_size < 0:
+        record.found = out.key_size
+        return NEGATIVE_HEADER_KEY
+    verdict = find_part(cursor, reader, out.key_size, record, &out.key)
+    if verdict != OK:
+        return verdict
+    if not read_number(cursor, canonical, record, &out.value_size):
+        return BAD_STRUCTURE
+    return find_part(cursor, reader, out.value_size, record, &out.value)
+
+
 # --- the usual record -----------------------------------------------------------------------------
 
 cdef inline const uint8_t* short_varint(const uint8_t* at, uint32_t* raw) noexcept nogil:
@@ -105,8 +170,11 @@ cdef inline const uint8_t* short_varint(const uint8_t* at, uint32_t* raw) noexce
 
 
 cdef inline bint usual_record(Cursor* cursor, int64_t max_body, RecordView* out) noexcept nogil:
-    """Whether the record has short varints, no headers, exactly its length and not the last bytes of all; every reader
+    """Whether the record has short varints, few headers, exactly its length and not the last bytes of all; every reader
     takes such a one.  False says nothing, and leaves the cursor where it was."""
+    cdef Cursor rest
+    cdef HeaderView header
+    cdef int32_t _i
     cdef const uint8_t* at = cursor.at
     cdef const uint8_t* end = cursor.end
     cdef const uint8_t* body_end
@@ -157,58 +225,25 @@ cdef inline bint usual_record(Cursor* cursor, int64_t max_body, RecordView* out)
             return False
         out.value = at
         at += raw
-    if at >= end or load8(at) != 0 or at + 1 != body_end:
+    if at >= body_end:
         return False
-    out.header_count = 0
-    out.headers = out.end = body_end
-    cursor.at = body_end
+    raw = load8(at)
+    if raw & 0x81:
+        return False
+    rest.at = at + 1
+    rest.end = body_end
+    out.headers = rest.at
+    out.header_count = <int32_t>(raw >> 1)
+    for _i in range(out.header_count):
+        if next_header(&rest, BUFFER, False, out, &header) != OK:
+            return False
+    if rest.at != body_end:
+        return False
+    out.end = cursor.at = body_end
     return True
 
 
 # --- any record -----------------------------------------------------------------------------------
-
-cdef inline bint read_number(Cursor* cursor, bint canonical, RecordView* record, int32_t* out) noexcept nogil:
-    cdef const uint8_t* before = cursor.at
-    if not read_varint(cursor, out):
-        return False
-    if canonical and cursor.at - before > 1 and cursor.at - before != size_of_uvarint64(zigzag32(out[0])):
-        record.canonical = False
-    return True
-
-
-cdef inline int find_part(
-    Cursor* cursor, int reader, int32_t size, RecordView* record, const uint8_t** out
-) noexcept nogil:
-    """`size` bytes of a key or value; a negative size is a null and has none."""
-    out[0] = NULL
-    if size < 0:
-        return OK
-    out[0] = take(cursor, size)
-    if out[0] != NULL:
-        return OK
-    if reader != SKIP:
-        return BAD_STRUCTURE
-    record.found = size - (cursor.end - cursor.at)
-    return SHORT_SKIP
-
-
-cdef inline int next_header(
-    Cursor* cursor, int reader, bint canonical, RecordView* record, HeaderView* out
-) noexcept nogil:
-    """Reads one header of `record` and moves behind it."""
-    cdef int verdict
-    if not read_number(cursor, canonical, record, &out.key_size):
-        return BAD_STRUCTURE
-    if out.key_size < 0:
-        record.found = out.key_size
-        return NEGATIVE_HEADER_KEY
-    verdict = find_part(cursor, reader, out.key_size, record, &out.key)
-    if verdict != OK:
-        return verdict
-    if not read_number(cursor, canonical, record, &out.value_size):
-        return BAD_STRUCTURE
-    return find_part(cursor, reader, out.value_size, record, &out.value)
-
 
 cdef inline bint is_ascii(const uint8_t* at, int32_t size) noexcept nogil:
     cdef int32_t i

@@ -6,14 +6,14 @@ Raises nothing of the domain: a verdict, a position and the numbers of the error
 from cpython.buffer cimport PyBuffer_Release
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 from libc.string cimport memcpy
 
 from kafkalog._native cimport record as rec
 from kafkalog._native.batches cimport increment_sequence
 from kafkalog._native.cursor cimport Cursor
 from kafkalog._native.octets cimport open_octets
-from kafkalog._native.record cimport HeaderView, RecordView
+from kafkalog._native.record cimport Batch, HeaderView, RecordView
 from kafkalog._native.varint cimport size_of_uvarint64, write_uvarint64, zigzag32, zigzag64
 
 # Verdicts and readers, for all who walk over records; record.pxd says which numbers belong to which.
@@ -134,53 +134,42 @@ def read_records(
     compressed: Kafka's rules differ a little.  What was read before a fault is returned with it.
     """
     cdef Py_buffer buffer
+    cdef Batch batch
+    batch.count = count
+    batch.base_offset = base_offset
+    batch.base_timestamp = base_timestamp
+    batch.log_append = log_append_time is not None
+    batch.append_time = log_append_time if batch.log_append else 0
     open_octets(data, &buffer)
     try:
-        return read_from(
-            &buffer, count, base_offset, base_timestamp, log_append_time, base_sequence, streaming, max_body
-        )
+        return read_from(&buffer, &batch, base_sequence, rec.STREAM if streaming else rec.BUFFER, max_body)
     finally:
         PyBuffer_Release(&buffer)
 
 
-cdef tuple read_from(
-    const Py_buffer* buffer,
-    int64_t count,
-    int64_t base_offset,
-    int64_t base_timestamp,
-    object log_append_time,
-    int base_sequence,
-    bint streaming,
-    int64_t max_body,
-):
+cdef tuple read_from(const Py_buffer* buffer, const Batch* batch, int base_sequence, int reader, int64_t max_body):
     cdef Py_ssize_t length = buffer.len
     cdef uint8_t nothing = 0
     cdef const uint8_t* start = <const uint8_t*>buffer.buf if length > 0 else &nothing
-    cdef int reader = rec.STREAM if streaming else rec.BUFFER
     cdef Cursor cursor
     cdef RecordView view
     cdef int verdict
-    cdef bint replace = log_append_time is not None
-    cdef int64_t append_time = log_append_time if replace else 0
     cdef list found = []
     cdef Record record
     cdef int64_t _i
-    cdef object timestamp_type = "LogAppendTime" if replace else "CreateTime"
+    cdef object timestamp_type = "LogAppendTime" if batch.log_append else "CreateTime"
     cdef tuple no_headers = ()
-    if count < 0:
-        return found, NEGATIVE_COUNT, 0, 0, count
+    if batch.count < 0:
+        return found, NEGATIVE_COUNT, 0, 0, batch.count
     cursor.at = start
     cursor.end = start + length
-    for _i in range(count):
+    for _i in range(batch.count):
         verdict = rec.next_record(&cursor, reader, max_body, False, &view)
         if verdict != rec.OK:
             return found, verdict, view.start - start, view.expected, view.found
         record = Record.__new__(Record)
-        record.offset = <int64_t>(<uint64_t>base_offset + <uint64_t><int64_t>view.offset_delta)
-        if replace:
-            record.timestamp = append_time
-        else:
-            record.timestamp = <int64_t>(<uint64_t>base_timestamp + <uint64_t>view.timestamp_delta)
+        record.offset = rec.offset_of(batch, &view)
+        record.timestamp = rec.timestamp_of(batch, &view)
         record.timestamp_type = timestamp_type
         record.key = nullable_bytes(view.key, view.key_size)
         record.value = nullable_bytes(view.value, view.value_size)
@@ -189,7 +178,7 @@ cdef tuple read_from(
         record.magic = 2
         record.size = view.end - view.start
         found.append(record)
-    if count > 0 and cursor.at != cursor.end:
+    if batch.count > 0 and cursor.at != cursor.end:
         return found, BYTES_LEFT, cursor.at - start, 0, cursor.end - cursor.at
     return found, OK, cursor.at - start, 0, 0
 

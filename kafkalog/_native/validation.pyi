@@ -48,6 +48,7 @@ def walk_records(
     before_max: int,
     after_max: int,
     max_record_bytes: int = ...,
+    canonical: bool = True,
 ) -> RecordWalk: ...
 def assign_plain(
     data: Buffer,

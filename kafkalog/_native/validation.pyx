@@ -44,7 +44,7 @@ from kafkalog._native.layout cimport (
     store64,
 )
 from kafkalog._native.octets cimport open_octets
-from kafkalog._native.record cimport RecordView
+from kafkalog._native.record cimport Batch, RecordView
 from kafkalog._native.varint cimport size_of_uvarint64, zigzag32
 
 # Why a record is refused.
@@ -148,7 +148,7 @@ cdef void walk(
     if batch.count < 0:
         fail(out, rec.NEGATIVE_COUNT, 0, batch.count)
         return
-    for i in range(batch.count):
+    for i in range(<int32_t>batch.count):
         out.row = i
         verdict = rec.next_record(&cursor, rules.reader, rules.max_record_bytes, canonical, &view)
         if verdict != rec.OK:
@@ -157,9 +157,7 @@ cdef void walk(
         if i == batch.count - 1 and cursor.at != cursor.end:
             fail(out, rec.BYTES_LEFT, 0, cursor.end - cursor.at)
             return
-        timestamp = batch.append_time if batch.log_append else <int64_t>(
-            <uint64_t>batch.base_timestamp + <uint64_t>view.timestamp_delta)
-        offset = <int64_t>(<uint64_t>batch.base_offset + <uint64_t><int64_t>view.offset_delta)
+        timestamp, offset = rec.timestamp_of(batch, &view), rec.offset_of(batch, &view)
         if i == 0:
             out.first_timestamp = timestamp
         # Canonical: a builder that is given these records would write these bytes.
@@ -195,8 +193,8 @@ cdef class RecordWalk:
 
     `verdict`, `row`, `expected`, `found`: the first structure error and the record that has it.  Otherwise, of the
     records that may be appended: `max_timestamp` (-1 without any), `record_bytes` (their sizes with length prefix),
-    `sequential` (their offsets are 0, 1, 2...).  `first_timestamp` is the first record's; `canonical`: a builder
-    given these records would write these bytes.  `refusals`: (index, kind, timestamp, offset, key size, value size).
+    `sequential` (their offsets are 0, 1, 2...).  `first_timestamp` is the first record's; `canonical`, where it was
+    asked for: a builder given these records would write these bytes.  `refusals`: (index, kind, timestamp, offset, key size, value size).
     """
 
     cdef Findings findings
@@ -288,12 +286,14 @@ def walk_records(
     int64_t before_max,
     int64_t after_max,
     int32_t max_record_bytes=ARRAY_BYTES_MAX,
+    bint canonical=True,
 ):
     """Walk over the records of the v2 batch at byte `position` of `data`.
 
     `payload` holds the records where they were compressed; None: they follow the header.  `create_time`: compare
     the records' times with `now` (milliseconds) and the two limits; a batch whose records claim append time is
-    refused otherwise.  `max_record_bytes` binds the readers STREAM and SKIP.
+    refused otherwise.  `max_record_bytes` binds the readers STREAM and SKIP.  `canonical`: say that too; who does not
+    ask has the usual records by a shorter way.  So many arguments, for one call judges all records of a batch.
     """
     cdef Py_buffer view, payload_view
     cdef Batch batch
@@ -313,7 +313,7 @@ def walk_records(
             return result
         load_batch(header, &batch)
         rules = Rules(reader, need_key, create_time, now, before_max, after_max, max_record_bytes)
-        result.record_count = batch.count
+        result.record_count = <int32_t>batch.count
         if has_payload:
             open_octets(payload, &payload_view)
             cursor.at = <const uint8_t*>payload_view.buf
@@ -323,10 +323,10 @@ def walk_records(
             cursor.end = records + (size - RECORDS)
         try:
             if cursor.end - cursor.at < NOGIL_BYTES:
-                walk(cursor, &batch, &rules, True, &result.findings, &refused)
+                walk(cursor, &batch, &rules, canonical, &result.findings, &refused)
             else:
                 with nogil:
-                    walk(cursor, &batch, &rules, True, &result.findings, &refused)
+                    walk(cursor, &batch, &rules, canonical, &result.findings, &refused)
             if result.findings.verdict == rec.NO_MEMORY:
                 raise MemoryError
             if refused.count > 0 and result.findings.verdict == rec.OK:
@@ -356,6 +356,7 @@ def assign_plain(
 
     (its new 61 bytes, their BatchHeader at position 0, max timestamp, record count); None where anything is not as
     it should be: then `walk_records` and the checks around it say what.  `client`: the batch comes from a producer.
+    So many arguments, for one call does a batch's work.
     """
     cdef Py_buffer view
     cdef Batch batch

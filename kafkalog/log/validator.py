@@ -575,6 +575,7 @@ class LogValidator:
             self._before_max_ms,
             self._after_max_ms,
             self._max_record_body_bytes,
+            canonical=reader != SKIP,  # whose records are kept as they are
         )
 
     def _raise_walk(self, walk: RecordWalk, now: int, skipped: bool) -> NoReturn:
