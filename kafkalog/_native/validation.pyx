@@ -194,7 +194,8 @@ cdef class RecordWalk:
     `verdict`, `row`, `expected`, `found`: the first structure error and the record that has it.  Otherwise, of the
     records that may be appended: `max_timestamp` (-1 without any), `record_bytes` (their sizes with length prefix),
     `sequential` (their offsets are 0, 1, 2...).  `first_timestamp` is the first record's; `canonical`, where it was
-    asked for: a builder given these records would write these bytes.  `refusals`: (index, kind, timestamp, offset, key size, value size).
+    asked for: a builder given these records would write these bytes.
+    `refusals`: (index, kind, timestamp, offset, key size, value size).
     """
 
     cdef Findings findings

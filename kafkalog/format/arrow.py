@@ -24,13 +24,14 @@ from kafkalog.format.batch import (
     LOG_APPEND_TIME,
     RECORD_BATCH_OVERHEAD,
     TIMESTAMP_TYPE_FLAG,
+    ProducerFields,
     compute_attributes,
     increment_sequence,
     write_header,
 )
 from kafkalog.format.octets import octets
 from kafkalog.format.records import MAX_RECORD_BYTES, record_error
-from kafkalog.limits import INT_MAX, LONG_MAX, LONG_MIN
+from kafkalog.limits import ARRAY_BYTES_MAX, INT_MAX, LONG_MAX, LONG_MIN
 
 if TYPE_CHECKING:
     import os
@@ -50,7 +51,7 @@ def add_batches(
     skip: Buffer | None = None,
     skip_control: bool = False,
     max_record_bytes: int = MAX_RECORD_BYTES,
-    max_bytes: int = codecs.MAX_DECOMPRESSED_BYTES,
+    max_bytes: int = ARRAY_BYTES_MAX,
     path: str | os.PathLike[str] | None = None,
 ) -> int:
     """Adds the records of the batches in a scan's `table` to `builder`, from `start_row` on; the row reached.
@@ -58,7 +59,7 @@ def add_batches(
     That is the table's length, or less when the builder is full (2 GiB a column): call `builder.finish` and go on.
     `data` is the buffer that was scanned, with the same `base_position`.  `skip` has one byte a row, 1 for batches to
     leave out (aborted transactions), `skip_control` leaves out markers.  Errors are those of `records.records`,
-    with `path` and the batch's position.
+    with `path` and the batch's position.  Options go by name; they bound one call, so no object holds them.
     """
     view = memoryview(octets(data, "records"))
     row = start_row
@@ -141,7 +142,8 @@ def read_columns(
     """The records of `data` as columns: one RecordColumns, more where a column passes 2 GiB.
 
     `table` is what `_native.batches.scan` found in it (None: scanned here, without checksums, up to its end or
-    the first damage).  Columns and offset range as in ColumnBuilder, the rest and the errors as in `add_batches`.
+    the first damage).  Columns and offset range are ColumnBuilder's options, the rest and the errors those of
+    `add_batches`: many, and therefore by name.
     """
     if table is None:
         table, _, _ = native_batches.scan(data, base_position=base_position, check_crc=False, max_batches=INT_MAX)
@@ -200,7 +202,8 @@ def write_batches(
     Where compression makes them larger than `compressed_bytes_max` they take fewer rows, as a producer's do.
     `columns` is a ColumnEncoder or anything with `__arrow_c_array__` (see ColumnEncoder.from_arrow).  Offsets run on
     from `base_offset`, unless the columns have their own.  Bytes are those of MemoryRecordsBuilder for the same
-    records.  IllegalArgumentException names the first row that cannot be written.
+    records, and so are the options: many, and therefore by name.  IllegalArgumentException names the first row that
+    cannot be written.
     """
     encoder = columns if isinstance(columns, ColumnEncoder) else ColumnEncoder.from_arrow(columns)
     attributes = compute_attributes(codec, timestamp_type, is_transactional)
@@ -245,9 +248,7 @@ def write_batches(
                         attributes=attributes,
                         base_timestamp=base_timestamp,
                         max_timestamp=max_timestamp if append_time is None else append_time,
-                        producer_id=producer_id,
-                        producer_epoch=producer_epoch,
-                        base_sequence=sequence,
+                        producer=ProducerFields(producer_id, producer_epoch, sequence),
                         partition_leader_epoch=partition_leader_epoch,
                         count=count,
                     ),

@@ -14,9 +14,8 @@ from kafkalog._native.records import Record
 from kafkalog.errors import CorruptRecordException, InvalidRecordException, KafkalogError
 from kafkalog.format import codecs, legacy
 from kafkalog.format.batch import HEADER, RECORD_BATCH_OVERHEAD, TIMESTAMP_TYPE_FLAG
-from kafkalog.format.codecs import MAX_DECOMPRESSED_BYTES
 from kafkalog.format.octets import octets
-from kafkalog.limits import INT_MAX
+from kafkalog.limits import ARRAY_BYTES_MAX, INT_MAX
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -39,7 +38,7 @@ __all__ = [
 ]
 
 # Longest body that a record of a compressed batch may have (the default of max.decompressed.message.bytes).
-MAX_RECORD_BYTES = 2147483639
+MAX_RECORD_BYTES = ARRAY_BYTES_MAX
 FIRST_RECORD_BYTES = 64 << 20
 PART_RECORDS = 1 << 16
 STREAM_BYTES_MAX = 512 << 20  # Kafka's streams have no bound, but hold no payload either
@@ -53,7 +52,7 @@ def records(
     *,
     at: int | None = None,
     max_record_bytes: int = MAX_RECORD_BYTES,
-    max_bytes: int = MAX_DECOMPRESSED_BYTES,
+    max_bytes: int = ARRAY_BYTES_MAX,
 ) -> list[Record]:
     """All records of one batch.
 
@@ -218,7 +217,7 @@ def in_parts(
     *,
     at: int | None = None,
     max_record_bytes: int = MAX_RECORD_BYTES,
-    max_bytes: int = MAX_DECOMPRESSED_BYTES,
+    max_bytes: int = ARRAY_BYTES_MAX,
 ) -> Iterator[list[Record]]:
     """As `records`, some ten thousand at a time: a small batch of very many records takes no memory for all."""
     if header.magic < 2 or header.count <= PART_RECORDS:
@@ -228,9 +227,7 @@ def in_parts(
     yield from _parts(memoryview(payload(data, header, at=at, max_bytes=max_bytes)), None, header, max_record_bytes)
 
 
-def payload(
-    data: Buffer, header: BatchHeader, *, at: int | None = None, max_bytes: int = MAX_DECOMPRESSED_BYTES
-) -> Buffer:
+def payload(data: Buffer, header: BatchHeader, *, at: int | None = None, max_bytes: int = ARRAY_BYTES_MAX) -> Buffer:
     """What a magic-2 batch's records are made of: a view of `data` where it is not compressed, else new bytes.
 
     KafkaException (a CorruptRecordException too) when it does not decompress.

@@ -38,6 +38,7 @@ from kafkalog.errors import (
 from kafkalog.files import OS_FILES, SYSTEM_CLOCK, Clock, Files, Scheduler
 from kafkalog.files.processes import Life
 from kafkalog.format import names, values
+from kafkalog.format.batch import NO_PRODUCER, ProducerFields
 from kafkalog.format.java_text import parse_uuid
 from kafkalog.format.names import TopicPartition
 from kafkalog.format.needs import need_pyarrow
@@ -47,7 +48,7 @@ from kafkalog.log.damage import Damage
 from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.topics import directory as directories
 from kafkalog.topics import index_files
-from kafkalog.topics.appending import NO_PRODUCER, Appender, ProducerFields, encode_columns
+from kafkalog.topics.appending import Appender, encode_columns
 from kafkalog.topics.directory import EXPECTED_DIR
 from kafkalog.topics.engine_source import EngineSource
 from kafkalog.topics.reader import CHUNK_BYTES, ChunkReader, MessageSetSend, Source

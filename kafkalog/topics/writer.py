@@ -43,11 +43,12 @@ from kafkalog.errors import (
     KafkalogError,
     OutOfOrderSequenceException,
 )
+from kafkalog.format.batch import ProducerFields
 from kafkalog.format.control import ControlRecordType, EndTransactionMarker, end_txn_marker_batch
 from kafkalog.format.values import text, whole
 from kafkalog.limits import INT_MAX
 from kafkalog.log.types import AppendOrigin
-from kafkalog.topics.appending import ProducerFields, next_sequence
+from kafkalog.topics.appending import next_sequence
 from kafkalog.topics.records import Header
 from kafkalog.topics.rows import RecordInput, check_records
 

@@ -20,8 +20,10 @@ import numpy as np
 import pytest
 
 import kafkalog
-from kafkalog._native import batches, crc32c, decode, encode, producers, records, search, validation
+from kafkalog._native import batches, crc32c, producers, records, search, validation
+from kafkalog._native.decode import ColumnBuilder
 from kafkalog._native.descriptor import Descriptor
+from kafkalog._native.encode import ColumnEncoder
 from kafkalog.format import arrow, codecs
 from kafkalog.format import records as format_records
 from kafkalog.format.batch import MemoryRecords
@@ -80,7 +82,7 @@ def decoded(data: bytes) -> object:
 
 def encoded(data: bytes) -> object:
     ends = np.arange(0, 1001, 10, dtype=np.int32)
-    encoder = encode.ColumnEncoder(np.arange(100), (ends, data[:1000]), (ends, data[:1000]))
+    encoder = ColumnEncoder(np.arange(100), (ends, data[:1000]), (ends, data[:1000]))
     rows = [(i, i, b"k", data[i : 2 * i], ((b"h", b"v"),)) for i in range(100)]
     return encoder.encode_batch(), list(arrow.write_batches(encoder, codec=codecs.ZSTD)), records.write_records(rows)
 
@@ -200,9 +202,9 @@ def test_one_thread_at_a_time_means_it() -> None:
     table, _, _ = batches.scan(ALL_CODECS)
     plain, _, _ = batches.scan(PLAIN)
     decoders = codecs.frame_decoders()
-    builder = decode.ColumnBuilder()
+    builder = ColumnBuilder()
     ends = np.arange(0, 30001, 10, dtype=np.int32)
-    encoder = encode.ColumnEncoder(np.arange(3000), (ends, bytes(30000)), None)
+    encoder = ColumnEncoder(np.arange(3000), (ends, bytes(30000)), None)
     whole = encoder.encode_batch()
     plan = batches.IndexPlan(0, 0)
     done: list[str] = []
@@ -512,8 +514,8 @@ is_on = getattr(sys, "_is_gil_enabled", lambda: True)
 import numpy
 before = is_on()
 import kafkalog
-from kafkalog._native import arrow, batches, crc32c, decode, descriptor, encode, java_hash, log_end, octets, producers, records
-from kafkalog._native import search, tail, validation
+from kafkalog._native import arrow, batches, crc32c, decode, descriptor, encode, java_hash, log_end, octets
+from kafkalog._native import producers, records, search, tail, validation
 assert is_on() == before
 """
 

@@ -8,7 +8,7 @@ import pytest
 
 from kafkalog import errors
 from kafkalog.format import codecs
-from kafkalog.format.batch import MemoryRecords, ensure_valid
+from kafkalog.format.batch import MemoryRecords, ProducerFields, ensure_valid
 from kafkalog.format.builder import MemoryRecordsBuilder, SimpleRecord, build_batch, empty_batch_header
 from kafkalog.format.records import records
 
@@ -70,7 +70,7 @@ def test_records_as_they_were_read_and_empty_batches() -> None:
     (kept,) = MemoryRecords(builder.build()).batches()
     assert (kept.base_offset, kept.last_offset, kept.count, kept.base_timestamp) == (100, 101, 1, 6)
     empty = empty_batch_header(
-        base_offset=100, last_offset=101, timestamp_type="CreateTime", timestamp=6, producer_id=4, producer_epoch=0
+        base_offset=100, last_offset=101, timestamp_type="CreateTime", timestamp=6, producer=ProducerFields(4, 0)
     )
     (header,) = MemoryRecords(empty).batches()
     ensure_valid(empty, header)

@@ -13,6 +13,7 @@ from kafkalog._native import validation as native
 from kafkalog._native.batches import header_at, restamped_header
 from kafkalog.format.batch import HEADER
 from kafkalog.format.builder import MemoryRecordsBuilder
+from tests.reference import records as plain_records
 
 NOW = 1_000_000
 LONG_MAX = 2**63 - 1
@@ -54,7 +55,19 @@ def walk(
     after: int = LONG_MAX,
     max_record_bytes: int = 2147483639,
 ) -> native.RecordWalk:
-    return native.walk_records(batch, 0, payload, reader, need_key, create_time, NOW, before, after, max_record_bytes)
+    """Both ways: looked at in full, and with the usual records taken by the short way, which says the same."""
+    rules = (batch, 0, payload, reader, need_key, create_time, NOW, before, after, max_record_bytes)
+    full, short = native.walk_records(*rules), native.walk_records(*rules, canonical=False)
+    assert findings(short) == findings(full)
+    assert not short.canonical
+    return full
+
+
+def findings(found: native.RecordWalk) -> tuple[object, ...]:
+    return (
+        found.verdict, found.row, found.expected, found.found, found.record_count, found.missing_keys,
+        found.max_timestamp, found.first_timestamp, found.record_bytes, found.sequential, found.refusals,
+    )  # fmt: skip
 
 
 BODY = b"\0" + varint(0) + varint(0) + varint(1) + b"k" + varint(1) + b"v" + varint(0)
@@ -167,6 +180,36 @@ def test_damage_gives_a_verdict(data: st.DataObject) -> None:
     cut = bytes(batch[61 : data.draw(st.integers(61, len(batch)))])
     for reader in (records.BUFFER, records.STREAM, records.SKIP):
         assert 0 <= walk(bytes(batch), reader, cut).verdict <= records.BYTES_LEFT
+
+
+part = st.none() | st.binary(max_size=40) | st.sampled_from([b"x" * 63, b"x" * 64, b"y" * 8191, b"z" * 9000])
+row = st.tuples(
+    st.integers(-(1 << 63), LONG_MAX) | st.integers(-3, 200) | st.integers(8000, 9000),
+    st.integers(-(1 << 31), (1 << 31) - 1) | st.integers(0, 70),
+    part,
+    part,
+    st.lists(st.tuples(st.binary(max_size=3), part), max_size=2).map(tuple)
+    | st.sampled_from([((b"h", b""),) * 63, ((b"", None),) * 64, ((b"h", b"v"),) * 200]),
+)
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.lists(row, min_size=1, max_size=5), st.data())
+def test_both_ways_find_the_same_records(rows: list[plain_records.Row], data: st.DataObject) -> None:
+    """Each record is refused for its time or its key, so that the sizes of its parts are told too."""
+    payload = bytearray(plain_records.write(rows))
+    for _ in range(data.draw(st.integers(0, 3))):
+        at = data.draw(st.integers(0, len(payload) - 1) | st.integers(0, min(len(payload) - 1, 30)))
+        payload[at] = data.draw(st.sampled_from([0, 1, 2, 0x7F, 0x80, 0x81, 0xFF]) | st.integers(0, 255))
+    payload = payload[: data.draw(st.just(len(payload)) | st.integers(0, len(payload)))]
+    payload += data.draw(st.just(b"") | st.binary(max_size=30))
+    count = len(rows) + data.draw(st.sampled_from([0, 0, 0, -1, 1]))
+    limit = data.draw(st.sampled_from([2147483639, 60]))
+    batch = plain(bytes(payload), count)
+    for reader in (records.BUFFER, records.STREAM, records.SKIP):
+        lent = None if reader == records.BUFFER else bytes(payload)
+        for need_key in (False, True):
+            walk(batch, reader, lent, need_key=need_key, before=-(1 << 63), max_record_bytes=limit)
 
 
 @pytest.mark.parametrize("position", [-1, 1, 2**40])
