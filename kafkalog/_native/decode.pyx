@@ -2,7 +2,9 @@
 
 `ColumnBuilder` collects decoded records; `finish` hands them out as `_native.arrow.RecordColumns`.  Bad bytes give a
 verdict of `record.pxd`, the position and the numbers of the error text; this module raises nothing of the domain.
-Loops run without the GIL and allocate in proportion to the bytes given, never to a count that a header claims.
+Loops run without the GIL and allocate in proportion to the bytes given, never to a count that a header claims.  Long,
+because the columns that grow, the loop that fills them and the builder that owns them share one memory layout, which
+the compiler inlines only within a module.
 """
 cimport cython
 from cpython.buffer cimport PyBuffer_Release

@@ -68,7 +68,6 @@ class MemoryRecordsBuilder:
         is_transactional: bool = False,
         is_control_batch: bool = False,
         partition_leader_epoch: int = -1,
-        write_limit: int = INT_MAX,
         delete_horizon_ms: int = -1,
         *,
         level: int | None = None,
@@ -101,7 +100,6 @@ class MemoryRecordsBuilder:
         self.is_transactional = is_transactional
         self.is_control_batch = is_control_batch
         self.partition_leader_epoch = partition_leader_epoch
-        self.write_limit = write_limit
         self.delete_horizon_ms = delete_horizon_ms
         self.has_delete_horizon_ms = magic >= 2 and delete_horizon_ms >= 0
         if magic >= 2:
@@ -112,7 +110,6 @@ class MemoryRecordsBuilder:
             self.batch_header_size_in_bytes = 0
         self.num_records = 0
         self.uncompressed_records_size_in_bytes = 0
-        self.actual_compression_ratio = 1.0
         self._max_timestamp = -1
         self._offset_of_max_timestamp = -1
         self._last_offset: int | None = None
@@ -220,26 +217,6 @@ class MemoryRecordsBuilder:
 
     # --- state ------------------------------------------------------------------------------------
 
-    def set_producer_state(
-        self, producer_id: int, producer_epoch: int, base_sequence: int, is_transactional: bool
-    ) -> None:
-        """Sets the producer's fields; IllegalStateException once the batch is closed."""
-        if self.is_closed:
-            raise IllegalStateException("Trying to set producer state of an already closed batch.")
-        self.producer_id = producer_id
-        self.producer_epoch = producer_epoch
-        self.base_sequence = base_sequence
-        self.is_transactional = is_transactional
-
-    def reopen_and_rewrite_producer_state(
-        self, producer_id: int, producer_epoch: int, base_sequence: int, is_transactional: bool
-    ) -> None:
-        """A closed batch gets another producer's fields; the next `build` writes a new header."""
-        if self._aborted:
-            raise IllegalStateException("Should not reopen a batch which is already aborted.")
-        self._built = None
-        self.set_producer_state(producer_id, producer_epoch, base_sequence, is_transactional)
-
     def override_last_offset(self, last_offset: int) -> None:
         """The batch ends at that offset, whatever its last record's is (compaction)."""
         if self._built is not None:
@@ -299,8 +276,6 @@ class MemoryRecordsBuilder:
             self._built = self._wrapper()
         else:
             self._built = self._payload
-            return
-        self.actual_compression_ratio = len(self._payload) / self.uncompressed_records_size_in_bytes
 
     def build(self) -> bytes:
         """The finished bytes: empty when no record was appended."""

@@ -28,26 +28,11 @@ def test_closed_and_aborted_builders_refuse() -> None:
         builder.append(1, None, b"v")
     with pytest.raises(errors.IllegalStateException):
         builder.override_last_offset(5)
-    with pytest.raises(errors.IllegalStateException):
-        builder.set_producer_state(1, 1, 1, False)
     aborted = MemoryRecordsBuilder()
     aborted.abort()
     for act in (aborted.build, aborted.close):
         with pytest.raises(errors.IllegalStateException):
             act()
-
-
-def test_reopened_for_another_producer() -> None:
-    builder = MemoryRecordsBuilder(codec=codecs.ZSTD)
-    builder.append(1, None, b"v")
-    before = builder.build()
-    builder.reopen_and_rewrite_producer_state(9, 1, 3, True)
-    after = builder.build()
-    assert after[61:] == before[61:]
-    (header,) = MemoryRecords(after).batches()
-    ensure_valid(after, header)
-    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (9, 1, 3)
-    assert header.is_transactional
 
 
 @pytest.mark.parametrize("append", [{"timestamp": -2}, {"offset": 9}, {"offset": 1 << 40}, {"headers": [(None, b"")]}])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import kafkalog
 from kafkalog import limits
-from kafkalog.format import batch, codecs, legacy
+from kafkalog.format import batch, codecs
 
 NATIVE = Path(kafkalog.__file__).parent / "_native"
 C = {
@@ -35,12 +35,6 @@ def test_the_flags_and_the_codecs() -> None:
     for name in ("CODEC_MASK", "TIMESTAMP_TYPE_FLAG", "TRANSACTIONAL_FLAG", "CONTROL_FLAG", "DELETE_HORIZON_FLAG"):
         assert C[name] == getattr(batch, name), name
     assert (C["LZ4_CODEC"], C["ZSTD_CODEC"], C["LAST_CODEC"]) == (codecs.LZ4, codecs.ZSTD, len(codecs.NAMES) - 1)
-
-
-def test_a_message_of_magic_0_and_1() -> None:
-    for magic in (0, 1):
-        # Behind the key's place come two sizes.
-        assert C[f"LEGACY_KEY_V{magic}"] + 8 == batch.LOG_OVERHEAD + legacy.record_overhead(magic)
 
 
 def test_the_limits() -> None:
