@@ -10,7 +10,7 @@ from kafkalog._native.varint cimport read_varint, read_varlong, size_of_uvarint6
 
 # Kafka has three, and they refuse different things.
 cdef enum Reader:
-    BUFFER = 0  # plain batches: a record may look past its own length, the sum must fit
+    BUFFER = 0  # uncompressed batches: a record may look past its own length, the sum must fit
     STREAM = 1  # decompressed: each record in its own bounds
     SKIP = 2    # decompressed and kept as it is: keys and values are stepped over, the length is not compared
 

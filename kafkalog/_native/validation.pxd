@@ -1,4 +1,4 @@
-# The batch of the common append, for the native end of a segment.
+# The ordinary batch, for the native end of a segment.
 from libc.stdint cimport int32_t, int64_t
 
 from kafkalog._native.batches cimport BatchHeader
@@ -28,7 +28,7 @@ cdef class BatchRules:
     cdef readonly int64_t segment_bytes
     cdef readonly int64_t flush_messages
 
-    cdef ClientBatch admit(self, data, int64_t now)
+    cpdef ClientBatch admit(self, data, int64_t now)
 
 
 cdef class ClientBatch(BatchHeader):

@@ -424,7 +424,7 @@ def assign_plain(
         PyBuffer_Release(&view)
 
 
-# --- the common append --------------------------------------------------------------------------
+# --- the ordinary batch -------------------------------------------------------------------------
 
 
 @cython.auto_pickle(False)
@@ -475,14 +475,14 @@ cdef class AppendInfo:
 @cython.auto_pickle(False)
 @cython.final
 cdef class ClientBatch(BatchHeader):
-    """A producer's single batch that needs no change but its offset and leader epoch.  Made by `client_batch`.
+    """A producer's single batch that needs no change but its offset and leader epoch.  Made by `BatchRules.admit`.
 
-    Plain: its records are checked.  Compressed (`codec` above 0): they are once `check_payload` said so.  A header
-    like any other, first as the producer wrote it, then as `place` left it.
+    Its records are checked where they are not compressed; else (`codec` above 0) they are once `check_payload` said so.
+    A header like any other, first as the producer wrote it, then as `place` left it.
     """
 
     def __init__(self):
-        raise TypeError("made by client_batch()")
+        raise TypeError("made by BatchRules.admit()")
 
     @property
     def payload(self):
@@ -588,8 +588,13 @@ cdef class BatchRules:
         self.segment_bytes = segment_bytes
         self.flush_messages = flush_messages
 
-    cdef ClientBatch admit(self, data, int64_t now):
-        """For `client_batch`."""
+    cpdef ClientBatch admit(self, data, int64_t now):
+        """The single ordinary v2 batch that `data` is, whole and with the right checksum, if these rules let it in.
+
+        None for anything else: the slower checks know what it is and how to say so.  What is checked is what `place`
+        hands out: a small batch is copied first (one buffer is written faster than two), a large one must be `bytes`,
+        which nobody changes meanwhile.
+        """
         cdef Py_buffer view
         cdef ClientBatch found
         cdef Cursor cursor
@@ -633,16 +638,6 @@ cdef class BatchRules:
             return found if good else None
         finally:
             PyBuffer_Release(&view)
-
-
-def client_batch(data, BatchRules rules not None, int64_t now):
-    """The single ordinary v2 batch that `data` is, whole and with the right checksum, that the rules let in at `now`.
-
-    None for anything else: the slower checks know what it is and how to say so.  What is checked is what `place`
-    hands out: a small batch is copied first (one buffer is written faster than two), a large one must be `bytes`, which
-    nobody changes meanwhile.
-    """
-    return rules.admit(data, now)
 
 
 cdef bint good_bytes(ClientBatch found, const uint8_t* header, Cursor cursor) noexcept nogil:

@@ -304,7 +304,7 @@ def client(source: Input) -> None:
     now, before, after = source.number(), source.number(), source.number()
     data = source.rest()
     rules = validation.BatchRules(1 << 20, bool(flags & 1), before, after)
-    found = validation.client_batch(data, rules, now)
+    found = rules.admit(data, now)
     if found is None:
         return
     for name in ("codec", "producer_id", "record_bytes"):

@@ -56,7 +56,7 @@ def scanned(data: bytes) -> object:
 def validated(data: bytes) -> object:
     walk = validation.walk_records(data, 0, None, records.BUFFER, True, True, 0, 1500, 1500)
     assigned = validation.assign_plain(data, 0, 7, 1, True, False, True, 0, 10**15, 10**15)
-    found = validation.client_batch(data, RULES, 0)
+    found = RULES.admit(data, 0)
     assert assigned is not None
     assert found is not None
     placed = b"".join(bytes(part) for part in found.place(9, 3))

@@ -131,7 +131,7 @@ def test_validation(data: bytes, reader: int) -> None:
             assert walk.refusals is None or all(0 <= row[0] < walk.record_count for row in walk.refusals)
             validation.walk_records(SMALL, 0, view, reader, True, True, 0, 10**15, 10**15)
             validation.assign_plain(view, 0, 7, 1, True, False, True, 0, 10**15, 10**15)
-            found = validation.client_batch(view, rules, 0)
+            found = rules.admit(view, 0)
             if found is not None:
                 written = b"".join(found.place(7, 1))
                 assert len(written) == len(view)
