@@ -132,7 +132,7 @@ def encode(data: Path) -> Round:
     """One v2 batch, header and CRC included, of 10,000 records that stand in an Arrow record batch."""
     import pyarrow as pa
 
-    from kafkalog._native.columns import ColumnEncoder
+    from kafkalog._native.encode import ColumnEncoder
 
     rng = np.random.default_rng(1)
     count = 10_000

@@ -8,6 +8,8 @@ from __future__ import annotations
 SHORT_MIN, SHORT_MAX = -(1 << 15), (1 << 15) - 1
 INT_MIN, INT_MAX = -(1 << 31), (1 << 31) - 1
 LONG_MIN, LONG_MAX = -(1 << 63), (1 << 63) - 1
+# Java's largest array: no record can be longer, so no payload that Kafka reads whole.
+ARRAY_BYTES_MAX = INT_MAX - 8
 
 
 def to_int32(number: int) -> int:

@@ -1,5 +1,5 @@
 # One batch as numbers (a row of the table) and the walk from one batch to the next, for all native modules.
-from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT32_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from kafkalog._native.layout cimport (
     ATTRIBUTES,
@@ -106,8 +106,8 @@ cdef inline int next_frame(
 
 cdef inline int32_t increment_sequence(int32_t sequence, int32_t increment) noexcept nogil:
     """DefaultRecordBatch.incrementSequence, with Java's wrapping."""
-    if sequence > <int32_t>(<uint32_t>0x7FFFFFFF - <uint32_t>increment):
-        return <int32_t>(<uint32_t>increment - (<uint32_t>0x7FFFFFFF - <uint32_t>sequence) - 1)
+    if sequence > <int32_t>(<uint32_t>INT32_MAX - <uint32_t>increment):
+        return <int32_t>(<uint32_t>increment - (<uint32_t>INT32_MAX - <uint32_t>sequence) - 1)
     return <int32_t>(<uint32_t>sequence + <uint32_t>increment)
 
 

@@ -60,8 +60,6 @@ cdef enum:
     LEGACY_CRC = 12
     LEGACY_ATTRIBUTES = 17
     LEGACY_TIMESTAMP = 18
-    LEGACY_KEY_V0 = 18
-    LEGACY_KEY_V1 = 26
     MIN_RECORD_OVERHEAD = 14
     HEADER_SIZE_UP_TO_MAGIC = 17
 
@@ -71,6 +69,12 @@ cdef enum:
     TRANSACTIONAL_FLAG = 0x10
     CONTROL_FLAG = 0x20
     DELETE_HORIZON_FLAG = 0x40
+    # Under CODEC_MASK; kafkalog.format.codecs says what else there is to a codec.
+    LZ4_CODEC = 3
+    ZSTD_CODEC = 4
+    LAST_CODEC = 4
+    # Java's largest array: no record is longer.
+    ARRAY_BYTES_MAX = 2147483639
 
 
 cdef inline uint8_t load8(const uint8_t* p) noexcept nogil:

@@ -6,28 +6,34 @@ Raises nothing of the domain: a verdict, a position and the numbers of the error
 from cpython.buffer cimport PyBuffer_Release
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t
 from libc.string cimport memcpy
 
 from kafkalog._native cimport record as rec
+from kafkalog._native.batches cimport increment_sequence
 from kafkalog._native.cursor cimport Cursor
 from kafkalog._native.octets cimport open_octets
-from kafkalog._native.record cimport RecordView
+from kafkalog._native.record cimport Batch, HeaderView, RecordView
 from kafkalog._native.varint cimport size_of_uvarint64, write_uvarint64, zigzag32, zigzag64
 
-OK = rec.RECORD_OK
+# Verdicts and readers, for all who walk over records; record.pxd says which numbers belong to which.
+OK = rec.OK
 NEGATIVE_COUNT = rec.NEGATIVE_COUNT
-EARLY_END = rec.EARLY_END
+PREMATURE_END = rec.PREMATURE_END
 LONG_VARINT = rec.LONG_VARINT
 NEGATIVE_SIZE = rec.NEGATIVE_SIZE
-OVERSIZE = rec.OVERSIZE
-SHORT_PAYLOAD = rec.SHORT_PAYLOAD
+SIZE_OVER_LIMIT = rec.SIZE_OVER_LIMIT
+SHORT_STREAM = rec.SHORT_STREAM
+SHORT_BUFFER = rec.SHORT_BUFFER
 BAD_STRUCTURE = rec.BAD_STRUCTURE
-BAD_HEADER_COUNT = rec.BAD_HEADER_COUNT
-HEADER_COUNT_TOO_BIG = rec.HEADER_COUNT_TOO_BIG
+NEGATIVE_HEADER_COUNT = rec.NEGATIVE_HEADER_COUNT
+EXCESS_HEADER_COUNT = rec.EXCESS_HEADER_COUNT
 NEGATIVE_HEADER_KEY = rec.NEGATIVE_HEADER_KEY
-BODY_MISMATCH = rec.BODY_MISMATCH
-LEFTOVER = rec.LEFTOVER
+SIZE_MISMATCH = rec.SIZE_MISMATCH
+SHORT_SKIP = rec.SHORT_SKIP
+BYTES_LEFT = rec.BYTES_LEFT
+BAD_BOUNDS = rec.BAD_BOUNDS
+BUFFER, STREAM, SKIP = rec.BUFFER, rec.STREAM, rec.SKIP
 
 
 cdef class Record:
@@ -99,27 +105,17 @@ cdef inline object nullable_bytes(const uint8_t* at, int32_t size):
 
 cdef tuple read_headers(RecordView* view):
     cdef Cursor cursor
-    cdef const uint8_t* key
-    cdef const uint8_t* value
-    cdef int32_t key_size, value_size
+    cdef HeaderView header
     cdef list found = []
     cursor.at = view.headers
     cursor.end = view.end
     for _ in range(view.header_count):
         # next_record has walked them already
-        if rec.next_header(&cursor, &key, &key_size, &value, &value_size) != rec.RECORD_OK:
+        if rec.next_header(&cursor, rec.BUFFER, False, view, &header) != rec.OK:
             break
-        name = PyUnicode_DecodeUTF8(<const char*>key, key_size, "replace")
-        found.append((name, nullable_bytes(value, value_size)))
+        name = PyUnicode_DecodeUTF8(<const char*>header.key, header.key_size, "replace")
+        found.append((name, nullable_bytes(header.value, header.value_size)))
     return tuple(found)
-
-
-cdef inline int32_t increment_sequence(int32_t sequence, int32_t increment) noexcept nogil:
-    """DefaultRecordBatch.incrementSequence, with Java's wrapping ints."""
-    cdef int32_t limit = <int32_t>(0x7FFFFFFFu - <uint32_t>increment)
-    if sequence > limit:
-        return <int32_t>(<uint32_t>increment - (0x7FFFFFFFu - <uint32_t>sequence) - 1u)
-    return <int32_t>(<uint32_t>sequence + <uint32_t>increment)
 
 
 def read_records(
@@ -132,72 +128,58 @@ def read_records(
     bint streaming,
     int64_t max_body,
 ):
-    """The records of a payload: (records, verdict, position of the record at fault, detail, second detail).
+    """The records of a payload: (records, verdict, position of the record at fault, expected, found).
 
     `log_append_time` replaces the timestamps where it is not None.  `streaming` says that the payload was
     compressed: Kafka's rules differ a little.  What was read before a fault is returned with it.
     """
     cdef Py_buffer buffer
+    cdef Batch batch
+    batch.count = count
+    batch.base_offset = base_offset
+    batch.base_timestamp = base_timestamp
+    batch.log_append = log_append_time is not None
+    batch.append_time = log_append_time if batch.log_append else 0
     open_octets(data, &buffer)
     try:
-        return read_from(
-            &buffer, count, base_offset, base_timestamp, log_append_time, base_sequence, streaming, max_body
-        )
+        return read_from(&buffer, &batch, base_sequence, rec.STREAM if streaming else rec.BUFFER, max_body)
     finally:
         PyBuffer_Release(&buffer)
 
 
-cdef tuple read_from(
-    const Py_buffer* buffer,
-    int64_t count,
-    int64_t base_offset,
-    int64_t base_timestamp,
-    object log_append_time,
-    int base_sequence,
-    bint streaming,
-    int64_t max_body,
-):
+cdef tuple read_from(const Py_buffer* buffer, const Batch* batch, int base_sequence, int reader, int64_t max_body):
     cdef Py_ssize_t length = buffer.len
     cdef uint8_t nothing = 0
     cdef const uint8_t* start = <const uint8_t*>buffer.buf if length > 0 else &nothing
-    cdef const uint8_t* here
     cdef Cursor cursor
     cdef RecordView view
     cdef int verdict
-    cdef bint replace = log_append_time is not None
-    cdef int64_t append_time = log_append_time if replace else 0
     cdef list found = []
     cdef Record record
     cdef int64_t _i
-    cdef object timestamp_type = "LogAppendTime" if replace else "CreateTime"
+    cdef object timestamp_type = "LogAppendTime" if batch.log_append else "CreateTime"
     cdef tuple no_headers = ()
-    if count < 0:
-        return found, NEGATIVE_COUNT, 0, count, 0
+    if batch.count < 0:
+        return found, NEGATIVE_COUNT, 0, 0, batch.count
     cursor.at = start
     cursor.end = start + length
-    view.detail = 0
-    view.second_detail = 0
-    for _i in range(count):
-        here = cursor.at
-        verdict = rec.next_record(&cursor, streaming, max_body, &view)
-        if verdict != rec.RECORD_OK:
-            return found, verdict, here - start, view.detail, view.second_detail
+    for _i in range(batch.count):
+        verdict = rec.next_record(&cursor, reader, max_body, False, &view)
+        if verdict != rec.OK:
+            return found, verdict, view.start - start, view.expected, view.found
         record = Record.__new__(Record)
-        record.offset = <int64_t>(<uint64_t>base_offset + <uint64_t><int64_t>view.offset_delta)
-        if replace:
-            record.timestamp = append_time
-        else:
-            record.timestamp = <int64_t>(<uint64_t>base_timestamp + <uint64_t>view.timestamp_delta)
+        record.offset = rec.offset_of(batch, &view)
+        record.timestamp = rec.timestamp_of(batch, &view)
         record.timestamp_type = timestamp_type
         record.key = nullable_bytes(view.key, view.key_size)
         record.value = nullable_bytes(view.value, view.value_size)
         record.headers = no_headers if view.header_count == 0 else read_headers(&view)
         record.sequence = increment_sequence(base_sequence, view.offset_delta) if base_sequence >= 0 else -1
         record.magic = 2
-        record.size = cursor.at - here
+        record.size = view.end - view.start
         found.append(record)
-    if count > 0 and cursor.at != cursor.end:
-        return found, LEFTOVER, cursor.at - start, cursor.end - cursor.at, 0
+    if batch.count > 0 and cursor.at != cursor.end:
+        return found, BYTES_LEFT, cursor.at - start, 0, cursor.end - cursor.at
     return found, OK, cursor.at - start, 0, 0
 
 
@@ -263,7 +245,7 @@ def write_records(list rows):
             if type(name) is not bytes or not (part is None or type(part) is bytes):
                 raise TypeError("a header is bytes and bytes or None")
         size = body_size(timestamp_delta, offset_delta, key, value, headers)
-        if size > 0x7FFFFFFF:
+        if size > INT32_MAX:
             raise OverflowError("a record passes 2 GiB")
         checked.append((size, timestamp_delta, offset_delta, key, value, headers))
         total += size + size_of_uvarint64(zigzag32(<int32_t>size))

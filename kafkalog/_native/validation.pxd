@@ -1,8 +1,9 @@
-# The batch of the common append, for the native end of a segment.
+# The ordinary batch, for the native end of a segment.
 from libc.stdint cimport int32_t, int64_t
 
 from kafkalog._native.batches cimport BatchHeader
 from kafkalog._native.cursor cimport Cursor
+from kafkalog._native.record cimport Batch
 
 cdef struct Rules:
     int reader
@@ -12,13 +13,6 @@ cdef struct Rules:
     int64_t before_max
     int64_t after_max
     int32_t max_record_bytes
-
-cdef struct Batch:
-    int64_t base_offset
-    int64_t base_timestamp
-    int64_t append_time
-    bint log_append
-    int32_t count
 
 
 cdef class ClientBatch(BatchHeader)
@@ -34,7 +28,7 @@ cdef class BatchRules:
     cdef readonly int64_t segment_bytes
     cdef readonly int64_t flush_messages
 
-    cdef ClientBatch admit(self, data, int64_t now)
+    cpdef ClientBatch admit(self, data, int64_t now)
 
 
 cdef class ClientBatch(BatchHeader):

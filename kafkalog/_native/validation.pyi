@@ -6,25 +6,6 @@ from kafkalog._native.batches import BatchHeader
 
 _Info = TypeVar("_Info", bound=AppendInfo)
 
-BUFFER: Final[int]
-STREAM: Final[int]
-SKIP: Final[int]
-OK: Final[int]
-NEGATIVE_COUNT: Final[int]
-PREMATURE_END: Final[int]
-LONG_VARINT: Final[int]
-NEGATIVE_SIZE: Final[int]
-SIZE_OVER_LIMIT: Final[int]
-SHORT_STREAM: Final[int]
-SHORT_BUFFER: Final[int]
-BAD_STRUCTURE: Final[int]
-NEGATIVE_HEADER_COUNT: Final[int]
-EXCESS_HEADER_COUNT: Final[int]
-NEGATIVE_HEADER_KEY: Final[int]
-SIZE_MISMATCH: Final[int]
-SHORT_SKIP: Final[int]
-BYTES_LEFT: Final[int]
-BAD_BOUNDS: Final[int]
 NO_KEY: Final[int]
 TIMESTAMP_OUT_OF_RANGE: Final[int]
 CLAIMS_APPEND_TIME: Final[int]
@@ -66,7 +47,8 @@ def walk_records(
     now: int,
     before_max: int,
     after_max: int,
-    max_record_bytes: int = 2147483639,
+    max_record_bytes: int = ...,
+    canonical: bool = True,
 ) -> RecordWalk: ...
 def assign_plain(
     data: Buffer,
@@ -134,6 +116,7 @@ class BatchRules:
         segment_bytes: int = ...,
         flush_messages: int = ...,
     ) -> None: ...
+    def admit(self, data: Buffer, now: int) -> ClientBatch | None: ...
     @property
     def codec(self) -> int: ...
     @property
@@ -150,5 +133,3 @@ class BatchRules:
     def before_max_ms(self) -> int: ...
     @property
     def after_max_ms(self) -> int: ...
-
-def client_batch(data: Buffer, rules: BatchRules, now: int) -> ClientBatch | None: ...

@@ -1,11 +1,8 @@
-"""One walk over the records of a v2 batch: is their structure whole, and may each of them be appended?
+"""The records of a v2 batch that wants to be appended: is their structure whole, and may each of them come in?
 
-Three readers, because Kafka has three and they refuse different things: the buffer reader (plain batches: a record
-may look past its own length, the sum must fit), the stream reader (decompressed, each record in its own bounds) and
-the skipping reader (decompressed and kept as it is: keys and values are stepped over, the length is not compared).
-Knows bytes and numbers; wording and raising is the caller's.  Source: DefaultRecordBatch, DefaultRecord.readFrom and
-readPartiallyFrom, LogValidator.validateRecord (4.4.0).  Long, because the short walk of the common append and the
-complete ones share readers and judgement, which the compiler inlines only within a module.
+One loop over `record.next_record`, by whichever of Kafka's readers the caller names; the judgement on each record is
+here.  Knows bytes and numbers; wording and raising is the caller's.  Source: DefaultRecordBatch and
+LogValidator.validateRecord (4.4.0).
 """
 cimport cython
 from cpython.buffer cimport PyBuffer_Release
@@ -15,10 +12,12 @@ from libc.stdint cimport INT32_MAX, INT64_MAX, int8_t, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy
 
+from kafkalog._native cimport record as rec
 from kafkalog._native.batches cimport BatchHeader, Row, header_of, parse_header
 from kafkalog._native.crc32c cimport crc32c_update
-from kafkalog._native.cursor cimport Cursor, take
+from kafkalog._native.cursor cimport Cursor
 from kafkalog._native.layout cimport (
+    ARRAY_BYTES_MAX,
     ATTRIBUTES,
     BASE_OFFSET,
     BASE_TIMESTAMP,
@@ -28,6 +27,7 @@ from kafkalog._native.layout cimport (
     CRC,
     DELETE_HORIZON_FLAG,
     KL_LOADED,
+    LAST_CODEC,
     LEADER_EPOCH,
     LOG_OVERHEAD,
     MAGIC,
@@ -36,7 +36,6 @@ from kafkalog._native.layout cimport (
     RECORDS,
     TIMESTAMP_TYPE_FLAG,
     TRANSACTIONAL_FLAG,
-    load8,
     load16,
     load32,
     load64,
@@ -45,27 +44,9 @@ from kafkalog._native.layout cimport (
     store64,
 )
 from kafkalog._native.octets cimport open_octets
-from kafkalog._native.varint cimport read_varint, read_varlong, size_of_uvarint64, zigzag32, zigzag64
+from kafkalog._native.record cimport Batch, RecordView
+from kafkalog._native.varint cimport size_of_uvarint64, zigzag32
 
-# Readers.
-BUFFER, STREAM, SKIP = 0, 1, 2
-# Verdicts on the structure; `expected` and `found` of the walk hold the numbers that belong to them.
-OK = 0
-NEGATIVE_COUNT = 1          # found: the batch's count
-PREMATURE_END = 2
-LONG_VARINT = 3             # found: the 32 bits that were read of a record's length
-NEGATIVE_SIZE = 4           # found: the length
-SIZE_OVER_LIMIT = 5         # found: the length, expected: the limit
-SHORT_STREAM = 6            # expected: the length
-SHORT_BUFFER = 7            # expected: the length, found: the bytes left
-BAD_STRUCTURE = 8
-NEGATIVE_HEADER_COUNT = 9   # found: the count
-EXCESS_HEADER_COUNT = 10    # found: the count
-NEGATIVE_HEADER_KEY = 11    # found: the size
-SIZE_MISMATCH = 12          # expected: the length, found: what the parts take
-SHORT_SKIP = 13             # found: the bytes that are missing
-BYTES_LEFT = 14
-BAD_BOUNDS = 15             # the batch does not lie in the buffer: the caller's mistake
 # Why a record is refused.
 NO_KEY, TIMESTAMP_OUT_OF_RANGE, CLAIMS_APPEND_TIME = 0, 1, 2
 
@@ -74,26 +55,6 @@ cdef extern from "Python.h":
         object (*tp_new)(PyTypeObject*, object, void*)
 
 cdef enum:
-    C_BUFFER = 0
-    C_STREAM = 1
-    C_SKIP = 2
-    V_OK = 0
-    V_NEGATIVE_COUNT = 1
-    V_PREMATURE_END = 2
-    V_LONG_VARINT = 3
-    V_NEGATIVE_SIZE = 4
-    V_SIZE_OVER_LIMIT = 5
-    V_SHORT_STREAM = 6
-    V_SHORT_BUFFER = 7
-    V_BAD_STRUCTURE = 8
-    V_NEGATIVE_HEADER_COUNT = 9
-    V_EXCESS_HEADER_COUNT = 10
-    V_NEGATIVE_HEADER_KEY = 11
-    V_SIZE_MISMATCH = 12
-    V_SHORT_SKIP = 13
-    V_BYTES_LEFT = 14
-    V_BAD_BOUNDS = 15
-    V_NO_MEMORY = 16
     E_NO_KEY = 0
     E_TIMESTAMP = 1
     E_CLAIMS_APPEND_TIME = 2
@@ -101,7 +62,6 @@ cdef enum:
     NOGIL_BYTES = 32768
     # Up to this many bytes a copy costs less than a second buffer in the write.
     COPY_BYTES = 32768
-    LAST_CODEC = 4
 
 cdef struct Refusal:
     int32_t index
@@ -130,130 +90,10 @@ cdef struct Findings:
     bint sequential
     bint canonical
 
-cdef struct Parts:
-    int32_t body_size
-    int64_t timestamp_delta
-    int32_t offset_delta
-    int32_t key_size
-    int32_t value_size
-    bint canonical
-
-
-cdef inline int fail(Findings* out, int verdict, int64_t expected, int64_t found) noexcept nogil:
+cdef inline void fail(Findings* out, int verdict, int64_t expected, int64_t found) noexcept nogil:
     out.verdict = verdict
     out.expected = expected
     out.found = found
-    return verdict
-
-
-cdef inline bint varint(Cursor* cursor, int32_t* value, Parts* parts) noexcept nogil:
-    cdef const uint8_t* before = cursor.at
-    if not read_varint(cursor, value):
-        return False
-    if cursor.at - before > 1 and cursor.at - before != size_of_uvarint64(zigzag32(value[0])):
-        parts.canonical = False
-    return True
-
-
-cdef inline int step_over(Cursor* cursor, int32_t size, bint skip, Findings* out) noexcept nogil:
-    """`size` bytes of a key or value; a negative size is a null and has none."""
-    cdef int64_t left
-    if size <= 0 or take(cursor, size) != NULL:
-        return V_OK
-    if not skip:
-        return fail(out, V_BAD_STRUCTURE, 0, 0)
-    left = cursor.end - cursor.at
-    return fail(out, V_SHORT_SKIP, 0, size - left)
-
-
-cdef int read_headers(Cursor* cursor, int32_t count, bint skip, Parts* parts, Findings* out) noexcept nogil:
-    cdef int32_t _i, size
-    cdef const uint8_t* at
-    for _i in range(count):
-        if not varint(cursor, &size, parts):
-            return fail(out, V_BAD_STRUCTURE, 0, 0)
-        if size < 0:
-            return fail(out, V_NEGATIVE_HEADER_KEY, 0, size)
-        at = cursor.at
-        if step_over(cursor, size, skip, out) != V_OK:
-            return out.verdict
-        # A builder would decode and encode the key: only ASCII is sure to come back as it was.
-        while at < cursor.at:
-            if load8(at) >= 0x80:
-                parts.canonical = False
-                break
-            at += 1
-        if not varint(cursor, &size, parts):
-            return fail(out, V_BAD_STRUCTURE, 0, 0)
-        if size < -1:
-            parts.canonical = False
-        if step_over(cursor, size, skip, out) != V_OK:
-            return out.verdict
-    return V_OK
-
-
-cdef int read_record(Cursor* cursor, const Rules* rules, Parts* parts, Findings* out) noexcept nogil:
-    cdef const uint8_t* before = cursor.at
-    cdef const uint8_t* start
-    cdef const uint8_t* attributes
-    cdef Cursor body
-    cdef int32_t size, headers
-    cdef uint32_t raw
-    cdef int i
-    cdef bint skip = rules.reader == C_SKIP
-    parts.canonical = True
-    if not varint(cursor, &size, parts):
-        if rules.reader != C_BUFFER or cursor.end - before < 5:
-            return fail(out, V_PREMATURE_END, 0, 0)
-        raw = 0
-        for i in range(5):
-            raw |= <uint32_t>(load8(before + i) & (0x7F if i < 4 else 0xFF)) << (7 * i)
-        return fail(out, V_LONG_VARINT, 0, raw)
-    parts.body_size = size
-    body = cursor[0]
-    if rules.reader == C_BUFFER:
-        if cursor.end - cursor.at < size:
-            return fail(out, V_SHORT_BUFFER, size, cursor.end - cursor.at)
-    else:
-        if size < 0:
-            return fail(out, V_NEGATIVE_SIZE, 0, size)
-        if size > rules.max_record_bytes:
-            return fail(out, V_SIZE_OVER_LIMIT, rules.max_record_bytes, size)
-        if not skip:
-            start = take(cursor, size)
-            if start == NULL:
-                return fail(out, V_SHORT_STREAM, size, 0)
-            body.at = start
-            body.end = cursor.at
-    start = body.at
-    attributes = take(&body, 1)
-    if attributes == NULL or not read_varlong(&body, &parts.timestamp_delta):
-        return fail(out, V_BAD_STRUCTURE, 0, 0)
-    if load8(attributes) != 0 or body.at - start - 1 != size_of_uvarint64(zigzag64(parts.timestamp_delta)):
-        parts.canonical = False
-    if not varint(&body, &parts.offset_delta, parts) or not varint(&body, &parts.key_size, parts):
-        return fail(out, V_BAD_STRUCTURE, 0, 0)
-    if step_over(&body, parts.key_size, skip, out) != V_OK:
-        return out.verdict
-    if not varint(&body, &parts.value_size, parts):
-        return fail(out, V_BAD_STRUCTURE, 0, 0)
-    if step_over(&body, parts.value_size, skip, out) != V_OK:
-        return out.verdict
-    if not varint(&body, &headers, parts):
-        return fail(out, V_BAD_STRUCTURE, 0, 0)
-    if headers < 0:
-        return fail(out, V_NEGATIVE_HEADER_COUNT, 0, headers)
-    if not skip and headers > body.end - body.at:
-        return fail(out, V_EXCESS_HEADER_COUNT, 0, headers)
-    if parts.key_size < -1 or parts.value_size < -1:
-        parts.canonical = False
-    if headers > 0 and read_headers(&body, headers, skip, parts, out) != V_OK:
-        return out.verdict
-    if not skip and body.at - start != size:
-        return fail(out, V_SIZE_MISMATCH, size, body.at - start)
-    if rules.reader != C_STREAM:
-        cursor.at = body.at
-    return V_OK
 
 
 cdef inline int judge(const Rules* rules, const Batch* batch, int64_t timestamp, bint has_key) noexcept nogil:
@@ -287,48 +127,53 @@ cdef bint keep(Refusals* refusals, Refusal refusal) noexcept nogil:
     return True
 
 
-cdef void walk(Cursor cursor, const Batch* batch, const Rules* rules, Findings* out, Refusals* kept) noexcept nogil:
-    """Fills `out`, and `kept` where it is given: in one walk, for another might find other records."""
-    cdef Parts parts
+cdef void walk(
+    Cursor cursor, const Batch* batch, const Rules* rules, bint canonical, Findings* out, Refusals* kept
+) noexcept nogil:
+    """Fills `out`, and `kept` where it is given: in one walk, for another might find other records.
+
+    Without `canonical` it is not asked for, and found False."""
+    cdef RecordView view
     cdef int64_t timestamp, offset
     cdef int32_t i
-    cdef int kind
-    out.verdict = V_OK
+    cdef int kind, verdict
+    out.verdict = rec.OK
     out.row = -1
     out.expected = out.found = 0
     out.refused = out.missing_keys = 0
     out.max_timestamp = out.first_timestamp = -1
     out.record_bytes = 0
-    out.sequential = out.canonical = True
+    out.sequential = True
+    out.canonical = canonical
     if batch.count < 0:
-        fail(out, V_NEGATIVE_COUNT, 0, batch.count)
+        fail(out, rec.NEGATIVE_COUNT, 0, batch.count)
         return
-    for i in range(batch.count):
+    for i in range(<int32_t>batch.count):
         out.row = i
-        if read_record(&cursor, rules, &parts, out) != V_OK:
+        verdict = rec.next_record(&cursor, rules.reader, rules.max_record_bytes, canonical, &view)
+        if verdict != rec.OK:
+            fail(out, verdict, view.expected, view.found)
             return
         if i == batch.count - 1 and cursor.at != cursor.end:
-            fail(out, V_BYTES_LEFT, 0, cursor.end - cursor.at)
+            fail(out, rec.BYTES_LEFT, 0, cursor.end - cursor.at)
             return
-        timestamp = batch.append_time if batch.log_append else <int64_t>(
-            <uint64_t>batch.base_timestamp + <uint64_t>parts.timestamp_delta)
-        offset = <int64_t>(<uint64_t>batch.base_offset + <uint64_t><int64_t>parts.offset_delta)
+        timestamp, offset = rec.timestamp_of(batch, &view), rec.offset_of(batch, &view)
         if i == 0:
             out.first_timestamp = timestamp
         # Canonical: a builder that is given these records would write these bytes.
         if (
-            not parts.canonical
-            or parts.offset_delta != i
+            not view.canonical
+            or view.offset_delta != i
             or timestamp < -1
-            or ((i == 0 or batch.log_append) and parts.timestamp_delta != 0)
+            or ((i == 0 or batch.log_append) and view.timestamp_delta != 0)
         ):
             out.canonical = False
-        kind = judge(rules, batch, timestamp, parts.key_size >= 0)
+        kind = judge(rules, batch, timestamp, view.key_size >= 0)
         if kind >= 0:
             if kept != NULL and not keep(
-                kept, Refusal(i, kind, timestamp, offset, parts.key_size, parts.value_size)
+                kept, Refusal(i, kind, timestamp, offset, view.key_size, view.value_size)
             ):
-                fail(out, V_NO_MEMORY, 0, 0)
+                fail(out, rec.NO_MEMORY, 0, 0)
                 return
             out.refused += 1
             if kind == E_NO_KEY:
@@ -338,45 +183,7 @@ cdef void walk(Cursor cursor, const Batch* batch, const Rules* rules, Findings* 
             out.max_timestamp = timestamp
         if offset != i:
             out.sequential = False
-        out.record_bytes += size_of_uvarint64(zigzag32(parts.body_size)) + parts.body_size
-
-
-cdef bint walk_plain(
-    Cursor cursor, const Batch* batch, const Rules* rules, int64_t max_timestamp, int64_t* record_bytes
-) noexcept nogil:
-    """Whether these are the records of nearly every batch: all of it in order, nothing refused, none with headers.
-
-    False says nothing: `walk` looks again, at everything.
-    """
-    cdef const uint8_t* start
-    cdef int64_t timestamp_delta, timestamp, largest = -1
-    cdef int32_t i, size, offset_delta, part_size, headers
-    cdef int32_t size_max = rules.max_record_bytes if rules.reader == C_SKIP else INT32_MAX
-    record_bytes[0] = 0
-    for i in range(batch.count):
-        if not read_varint(&cursor, &size) or size > cursor.end - cursor.at or size < 1 or size > size_max:
-            return False
-        record_bytes[0] += size_of_uvarint64(zigzag32(size)) + size
-        start = cursor.at
-        cursor.at += 1  # attributes
-        if not read_varlong(&cursor, &timestamp_delta) or not read_varint(&cursor, &offset_delta) or offset_delta != i:
-            return False
-        if not read_varint(&cursor, &part_size) or part_size > cursor.end - cursor.at:
-            return False
-        timestamp = <int64_t>(<uint64_t>batch.base_timestamp + <uint64_t>timestamp_delta)
-        if judge(rules, batch, timestamp, part_size >= 0) >= 0:
-            return False
-        if timestamp > largest:
-            largest = timestamp
-        if part_size > 0:
-            cursor.at += part_size
-        if not read_varint(&cursor, &part_size) or part_size > cursor.end - cursor.at:
-            return False
-        if part_size > 0:
-            cursor.at += part_size
-        if not read_varint(&cursor, &headers) or headers != 0 or cursor.at - start != size:
-            return False
-    return cursor.at == cursor.end and largest == max_timestamp
+        out.record_bytes += size_of_uvarint64(zigzag32(view.body_size)) + view.body_size
 
 
 @cython.auto_pickle(False)
@@ -386,8 +193,9 @@ cdef class RecordWalk:
 
     `verdict`, `row`, `expected`, `found`: the first structure error and the record that has it.  Otherwise, of the
     records that may be appended: `max_timestamp` (-1 without any), `record_bytes` (their sizes with length prefix),
-    `sequential` (their offsets are 0, 1, 2...).  `first_timestamp` is the first record's; `canonical`: a builder
-    given these records would write these bytes.  `refusals`: (index, kind, timestamp, offset, key size, value size).
+    `sequential` (their offsets are 0, 1, 2...).  `first_timestamp` is the first record's; `canonical`, where it was
+    asked for: a builder given these records would write these bytes.
+    `refusals`: (index, kind, timestamp, offset, key size, value size).
     """
 
     cdef Findings findings
@@ -478,13 +286,15 @@ def walk_records(
     int64_t now,
     int64_t before_max,
     int64_t after_max,
-    int32_t max_record_bytes=0x7FFFFFF7,
+    int32_t max_record_bytes=ARRAY_BYTES_MAX,
+    bint canonical=True,
 ):
     """Walk over the records of the v2 batch at byte `position` of `data`.
 
     `payload` holds the records where they were compressed; None: they follow the header.  `create_time`: compare
     the records' times with `now` (milliseconds) and the two limits; a batch whose records claim append time is
-    refused otherwise.  `max_record_bytes` binds the readers STREAM and SKIP.
+    refused otherwise.  `max_record_bytes` binds the readers STREAM and SKIP.  `canonical`: say that too; who does not
+    ask has the usual records by a shorter way.  So many arguments, for one call judges all records of a batch.
     """
     cdef Py_buffer view, payload_view
     cdef Batch batch
@@ -500,11 +310,11 @@ def walk_records(
     try:
         records = whole_batch(&view, position, header, &size)
         if records == NULL:
-            result.findings.verdict = V_BAD_BOUNDS
+            result.findings.verdict = rec.BAD_BOUNDS
             return result
         load_batch(header, &batch)
         rules = Rules(reader, need_key, create_time, now, before_max, after_max, max_record_bytes)
-        result.record_count = batch.count
+        result.record_count = <int32_t>batch.count
         if has_payload:
             open_octets(payload, &payload_view)
             cursor.at = <const uint8_t*>payload_view.buf
@@ -514,13 +324,13 @@ def walk_records(
             cursor.end = records + (size - RECORDS)
         try:
             if cursor.end - cursor.at < NOGIL_BYTES:
-                walk(cursor, &batch, &rules, &result.findings, &refused)
+                walk(cursor, &batch, &rules, canonical, &result.findings, &refused)
             else:
                 with nogil:
-                    walk(cursor, &batch, &rules, &result.findings, &refused)
-            if result.findings.verdict == V_NO_MEMORY:
+                    walk(cursor, &batch, &rules, canonical, &result.findings, &refused)
+            if result.findings.verdict == rec.NO_MEMORY:
                 raise MemoryError
-            if refused.count > 0 and result.findings.verdict == V_OK:
+            if refused.count > 0 and result.findings.verdict == rec.OK:
                 result.refusals = refusal_list(&refused)
         finally:
             free(refused.rows)
@@ -547,6 +357,7 @@ def assign_plain(
 
     (its new 61 bytes, their BatchHeader at position 0, max timestamp, record count); None where anything is not as
     it should be: then `walk_records` and the checks around it say what.  `client`: the batch comes from a producer.
+    So many arguments, for one call does a batch's work.
     """
     cdef Py_buffer view
     cdef Batch batch
@@ -577,16 +388,16 @@ def assign_plain(
         ):
             return None
         load_batch(header, &batch)
-        rules = Rules(C_BUFFER, need_key, create_time, now, before_max, after_max, 0)
+        rules = Rules(rec.BUFFER, need_key, create_time, now, before_max, after_max, 0)
         body_bytes = size - RECORDS
         cursor.at = records
         cursor.end = records + body_bytes
         if body_bytes < NOGIL_BYTES:
-            walk(cursor, &batch, &rules, &findings, NULL)
+            walk(cursor, &batch, &rules, False, &findings, NULL)
         else:
             with nogil:
-                walk(cursor, &batch, &rules, &findings, NULL)
-        if findings.verdict != V_OK or findings.refused > 0:
+                walk(cursor, &batch, &rules, False, &findings, NULL)
+        if findings.verdict != rec.OK or findings.refused > 0:
             return None
         head = PyBytes_FromStringAndSize(<const char*>header, RECORDS)
         out = <uint8_t*>PyBytes_AS_STRING(head)
@@ -613,7 +424,7 @@ def assign_plain(
         PyBuffer_Release(&view)
 
 
-# --- the common append --------------------------------------------------------------------------
+# --- the ordinary batch -------------------------------------------------------------------------
 
 
 @cython.auto_pickle(False)
@@ -664,14 +475,14 @@ cdef class AppendInfo:
 @cython.auto_pickle(False)
 @cython.final
 cdef class ClientBatch(BatchHeader):
-    """A producer's single batch that needs no change but its offset and leader epoch.  Made by `client_batch`.
+    """A producer's single batch that needs no change but its offset and leader epoch.  Made by `BatchRules.admit`.
 
-    Plain: its records are checked.  Compressed (`codec` above 0): they are once `check_payload` said so.  A header
-    like any other, first as the producer wrote it, then as `place` left it.
+    Its records are checked where they are not compressed; else (`codec` above 0) they are once `check_payload` said so.
+    A header like any other, first as the producer wrote it, then as `place` left it.
     """
 
     def __init__(self):
-        raise TypeError("made by client_batch()")
+        raise TypeError("made by BatchRules.admit()")
 
     @property
     def payload(self):
@@ -681,15 +492,13 @@ cdef class ClientBatch(BatchHeader):
 
     cdef bint check(self, Cursor cursor) noexcept nogil:
         cdef Findings findings
-        if walk_plain(cursor, &self.batch, &self.rules, self.row.max_timestamp, &self.record_bytes):
-            return True
-        walk(cursor, &self.batch, &self.rules, &findings, NULL)
+        walk(cursor, &self.batch, &self.rules, False, &findings, NULL)
         self.record_bytes = findings.record_bytes
         return (
-            findings.verdict == V_OK
+            findings.verdict == rec.OK
             and findings.refused == 0
             and findings.max_timestamp == self.row.max_timestamp
-            and (findings.sequential or self.rules.reader == C_BUFFER)
+            and (findings.sequential or self.rules.reader == rec.BUFFER)
         )
 
     def check_payload(self, payload, int32_t max_record_bytes):
@@ -779,8 +588,13 @@ cdef class BatchRules:
         self.segment_bytes = segment_bytes
         self.flush_messages = flush_messages
 
-    cdef ClientBatch admit(self, data, int64_t now):
-        """For `client_batch`."""
+    cpdef ClientBatch admit(self, data, int64_t now):
+        """The single ordinary v2 batch that `data` is, whole and with the right checksum, if these rules let it in.
+
+        None for anything else: the slower checks know what it is and how to say so.  What is checked is what `place`
+        hands out: a small batch is copied first (one buffer is written faster than two), a large one must be `bytes`,
+        which nobody changes meanwhile.
+        """
         cdef Py_buffer view
         cdef ClientBatch found
         cdef Cursor cursor
@@ -812,7 +626,7 @@ cdef class BatchRules:
                 return None
             found.topic = self
             load_batch(header, &found.batch)
-            found.rules = Rules(C_SKIP if found.row.attributes & CODEC_MASK else C_BUFFER, self.need_key, True,
+            found.rules = Rules(rec.SKIP if found.row.attributes & CODEC_MASK else rec.BUFFER, self.need_key, True,
                                 now, self.before_max_ms, self.after_max_ms, 0)
             cursor.at = header + RECORDS
             cursor.end = header + size
@@ -826,17 +640,7 @@ cdef class BatchRules:
             PyBuffer_Release(&view)
 
 
-def client_batch(data, BatchRules rules not None, int64_t now):
-    """The single ordinary v2 batch that `data` is, whole and with the right checksum, that the rules let in at `now`.
-
-    None for anything else: the slower checks know what it is and how to say so.  What is checked is what `place`
-    hands out: a small batch is copied first (one buffer is written faster than two), a large one must be `bytes`, which
-    nobody changes meanwhile.
-    """
-    return rules.admit(data, now)
-
-
 cdef bint good_bytes(ClientBatch found, const uint8_t* header, Cursor cursor) noexcept nogil:
     if crc32c_update(0, header + ATTRIBUTES, <size_t>(cursor.end - header - ATTRIBUTES)) != found.row.crc:
         return False
-    return found.rules.reader == C_SKIP or found.check(cursor)
+    return found.rules.reader == rec.SKIP or found.check(cursor)

@@ -11,8 +11,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from kafkalog._native import batches as native_batches
-from kafkalog._native import columns as native
-from kafkalog._native.columns import ColumnBuilder, ColumnEncoder, RecordColumns
+from kafkalog._native import decode, encode
+from kafkalog._native.arrow import RecordColumns
+from kafkalog._native.decode import ColumnBuilder
+from kafkalog._native.encode import ColumnEncoder
+from kafkalog._native.records import BAD_BOUNDS, OK
 from kafkalog.errors import CorruptRecordException, IllegalArgumentException, KafkalogError
 from kafkalog.format import codecs, legacy
 from kafkalog.format.batch import (
@@ -21,13 +24,14 @@ from kafkalog.format.batch import (
     LOG_APPEND_TIME,
     RECORD_BATCH_OVERHEAD,
     TIMESTAMP_TYPE_FLAG,
+    ProducerFields,
     compute_attributes,
     increment_sequence,
     write_header,
 )
 from kafkalog.format.octets import octets
 from kafkalog.format.records import MAX_RECORD_BYTES, record_error
-from kafkalog.limits import INT_MAX, LONG_MAX, LONG_MIN
+from kafkalog.limits import ARRAY_BYTES_MAX, INT_MAX, LONG_MAX, LONG_MIN
 
 if TYPE_CHECKING:
     import os
@@ -35,8 +39,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
     from typing_extensions import Buffer
-
-__all__ = ["ColumnBuilder", "ColumnEncoder", "RecordColumns", "add_batches", "read_columns", "write_batches"]
 
 
 def add_batches(
@@ -49,7 +51,7 @@ def add_batches(
     skip: Buffer | None = None,
     skip_control: bool = False,
     max_record_bytes: int = MAX_RECORD_BYTES,
-    max_bytes: int = codecs.MAX_DECOMPRESSED_BYTES,
+    max_bytes: int = ARRAY_BYTES_MAX,
     path: str | os.PathLike[str] | None = None,
 ) -> int:
     """Adds the records of the batches in a scan's `table` to `builder`, from `start_row` on; the row reached.
@@ -57,31 +59,31 @@ def add_batches(
     That is the table's length, or less when the builder is full (2 GiB a column): call `builder.finish` and go on.
     `data` is the buffer that was scanned, with the same `base_position`.  `skip` has one byte a row, 1 for batches to
     leave out (aborted transactions), `skip_control` leaves out markers.  Errors are those of `records.records`,
-    with `path` and the batch's position.
+    with `path` and the batch's position.  Options go by name; they bound one call, so no object holds them.
     """
     view = memoryview(octets(data, "records"))
     row = start_row
     decoders = codecs.frame_decoders()
     while row < len(table):
-        row, verdict, _, detail, second = builder.append_table(
+        row, verdict, _, expected, found = builder.append_table(
             view, table, row, base_position=base_position, skip=skip, skip_control=skip_control,
             decoders=decoders, max_body=max_record_bytes, max_payload=max_bytes,
         )  # fmt: skip
-        if verdict == native.OK:
+        if verdict == OK:
             break
         try:
-            if verdict == native.NEEDS_PAYLOAD:
+            if verdict == decode.NEEDS_PAYLOAD:
                 verdict = _add_one(builder, view, table[row], base_position, max_record_bytes, max_bytes)
-                row += verdict == native.OK
-            elif verdict == native.BAD_TABLE:
+                row += verdict == OK
+            elif verdict == BAD_BOUNDS:
                 raise CorruptRecordException("A batch lies outside of its buffer")
-            elif verdict != native.FULL:
-                raise record_error(verdict, detail, second, streaming=False)
+            elif verdict != decode.FULL:
+                raise record_error(verdict, expected, found)
         except KafkalogError as error:
             error.path = error.path or (None if path is None else str(path))
             error.position = int(table[row]["position"])
             raise
-        if verdict == native.FULL:
+        if verdict == decode.FULL:
             if builder.rows == 0:
                 raise IllegalArgumentException("A batch holds more than 2 GiB in one column")
             break
@@ -94,11 +96,12 @@ def _add_one(
     at = int(row["position"]) - base_position
     size = int(row["size"])
     if row["magic"] < 2:
-        found = legacy.records(view, at, size, max_record_bytes=max_record_bytes, max_bytes=max_bytes)
-        return builder.append_records(found)
+        return builder.append_records(
+            legacy.records(view, at, size, max_record_bytes=max_record_bytes, max_bytes=max_bytes)
+        )
     attributes, count = int(row["attributes"]), int(row["record_count"])
     if count == 0:
-        return native.OK
+        return OK
     codec = attributes & CODEC_MASK
     payload, failure = codecs.decompress_partial(
         codec, view[at + RECORD_BATCH_OVERHEAD : at + size], max_bytes=max_bytes
@@ -106,7 +109,7 @@ def _add_one(
     if failure is not None:
         del payload  # not kept alive by the traceback
         raise failure
-    verdict, _, detail, second = builder.append_payload(
+    verdict, _, expected, found = builder.append_payload(
         payload,
         count,
         int(row["base_offset"]),
@@ -114,8 +117,8 @@ def _add_one(
         int(row["max_timestamp"]) if attributes & TIMESTAMP_TYPE_FLAG else None,
         max_body=max_record_bytes,
     )
-    if verdict not in (native.OK, native.FULL):
-        raise record_error(verdict, detail, second, streaming=True)
+    if verdict not in (OK, decode.FULL):
+        raise record_error(verdict, expected, found)
     return verdict
 
 
@@ -139,7 +142,8 @@ def read_columns(
     """The records of `data` as columns: one RecordColumns, more where a column passes 2 GiB.
 
     `table` is what `_native.batches.scan` found in it (None: scanned here, without checksums, up to its end or
-    the first damage).  Columns and offset range as in ColumnBuilder, the rest and the errors as in `add_batches`.
+    the first damage).  Columns and offset range are ColumnBuilder's options, the rest and the errors those of
+    `add_batches`: many, and therefore by name.
     """
     if table is None:
         table, _, _ = native_batches.scan(data, base_position=base_position, check_crc=False, max_batches=INT_MAX)
@@ -170,10 +174,10 @@ def read_columns(
 
 
 _WRITE_ERRORS = {
-    native.BAD_TIMESTAMP: "Invalid negative timestamp in row {row}",
-    native.BAD_OFFSET: "Illegal offset in row {row} (Offsets must increase monotonically, by less than 2^31 a batch).",
-    native.BAD_COLUMN: "Row {row} points outside of its column, or has a null header key",
-    native.TOO_LONG: "Row {row} is longer than a record can be",
+    encode.BAD_TIMESTAMP: "Invalid negative timestamp in row {row}",
+    encode.BAD_OFFSET: "Illegal offset in row {row} (Offsets must increase monotonically, by less than 2^31 a batch).",
+    encode.BAD_COLUMN: "Row {row} points outside of its column, or has a null header key",
+    encode.TOO_LONG: "Row {row} is longer than a record can be",
 }
 
 
@@ -198,7 +202,8 @@ def write_batches(
     Where compression makes them larger than `compressed_bytes_max` they take fewer rows, as a producer's do.
     `columns` is a ColumnEncoder or anything with `__arrow_c_array__` (see ColumnEncoder.from_arrow).  Offsets run on
     from `base_offset`, unless the columns have their own.  Bytes are those of MemoryRecordsBuilder for the same
-    records.  IllegalArgumentException names the first row that cannot be written.
+    records, and so are the options: many, and therefore by name.  IllegalArgumentException names the first row that
+    cannot be written.
     """
     encoder = columns if isinstance(columns, ColumnEncoder) else ColumnEncoder.from_arrow(columns)
     attributes = compute_attributes(codec, timestamp_type, is_transactional)
@@ -222,7 +227,7 @@ def write_batches(
             payload, next_row, base_timestamp, max_timestamp, verdict = encoder.encode(
                 row, -1, batch_bytes_max - RECORD_BATCH_OVERHEAD
             )
-        if verdict != native.OK:
+        if verdict != OK:
             raise IllegalArgumentException(_WRITE_ERRORS[verdict].format(row=next_row))
         count = next_row - row
         if codec != codecs.NONE:
@@ -243,9 +248,7 @@ def write_batches(
                         attributes=attributes,
                         base_timestamp=base_timestamp,
                         max_timestamp=max_timestamp if append_time is None else append_time,
-                        producer_id=producer_id,
-                        producer_epoch=producer_epoch,
-                        base_sequence=sequence,
+                        producer=ProducerFields(producer_id, producer_epoch, sequence),
                         partition_leader_epoch=partition_leader_epoch,
                         count=count,
                     ),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalog._native import batches as native
 from kafkalog._native.crc32c import crc32c
@@ -39,6 +39,18 @@ DELETE_HORIZON_FLAG = 0x40
 NO_TIMESTAMP_TYPE = "NoTimestampType"
 CREATE_TIME = "CreateTime"
 LOG_APPEND_TIME = "LogAppendTime"
+
+
+class ProducerFields(NamedTuple):
+    """What a batch says of its producer; -1 where there is none."""
+
+    producer_id: int = -1
+    producer_epoch: int = -1
+    base_sequence: int = -1
+    transactional: bool = False
+
+
+NO_PRODUCER = ProducerFields()
 
 
 def increment_sequence(sequence: int, increment: int) -> int:
@@ -164,19 +176,20 @@ def write_header(
     attributes: int,
     base_timestamp: int,
     max_timestamp: int,
-    producer_id: int = -1,
-    producer_epoch: int = -1,
-    base_sequence: int = -1,
+    producer: ProducerFields = NO_PRODUCER,
     partition_leader_epoch: int = -1,
     count: int,
 ) -> bytes:
-    """The 61 bytes in front of `payload`, CRC included (DefaultRecordBatch.writeHeader, magic 2)."""
+    """The 61 bytes in front of `payload`, CRC included (DefaultRecordBatch.writeHeader, magic 2).
+
+    Many arguments, for they are the header's fields, by name; `attributes` say what is transactional.
+    """
     if base_timestamp < 0 and base_timestamp != -1:
         raise IllegalArgumentException(f"Invalid message timestamp {base_timestamp}")
     size = RECORD_BATCH_OVERHEAD + len(octets(payload, "payload"))
     fields = [
         base_offset, size - LOG_OVERHEAD, partition_leader_epoch, 2, 0, attributes, last_offset_delta,
-        base_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence, count,
+        base_timestamp, max_timestamp, producer.producer_id, producer.producer_epoch, producer.base_sequence, count,
     ]  # fmt: skip
     head = HEADER.pack(*fields)
     fields[4] = crc32c(payload, crc32c(head[_ATTRIBUTES_AT:]))

@@ -7,7 +7,7 @@ MemoryRecordsBuilder, DefaultRecordBatch.writeHeader, LegacyRecord (4.4.0).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kafkalog._native import records as native
 from kafkalog.errors import IllegalArgumentException, IllegalStateException, NullPointerException
@@ -16,8 +16,10 @@ from kafkalog.format.batch import (
     CREATE_TIME,
     LOG_APPEND_TIME,
     LOG_OVERHEAD,
+    NO_PRODUCER,
     NO_TIMESTAMP_TYPE,
     RECORD_BATCH_OVERHEAD,
+    ProducerFields,
     compute_attributes,
     write_header,
 )
@@ -48,7 +50,8 @@ class SimpleRecord(NamedTuple):
 class MemoryRecordsBuilder:
     """One batch in the making (for magic 0 and 1 without a codec: a run of messages).
 
-    Arguments are those of Kafka's constructor behind the buffer; `level` is the codec's, None for its default.
+    Arguments are those of Kafka's constructor behind the buffer, as many as they are; `level` is the codec's, None for
+    its default.
     IllegalArgumentException for combinations that the message format cannot carry.
     """
 
@@ -65,7 +68,6 @@ class MemoryRecordsBuilder:
         is_transactional: bool = False,
         is_control_batch: bool = False,
         partition_leader_epoch: int = -1,
-        write_limit: int = INT_MAX,
         delete_horizon_ms: int = -1,
         *,
         level: int | None = None,
@@ -98,7 +100,6 @@ class MemoryRecordsBuilder:
         self.is_transactional = is_transactional
         self.is_control_batch = is_control_batch
         self.partition_leader_epoch = partition_leader_epoch
-        self.write_limit = write_limit
         self.delete_horizon_ms = delete_horizon_ms
         self.has_delete_horizon_ms = magic >= 2 and delete_horizon_ms >= 0
         if magic >= 2:
@@ -109,7 +110,6 @@ class MemoryRecordsBuilder:
             self.batch_header_size_in_bytes = 0
         self.num_records = 0
         self.uncompressed_records_size_in_bytes = 0
-        self.actual_compression_ratio = 1.0
         self._max_timestamp = -1
         self._offset_of_max_timestamp = -1
         self._last_offset: int | None = None
@@ -217,26 +217,6 @@ class MemoryRecordsBuilder:
 
     # --- state ------------------------------------------------------------------------------------
 
-    def set_producer_state(
-        self, producer_id: int, producer_epoch: int, base_sequence: int, is_transactional: bool
-    ) -> None:
-        """Sets the producer's fields; IllegalStateException once the batch is closed."""
-        if self.is_closed:
-            raise IllegalStateException("Trying to set producer state of an already closed batch.")
-        self.producer_id = producer_id
-        self.producer_epoch = producer_epoch
-        self.base_sequence = base_sequence
-        self.is_transactional = is_transactional
-
-    def reopen_and_rewrite_producer_state(
-        self, producer_id: int, producer_epoch: int, base_sequence: int, is_transactional: bool
-    ) -> None:
-        """A closed batch gets another producer's fields; the next `build` writes a new header."""
-        if self._aborted:
-            raise IllegalStateException("Should not reopen a batch which is already aborted.")
-        self._built = None
-        self.set_producer_state(producer_id, producer_epoch, base_sequence, is_transactional)
-
     def override_last_offset(self, last_offset: int) -> None:
         """The batch ends at that offset, whatever its last record's is (compaction)."""
         if self._built is not None:
@@ -296,8 +276,6 @@ class MemoryRecordsBuilder:
             self._built = self._wrapper()
         else:
             self._built = self._payload
-            return
-        self.actual_compression_ratio = len(self._payload) / self.uncompressed_records_size_in_bytes
 
     def build(self) -> bytes:
         """The finished bytes: empty when no record was appended."""
@@ -335,9 +313,7 @@ class MemoryRecordsBuilder:
             ),
             base_timestamp=self._base_timestamp,
             max_timestamp=self.log_append_time if self.timestamp_type == LOG_APPEND_TIME else self._max_timestamp,
-            producer_id=self.producer_id,
-            producer_epoch=self.producer_epoch,
-            base_sequence=self.base_sequence,
+            producer=ProducerFields(self.producer_id, self.producer_epoch, self.base_sequence),
             partition_leader_epoch=self.partition_leader_epoch,
             count=self.num_records,
         )
@@ -363,33 +339,10 @@ def _encoded(headers: Sequence[Header]) -> tuple[tuple[bytes, bytes | None], ...
 
 def build_batch(
     records: Iterable[SimpleRecord | tuple[int, bytes | None, bytes | None, Sequence[Header]]],
-    *,
-    magic: int = 2,
-    codec: int = codecs.NONE,
-    level: int | None = None,
-    timestamp_type: str = CREATE_TIME,
-    log_append_time: int = -1,
-    base_offset: int = 0,
-    producer_id: int = -1,
-    producer_epoch: int = -1,
-    base_sequence: int = -1,
-    is_transactional: bool = False,
-    partition_leader_epoch: int = -1,
+    **options: Any,
 ) -> bytes:
-    """One batch of (timestamp, key, value, headers) at consecutive offsets; see MemoryRecordsBuilder."""
-    builder = MemoryRecordsBuilder(
-        magic,
-        codec,
-        timestamp_type,
-        base_offset,
-        log_append_time,
-        producer_id,
-        producer_epoch,
-        base_sequence,
-        is_transactional,
-        partition_leader_epoch=partition_leader_epoch,
-        level=level,
-    )
+    """One batch of (timestamp, key, value, headers) at consecutive offsets; options are MemoryRecordsBuilder's."""
+    builder = MemoryRecordsBuilder(**options)
     for timestamp, key, value, headers in records:
         builder.append(timestamp, key, value, headers)
     return builder.build()
@@ -401,11 +354,8 @@ def empty_batch_header(
     last_offset: int,
     timestamp_type: str,
     timestamp: int,
-    producer_id: int = -1,
-    producer_epoch: int = -1,
-    base_sequence: int = -1,
+    producer: ProducerFields = NO_PRODUCER,
     partition_leader_epoch: int = -1,
-    is_transactional: bool = False,
     is_control_batch: bool = False,
 ) -> bytes:
     """A batch without records, as compaction keeps a producer's last one (DefaultRecordBatch.writeEmptyHeader)."""
@@ -413,12 +363,10 @@ def empty_batch_header(
         b"",
         base_offset=base_offset,
         last_offset_delta=to_int32(last_offset - base_offset),
-        attributes=compute_attributes(codecs.NONE, timestamp_type, is_transactional, is_control_batch),
+        attributes=compute_attributes(codecs.NONE, timestamp_type, producer.transactional, is_control_batch),
         base_timestamp=-1,
         max_timestamp=timestamp,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        base_sequence=base_sequence,
+        producer=producer,
         partition_leader_epoch=partition_leader_epoch,
         count=0,
     )

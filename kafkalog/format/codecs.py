@@ -8,6 +8,11 @@ and grows with what comes out, never with what a header claims.
 Kafka answers an undecodable payload with a plain KafkaException and some other damage with bare Java exceptions.
 Their names are kept here by subclasses that are bad bytes too, so that whoever handles CorruptRecordException is
 not surprised.
+
+A new codec is an id and a name at the end of `NAMES`, its levels in the three tables below, a branch of `compress`, a
+row of `_DECODERS` (and of `check_opening`, where Kafka's stream looks at the bytes before it is read); LAST_CODEC in
+`_native/layout.pxd`, or else appends take the long way; its id and its `compression.*` keys in `kafkalog.config`.  For
+speed alone it may have a bound in `_native/frames.pxd`, beside a call in `frame_decoders`.
 """
 
 from __future__ import annotations
@@ -26,6 +31,7 @@ from isal import igzip_lib
 from kafkalog import errors
 from kafkalog.errors import CorruptRecordException, UnsupportedOperationException
 from kafkalog.format.octets import frozen, octets
+from kafkalog.limits import ARRAY_BYTES_MAX
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -35,9 +41,6 @@ NAMES = ("none", "gzip", "snappy", "lz4", "zstd")
 DEFAULT_LEVELS: dict[int, int] = {GZIP: -1, LZ4: 9, ZSTD: 3}
 MIN_LEVELS: dict[int, int] = {GZIP: 1, LZ4: 1, ZSTD: -131072}
 MAX_LEVELS: dict[int, int] = {GZIP: 9, LZ4: 17, ZSTD: 22}
-
-# Java's largest array: no record of Kafka's can be longer, so no payload that it reads whole.
-MAX_DECOMPRESSED_BYTES = 2147483639
 
 _STEP_BYTES = 1 << 20  # how far a stream runs ahead where its size is not known
 
@@ -187,7 +190,7 @@ def _zstd(data: bytes | memoryview, level: int) -> bytes:
 # --- decompress -----------------------------------------------------------------------------------
 
 
-def decompress(codec: int, data: Buffer, *, magic: int = 2, max_bytes: int = MAX_DECOMPRESSED_BYTES) -> bytes:
+def decompress(codec: int, data: Buffer, *, magic: int = 2, max_bytes: int = ARRAY_BYTES_MAX) -> bytes:
     """What Kafka's input stream of that codec reads out of `data`, to its end.
 
     KafkaException (also a CorruptRecordException) when it does not decode, or when more than `max_bytes` come
@@ -200,7 +203,7 @@ def decompress(codec: int, data: Buffer, *, magic: int = 2, max_bytes: int = MAX
 
 
 def decompress_partial(
-    codec: int, data: Buffer, *, magic: int = 2, max_bytes: int = MAX_DECOMPRESSED_BYTES
+    codec: int, data: Buffer, *, magic: int = 2, max_bytes: int = ARRAY_BYTES_MAX
 ) -> tuple[bytes, CorruptRecordException | None]:
     """As `decompress`, but what decoded before the damage comes with the error: Kafka reads records from a
     stream, so a bad record in front of the damage is what it finds first."""
@@ -232,7 +235,7 @@ def check_opening(codec: int, data: Buffer) -> None:
         elif codec == LZ4:
             _lz4_header(view, 2)
         elif codec == SNAPPY and (len(view) < 16 or view[:8] != _SNAPPY_MAGIC):
-            _unsnappy(view, 2, _Output(MAX_DECOMPRESSED_BYTES))
+            _unsnappy(view, 2, _Output(ARRAY_BYTES_MAX))
     except _FAILURES as error:
         raise KafkaException(f"Failed to open record stream: {error}") from error
 

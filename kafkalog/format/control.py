@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from kafkalog._native import records as native
 from kafkalog.errors import IllegalArgumentException, InvalidRecordException, SchemaException
 from kafkalog.format import records
-from kafkalog.format.batch import CREATE_TIME, compute_attributes, write_header
+from kafkalog.format.batch import CREATE_TIME, ProducerFields, compute_attributes, write_header
 from kafkalog.format.codecs import NONE
 
 if TYPE_CHECKING:
@@ -147,9 +147,7 @@ def end_txn_marker_batch(
         attributes=compute_attributes(NONE, CREATE_TIME, is_transactional=True, is_control=True),
         base_timestamp=timestamp,
         max_timestamp=timestamp,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        base_sequence=-1,
+        producer=ProducerFields(producer_id, producer_epoch),
         partition_leader_epoch=partition_leader_epoch,
         count=1,
     )

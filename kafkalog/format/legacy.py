@@ -24,7 +24,7 @@ from kafkalog.format.batch import (
     TIMESTAMP_TYPE_FLAG,
 )
 from kafkalog.format.octets import octets
-from kafkalog.limits import to_int64
+from kafkalog.limits import ARRAY_BYTES_MAX, to_int64
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -133,8 +133,8 @@ def entries(
     at: int,
     size: int,
     *,
-    max_record_bytes: int = codecs.MAX_DECOMPRESSED_BYTES,
-    max_bytes: int = codecs.MAX_DECOMPRESSED_BYTES,
+    max_record_bytes: int = ARRAY_BYTES_MAX,
+    max_bytes: int = ARRAY_BYTES_MAX,
 ) -> list[Entry]:
     """The messages of the batch of `size` bytes at `data[at]`: itself, or what its wrapper holds.
 
@@ -211,8 +211,8 @@ def records(
     at: int,
     size: int,
     *,
-    max_record_bytes: int = codecs.MAX_DECOMPRESSED_BYTES,
-    max_bytes: int = codecs.MAX_DECOMPRESSED_BYTES,
+    max_record_bytes: int = ARRAY_BYTES_MAX,
+    max_bytes: int = ARRAY_BYTES_MAX,
 ) -> list[Record]:
     """The records of a magic 0 or 1 batch; errors as `entries`."""
     found = entries(data, at, size, max_record_bytes=max_record_bytes, max_bytes=max_bytes)

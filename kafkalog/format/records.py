@@ -14,9 +14,8 @@ from kafkalog._native.records import Record
 from kafkalog.errors import CorruptRecordException, InvalidRecordException, KafkalogError
 from kafkalog.format import codecs, legacy
 from kafkalog.format.batch import HEADER, RECORD_BATCH_OVERHEAD, TIMESTAMP_TYPE_FLAG
-from kafkalog.format.codecs import MAX_DECOMPRESSED_BYTES, IllegalArgumentException
 from kafkalog.format.octets import octets
-from kafkalog.limits import INT_MAX
+from kafkalog.limits import ARRAY_BYTES_MAX, INT_MAX
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -39,7 +38,7 @@ __all__ = [
 ]
 
 # Longest body that a record of a compressed batch may have (the default of max.decompressed.message.bytes).
-MAX_RECORD_BYTES = 2147483639
+MAX_RECORD_BYTES = ARRAY_BYTES_MAX
 FIRST_RECORD_BYTES = 64 << 20
 PART_RECORDS = 1 << 16
 STREAM_BYTES_MAX = 512 << 20  # Kafka's streams have no bound, but hold no payload either
@@ -53,7 +52,7 @@ def records(
     *,
     at: int | None = None,
     max_record_bytes: int = MAX_RECORD_BYTES,
-    max_bytes: int = MAX_DECOMPRESSED_BYTES,
+    max_bytes: int = ARRAY_BYTES_MAX,
 ) -> list[Record]:
     """All records of one batch.
 
@@ -119,7 +118,7 @@ def _parts(
     """The records of a payload, some ten thousand at a time; `failure` is why it ends where it does."""
     left = header.count
     while True:
-        found, verdict, reached, detail, second = native.read_records(
+        found, verdict, reached, expected, present = native.read_records(
             rest,
             min(left, PART_RECORDS),
             header.base_offset,
@@ -130,21 +129,21 @@ def _parts(
             max_record_bytes,
         )
         left -= len(found)
-        if left > 0 and verdict in (native.OK, native.LEFTOVER):
+        if left > 0 and verdict in (native.OK, native.BYTES_LEFT):
             yield found
             rest = rest[reached:]
             continue
         if verdict == native.OK and failure is None:
             yield found
             return
-        if verdict in (native.OK, native.LEFTOVER):
+        if verdict in (native.OK, native.BYTES_LEFT):
             found = found[:-1]
         yield found
         if verdict == native.OK:
             raise codecs.KafkaException("Error checking for remaining bytes after reading batch") from failure
-        if failure is not None and verdict in (native.EARLY_END, native.SHORT_PAYLOAD):
+        if failure is not None and verdict in (native.PREMATURE_END, native.SHORT_STREAM):
             raise failure
-        raise record_error(verdict, detail, second, streaming=header.is_compressed)
+        raise record_error(verdict, expected, present)
 
 
 def _no_header(view: memoryview) -> InvalidRecordException:
@@ -186,7 +185,7 @@ def _read(
             raise failure
     else:
         failure = None
-    found, verdict, _, detail, second = native.read_records(
+    found, verdict, _, expected, present = native.read_records(
         body,
         min(count, count_max),
         base_offset,
@@ -196,10 +195,10 @@ def _read(
         codec != codecs.NONE,
         max_record_bytes,
     )
-    if failure is not None and verdict in (native.OK, native.EARLY_END, native.SHORT_PAYLOAD):
+    if failure is not None and verdict in (native.OK, native.PREMATURE_END, native.SHORT_STREAM):
         return found, failure  # the stream broke before a record did
     if verdict != native.OK:
-        return found, record_error(verdict, detail, second, streaming=codec != codecs.NONE)
+        return found, record_error(verdict, expected, present)
     return found, None
 
 
@@ -218,7 +217,7 @@ def in_parts(
     *,
     at: int | None = None,
     max_record_bytes: int = MAX_RECORD_BYTES,
-    max_bytes: int = MAX_DECOMPRESSED_BYTES,
+    max_bytes: int = ARRAY_BYTES_MAX,
 ) -> Iterator[list[Record]]:
     """As `records`, some ten thousand at a time: a small batch of very many records takes no memory for all."""
     if header.magic < 2 or header.count <= PART_RECORDS:
@@ -228,9 +227,7 @@ def in_parts(
     yield from _parts(memoryview(payload(data, header, at=at, max_bytes=max_bytes)), None, header, max_record_bytes)
 
 
-def payload(
-    data: Buffer, header: BatchHeader, *, at: int | None = None, max_bytes: int = MAX_DECOMPRESSED_BYTES
-) -> Buffer:
+def payload(data: Buffer, header: BatchHeader, *, at: int | None = None, max_bytes: int = ARRAY_BYTES_MAX) -> Buffer:
     """What a magic-2 batch's records are made of: a view of `data` where it is not compressed, else new bytes.
 
     KafkaException (a CorruptRecordException too) when it does not decompress.
@@ -254,30 +251,29 @@ def offset_of_max_timestamp(
     return None
 
 
-def record_error(verdict: int, detail: int, second: int, *, streaming: bool) -> KafkalogError:
-    """Kafka's error for a verdict of `_native.records` or `_native.columns`."""
-    if verdict == native.LONG_VARINT and not streaming:
-        return IllegalArgumentException(
-            "Varint is too long, the most significant bit in the 5th byte is set, "
-            f"converted value: {detail & 0xFFFFFFFF:x}"
-        )
-    return InvalidRecordException(_TEXTS[verdict].format(detail=detail, second=second))
+def record_error(verdict: int, expected: int, found: int) -> KafkalogError:
+    """Kafka's error for a verdict on records, whoever walked over them (`_native/record.pxd`)."""
+    text = _TEXTS[verdict].format(expected=expected, found=found)
+    return codecs.IllegalArgumentException(text) if verdict == native.LONG_VARINT else InvalidRecordException(text)
 
 
+_SIZE = "Invalid record size: "
 _TEXTS: dict[int, str] = {
-    native.NEGATIVE_COUNT: "Found invalid record count {detail} in magic v2 batch",
-    native.EARLY_END: "Incorrect declared batch size, premature EOF reached",
-    native.LONG_VARINT: "Incorrect declared batch size, premature EOF reached",
-    native.NEGATIVE_SIZE: "Invalid record size: {detail} is negative.",
-    native.OVERSIZE: "Invalid record size: {detail} exceeds the configured maximum record size of {second}.",
-    native.SHORT_PAYLOAD: "Invalid record size: expected {detail} bytes in record payload, "
-    "but only {second} bytes remain.",
+    native.NEGATIVE_COUNT: "Found invalid record count {found} in magic v2 batch",
+    native.PREMATURE_END: "Incorrect declared batch size, premature EOF reached",
+    native.LONG_VARINT: "Varint is too long, the most significant bit in the 5th byte is set, "
+    "converted value: {found:x}",
+    native.NEGATIVE_SIZE: _SIZE + "{found} is negative.",
+    native.SIZE_OVER_LIMIT: _SIZE + "{found} exceeds the configured maximum record size of {expected}.",
+    native.SHORT_STREAM: _SIZE + "expected {expected} bytes in record payload, but the record payload reached EOF.",
+    native.SHORT_BUFFER: _SIZE
+    + "expected {expected} bytes in record payload, but instead the buffer has only {found} remaining bytes.",
     native.BAD_STRUCTURE: "Found invalid record structure",
-    native.BAD_HEADER_COUNT: "Found invalid number of record headers {detail}",
-    native.HEADER_COUNT_TOO_BIG: "Found invalid number of record headers. {detail} is larger than the remaining "
-    "size of the buffer",
-    native.NEGATIVE_HEADER_KEY: "Invalid negative header key size {detail}",
-    native.BODY_MISMATCH: "Invalid record size: expected to read {detail} bytes in record payload, "
-    "but instead read {second}",
-    native.LEFTOVER: "Incorrect declared batch size, records still remaining in file",
+    native.NEGATIVE_HEADER_COUNT: "Found invalid number of record headers {found}",
+    native.EXCESS_HEADER_COUNT: "Found invalid number of record headers. {found} is larger than the remaining size "
+    "of the buffer",
+    native.NEGATIVE_HEADER_KEY: "Invalid negative header key size {found}",
+    native.SIZE_MISMATCH: _SIZE + "expected to read {expected} bytes in record payload, but instead read {found}",
+    native.SHORT_SKIP: "Reached end of input stream before skipping all bytes. Remaining bytes:{found}",
+    native.BYTES_LEFT: "Incorrect declared batch size, records still remaining in file",
 }

@@ -1,7 +1,6 @@
 """What LogValidator says: the errors for bad structure and the wording for records that are refused.
 
-Native code finds (`kafkalog._native.validation`), this file raises.  Source: DefaultRecord, DefaultRecordBatch and
-LogValidator's messages (4.4.0).
+Native code finds (`kafkalog._native.validation`), this file raises.  Source: LogValidator's messages (4.4.0).
 """
 
 from __future__ import annotations
@@ -9,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, NoReturn
 
+from kafkalog._native import records
 from kafkalog._native import validation as native
 from kafkalog.errors import (
     IllegalArgumentException,
@@ -20,30 +20,12 @@ from kafkalog.errors import (
 from kafkalog.format.codecs import NAMES
 from kafkalog.format.legacy import Entry
 from kafkalog.format.names import TopicPartition
+from kafkalog.format.records import record_error
 from kafkalog.limits import to_int64
 from kafkalog.log.types import RecordError
 
 # Verdicts that an early end of the payload gives; where the payload itself did not decode, that is the error.
-ENDED_EARLY = frozenset({native.PREMATURE_END, native.SHORT_STREAM, native.SHORT_SKIP, native.BAD_STRUCTURE})
-
-_SIZE = "Invalid record size: "
-_STRUCTURE = {
-    native.NEGATIVE_COUNT: "Found invalid record count {found} in magic v2 batch",
-    native.PREMATURE_END: "Incorrect declared batch size, premature EOF reached",
-    native.NEGATIVE_SIZE: _SIZE + "{found} is negative.",
-    native.SIZE_OVER_LIMIT: _SIZE + "{found} exceeds the configured maximum record size of {expected}.",
-    native.SHORT_STREAM: _SIZE + "expected {expected} bytes in record payload, but the record payload reached EOF.",
-    native.SHORT_BUFFER: _SIZE
-    + "expected {expected} bytes in record payload, but instead the buffer has only {found} remaining bytes.",
-    native.BAD_STRUCTURE: "Found invalid record structure",
-    native.NEGATIVE_HEADER_COUNT: "Found invalid number of record headers {found}",
-    native.EXCESS_HEADER_COUNT: "Found invalid number of record headers. {found} is larger than the remaining size "
-    "of the buffer",
-    native.NEGATIVE_HEADER_KEY: "Invalid negative header key size {found}",
-    native.SIZE_MISMATCH: _SIZE + "expected to read {expected} bytes in record payload, but instead read {found}",
-    native.SHORT_SKIP: "Reached end of input stream before skipping all bytes. Remaining bytes:{found}",
-    native.BYTES_LEFT: "Incorrect declared batch size, records still remaining in file",
-}
+ENDED_EARLY = frozenset({records.PREMATURE_END, records.SHORT_STREAM, records.SHORT_SKIP, records.BAD_STRUCTURE})
 
 
 class Refusal(NamedTuple):
@@ -63,14 +45,10 @@ class TimeRules(NamedTuple):
 
 def structure_error(walk: native.RecordWalk) -> KafkalogError:
     """The error for a walk whose verdict is not OK."""
-    assert walk.verdict != native.BAD_BOUNDS, "headers and data belong together"
-    if walk.verdict == native.LONG_VARINT:
-        # Not wrapped: this reader looks at the length outside the part that turns errors into its own.
-        return IllegalArgumentException(
-            "Varint is too long, the most significant bit in the 5th byte is set, "
-            f"converted value: {walk.found & 0xFFFFFFFF:x}"
-        )
-    return InvalidRecordException(_STRUCTURE[walk.verdict].format(expected=walk.expected, found=walk.found))
+    assert walk.verdict != records.BAD_BOUNDS, "headers and data belong together"
+    error = record_error(walk.verdict, walk.expected, walk.found)
+    # Of what a client sent the argument is bad, not bytes that were kept.
+    return IllegalArgumentException(str(error)) if walk.verdict == records.LONG_VARINT else error
 
 
 def v2_refusals(

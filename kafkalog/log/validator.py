@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 from kafkalog._native.batches import BatchHeader, header_at, restamp, restamped_header
 from kafkalog._native.crc32c import crc32c
-from kafkalog._native.validation import BUFFER, OK, SKIP, STREAM, RecordWalk, assign_plain, walk_records
+from kafkalog._native.records import BUFFER, OK, SKIP, STREAM
+from kafkalog._native.validation import RecordWalk, assign_plain, walk_records
 from kafkalog.errors import (
     CorruptRecordException,
     InvalidRecordException,
@@ -480,6 +481,7 @@ class LogValidator:
             self._rules.before_max_ms,
             self._rules.after_max_ms,
             self._rules.max_record_body_bytes,
+            canonical=reader != SKIP,  # whose records are kept as they are
         )
 
     def _raise_walk(self, walk: RecordWalk, now: int, skipped: bool) -> NoReturn:

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kafkalog._native import batches as native
+from kafkalog._native.decode import ColumnBuilder
 from kafkalog.errors import KafkalogError
 from kafkalog.files import Files
 from kafkalog.format import names
-from kafkalog.format.arrow import ColumnBuilder, add_batches
+from kafkalog.format.arrow import add_batches
 from kafkalog.format.checkpoints import LeaderEpochCheckpointFile
 from kafkalog.format.records import READ_BYTES_MAX
 from kafkalog.format.snapshots import read_snapshot

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from kafkalog._native.decode import ColumnBuilder
 from kafkalog.errors import IllegalArgumentException, KafkalogError
-from kafkalog.format.arrow import ColumnBuilder, add_batches
+from kafkalog.format.arrow import add_batches
 from kafkalog.format.values import shown
 from kafkalog.limits import LONG_MAX
 

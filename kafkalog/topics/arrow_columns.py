@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from kafkalog._native.encode import ColumnEncoder
 from kafkalog.errors import IllegalArgumentException
-from kafkalog.format.arrow import ColumnEncoder
 from kafkalog.format.needs import need_pyarrow
 from kafkalog.format.values import octets
 from kafkalog.topics.rows import as_headers_column, as_times

@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from kafkalog._native.encode import ColumnEncoder
 from kafkalog.errors import IllegalArgumentException, UnsupportedCompressionTypeException
 from kafkalog.format import codecs
-from kafkalog.format.arrow import ColumnEncoder, write_batches
-from kafkalog.format.batch import RECORD_BATCH_OVERHEAD
+from kafkalog.format.arrow import write_batches
+from kafkalog.format.batch import NO_PRODUCER, RECORD_BATCH_OVERHEAD, ProducerFields
 from kafkalog.format.builder import MemoryRecordsBuilder
 from kafkalog.format.values import octets as as_octets
 from kafkalog.format.values import shown
@@ -34,16 +35,6 @@ LISTED_AT_ONCE = 500_000
 FEW_ROWS = 4
 
 
-class ProducerFields(NamedTuple):
-    """What an idempotent batch says of its producer."""
-
-    producer_id: int = -1
-    producer_epoch: int = -1
-    base_sequence: int = -1
-    transactional: bool = False
-
-
-NO_PRODUCER = ProducerFields()
 NO_OFFSET = bytes(8)
 
 

@@ -17,13 +17,14 @@ from kafkalog._native.blocks import Closing
 from kafkalog.errors import IllegalArgumentException, LogReadOnlyException, OffsetOutOfRangeException
 from kafkalog.files.processes import Life
 from kafkalog.format import values
+from kafkalog.format.batch import NO_PRODUCER
 from kafkalog.format.names import TopicPartition
 from kafkalog.format.needs import need_pyarrow
 from kafkalog.log.engine_source import EngineSource
 from kafkalog.log.source import Source, check_isolation
 from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.log.view import PartitionView
-from kafkalog.topics.batch_maker import NO_PRODUCER, encode_columns
+from kafkalog.topics.batch_maker import encode_columns
 from kafkalog.topics.partition import OpenPartition
 from kafkalog.topics.reader import CHUNK_BYTES, ChunkReader, MessageSetSend
 from kafkalog.topics.records import Header, Record

@@ -24,12 +24,13 @@ from kafkalog._native.blocks import Single
 from kafkalog._native.log_end import OPEN
 from kafkalog.errors import IllegalStateException, KafkalogError, KafkaStorageException, RecordTooLargeException
 from kafkalog.files import Clock
+from kafkalog.format.batch import ProducerFields
 from kafkalog.format.control import ControlRecordType, EndTransactionMarker, end_txn_marker_batch
 from kafkalog.format.names import TopicPartition
 from kafkalog.log.types import AppendOrigin
 from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.manager import directory as directories
-from kafkalog.topics.batch_maker import BatchMaker, ProducerFields
+from kafkalog.topics.batch_maker import BatchMaker
 from kafkalog.topics.rows import RecordInput, check_records
 
 _logger = logging.getLogger(__name__)

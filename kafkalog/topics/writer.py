@@ -42,10 +42,11 @@ from kafkalog.errors import (
     KafkalogError,
     OutOfOrderSequenceException,
 )
+from kafkalog.format.batch import ProducerFields
 from kafkalog.format.control import ControlRecordType
 from kafkalog.format.values import text, whole
 from kafkalog.limits import INT_MAX
-from kafkalog.topics.batch_maker import ProducerFields, next_sequence
+from kafkalog.topics.batch_maker import next_sequence
 from kafkalog.topics.partition import OpenPartition
 from kafkalog.topics.records import Header
 from kafkalog.topics.rows import RecordInput, check_records

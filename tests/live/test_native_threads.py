@@ -20,8 +20,10 @@ import numpy as np
 import pytest
 
 import kafkalog
-from kafkalog._native import batches, columns, crc32c, producers, records, search, validation
+from kafkalog._native import batches, crc32c, producers, records, search, validation
+from kafkalog._native.decode import ColumnBuilder
 from kafkalog._native.descriptor import Descriptor
+from kafkalog._native.encode import ColumnEncoder
 from kafkalog.format import arrow, codecs
 from kafkalog.format import records as format_records
 from kafkalog.format.batch import MemoryRecords
@@ -52,9 +54,9 @@ def scanned(data: bytes) -> object:
 
 
 def validated(data: bytes) -> object:
-    walk = validation.walk_records(data, 0, None, validation.BUFFER, True, True, 0, 1500, 1500)
+    walk = validation.walk_records(data, 0, None, records.BUFFER, True, True, 0, 1500, 1500)
     assigned = validation.assign_plain(data, 0, 7, 1, True, False, True, 0, 10**15, 10**15)
-    found = validation.client_batch(data, RULES, 0)
+    found = RULES.admit(data, 0)
     assert assigned is not None
     assert found is not None
     placed = b"".join(bytes(part) for part in found.place(9, 3))
@@ -80,7 +82,7 @@ def decoded(data: bytes) -> object:
 
 def encoded(data: bytes) -> object:
     ends = np.arange(0, 1001, 10, dtype=np.int32)
-    encoder = columns.ColumnEncoder(np.arange(100), (ends, data[:1000]), (ends, data[:1000]))
+    encoder = ColumnEncoder(np.arange(100), (ends, data[:1000]), (ends, data[:1000]))
     rows = [(i, i, b"k", data[i : 2 * i], ((b"h", b"v"),)) for i in range(100)]
     return encoder.encode_batch(), list(arrow.write_batches(encoder, codec=codecs.ZSTD)), records.write_records(rows)
 
@@ -200,16 +202,16 @@ def test_one_thread_at_a_time_means_it() -> None:
     table, _, _ = batches.scan(ALL_CODECS)
     plain, _, _ = batches.scan(PLAIN)
     decoders = codecs.frame_decoders()
-    builder = columns.ColumnBuilder()
+    builder = ColumnBuilder()
     ends = np.arange(0, 30001, 10, dtype=np.int32)
-    encoder = columns.ColumnEncoder(np.arange(3000), (ends, bytes(30000)), None)
+    encoder = ColumnEncoder(np.arange(3000), (ends, bytes(30000)), None)
     whole = encoder.encode_batch()
     plan = batches.IndexPlan(0, 0)
     done: list[str] = []
     refused: list[str] = []
 
     def build() -> None:
-        assert builder.append_table(PLAIN, plain, decoders=decoders)[1] == columns.OK
+        assert builder.append_table(PLAIN, plain, decoders=decoders)[1] == records.OK
         got = builder.finish()
         assert len(got) % 3000 == 0
         assert got.values is not None
@@ -512,8 +514,8 @@ is_on = getattr(sys, "_is_gil_enabled", lambda: True)
 import numpy
 before = is_on()
 import kafkalog
-from kafkalog._native import batches, columns, crc32c, descriptor, java_hash, log_end, octets, producers, records
-from kafkalog._native import search, tail, validation
+from kafkalog._native import arrow, batches, crc32c, decode, descriptor, encode, java_hash, log_end, octets
+from kafkalog._native import producers, records, search, tail, validation
 assert is_on() == before
 """
 

@@ -1,4 +1,4 @@
-"""Magic-2 records in plain Python: the specification of `_native.records` and `_native.columns`.
+"""Magic-2 records in plain Python: the specification of the records that `_native` reads and writes.
 
 Reads and writes one payload, byte by byte, as DefaultRecord (4.4.0) does.  Slow on purpose.
 """

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kafkalog._native import batches, columns, crc32c, records, search, validation
+from kafkalog._native import batches, crc32c, decode, encode, records, search, validation
 from kafkalog.errors import KafkalogError
 from kafkalog.format import arrow, codecs
 from kafkalog.format import records as format_records
@@ -119,7 +119,7 @@ def test_one_batch(data: bytes) -> None:
         assert again_and_again(step) > 0
 
 
-@pytest.mark.parametrize("reader", [validation.BUFFER, validation.STREAM, validation.SKIP])
+@pytest.mark.parametrize("reader", [records.BUFFER, records.STREAM, records.SKIP])
 @pytest.mark.parametrize("data", [SMALL, KEYLESS], ids=["small", "large"])
 def test_validation(data: bytes, reader: int) -> None:
     """Records with keys turn into records without, which are refused: more of them from one walk to the next."""
@@ -131,7 +131,7 @@ def test_validation(data: bytes, reader: int) -> None:
             assert walk.refusals is None or all(0 <= row[0] < walk.record_count for row in walk.refusals)
             validation.walk_records(SMALL, 0, view, reader, True, True, 0, 10**15, 10**15)
             validation.assign_plain(view, 0, 7, 1, True, False, True, 0, 10**15, 10**15)
-            found = validation.client_batch(view, rules, 0)
+            found = rules.admit(view, 0)
             if found is not None:
                 written = b"".join(found.place(7, 1))
                 assert len(written) == len(view)
@@ -149,7 +149,7 @@ def test_records_and_columns(data: bytes, streaming: bool) -> None:
         def step() -> None:
             found, *_ = records.read_records(view, 3000, 0, 0, None, 0, streaming, 1 << 30)
             assert len(found) <= 3000
-            builder = columns.ColumnBuilder(timestamp_types=True, null_empty_headers=True)
+            builder = decode.ColumnBuilder(timestamp_types=True, null_empty_headers=True)
             builder.append_payload(view, 3000, 0, 0, streaming=streaming)
             got = builder.finish()
             assert len(got.values.to_list()) == len(got)
@@ -184,7 +184,7 @@ def test_changing_tables(data: bytes) -> None:
     with churning(held, wild):
 
         def step() -> None:
-            builder = columns.ColumnBuilder()
+            builder = decode.ColumnBuilder()
             builder.append_table(buffer, table, decoders=codecs.frame_decoders())
             builder.finish()
             plan = batches.IndexPlan(0, 1)
@@ -207,8 +207,8 @@ def test_encoding_columns_that_change() -> None:
     numbers = np.frombuffer(times, np.int64)
     entries = np.arange(2 * count + 1, dtype=np.int32)
     texts = (arrays[0], names)
-    encoder = columns.ColumnEncoder(numbers, texts, texts, (arrays[1], (entries, names), (entries, names)))
-    by_entry = columns.ColumnEncoder(
+    encoder = encode.ColumnEncoder(numbers, texts, texts, (arrays[1], (entries, names), (entries, names)))
+    by_entry = encode.ColumnEncoder(
         numbers, None, None, (np.arange(count + 1, dtype=np.int64), (arrays[2], names), (arrays[2], names)), numbers
     )
     with contextlib.ExitStack() as stack:
@@ -219,7 +219,7 @@ def test_encoding_columns_that_change() -> None:
         def step() -> None:
             for it in (encoder, by_entry):
                 written, _, verdict = it.encode_batch()
-                if verdict == columns.OK:
+                if verdict == records.OK:
                     header = batches.header_at(written)
                     assert header.size == len(written)
                     assert format_records.records(written, header)

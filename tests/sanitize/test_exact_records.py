@@ -10,7 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from kafkalog._native import batches, columns, records
+from kafkalog._native import batches, records
+from kafkalog._native.decode import ColumnBuilder
+from kafkalog._native.encode import ColumnEncoder
 from tests.reference import records as plain
 from tests.sanitize.exact import exact
 
@@ -28,7 +30,7 @@ def decode(payload: bytes | bytearray, count: int) -> None:
     data = exact(payload)
     for streaming in (False, True):
         records.read_records(data, count, 1, 2, None, 3, streaming, 200)
-        builder = columns.ColumnBuilder(keys=not streaming)
+        builder = ColumnBuilder(keys=not streaming)
         builder.append_payload(data, count, 1, 2, streaming=streaming)
         builder.append_payload(WHOLE, len(ROWS), 1, 2)
         assert len(builder.finish()) >= len(ROWS)
@@ -71,7 +73,7 @@ def test_tables_that_lie() -> None:
         wrong = table.copy()
         field = rng.choice(["position", "size", "record_count", "attributes"])
         wrong[field] = rng.choice([-1, 0, 1, 60, 61, 62, len(data) - 1, len(data) + 1, 0x7FFF])
-        columns.ColumnBuilder().append_table(exact(data), wrong)
+        ColumnBuilder().append_table(exact(data), wrong)
 
 
 def column(parts: list[bytes | None]) -> tuple[Any, ...]:
@@ -86,7 +88,7 @@ def test_columns_of_exact_size() -> None:
         ends, data, bits = column(keys)
         stamps = np.frombuffer(exact(np.arange(4, dtype=np.int64).tobytes()), np.int64)
         numbers = np.frombuffer(ends, np.int32)
-        encoder = columns.ColumnEncoder(stamps, (numbers, data, bits), (numbers, data))
+        encoder = ColumnEncoder(stamps, (numbers, data, bits), (numbers, data))
         payload, next_row, *_, verdict = encoder.encode()
-        assert (next_row, verdict) == (4, columns.OK)
+        assert (next_row, verdict) == (4, records.OK)
         assert [row[2] for row in plain.read(payload, 4)] == keys

@@ -8,7 +8,7 @@ import pytest
 
 from kafkalog import errors
 from kafkalog.format import codecs
-from kafkalog.format.batch import MemoryRecords, ensure_valid
+from kafkalog.format.batch import MemoryRecords, ProducerFields, ensure_valid
 from kafkalog.format.builder import MemoryRecordsBuilder, SimpleRecord, build_batch, empty_batch_header
 from kafkalog.format.records import records
 
@@ -28,26 +28,11 @@ def test_closed_and_aborted_builders_refuse() -> None:
         builder.append(1, None, b"v")
     with pytest.raises(errors.IllegalStateException):
         builder.override_last_offset(5)
-    with pytest.raises(errors.IllegalStateException):
-        builder.set_producer_state(1, 1, 1, False)
     aborted = MemoryRecordsBuilder()
     aborted.abort()
     for act in (aborted.build, aborted.close):
         with pytest.raises(errors.IllegalStateException):
             act()
-
-
-def test_reopened_for_another_producer() -> None:
-    builder = MemoryRecordsBuilder(codec=codecs.ZSTD)
-    builder.append(1, None, b"v")
-    before = builder.build()
-    builder.reopen_and_rewrite_producer_state(9, 1, 3, True)
-    after = builder.build()
-    assert after[61:] == before[61:]
-    (header,) = MemoryRecords(after).batches()
-    ensure_valid(after, header)
-    assert (header.producer_id, header.producer_epoch, header.base_sequence) == (9, 1, 3)
-    assert header.is_transactional
 
 
 @pytest.mark.parametrize("append", [{"timestamp": -2}, {"offset": 9}, {"offset": 1 << 40}, {"headers": [(None, b"")]}])
@@ -70,7 +55,7 @@ def test_records_as_they_were_read_and_empty_batches() -> None:
     (kept,) = MemoryRecords(builder.build()).batches()
     assert (kept.base_offset, kept.last_offset, kept.count, kept.base_timestamp) == (100, 101, 1, 6)
     empty = empty_batch_header(
-        base_offset=100, last_offset=101, timestamp_type="CreateTime", timestamp=6, producer_id=4, producer_epoch=0
+        base_offset=100, last_offset=101, timestamp_type="CreateTime", timestamp=6, producer=ProducerFields(4, 0)
     )
     (header,) = MemoryRecords(empty).batches()
     ensure_valid(empty, header)

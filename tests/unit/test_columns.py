@@ -12,9 +12,9 @@ import pytest
 
 from kafkalog import errors
 from kafkalog._native import batches as native_batches
-from kafkalog._native import columns as native
-from kafkalog._native.columns import ColumnBuilder, ColumnEncoder
-from kafkalog._native.records import Record, write_records
+from kafkalog._native.decode import ColumnBuilder
+from kafkalog._native.encode import ColumnEncoder
+from kafkalog._native.records import OK, Record, write_records
 from kafkalog.format import arrow, codecs
 from kafkalog.format.batch import MemoryRecords
 from kafkalog.format.builder import build_batch
@@ -100,7 +100,7 @@ def test_an_error_names_the_batch_and_keeps_what_was_before() -> None:
 def test_null_for_no_headers() -> None:
     builder = ColumnBuilder(null_empty_headers=True)
     payload = write_records([(0, 0, None, None, ()), (0, 1, None, None, ((b"\xff", None),))])
-    assert builder.append_payload(payload, 2, 0, 0)[0] == native.OK
+    assert builder.append_payload(payload, 2, 0, 0)[0] == OK
     builder.append_records([Record(2, 0, "CreateTime", None, None, [])])
     headers = builder.finish().headers
     assert headers is not None
@@ -112,7 +112,7 @@ def test_null_for_no_headers() -> None:
 
 def test_a_false_count_allocates_nothing_of_its_size() -> None:
     builder = ColumnBuilder()
-    assert builder.append_payload(b"\x0c\0\0\0\1\1\0", 0x7FFFFFFF, 0, 0)[0] != native.OK
+    assert builder.append_payload(b"\x0c\0\0\0\1\1\0", 0x7FFFFFFF, 0, 0)[0] != OK
     assert builder.rows == 0
     assert builder.finish().nbytes < 1000
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from kafkalog._native.validation import client_batch
 from kafkalog.errors import (
     CorruptRecordException,
     IllegalArgumentException,
@@ -83,7 +82,7 @@ def test_the_short_choice_changes_nothing(
         data = batch(count, ts=NOW_MS + number * 700 % 5000, value=value, codec=codec, **producer)
         rules = logs[0].local_log.client_rules
         assert rules is not None
-        admitted += client_batch(data, rules, NOW_MS) is not None
+        admitted += rules.admit(data, NOW_MS) is not None
 
         def general(given: bytes, epoch: int) -> Any:
             with monkeypatch.context() as patch:

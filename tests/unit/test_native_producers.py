@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafkalog._native.producers import ProducerEntry
-from kafkalog._native.validation import BatchRules, ClientBatch, client_batch
+from kafkalog._native.validation import BatchRules, ClientBatch
 from kafkalog.format.builder import build_batch
 
 PID = 7
@@ -18,7 +18,7 @@ def batch(sequence: int, *, epoch: int = 2, count: int = 3, transactional: bool 
         [(NOW + i, b"k", b"v", ()) for i in range(count)],
         producer_id=PID, producer_epoch=epoch, base_sequence=sequence, is_transactional=transactional,
     )  # fmt: skip
-    found = client_batch(data, RULES, NOW)
+    found = RULES.admit(data, NOW)
     assert found is not None
     return found
 

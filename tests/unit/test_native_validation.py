@@ -8,10 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kafkalog._native import records
 from kafkalog._native import validation as native
 from kafkalog._native.batches import header_at, restamped_header
 from kafkalog.format.batch import HEADER
 from kafkalog.format.builder import MemoryRecordsBuilder
+from tests.reference import records as plain_records
 
 NOW = 1_000_000
 LONG_MAX = 2**63 - 1
@@ -44,7 +46,7 @@ def built(count: int) -> bytes:
 
 def walk(
     batch: bytes,
-    reader: int = native.BUFFER,
+    reader: int = records.BUFFER,
     payload: bytes | None = None,
     *,
     need_key: bool = False,
@@ -53,17 +55,29 @@ def walk(
     after: int = LONG_MAX,
     max_record_bytes: int = 2147483639,
 ) -> native.RecordWalk:
-    return native.walk_records(batch, 0, payload, reader, need_key, create_time, NOW, before, after, max_record_bytes)
+    """Both ways: looked at in full, and with the usual records taken by the short way, which says the same."""
+    rules = (batch, 0, payload, reader, need_key, create_time, NOW, before, after, max_record_bytes)
+    full, short = native.walk_records(*rules), native.walk_records(*rules, canonical=False)
+    assert findings(short) == findings(full)
+    assert not short.canonical
+    return full
+
+
+def findings(found: native.RecordWalk) -> tuple[object, ...]:
+    return (
+        found.verdict, found.row, found.expected, found.found, found.record_count, found.missing_keys,
+        found.max_timestamp, found.first_timestamp, found.record_bytes, found.sequential, found.refusals,
+    )  # fmt: skip
 
 
 BODY = b"\0" + varint(0) + varint(0) + varint(1) + b"k" + varint(1) + b"v" + varint(0)
 
 
-@pytest.mark.parametrize("reader", [native.BUFFER, native.STREAM, native.SKIP])
+@pytest.mark.parametrize("reader", [records.BUFFER, records.STREAM, records.SKIP])
 def test_a_whole_batch(reader: int) -> None:
     batch = built(3)
-    found = walk(batch, reader, None if reader == native.BUFFER else batch[61:])
-    assert found.verdict == native.OK
+    found = walk(batch, reader, None if reader == records.BUFFER else batch[61:])
+    assert found.verdict == records.OK
     assert (found.record_count, found.max_timestamp, found.first_timestamp) == (3, NOW + 2, NOW)
     assert found.sequential
     assert found.canonical
@@ -74,39 +88,39 @@ def test_a_whole_batch(reader: int) -> None:
 @pytest.mark.parametrize(
     ("payload", "reader", "verdict", "numbers"),
     [
-        (b"", native.BUFFER, native.PREMATURE_END, (0, 0)),
-        (b"\xff\xff\xff\xff\xff", native.BUFFER, native.LONG_VARINT, (0, 0xFFFFFFFF)),
-        (b"\xff\xff\xff\xff\xff", native.STREAM, native.PREMATURE_END, (0, 0)),
-        (record(BODY, 99), native.BUFFER, native.SHORT_BUFFER, (99, len(BODY))),
-        (record(BODY, 99), native.STREAM, native.SHORT_STREAM, (99, 0)),
-        (record(BODY, 99), native.SKIP, native.OK, (0, 0)),  # this reader does not compare the length
-        (record(BODY, -3), native.BUFFER, native.SIZE_MISMATCH, (-3, len(BODY))),
-        (record(BODY, -3), native.STREAM, native.NEGATIVE_SIZE, (0, -3)),
-        (record(BODY, -3), native.SKIP, native.NEGATIVE_SIZE, (0, -3)),
-        (record(BODY, 7), native.BUFFER, native.SIZE_MISMATCH, (7, 8)),
-        (record(BODY[:-1]), native.BUFFER, native.BAD_STRUCTURE, (0, 0)),
-        (record(BODY[:-1] + varint(-1)), native.BUFFER, native.NEGATIVE_HEADER_COUNT, (0, -1)),
-        (record(BODY[:-1] + varint(5)), native.BUFFER, native.EXCESS_HEADER_COUNT, (0, 5)),
-        (record(BODY[:-1] + varint(5)), native.SKIP, native.BAD_STRUCTURE, (0, 0)),
-        (record(BODY[:-1] + varint(1) + varint(-2)), native.SKIP, native.NEGATIVE_HEADER_KEY, (0, -2)),
-        (record(b"\0\0\0" + varint(40) + b"k"), native.SKIP, native.SHORT_SKIP, (0, 39)),
-        (record(b"\0\0\0" + varint(40) + b"k"), native.STREAM, native.BAD_STRUCTURE, (0, 0)),
-        (record(BODY) + b"\0", native.BUFFER, native.BYTES_LEFT, (0, 1)),
+        (b"", records.BUFFER, records.PREMATURE_END, (0, 0)),
+        (b"\xff\xff\xff\xff\xff", records.BUFFER, records.LONG_VARINT, (0, 0xFFFFFFFF)),
+        (b"\xff\xff\xff\xff\xff", records.STREAM, records.PREMATURE_END, (0, 0)),
+        (record(BODY, 99), records.BUFFER, records.SHORT_BUFFER, (99, len(BODY))),
+        (record(BODY, 99), records.STREAM, records.SHORT_STREAM, (99, 0)),
+        (record(BODY, 99), records.SKIP, records.OK, (0, 0)),  # this reader does not compare the length
+        (record(BODY, -3), records.BUFFER, records.SIZE_MISMATCH, (-3, len(BODY))),
+        (record(BODY, -3), records.STREAM, records.NEGATIVE_SIZE, (0, -3)),
+        (record(BODY, -3), records.SKIP, records.NEGATIVE_SIZE, (0, -3)),
+        (record(BODY, 7), records.BUFFER, records.SIZE_MISMATCH, (7, 8)),
+        (record(BODY[:-1]), records.BUFFER, records.BAD_STRUCTURE, (0, 0)),
+        (record(BODY[:-1] + varint(-1)), records.BUFFER, records.NEGATIVE_HEADER_COUNT, (0, -1)),
+        (record(BODY[:-1] + varint(5)), records.BUFFER, records.EXCESS_HEADER_COUNT, (0, 5)),
+        (record(BODY[:-1] + varint(5)), records.SKIP, records.BAD_STRUCTURE, (0, 0)),
+        (record(BODY[:-1] + varint(1) + varint(-2)), records.SKIP, records.NEGATIVE_HEADER_KEY, (0, -2)),
+        (record(b"\0\0\0" + varint(40) + b"k"), records.SKIP, records.SHORT_SKIP, (0, 39)),
+        (record(b"\0\0\0" + varint(40) + b"k"), records.STREAM, records.BAD_STRUCTURE, (0, 0)),
+        (record(BODY) + b"\0", records.BUFFER, records.BYTES_LEFT, (0, 1)),
     ],
 )
 def test_structure(payload: bytes, reader: int, verdict: int, numbers: tuple[int, int]) -> None:
-    found = walk(plain(payload, 1), reader, None if reader == native.BUFFER else payload)
+    found = walk(plain(payload, 1), reader, None if reader == records.BUFFER else payload)
     assert (found.verdict, (found.expected, found.found)) == (verdict, numbers)
 
 
 def test_the_size_limit_binds_streams_only() -> None:
     payload = record(BODY)
-    assert walk(plain(payload, 1), native.STREAM, payload, max_record_bytes=5).verdict == native.SIZE_OVER_LIMIT
-    assert walk(plain(payload, 1), native.BUFFER, max_record_bytes=5).verdict == native.OK
+    assert walk(plain(payload, 1), records.STREAM, payload, max_record_bytes=5).verdict == records.SIZE_OVER_LIMIT
+    assert walk(plain(payload, 1), records.BUFFER, max_record_bytes=5).verdict == records.OK
 
 
 def test_counts() -> None:
-    assert walk(plain(b"anything", 0)).verdict == native.OK  # an empty batch's bytes are not looked at
+    assert walk(plain(b"anything", 0)).verdict == records.OK  # an empty batch's bytes are not looked at
     assert walk(plain(b"", -2)).found == -2
 
 
@@ -146,7 +160,7 @@ def test_claimed_append_time() -> None:
 )
 def test_not_canonical(body: bytes) -> None:
     found = walk(plain(record(body), 1))
-    assert found.verdict == native.OK
+    assert found.verdict == records.OK
     assert not found.canonical
 
 
@@ -164,14 +178,44 @@ def test_damage_gives_a_verdict(data: st.DataObject) -> None:
     for _ in range(data.draw(st.integers(1, 4))):
         batch[data.draw(st.integers(61, len(batch) - 1))] = data.draw(st.integers(0, 255))
     cut = bytes(batch[61 : data.draw(st.integers(61, len(batch)))])
-    for reader in (native.BUFFER, native.STREAM, native.SKIP):
-        assert 0 <= walk(bytes(batch), reader, cut).verdict <= native.BYTES_LEFT
+    for reader in (records.BUFFER, records.STREAM, records.SKIP):
+        assert 0 <= walk(bytes(batch), reader, cut).verdict <= records.BYTES_LEFT
+
+
+part = st.none() | st.binary(max_size=40) | st.sampled_from([b"x" * 63, b"x" * 64, b"y" * 8191, b"z" * 9000])
+row = st.tuples(
+    st.integers(-(1 << 63), LONG_MAX) | st.integers(-3, 200) | st.integers(8000, 9000),
+    st.integers(-(1 << 31), (1 << 31) - 1) | st.integers(0, 70),
+    part,
+    part,
+    st.lists(st.tuples(st.binary(max_size=3), part), max_size=2).map(tuple)
+    | st.sampled_from([((b"h", b""),) * 63, ((b"", None),) * 64, ((b"h", b"v"),) * 200]),
+)
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.lists(row, min_size=1, max_size=5), st.data())
+def test_both_ways_find_the_same_records(rows: list[plain_records.Row], data: st.DataObject) -> None:
+    """Each record is refused for its time or its key, so that the sizes of its parts are told too."""
+    payload = bytearray(plain_records.write(rows))
+    for _ in range(data.draw(st.integers(0, 3))):
+        at = data.draw(st.integers(0, len(payload) - 1) | st.integers(0, min(len(payload) - 1, 30)))
+        payload[at] = data.draw(st.sampled_from([0, 1, 2, 0x7F, 0x80, 0x81, 0xFF]) | st.integers(0, 255))
+    payload = payload[: data.draw(st.just(len(payload)) | st.integers(0, len(payload)))]
+    payload += data.draw(st.just(b"") | st.binary(max_size=30))
+    count = len(rows) + data.draw(st.sampled_from([0, 0, 0, -1, 1]))
+    limit = data.draw(st.sampled_from([2147483639, 60]))
+    batch = plain(bytes(payload), count)
+    for reader in (records.BUFFER, records.STREAM, records.SKIP):
+        lent = None if reader == records.BUFFER else bytes(payload)
+        for need_key in (False, True):
+            walk(batch, reader, lent, need_key=need_key, before=-(1 << 63), max_record_bytes=limit)
 
 
 @pytest.mark.parametrize("position", [-1, 1, 2**40])
 def test_a_batch_outside_the_buffer(position: int) -> None:
-    found = native.walk_records(built(1), position, None, native.BUFFER, False, True, 0, 0, 0)
-    assert found.verdict == native.BAD_BOUNDS
+    found = native.walk_records(built(1), position, None, records.BUFFER, False, True, 0, 0, 0)
+    assert found.verdict == records.BAD_BOUNDS
     assert native.assign_plain(built(1), position, 0, 0, True, False, True, 0, 0, 0) is None
 
 
