@@ -1,4 +1,3 @@
-from collections.abc import Callable
 from typing import Any, Final, Never, final
 
 import numpy as np
@@ -14,6 +13,7 @@ MORE: Final[int]
 FRAMING_BUFFER: Final[int]
 FRAMING_FILE: Final[int]
 BATCH_DTYPE: Final[np.dtype[np.void]]
+LAYOUT: Final[dict[str, Any]]
 
 OFFSET_OUT_OF_RANGE: Final[int]
 OFFSET_INDEX_FULL: Final[int]
@@ -91,9 +91,6 @@ def headers(
     framing: int = 0,
     max_batches: int = -1,
 ) -> tuple[list[BatchHeader], int, int]: ...
-def batch_with_offset(
-    pread: Callable[[int, int], bytes], target: int, position: int, end: int
-) -> tuple[int, int, int] | None: ...
 def scan(
     data: Buffer,
     position: int = 0,
@@ -105,6 +102,7 @@ def scan(
     stop_at_bad_crc: bool = True,
     max_batches: int = 65536,
 ) -> tuple[npt.NDArray[Any], int, int]: ...
+def any_of_interest(table: npt.NDArray[Any], latest_epoch: int) -> bool: ...
 def restamp(
     data: Buffer,
     position: int = 0,

@@ -267,8 +267,7 @@ class LogLoader:
             stem = names.filename_prefix_from_offset(base_offset)
             has_txn_index, has_offset_index = True, None
         segment = LogSegment.open(
-            self.dir, base_offset, self.config, self.clock, self.files, file_already_exists=True,
-            has_txn_index=has_txn_index,
+            self.dir, base_offset, self.config, self.clock, self.files, has_txn_index=has_txn_index,
         )  # fmt: skip
         try:
             segment.sanity_check(stem + names.TIME_INDEX_FILE_SUFFIX not in present, has_offset_index=has_offset_index)
@@ -449,9 +448,7 @@ class LogLoader:
         logger.warning("%s: %s; recovering the segment", self.topic_partition, fault)
         last.close_quietly()
         self.segments.remove(last.base_offset)
-        last = LogSegment.open(
-            self.dir, last.base_offset, self.config, self.clock, self.files, file_already_exists=True
-        )
+        last = LogSegment.open(self.dir, last.base_offset, self.config, self.clock, self.files)
         self.segments.add(last)
         self._rebuild_indexes(last)
 
@@ -507,10 +504,7 @@ class LogLoader:
         return self.segments.active_segment
 
     def _open_new(self, base_offset: int, *, preallocate: bool) -> LogSegment:
-        return LogSegment.open(
-            self.dir, base_offset, self.config, self.clock, self.files,
-            init_file_size=self.config.init_file_size, preallocate=preallocate,
-        )  # fmt: skip
+        return LogSegment.open(self.dir, base_offset, self.config, self.clock, self.files, new=preallocate)
 
     def _remove_and_delete(self, segments: list[LogSegment], *, with_snapshots: bool = True) -> None:
         if not segments:

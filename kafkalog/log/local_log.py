@@ -418,8 +418,7 @@ class LocalLog(LogEnd):
             config,
             self.clock,
             self.files,
-            init_file_size=config.init_file_size,
-            preallocate=config.preallocate,
+            new=True,
         )
 
     def _delete_files(self, segments: Sequence[LogSegment], async_delete: bool) -> None:

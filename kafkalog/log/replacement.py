@@ -44,8 +44,7 @@ def create_new_cleaned_segment(
         log_config,
         clock,
         files,
-        init_file_size=log_config.init_file_size,
-        preallocate=log_config.preallocate,
+        new=True,
         suffix=CLEANED_FILE_SUFFIX,
     )
 
