@@ -12,6 +12,7 @@ cdef class Descriptor:
     cdef readonly bint plain  # no subclass stands between a read or a write and the file
 
     cdef int fail(self, int code) except -1
+    cdef bytes read_bytes(self, Py_ssize_t n, off_t position)
     cdef Py_ssize_t read_all(self, void* data, Py_ssize_t count, off_t position) except -1
     cdef Py_ssize_t read_quietly(self, void* data, Py_ssize_t count, off_t position) noexcept nogil
     cdef int write_all(self, const void* data, Py_ssize_t count, off_t position) except -1

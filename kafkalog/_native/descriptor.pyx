@@ -182,6 +182,9 @@ cdef class Descriptor:
 
     def pread(self, Py_ssize_t n, off_t position):
         """At most `n` bytes from `position`, fewer only at the end."""
+        return self.read_bytes(n, position)
+
+    cdef bytes read_bytes(self, Py_ssize_t n, off_t position):
         cdef bytes data
         cdef Py_ssize_t got
         if n < 0:

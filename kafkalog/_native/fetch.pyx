@@ -135,7 +135,11 @@ cdef class RecordsSlice:
 
     def to_bytes(self):
         """All bytes; KafkaException when the file was cut since."""
-        data = self.file.pread(self.size, self.position) if self.size else b""
+        cdef bytes data = b""
+        if self.size and is_plain(self.file):
+            data = (<Descriptor>self.file).read_bytes(<Py_ssize_t>self.size, self.position)
+        elif self.size:
+            data = self.file.pread(self.size, self.position)
         if len(data) < self.size:
             raise self.truncated(len(data))
         return data

@@ -196,7 +196,7 @@ cdef class IndexEnd:
             return -1 if self.view.buf == NULL else self.view.len
 
     def hold(self, data):
-        """Searches these bytes from now on; those before were let go."""
+        """Searches these bytes from now on, unless others are held: a signal handler may have come in between."""
         cdef Py_buffer view
         open_octets(data, &view)
         with cython.critical_section(self):
@@ -204,7 +204,6 @@ cdef class IndexEnd:
                 memcpy(&self.view, &view, sizeof(Py_buffer))
                 return
         PyBuffer_Release(&view)
-        raise ValueError("bytes are held already")
 
     def let_go(self):
         """Forgets the bytes; False, and nothing done, while somebody searches them without the GIL."""

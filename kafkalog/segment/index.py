@@ -268,6 +268,7 @@ class AbstractIndex(IndexEnd):
             file = self.open_channel()
             self._let_go()
             file.truncate(rounded)
+            self._let_go()  # what a signal handler may have mapped in between
             self.length = rounded
             self.max_entries = rounded // self.entry_size
             self.dirty = True

@@ -6,9 +6,10 @@ last offset and the start of a batch, made when more than index.interval.bytes l
 (or the opening of the segment).  Appending and recovering make the same entries.
 
 Not thread-safe for writing: UnifiedLog holds its lock around every call that changes something.  Reads need no lock.
-What an append writes and moves is native, in `tail`; a log's append goes there past `append`.  `recover` is one native
-scan in slices, in which Python sees only the batches that change producer state or leader epochs.  The file is long
-because Kafka's class is: every method here is one of its methods.
+What an append writes and moves is native, in `_native.tail`, and so is the rule for a roll (`SegmentTail.is_over`); a
+log's append goes there past `append`.  A read is native (`_native.fetch`) where nothing odd lies on the way.  `recover`
+is one native scan in slices, in which Python sees only the batches that change producer state or leader epochs.  What
+a new index would touch is told in `index`.  The file is long because Kafka's class is: every method is one of its own.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from kafkalog.errors import (
 from kafkalog.files import Buffer, Clock, Files
 from kafkalog.format import names
 from kafkalog.format.batch import LOG_OVERHEAD, MIN_RECORD_OVERHEAD, RECORD_BATCH_OVERHEAD
+from kafkalog.format.index_entries import OFFSET_ENTRY
 from kafkalog.format.records import MAX_RECORD_BYTES
 from kafkalog.limits import INT_MAX, LONG_MAX
 from kafkalog.segment.file_records import FileRecords, FileRecordsSlice, LogScan, max_timestamp_of
@@ -333,6 +335,8 @@ class LogSegment:
     def _write_plan(self, plan: IndexPlan) -> None:
         """Writes the entries that a plan has made since the last time."""
         offset_entries, time_entries = plan.take()
+        # Invariant: an entry's position lies in the log.
+        assert not offset_entries or OFFSET_ENTRY.unpack(offset_entries[-OFFSET_ENTRY.size :])[1] < self.log.size, self
         self.offset_index.append_packed(offset_entries)
         self.time_index.append_packed(time_entries)
 

@@ -61,7 +61,11 @@ class OffsetIndex(AbstractIndex):
         count = len(data) // OFFSET_ENTRY.size
         if count:
             assert self.entries + count <= self.max_entries, self
+            first, _ = OFFSET_ENTRY.unpack_from(data)
             relative, _ = OFFSET_ENTRY.unpack_from(data, len(data) - OFFSET_ENTRY.size)
+            # Invariant: entries grow.
+            assert first <= relative, self
+            assert not self.entries or self.base_offset + first > self.last_offset, self
             self._write_entries(data, count, to_int64(self.base_offset + relative))
 
     def entry(self, n: int) -> OffsetPosition:

@@ -91,7 +91,9 @@ class TimeIndex(AbstractIndex):
         count = len(data) // TIME_ENTRY.size
         if count:
             assert self.entries + count < self.max_entries, self
+            first, _ = TIME_ENTRY.unpack_from(data)
             timestamp, relative = TIME_ENTRY.unpack_from(data, len(data) - TIME_ENTRY.size)
+            assert self.last_timestamp < first <= timestamp, self  # invariant: timestamps grow
             self._write_entries(data, count, to_int64(self.base_offset + relative), timestamp)
 
     if TYPE_CHECKING:

@@ -129,8 +129,7 @@ def test_bytes_are_held_until_they_are_let_go() -> None:
     index = offset_end(data, 2)
     with pytest.raises(BufferError):
         data.append(0)
-    with pytest.raises(ValueError, match="held already"):
-        index.hold(b"")
+    index.hold(b"")  # what is held stays
     assert index.held_bytes == 16
     assert index.copied(8, 100) == bytes(8)
     assert index.let_go()
