@@ -71,8 +71,9 @@ BENCHES = [
     Bench("leader append, idempotent 16 KiB", "k/s", lambda d: ours.append(d, "idempotent"), "append:idempotent", 0.7),
     Bench("leader append, transactional 16 KiB", "k/s", lambda d: ours.append(d, "txn"), "append:txn", 0.7),
     Bench("sequential reads of 1 MiB", "GB/s", lambda d: ours.read(d, "sequential"), "read:sequential"),
-    Bench("point reads", "k/s", lambda d: ours.read(d, "point"), "read:point", 0.5),
-    Bench("index lookups", "k/s", ours.lookup, "lookup"),
+    Bench("point reads", "k/s", lambda d: ours.read(d, "point"), "read:point", 1.2),
+    Bench("index lookups, one by one", "k/s", ours.lookup, "lookup", 0.7),
+    Bench("index lookups, in bulk", "k/s", ours.lookups, "lookup", 6),
 ]  # fmt: skip
 SCALE = {"GB/s": 1e9, "M rec/s": 1e6, "k/s": 1e3}
 

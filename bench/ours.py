@@ -79,7 +79,7 @@ def recover(data: Path, kind: str, name: str = "recover") -> Round:
 
     def round() -> int:
         of = context(place, clock)
-        segment = LogSegment.open(str(place), 0, of.config, clock, OS_FILES, file_already_exists=True)
+        segment = LogSegment.open(str(place), 0, of.config, clock, OS_FILES)
         epochs = LeaderEpochFileCache(of.topic_partition, PartitionEpochCheckpoint(of), of.scheduler)
         assert segment.recover(RecoveryReplay(segment.txn_index, ProducerStateManager(of), epochs)) == 0
         size = segment.size
@@ -207,15 +207,31 @@ def read(data: Path, how: str) -> Round:
     return sequential
 
 
-def lookup(data: Path) -> Round:
+def lookup_targets(data: Path) -> tuple[OffsetIndex, list[int]]:
     index = OffsetIndex(str(data / "lookup.index"), 0, 10485760, OS_FILES)
     rng = random.Random(3)
-    targets = [int(rng.random() * index.last_offset) for _ in range(4096)]
+    return index, [int(rng.random() * index.last_offset) for _ in range(4096)]
+
+
+def lookup(data: Path) -> Round:
+    index, targets = lookup_targets(data)
 
     def round() -> int:
         for target in targets:
             index.lookup(target)
         return len(targets)
+
+    return round
+
+
+def lookups(data: Path) -> Round:
+    """Many targets in one call, beside the Java side's loop."""
+    index, listed = lookup_targets(data)
+    targets = np.array(listed)
+
+    def round() -> int:
+        _, positions = index.lookups(targets)
+        return len(positions)
 
     return round
 

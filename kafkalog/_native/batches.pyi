@@ -1,4 +1,3 @@
-from collections.abc import Callable
 from typing import Any, Final, Never, final
 
 import numpy as np
@@ -91,9 +90,6 @@ def headers(
     framing: int = 0,
     max_batches: int = -1,
 ) -> tuple[list[BatchHeader], int, int]: ...
-def batch_with_offset(
-    pread: Callable[[int, int], bytes], target: int, position: int, end: int
-) -> tuple[int, int, int] | None: ...
 def scan(
     data: Buffer,
     position: int = 0,
@@ -105,6 +101,7 @@ def scan(
     stop_at_bad_crc: bool = True,
     max_batches: int = 65536,
 ) -> tuple[npt.NDArray[Any], int, int]: ...
+def any_of_interest(table: npt.NDArray[Any], latest_epoch: int) -> bool: ...
 def restamp(
     data: Buffer,
     position: int = 0,

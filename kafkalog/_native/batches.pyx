@@ -12,7 +12,7 @@ import numpy as np
 cimport cython
 from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.stdint cimport INT32_MAX, int8_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, realloc
 
 from kafkalog._native.crc32c cimport crc32_update, crc32c_update
@@ -25,6 +25,7 @@ from kafkalog._native.layout cimport (
     CONTROL_FLAG,
     CRC,
     DELETE_HORIZON_FLAG,
+    INT_MAX,
     KL_LOADED,
     LAST_OFFSET_DELTA,
     LEADER_EPOCH,
@@ -34,7 +35,13 @@ from kafkalog._native.layout cimport (
     LOG_OVERHEAD,
     MAGIC,
     MAX_TIMESTAMP,
+    OFFSET_ENTRY,
+    OFFSET_ENTRY_OFFSET,
+    OFFSET_ENTRY_POSITION,
     RECORDS,
+    TIME_ENTRY,
+    TIME_ENTRY_OFFSET,
+    TIME_ENTRY_TIMESTAMP,
     TIMESTAMP_TYPE_FLAG,
     TRANSACTIONAL_FLAG,
     load8,
@@ -86,10 +93,6 @@ cdef enum:
     # Handing the GIL over costs about as much as a checksum of this many bytes.
     WORTH_A_RELEASE = 8192
     FIRST_ROWS = 64
-    # About two index intervals: the wanted header and the one behind it.  Of larger batches it would hold one header
-    # and much that is not wanted.
-    SEARCH_WINDOW = 8192
-    LARGE_BATCH = 2048
     FULL = 100
 
 
@@ -421,50 +424,6 @@ def headers(data, int64_t position=0, int64_t end=-1, *, int64_t base_position=0
         PyBuffer_Release(&view)
 
 
-def batch_with_offset(pread, int64_t target, int64_t position, int64_t end):
-    """The batch that holds `target`, or the first above it, from `position` in a file of `end` bytes on.
-
-    `pread(count, position)` gives bytes of the file; bodies are not read while batches are large.  Answers
-    (base offset, position, size), or None where there is none and where anything but whole batches of magic 2
-    lies on the way: then the caller walks himself, by the rules of `FRAMING_FILE`.
-    """
-    cdef const uint8_t* p
-    cdef bytes data = b""
-    cdef int64_t at = 0, want = RECORDS
-    cdef int64_t left, base_offset, size
-    cdef int64_t previous_base = 0, previous_last = 0, previous_size = 0
-    if position < 0 or position > end:
-        return None
-    while end - position > HEADER_UP_TO_MAGIC:
-        left = end - position
-        if left < RECORDS:
-            return None
-        if at > len(data) - RECORDS:
-            want = min(want, left)
-            data = pread(want, position)
-            at = 0
-            if len(data) != want:
-                return None
-        p = <const uint8_t*>PyBytes_AS_STRING(data) + at
-        size = <int64_t><int32_t>load32(p + BATCH_LENGTH) + LOG_OVERHEAD
-        if p[MAGIC] != 2 or size < RECORDS or size > left:
-            return None
-        base_offset = <int64_t>load64(p + BASE_OFFSET)
-        if base_offset >= target:
-            if base_offset == target or previous_size == 0 or previous_last < target:
-                return base_offset, position, size
-            break
-        previous_base = base_offset
-        previous_last = <int64_t>(load64(p + BASE_OFFSET) + <uint64_t><int64_t><int32_t>load32(p + LAST_OFFSET_DELTA))
-        previous_size = size
-        want = RECORDS if size >= LARGE_BATCH else SEARCH_WINDOW
-        position += size
-        at += size
-    if previous_size == 0 or previous_last < target:
-        return None
-    return previous_base, position - previous_size, previous_size
-
-
 # --- many batches -------------------------------------------------------------------------------
 
 
@@ -572,6 +531,22 @@ def scan(data, int64_t position=0, int64_t end=-1, *, int64_t base_position=0, i
             table.rows = grown
     table.count = count
     return _frombuffer(table, BATCH_DTYPE), verdict, position
+
+
+def any_of_interest(table, int64_t latest_epoch):
+    """Whether some row belongs to a producer, or to a leader epoch above `latest_epoch`."""
+    cdef Py_buffer view
+    cdef const Row* row
+    cdef Py_ssize_t i
+    get_rows(table, &view)
+    try:
+        for i in range(view.len // <Py_ssize_t>sizeof(Row)):
+            row = <const Row*>view.buf + i
+            if row.producer_id > -1 or row.leader_epoch > latest_epoch:
+                return True
+        return False
+    finally:
+        PyBuffer_Release(&view)
 
 
 # --- re-stamping --------------------------------------------------------------------------------
@@ -708,8 +683,6 @@ cdef enum:
     E_TIME_INDEX_FULL = 4
     E_TIME_OFFSET_DECREASING = 5
     E_TIMESTAMP_DECREASING = 6
-    OFFSET_ENTRY = 8
-    TIME_ENTRY = 12
     E_NO_MEMORY = 7
 
 
@@ -749,7 +722,7 @@ cdef class IndexPlan:
     def __cinit__(self, int64_t base_offset, int64_t interval_bytes, *, int64_t bytes_since_last_entry=0,
                   int64_t max_timestamp=-1, int64_t offset_of_max_timestamp=-1, last_time_entry=None,
                   last_offset_entry=None, int64_t offset_entry_count=0, int64_t time_entry_count=0,
-                  int64_t max_offset_entries=INT32_MAX, int64_t max_time_entries=INT32_MAX, bint check_range=False):
+                  int64_t max_offset_entries=INT_MAX, int64_t max_time_entries=INT_MAX, bint check_range=False):
         self.base_offset = base_offset
         self.interval_bytes = interval_bytes
         self._bytes_since_last_entry = bytes_since_last_entry
@@ -772,7 +745,7 @@ cdef class IndexPlan:
     cdef bint representable(self, int64_t offset) noexcept nogil:
         # Wraps as Java's subtraction does.
         cdef int64_t relative = <int64_t>(<uint64_t>offset - <uint64_t>self.base_offset)
-        return 0 <= relative <= INT32_MAX
+        return 0 <= relative <= INT_MAX
 
     cdef int add(self, const Row* row, int64_t position) noexcept nogil:
         cdef int error
@@ -800,8 +773,8 @@ cdef class IndexPlan:
         at = room_for(&self.offsets, OFFSET_ENTRY)
         if at == NULL:
             return E_NO_MEMORY
-        store32(at, <uint32_t>(<uint64_t>offset - <uint64_t>self.base_offset))
-        store32(at + 4, <uint32_t>position)
+        store32(at + OFFSET_ENTRY_OFFSET, <uint32_t>(<uint64_t>offset - <uint64_t>self.base_offset))
+        store32(at + OFFSET_ENTRY_POSITION, <uint32_t>position)
         self.offsets.filled += OFFSET_ENTRY
         self.offset_entry_count_ += 1
         self._last_offset_entry = offset
@@ -825,8 +798,8 @@ cdef class IndexPlan:
         at = room_for(&self.times, TIME_ENTRY)
         if at == NULL:
             return E_NO_MEMORY
-        store64(at, <uint64_t>timestamp)
-        store32(at + 8, <uint32_t>(<uint64_t>offset - <uint64_t>self.base_offset))
+        store64(at + TIME_ENTRY_TIMESTAMP, <uint64_t>timestamp)
+        store32(at + TIME_ENTRY_OFFSET, <uint32_t>(<uint64_t>offset - <uint64_t>self.base_offset))
         self.times.filled += TIME_ENTRY
         self.time_entry_count_ += 1
         self.last_time = timestamp

@@ -78,9 +78,10 @@ cdef class Descriptor:
     def __cinit__(self, *args, **kwargs):
         self.fd = -1
         self.call_bytes = 1 << 30
-        self.own_writes = type(self).pwrite is Descriptor.pwrite and type(self).pwritev is Descriptor.pwritev
-        if type(self).truncate is not Descriptor.truncate:
-            self.own_writes = False
+        self.plain = (
+            type(self).pread is Descriptor.pread and type(self).pwrite is Descriptor.pwrite
+            and type(self).pwritev is Descriptor.pwritev and type(self).truncate is Descriptor.truncate
+        )
 
     def __dealloc__(self):
         if self.fd >= 0:
@@ -128,6 +129,16 @@ cdef class Descriptor:
                 self.fail(code)
         return done
 
+    cdef Py_ssize_t read_quietly(self, void* data, Py_ssize_t count, off_t position) noexcept nogil:
+        """`read_all` for who has given the GIL up; -1 for whatever needs it: an error, a signal."""
+        cdef Py_ssize_t done = 0, got = 1
+        while done < count and got != 0:
+            got = c_pread(loaded(&self.fd), <uint8_t*>data + done, min(count - done, self.call_bytes), position + done)
+            if got < 0:
+                return -1
+            done += got
+        return done
+
     cdef int write_all(self, const void* data, Py_ssize_t count, off_t position) except -1:
         cdef Py_ssize_t done = 0, got
         cdef int code
@@ -150,7 +161,7 @@ cdef class Descriptor:
         cdef int code = EINTR
         while code == EINTR:
             with nogil:
-                code = errno if full_sync(self.fd) < 0 else 0
+                code = errno if full_sync(loaded(&self.fd)) < 0 else 0
             if code == EINTR:
                 PyErr_CheckSignals()
         if code:
@@ -171,6 +182,9 @@ cdef class Descriptor:
 
     def pread(self, Py_ssize_t n, off_t position):
         """At most `n` bytes from `position`, fewer only at the end."""
+        return self.read_bytes(n, position)
+
+    cdef bytes read_bytes(self, Py_ssize_t n, off_t position):
         cdef bytes data
         cdef Py_ssize_t got
         if n < 0:

@@ -1,5 +1,6 @@
-# The byte layout of Kafka's record batches, once for all native modules, and big-endian loads and stores.
-# The twin is kafkalog.format.batch.HEADER; a test compares the two.  Source: DefaultRecordBatch (4.4.0).
+# The byte layout of Kafka's record batches and index entries, once for all native modules, the ends of Java's numbers,
+# and big-endian loads and stores.  The twins are kafkalog.format.batch.HEADER, kafkalog.format.index_entries and
+# kafkalog.limits; `batches.LAYOUT` tells them these numbers, and a test compares.  Source: DefaultRecordBatch (4.4.0).
 #
 # A buffer may change while it is looked at.  What a load gave is one number from then on: without KL_ONCE a compiler
 # may read memory again where the number is used again, behind the check that it had passed.
@@ -62,6 +63,20 @@ cdef enum:
     LEGACY_TIMESTAMP = 18
     MIN_RECORD_OVERHEAD = 14
     HEADER_SIZE_UP_TO_MAGIC = 17
+
+cdef enum:
+    # Offset index: [offset - base offset int32][position int32].
+    OFFSET_ENTRY_OFFSET = 0
+    OFFSET_ENTRY_POSITION = 4
+    OFFSET_ENTRY = 8
+    # Time index: [timestamp int64][offset - base offset int32].
+    TIME_ENTRY_TIMESTAMP = 0
+    TIME_ENTRY_OFFSET = 8
+    TIME_ENTRY = 12
+
+cdef extern from "<stdint.h>" nogil:
+    const int32_t INT_MAX "INT32_MAX"
+    const int64_t LONG_MAX "INT64_MAX"
 
 cdef enum:
     CODEC_MASK = 0x07

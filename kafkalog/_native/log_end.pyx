@@ -12,19 +12,14 @@ whatever is written here is written inside its object's critical section, as Cyt
 from threading import RLock
 
 cimport cython
-from cpython.ref cimport Py_INCREF
-from cpython.tuple cimport PyTuple_SET_ITEM
-from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from kafkalog._native.batches cimport BatchHeader
-from kafkalog._native.layout cimport CODEC_MASK
+from kafkalog._native.layout cimport CODEC_MASK, LONG_MAX
+from kafkalog._native.named cimport made, set_item
 from kafkalog._native.producers cimport ProducerEntry, ProducerTable
 from kafkalog._native.tail cimport W_WRITTEN, SegmentTail
 from kafkalog._native.validation cimport BatchRules, ClientBatch
-
-cdef extern from "Python.h":
-    ctypedef struct PyTypeObject:
-        object (*tp_alloc)(PyTypeObject*, Py_ssize_t)
 
 cdef enum:
     C_OPEN = 0
@@ -234,7 +229,7 @@ cdef class Watermarks:
         last_aborted = None
         if change is not None:
             aborted, last_aborted = change.aborted, change.last_aborted
-        if last_offset == INT64_MAX:
+        if last_offset == LONG_MAX:
             raise OverflowError(last_offset)  # no offset follows
         cdef int done = tail.write(buffers, headers, aborted, last_aborted)
         if done != W_WRITTEN:
@@ -311,14 +306,9 @@ cdef class Watermarks:
 
 
 cdef object place(kind, int64_t offset, int64_t segment_base, int64_t position):
-    """A LogOffsetMetadata (`kind`), made as its own __new__ would, without the calls."""
-    cdef object made = (<PyTypeObject*>kind).tp_alloc(<PyTypeObject*>kind, 3)
-    set_item(made, 0, offset)
-    set_item(made, 1, segment_base)
-    set_item(made, 2, position)
-    return made
-
-
-cdef inline void set_item(object made, Py_ssize_t at, object number):
-    Py_INCREF(number)
-    PyTuple_SET_ITEM(made, at, number)
+    """A LogOffsetMetadata (`kind`)."""
+    metadata = made(kind, 3)
+    set_item(metadata, 0, offset)
+    set_item(metadata, 1, segment_base)
+    set_item(metadata, 2, position)
+    return metadata

@@ -1,204 +1,351 @@
-"""Binary search over the bytes of a mapped index, exactly as AbstractIndex does it.
+"""The filled end of an index, and binary search over its bytes exactly as AbstractIndex does it.
 
 Kafka looks first at the last 8 KiB of entries (the pages that stay warm, as most lookups are near the end),
 and takes an equal entry wherever it meets one, so with duplicate keys the path decides which slot is found,
-and an upper bound may be equal to its target.  Both are kept.
+and an upper bound may be equal to its target.  Both are kept.  Unsorted entries (a damaged file) give some slot, never
+a read outside.
 
-An index is a read-only buffer and a number of entries; offsets are stored relative to the segment's base.
-The answer is a slot, -1 for none.  Unsorted entries (a damaged file) give some slot, never a read outside.
+An IndexEnd holds the bytes that are searched, a map of the file or a copy, from `hold` to `let_go`.  Each search runs
+inside one critical section, or with the GIL, which is the same to `let_go`; only `lookup_many` gives the GIL up, and is
+counted in `users` meanwhile.  So a file that is to be cut is unmapped while nobody looks at it, and a search that finds
+nothing held says so (NOT_NOW, and `lookup` asks `lookup_under_lock`).  Entries are laid out in `layout`.
 """
 import numpy as np
 
+cimport cython
 from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
-from libc.stdint cimport int32_t, int64_t, uint8_t
-from libc.string cimport memset
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.string cimport memcpy, memset
 
-from kafkalog._native.layout cimport load32, load64
+from kafkalog._native.layout cimport (
+    OFFSET_ENTRY,
+    OFFSET_ENTRY_OFFSET,
+    OFFSET_ENTRY_POSITION,
+    TIME_ENTRY,
+    TIME_ENTRY_OFFSET,
+    TIME_ENTRY_TIMESTAMP,
+    load32,
+    load64,
+)
+from kafkalog._native.named cimport made, set_item
 from kafkalog._native.octets cimport open_octets
 
-cdef enum Column:
-    OFFSET_OF_OFFSET_INDEX  # int32 at 0 of 8 bytes, + base
-    POSITION                # int32 at 4 of 8 bytes
-    TIMESTAMP               # int64 at 0 of 12 bytes
-    OFFSET_OF_TIME_INDEX    # int32 at 8 of 12 bytes, + base
+# What a search compares, and by that which index it is.
+OFFSET, BYTE_POSITION, TIME, TIME_OFFSET = OFFSET_OF_OFFSET_INDEX, POSITION, TIMESTAMP, OFFSET_OF_TIME_INDEX
 
 cdef enum:
-    OFFSET_ENTRY = 8
-    TIME_ENTRY = 12
     WARM_BYTES = 8192
 
+cdef extern from *:
+    """
+    #if defined(__GNUC__)
+      #define KL_PREFETCH(p) __builtin_prefetch(p)
+    #else
+      #define KL_PREFETCH(p) ((void)0)
+    #endif
+    """
+    void KL_PREFETCH(const void* p) noexcept nogil
 
-cdef struct Index:
-    const uint8_t* bytes
-    int64_t entries
-    int64_t base
-    Column column
-    bint upper
+cdef extern from "lanes.h" nogil:
+    enum:
+        LANES "KL_LANES"
+    # Searches side by side: `low` (with `room` above it) becomes the slot.
+    void lanes_step(const uint8_t* index, bint times, int64_t base, const int64_t* targets, int64_t* low, int64_t* room,
+                    int64_t widest) noexcept
 
 
 cdef inline int64_t entry_bytes(Column column) noexcept nogil:
     return OFFSET_ENTRY if column == OFFSET_OF_OFFSET_INDEX or column == POSITION else TIME_ENTRY
 
 
-cdef inline int64_t position_at(const Index* index, int64_t slot) noexcept nogil:
-    return <int32_t>load32(index.bytes + slot * OFFSET_ENTRY + 4)
+cdef inline int64_t key(const uint8_t* index, int64_t slot, int64_t base, Column column) noexcept nogil:
+    """Offsets wrap as Java's addition does."""
+    if column == OFFSET_OF_OFFSET_INDEX:
+        return absolute(base, load32(index + slot * OFFSET_ENTRY + OFFSET_ENTRY_OFFSET))
+    if column == POSITION:
+        return <int32_t>load32(index + slot * OFFSET_ENTRY + OFFSET_ENTRY_POSITION)
+    if column == TIMESTAMP:
+        return <int64_t>load64(index + slot * TIME_ENTRY + TIME_ENTRY_TIMESTAMP)
+    return absolute(base, load32(index + slot * TIME_ENTRY + TIME_ENTRY_OFFSET))
 
 
-cdef inline int64_t key(const Index* index, int64_t slot) noexcept nogil:
-    if index.column == OFFSET_OF_OFFSET_INDEX:
-        return index.base + <int32_t>load32(index.bytes + slot * OFFSET_ENTRY)
-    if index.column == POSITION:
-        return position_at(index, slot)
-    if index.column == TIMESTAMP:
-        return <int64_t>load64(index.bytes + slot * TIME_ENTRY)
-    return index.base + <int32_t>load32(index.bytes + slot * TIME_ENTRY + 8)
+cdef inline int64_t absolute(int64_t base, int32_t relative) noexcept nogil:
+    return <int64_t>(<uint64_t>base + <uint64_t><int64_t>relative)
 
 
-cdef int64_t find(const Index* index, int64_t target) noexcept nogil:
-    """indexSlotRangeFor: the largest slot whose key is at most `target`, or (upper) the smallest of at least that."""
-    cdef int64_t low, high, middle, found
-    cdef int64_t last = index.entries - 1
-    cdef int64_t first_hot
+cdef inline int64_t beyond(int64_t slot) noexcept nogil:
+    return NOT_NOW - 1 - slot
+
+
+cdef inline int64_t find_in(const uint8_t* index, int64_t inside, int64_t entries, int64_t base, int64_t target,
+                            Column column, bint upper) noexcept nogil:
+    """indexSlotRangeFor: the largest slot whose key is at most `target`, or (upper) the smallest of at least that.
+
+    Of `entries`, `inside` lie within the bytes.
+    """
+    cdef int64_t middle, found
+    cdef bint above
+    cdef int64_t last = entries - 1
+    cdef int64_t low = 0, high = max(0, last - WARM_BYTES // entry_bytes(column))
     if last < 0:
-        return -1
-    first_hot = max(0, last - WARM_BYTES // entry_bytes(index.column))
-    if key(index, first_hot) < target:
-        low = first_hot
+        return NO_SLOT
+    if high >= inside:
+        return beyond(high)
+    if key(index, high, base, column) < target:
+        low = high
         high = last
-    elif key(index, 0) > target:
-        return 0 if index.upper else -1
-    else:
-        low = 0
-        high = first_hot
+    elif key(index, 0, base, column) > target:
+        return 0 if upper else NO_SLOT
     while low < high:
         middle = (low + high + 1) >> 1
-        found = key(index, middle)
-        if found > target:
-            high = middle - 1
-        elif found < target:
-            low = middle
-        else:
+        if middle >= inside:
+            return beyond(middle)
+        # Where the next step may look, whichever way it goes.
+        KL_PREFETCH(index + ((low + middle) >> 1) * entry_bytes(column))
+        KL_PREFETCH(index + ((middle + high + 1) >> 1) * entry_bytes(column))
+        found = key(index, middle, base, column)
+        if found == target:
             return middle
-    if not index.upper:
+        above = found > target
+        high = middle - 1 if above else high  # moves, not branches: these nobody could predict
+        low = low if above else middle
+    if not upper:
         return low
-    return -1 if low == last else low + 1
+    return NO_SLOT if low == last else low + 1
 
 
-cdef int open_index(Index* index, Py_buffer* view, data, int64_t entries, int64_t base, Column column,
-                    bint upper) except -1:
-    open_octets(data, view)
-    if entries < 0 or entries > view.len // entry_bytes(column):
-        length = view.len
-        PyBuffer_Release(view)
-        raise ValueError(f"{entries} entries of {entry_bytes(column)} bytes do not lie within {length} bytes")
-    index.bytes = <const uint8_t*>view.buf
-    index.entries = entries
-    index.base = base
-    index.column = column
-    index.upper = upper
-    return 0
+cdef inline void find_lanes(const uint8_t* index, int64_t entries, int64_t base, const int64_t* targets,
+                            Column column, int64_t* slots) noexcept nogil:
+    """`find_in` for LANES targets step by step together; all entries lie within the bytes, and there are some."""
+    cdef int64_t[LANES] room
+    cdef int64_t last = entries - 1
+    cdef int64_t warm = max(0, last - WARM_BYTES // entry_bytes(column))
+    cdef int64_t least = key(index, 0, base, column), warmest = key(index, warm, base, column)
+    cdef int lane
+    for lane in range(LANES):
+        slots[lane] = warm if warmest < targets[lane] else 0
+        room[lane] = last - warm if warmest < targets[lane] else 0 if least > targets[lane] else warm
+    lanes_step(index, column == TIMESTAMP, base, targets, slots, room, max(warm, last - warm))
+    for lane in range(LANES):
+        if warmest >= targets[lane] and least > targets[lane]:
+            slots[lane] = NO_SLOT
 
 
-cdef object find_one(data, int64_t entries, int64_t base, int64_t target, Column column, bint upper):
-    # A lookup takes less time than it would to hand the GIL over.
-    cdef Index index
-    cdef Py_buffer view
-    cdef int64_t slot
-    open_index(&index, &view, data, entries, base, column, upper)
-    slot = find(&index, target)
-    PyBuffer_Release(&view)
-    return slot
+cdef object pair(kind, int64_t first, int64_t second):
+    named = made(kind, 2)
+    set_item(named, 0, first)
+    set_item(named, 1, second)
+    return named
 
 
-cdef object find_many(data, int64_t entries, int64_t base, targets, Column column, bint upper):
-    cdef Index index
-    cdef Py_buffer view, wanted, out
-    cdef Py_ssize_t i
-    targets = np.ascontiguousarray(targets, np.int64)
-    slots = np.empty(targets.shape, np.int64)
-    memset(&wanted, 0, sizeof(Py_buffer))
-    memset(&out, 0, sizeof(Py_buffer))
-    open_index(&index, &view, data, entries, base, column, upper)
-    try:
-        open_octets(targets, &wanted)
-        PyObject_GetBuffer(slots, &out, PyBUF_WRITABLE)
-        with nogil:
-            for i in range(min(wanted.len, out.len) // <Py_ssize_t>sizeof(int64_t)):
-                (<int64_t*>out.buf)[i] = find(&index, (<const int64_t*>wanted.buf)[i])
-    finally:
-        PyBuffer_Release(&out)
-        PyBuffer_Release(&wanted)
+@cython.auto_pickle(False)
+@cython.no_gc_clear  # the bytes stay held until nobody can ask for them
+cdef class IndexEnd:
+    """How far an index file is filled, and what is searched of it.  The base of AbstractIndex.
+
+    `kind` is a named tuple of an entry's two numbers, `column` the first of them, which `lookup` searches.  `entries`
+    count, `max_entries` fit; `last_offset` is the last one's, or the base offset; `last_timestamp` only a time index
+    has, -1 without an entry.  `channel` is the file while it is open.  `behind` is how many bytes Kafka's map position
+    is behind the entries: 0, but for an index that was cut below them.
+    """
+
+    def __cinit__(self, *args, **kwargs):
+        memset(&self.view, 0, sizeof(Py_buffer))
+
+    def __init__(self, int64_t base_offset, type kind not None, int column):
+        if not issubclass(kind, tuple):
+            raise TypeError(kind)
+        self.base_offset = self.last_offset = base_offset
+        self.last_timestamp = -1
+        self.kind = kind
+        self.column = <Column>column
+
+    def __dealloc__(self):
+        if self.view.buf != NULL:
+            PyBuffer_Release(&self.view)
+
+    def added(self, int64_t count, int64_t last_offset, int64_t last_timestamp):
+        """So many entries were written, the last of them this one; in one step."""
+        with cython.critical_section(self):
+            self.entries += count
+            self.last_offset = last_offset
+            self.last_timestamp = last_timestamp
+            self.dirty = True
+
+    @property
+    def last(self):
+        """(last_timestamp, last_offset) of one moment."""
+        with cython.critical_section(self):
+            return self.last_timestamp, self.last_offset
+
+    @last.setter
+    def last(self, entry):
+        cdef int64_t timestamp, offset
+        timestamp, offset = entry
+        with cython.critical_section(self):
+            self.last_timestamp = timestamp
+            self.last_offset = offset
+
+    # --- the bytes (changed under the index's lock) ---
+
+    @property
+    def held_bytes(self):
+        """How many bytes are held; -1 for none at all."""
+        with cython.critical_section(self):
+            return -1 if self.view.buf == NULL else self.view.len
+
+    def hold(self, data):
+        """Searches these bytes from now on, unless others are held: a signal handler may have come in between."""
+        cdef Py_buffer view
+        open_octets(data, &view)
+        with cython.critical_section(self):
+            if self.view.buf == NULL:
+                memcpy(&self.view, &view, sizeof(Py_buffer))
+                return
         PyBuffer_Release(&view)
-    return slots
+
+    def let_go(self):
+        """Forgets the bytes; False, and nothing done, while somebody searches them without the GIL."""
+        cdef Py_buffer view
+        with cython.critical_section(self):
+            if self.users:
+                return False
+            memcpy(&view, &self.view, sizeof(Py_buffer))
+            memset(&self.view, 0, sizeof(Py_buffer))
+        if view.buf != NULL:
+            PyBuffer_Release(&view)  # the last who held a map unmaps it
+        return True
+
+    def copied(self, int64_t start, int64_t length):
+        """Up to `length` bytes from `start`, fewer at the end of what is held; None while nothing is."""
+        with cython.critical_section(self):
+            if self.view.buf == NULL:
+                return None
+            if start < 0 or length < 0:
+                raise ValueError(f"{length} bytes from {start}")
+            start = min(start, self.view.len)
+            return PyBytes_FromStringAndSize(<const char*>self.view.buf + start, min(length, self.view.len - start))
+
+    # --- searching ---
+
+    cdef int64_t slot_of(self, int64_t entries, Column column, int64_t target, bint upper) noexcept:
+        """Called inside the critical section."""
+        cdef const uint8_t* index = <const uint8_t*>self.view.buf
+        cdef int64_t inside
+        if index == NULL or entries < 0:
+            return NOT_NOW
+        inside = self.view.len // entry_bytes(column)
+        if column == OFFSET_OF_OFFSET_INDEX:  # each its own loop: the compiler sees the column
+            return find_in(index, inside, entries, self.base_offset, target, OFFSET_OF_OFFSET_INDEX, upper)
+        if column == TIMESTAMP:
+            return find_in(index, inside, entries, 0, target, TIMESTAMP, upper)
+        return find_in(index, inside, entries, self.base_offset, target, column, upper)
+
+    @cython.critical_section
+    cdef int64_t look(self, int64_t entries, int64_t target, int64_t* first, int64_t* second) noexcept:
+        """The two numbers of the last entry at or below `target` -> its slot; entries < 0: all, where they are held."""
+        cdef const uint8_t* index = <const uint8_t*>self.view.buf
+        cdef int64_t slot
+        cdef Column other = POSITION if self.column == OFFSET_OF_OFFSET_INDEX else OFFSET_OF_TIME_INDEX
+        first[0] = self.base_offset if self.column == OFFSET_OF_OFFSET_INDEX else -1
+        second[0] = 0 if self.column == OFFSET_OF_OFFSET_INDEX else self.base_offset
+        if entries < 0:
+            entries = self.entries
+            if entries == 0:
+                return NO_SLOT
+            if index == NULL or entries > self.view.len // entry_bytes(self.column):
+                return NOT_NOW
+        slot = self.slot_of(entries, self.column, target, False)
+        if slot >= 0:
+            first[0] = key(index, slot, self.base_offset, self.column)
+            second[0] = key(index, slot, self.base_offset, other)
+        return slot
+
+    def lookup(self, int64_t target):
+        """The last entry at or below `target`; before the first: offset and position (base offset, 0), of a time index
+        (-1, base offset)."""
+        cdef int64_t first, second
+        if self.look(-1, target, &first, &second) < NO_SLOT:
+            return self.lookup_under_lock(target)
+        return pair(self.kind, first, second)
+
+    def lookup_among(self, int64_t entries, int64_t target):
+        """`lookup` where the bytes may hold fewer; IndexError where the search comes to a slot beyond them."""
+        cdef int64_t first, second
+        checked(self.look(max(entries, 0), target, &first, &second))
+        return pair(self.kind, first, second)
+
+    def find(self, int column, int64_t target, bint upper=False):
+        """The last slot whose `column` is at most `target`, or (upper) the first that is above it, or equal, as the
+        search meets it; -1 for none, -2 and below where the bytes of all entries are not held."""
+        with cython.critical_section(self):
+            return self.slot_of(self.entries, <Column>column, target, upper)
+
+    def find_among(self, int64_t entries, int column, int64_t target, bint upper=False):
+        """`find` where the bytes may hold fewer; IndexError as above."""
+        cdef int64_t slot
+        with cython.critical_section(self):
+            slot = self.slot_of(max(entries, 0), <Column>column, target, upper)
+        return checked(slot)
+
+    def lookup_many(self, targets):
+        """`lookup` for each of `targets` (int64) -> the entries' first numbers, their second ones; without the GIL.
+
+        None where the bytes do not hold all entries.
+        """
+        cdef Py_buffer wanted, out_first, out_second
+        cdef int64_t[LANES] slots, target
+        cdef const uint8_t* index
+        cdef int64_t* first
+        cdef int64_t* second
+        cdef int64_t entries, at = 0, count
+        cdef int64_t base = self.base_offset
+        cdef Column column = self.column
+        cdef bint of_offsets = column == OFFSET_OF_OFFSET_INDEX
+        cdef int64_t lane, lanes
+        targets = np.ascontiguousarray(targets, np.int64)
+        firsts = np.full(targets.shape, base if of_offsets else -1, np.int64)
+        seconds = np.full(targets.shape, 0 if of_offsets else base, np.int64)
+        memset(&wanted, 0, sizeof(Py_buffer))
+        memset(&out_first, 0, sizeof(Py_buffer))
+        memset(&out_second, 0, sizeof(Py_buffer))
+        with cython.critical_section(self):
+            entries = self.entries
+            if entries and (self.view.buf == NULL or entries > self.view.len // entry_bytes(column)):
+                return None
+            index = <const uint8_t*>self.view.buf
+            self.users += 1
+        try:
+            open_octets(targets, &wanted)
+            PyObject_GetBuffer(firsts, &out_first, PyBUF_WRITABLE)
+            PyObject_GetBuffer(seconds, &out_second, PyBUF_WRITABLE)
+            count = wanted.len // <Py_ssize_t>sizeof(int64_t) if entries else 0
+            with nogil:
+                while at < count:
+                    lanes = min(LANES, count - at)
+                    memset(target, 0, sizeof(target))
+                    memcpy(target, <const int64_t*>wanted.buf + at, lanes * sizeof(int64_t))
+                    first = <int64_t*>out_first.buf + at
+                    second = <int64_t*>out_second.buf + at
+                    find_lanes(index, entries, base, target, column, slots)
+                    for lane in range(lanes):
+                        if slots[lane] >= 0:
+                            first[lane] = key(index, slots[lane], base, column)
+                            second[lane] = key(
+                                index, slots[lane], base, POSITION if of_offsets else OFFSET_OF_TIME_INDEX
+                            )
+                    at += lanes
+        finally:
+            with cython.critical_section(self):
+                self.users -= 1
+            PyBuffer_Release(&out_second)
+            PyBuffer_Release(&out_first)
+            PyBuffer_Release(&wanted)
+        return firsts, seconds
 
 
-def find_offset(index, int64_t entries, int64_t base_offset, int64_t target):
-    """Offset index: the last slot with offset <= target."""
-    return find_one(index, entries, base_offset, target, OFFSET_OF_OFFSET_INDEX, False)
-
-
-def find_offset_upper_bound(index, int64_t entries, int64_t base_offset, int64_t target):
-    """Offset index: the first slot with offset > target, or one that is equal, as the search meets it."""
-    return find_one(index, entries, base_offset, target, OFFSET_OF_OFFSET_INDEX, True)
-
-
-def find_position_upper_bound(index, int64_t entries, int64_t target):
-    """Offset index: the first slot with position (bytes) > target, or one that is equal, as the search meets it."""
-    return find_one(index, entries, 0, target, POSITION, True)
-
-
-def find_timestamp(index, int64_t entries, int64_t target):
-    """Time index: the last slot with timestamp (ms) <= target."""
-    return find_one(index, entries, 0, target, TIMESTAMP, False)
-
-
-def find_time_offset(index, int64_t entries, int64_t base_offset, int64_t target):
-    """Time index: the last slot with offset <= target."""
-    return find_one(index, entries, base_offset, target, OFFSET_OF_TIME_INDEX, False)
-
-
-def lookup_offset(index, int64_t entries, int64_t base_offset, int64_t target):
-    """Offset index: (offset, position in bytes) of the last slot with offset <= target, or (base_offset, 0)."""
-    cdef Index opened
-    cdef Py_buffer view
-    cdef int64_t slot, offset = base_offset, position = 0
-    open_index(&opened, &view, index, entries, base_offset, OFFSET_OF_OFFSET_INDEX, False)
-    slot = find(&opened, target)
-    if slot >= 0:
-        offset = key(&opened, slot)
-        position = position_at(&opened, slot)
-    PyBuffer_Release(&view)
-    return offset, position
-
-
-def lookup_position(index, int64_t entries, int64_t base_offset, int64_t target):
-    """The second half of `lookup_offset`."""
-    cdef Index opened
-    cdef Py_buffer view
-    cdef int64_t slot, position = 0
-    open_index(&opened, &view, index, entries, base_offset, OFFSET_OF_OFFSET_INDEX, False)
-    slot = find(&opened, target)
-    if slot >= 0:
-        position = position_at(&opened, slot)
-    PyBuffer_Release(&view)
-    return position
-
-
-def find_offsets(index, int64_t entries, int64_t base_offset, targets):
-    """`find_offset` for each of `targets` (int64) -> int64 slots; without the GIL."""
-    return find_many(index, entries, base_offset, targets, OFFSET_OF_OFFSET_INDEX, False)
-
-
-def find_position_upper_bounds(index, int64_t entries, targets):
-    """`find_position_upper_bound` for each of `targets` (int64) -> int64 slots; without the GIL."""
-    return find_many(index, entries, 0, targets, POSITION, True)
-
-
-def find_timestamps(index, int64_t entries, targets):
-    """`find_timestamp` for each of `targets` (int64, ms) -> int64 slots; without the GIL."""
-    return find_many(index, entries, 0, targets, TIMESTAMP, False)
-
-
-def find_time_offsets(index, int64_t entries, int64_t base_offset, targets):
-    """`find_time_offset` for each of `targets` (int64) -> int64 slots; without the GIL."""
-    return find_many(index, entries, base_offset, targets, OFFSET_OF_TIME_INDEX, False)
+cdef int64_t checked(int64_t slot) except? -2:
+    if slot < NO_SLOT:
+        raise IndexError("no bytes are held" if slot == NOT_NOW else f"Entry {NOT_NOW - 1 - slot} lies beyond them")
+    return slot

@@ -2,6 +2,7 @@
 from libc.stdint cimport int64_t
 
 from kafkalog._native.batches cimport IndexPlan
+from kafkalog._native.search cimport IndexEnd
 
 cdef enum:
     W_WRITTEN = 0
@@ -14,16 +15,6 @@ cdef class RecordsEnd:
     cdef public object channel
 
     cdef int cut_to(self, int64_t size) except -1
-
-
-cdef class IndexEnd:
-    cdef public int64_t entries
-    cdef public int64_t max_entries
-    cdef public int64_t last_offset
-    cdef public int64_t last_timestamp
-    cdef public int64_t behind
-    cdef public bint dirty
-    cdef public object channel
 
 
 cdef class TransactionsEnd:

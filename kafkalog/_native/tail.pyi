@@ -3,6 +3,7 @@ from typing import Any, Final, final
 from typing_extensions import Buffer, disjoint_base
 
 from kafkalog._native.batches import BatchHeader
+from kafkalog._native.search import IndexEnd
 
 WRITTEN: Final[int]
 INDEX_REFUSES: Final[int]
@@ -13,18 +14,6 @@ class RecordsEnd:
     size: int
     channel: Any
     def cut(self, size: int) -> None: ...
-
-@disjoint_base
-class IndexEnd:
-    entries: int
-    max_entries: int
-    last_offset: int
-    last_timestamp: int
-    behind: int
-    last: tuple[int, int]
-    dirty: bool
-    channel: Any
-    def added(self, count: int, last_offset: int, last_timestamp: int) -> None: ...
 
 @disjoint_base
 class TransactionsEnd:

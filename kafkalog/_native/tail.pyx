@@ -3,7 +3,9 @@
 Decides like LogSegment.shouldRoll and LogSegment.append (Apache Kafka 4.4.0).  Index entries are planned before the
 first byte is written (what an index refuses is its caller's matter); then all files are written; then, once nothing
 can fail any more, the numbers here move.  A write that fails is cut off again.  No Python runs between the
-first byte and the last number, so no signal handler does (files of a test's own, which are Python, excepted).
+first byte and the last number, so no signal handler does: whatever an append moves (RecordsEnd, IndexEnd,
+TransactionsEnd, the bases of the Python classes of those names) is native, and entries are laid out by the native
+IndexPlan.  The one Python that it may meet is a test's own file, which stands between a write and the disk.
 
 On free-threaded Python readers look at these fields beside an append: Cython's getters and setters hold the object's
 critical section, and so does everything here that writes, or that reads what a reader may have opened.  What only
@@ -16,20 +18,12 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint64_t
 
 from kafkalog._native.batches cimport BatchHeader, Entries, IndexPlan, Row, entry_is_due
-from kafkalog._native.descriptor cimport Descriptor
+from kafkalog._native.descriptor cimport Descriptor, is_plain
+from kafkalog._native.layout cimport INT_MAX, OFFSET_ENTRY, TIME_ENTRY
+from kafkalog._native.search cimport IndexEnd
 
 # What came of an append: done, or why nothing was.
 WRITTEN, INDEX_REFUSES, INDEX_AWAY = W_WRITTEN, W_INDEX_REFUSES, W_INDEX_AWAY
-
-cdef enum:
-    INT_MAX = 0x7FFFFFFF
-    OFFSET_ENTRY = 8
-    TIME_ENTRY = 12
-
-
-cdef inline bint is_plain(channel) noexcept:
-    """Whether nobody stands between a write and the file."""
-    return isinstance(channel, Descriptor) and (<Descriptor>channel).own_writes
 
 
 cdef int set_size(channel, int64_t size) except -1:
@@ -52,38 +46,6 @@ cdef class RecordsEnd:
     def cut(self, int64_t size):
         """Makes the file `size` bytes long, and `size` say so, in one step."""
         self.cut_to(size)
-
-
-@cython.auto_pickle(False)
-cdef class IndexEnd:
-    """How far an index file is filled.  The base of AbstractIndex.
-
-    `entries` count, `max_entries` fit; `last_offset` is the last one's, or the base offset; `last_timestamp` only a
-    time index has, -1 without an entry.  `channel` is the file while it is open.  `behind` is how many bytes Kafka's
-    map position is behind the entries: 0, but for an index that was cut below them.
-    """
-
-    def added(self, int64_t count, int64_t last_offset, int64_t last_timestamp):
-        """So many entries were written, the last of them this one; in one step."""
-        with cython.critical_section(self):
-            self.entries += count
-            self.last_offset = last_offset
-            self.last_timestamp = last_timestamp
-            self.dirty = True
-
-    @property
-    def last(self):
-        """(last_timestamp, last_offset) of one moment."""
-        with cython.critical_section(self):
-            return self.last_timestamp, self.last_offset
-
-    @last.setter
-    def last(self, entry):
-        cdef int64_t timestamp, offset
-        timestamp, offset = entry
-        with cython.critical_section(self):
-            self.last_timestamp = timestamp
-            self.last_offset = offset
 
 
 @cython.auto_pickle(False)

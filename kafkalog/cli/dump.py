@@ -18,12 +18,11 @@ from kafkalog.errors import BadBytesError, CorruptIndexException, CorruptRecordE
 from kafkalog.files import OS_FILES
 from kafkalog.format import control, names
 from kafkalog.format.control import ControlRecordType
-from kafkalog.format.index_entries import OFFSET_ENTRY, TIME_ENTRY
+from kafkalog.format.index_entries import OFFSET_ENTRY, TIME_ENTRY, TXN_ENTRY
 from kafkalog.format.records import READ_BYTES_MAX, in_parts
 from kafkalog.format.snapshots import read_snapshot
 from kafkalog.limits import INT_MAX
 from kafkalog.segment.file_records import LARGE_BATCH_BYTES, crc_matches_in, walk_headers
-from kafkalog.segment.transaction_index import ABORTED_TXN
 
 if TYPE_CHECKING:
     import struct
@@ -271,7 +270,7 @@ class Dumper:
             self._say(f"{path} passed sanity check.", {"kind": "sane"})
 
     def _dump_txn_index(self, path: str) -> None:
-        for version, producer_id, first, last, stable in _entries(path, ABORTED_TXN):
+        for version, producer_id, first, last, stable in _entries(path, TXN_ENTRY):
             self._say(
                 lines.aborted_line(version, producer_id, first, last, stable),
                 {

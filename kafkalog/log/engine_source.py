@@ -139,7 +139,7 @@ class EngineSource:
             return self._walked(offset, committed) if offset < visible else None
         if info.fetch_offset_metadata.message_offset > offset:
             return self._walked(offset, committed)
-        file = records._file
+        file = records.file
         base = info.fetch_offset_metadata.segment_base_offset
         end = records.position + records.size
         segments = self._engine.local_log.segments

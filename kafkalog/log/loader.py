@@ -253,7 +253,7 @@ class LogLoader:
             base_offset = names.offset_from_filename(name)
             stem = names.filename_prefix_from_offset(base_offset)
             has_txn_index, has_offset_index = True, None
-        segment = self._open(base_offset, file_already_exists=True, has_txn_index=has_txn_index)
+        segment = self._open(base_offset, has_txn_index=has_txn_index)
         try:
             segment.sanity_check(stem + names.TIME_INDEX_FILE_SUFFIX not in present, has_offset_index=has_offset_index)
             return segment
@@ -424,7 +424,7 @@ class LogLoader:
         logger.warning("%s: %s; recovering the segment", self.topic_partition, fault)
         last.close_quietly()
         self.segments.remove(last.base_offset)
-        last = self._open(last.base_offset, file_already_exists=True)
+        last = self._open(last.base_offset)
         self.segments.add(last)
         self._rebuild_indexes(last)
         return last.read_next_offset()
@@ -474,13 +474,11 @@ class LogLoader:
         listing, self._listing = self._listing, None
         return listing or self.files.listing(self.dir)
 
-    def _open(
-        self, base_offset: int, *, suffix: str = "", file_already_exists: bool = False, has_txn_index: bool = True
-    ) -> LogSegment:
+    def _open(self, base_offset: int, *, suffix: str = "", has_txn_index: bool = True) -> LogSegment:
         context = self.context
         return LogSegment.open(
             self.dir, base_offset, context.config, context.clock, self.files, suffix=suffix,
-            file_already_exists=file_already_exists, has_txn_index=has_txn_index,
+            has_txn_index=has_txn_index,
         )  # fmt: skip
 
     def _remove_and_delete(self, segments: list[LogSegment], *, with_snapshots: bool = True) -> None:

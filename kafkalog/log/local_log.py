@@ -436,19 +436,11 @@ def _empty(metadata: LogOffsetMetadata, include_aborted_txns: bool) -> FetchData
 
 
 def open_new_segment(
-    context: PartitionContext, base_offset: int, *, suffix: str = "", preallocate: bool | None = None
+    context: PartitionContext, base_offset: int, *, suffix: str = "", preallocate: bool = True
 ) -> LogSegment:
-    """An empty segment; `preallocate` None: as the topic says."""
-    config = context.config
+    """An empty segment, preallocated where the topic says so and `preallocate` does not forbid it."""
     return LogSegment.open(
-        context.dir,
-        base_offset,
-        config,
-        context.clock,
-        context.files,
-        init_file_size=config.init_file_size,
-        preallocate=config.preallocate if preallocate is None else preallocate,
-        suffix=suffix,
+        context.dir, base_offset, context.config, context.clock, context.files, new=preallocate, suffix=suffix
     )
 
 

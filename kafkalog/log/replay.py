@@ -214,17 +214,16 @@ class RecoveryReplay:
 def rows_to_replay(table: Table, latest_epoch: int) -> Table:
     """Row numbers, in order, of batches that begin an epoch above `latest_epoch` and all before it, or that matter to
     the state of their producer (magic 0 and 1 have neither)."""
+    if not native.any_of_interest(table, latest_epoch):
+        return _NONE
     epochs = table["leader_epoch"]
     producer_ids = table["producer_id"]
-    has_producers = bool(producer_ids.max() > -1)
-    if not has_producers and int(epochs.max()) <= latest_epoch:
-        return _NONE
     wanted = np.zeros(len(table), dtype=bool)
     if int(epochs.max()) > latest_epoch:
         highest = np.maximum.accumulate(epochs)
         wanted[0] = epochs[0] > latest_epoch
         wanted[1:] = epochs[1:] > np.maximum(highest[:-1], latest_epoch)
-    if has_producers:
+    if producer_ids.max() > -1:
         wanted[_producer_rows(table, producer_ids)] = True
     return np.flatnonzero(wanted)
 

@@ -223,7 +223,7 @@ class PartitionView(Closing):
         last = seen.segments[-1]
         file = seen.file(last)
         reader = SegmentReader(file, last.base_offset, highest_offset(last.base_offset, None), last.size)
-        for start in reader.starts(last.offset_entries.last()):
+        for start in reader.starts(last.offset_entries.last_entry()):
             end, position, why = self._walk(file, last, start, last.base_offset)
             if position > start or start == 0:
                 break

@@ -16,7 +16,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalog._native import batches as native
+from kafkalog._native import fetch
 from kafkalog._native.crc32c import crc32, crc32c
+from kafkalog._native.fetch import RecordsSlice
 from kafkalog._native.tail import RecordsEnd
 from kafkalog.errors import CorruptRecordException, IllegalArgumentException, KafkaException
 from kafkalog.files import Buffer, ClosedFile, File, Files, HasFileno
@@ -33,8 +35,6 @@ if TYPE_CHECKING:
     from kafkalog.format.records import Record
 
 HEADER_SIZE_UP_TO_MAGIC = 17
-
-new_tuple = tuple.__new__  # a named tuple without the Python call of its own __new__
 
 SEARCH_WINDOW_BYTES = 8192  # about two index intervals: the wanted header and the one behind it
 WALK_WINDOW_BYTES = 65536
@@ -192,14 +192,13 @@ def max_timestamp_of(header: BatchHeader) -> int:
 class FileRecords(RecordsEnd):
     """A .log file.  `size` is its logical bytes (with preallocation the file is longer), `channel` the open file."""
 
-    __slots__ = ("_files", "path", "read_only")
+    __slots__ = ("_files", "path")
 
     channel: File
 
-    def __init__(self, path: str, file: File, files: Files, size: int, *, read_only: bool) -> None:
+    def __init__(self, path: str, file: File, files: Files, size: int) -> None:
         self.path = path
         self.size = size
-        self.read_only = read_only
         self.channel = file
         self._files = files
 
@@ -210,20 +209,17 @@ class FileRecords(RecordsEnd):
         files: Files,
         *,
         mutable: bool = True,
-        file_already_exists: bool = False,
-        init_file_size: int = 0,
-        preallocate: bool = False,
+        preallocated_bytes: int | None = None,
     ) -> FileRecords:
         """Opens, and unless `mutable` is False creates, the file.
 
-        A new file with `preallocate` is made `init_file_size` long and is logically empty; of any other the whole
-        length counts.  KafkaException beyond 2^31-1 bytes.
+        One that is `preallocated_bytes` long from the start is logically empty; of any other the whole length counts.
+        KafkaException beyond 2^31-1 bytes.
         """
-        preallocated = mutable and preallocate and not file_already_exists
         file, size = files.open_sized(path, writable=mutable, create=mutable)
         try:
-            if preallocated:
-                file.truncate(init_file_size)
+            if preallocated_bytes is not None:
+                file.truncate(preallocated_bytes)
                 size = 0
             if size > INT_MAX:
                 raise KafkaException(
@@ -232,7 +228,7 @@ class FileRecords(RecordsEnd):
         except BaseException:
             file.close()
             raise
-        return cls(path, file, files, size, read_only=not mutable)
+        return cls(path, file, files, size)
 
     @property
     def file(self) -> str:
@@ -352,11 +348,11 @@ class FileRecords(RecordsEnd):
     def search_for_offset_from_position(self, target_offset: int, starting_position: int) -> LogOffsetPosition | None:
         """The batch that holds `target_offset`, or the first above it, from a position on; None when there is none."""
         found = self.find_batch(target_offset, starting_position)
-        return None if found is None else new_tuple(LogOffsetPosition, found)
+        return None if found is None else LogOffsetPosition(*found)
 
     def find_batch(self, target_offset: int, starting_position: int) -> tuple[int, int, int] | None:
-        """`search_for_offset_from_position` as a plain tuple, which takes half the time to make."""
-        found = native.batch_with_offset(self.channel.pread, target_offset, starting_position, self.size)
+        """`search_for_offset_from_position` as a plain tuple."""
+        found = fetch.batch_with_offset(self.channel, target_offset, starting_position, self.size)
         return found or self._find_any_batch(target_offset, starting_position)
 
     def _find_any_batch(self, target_offset: int, starting_position: int) -> tuple[int, int, int] | None:
@@ -409,26 +405,13 @@ class FileRecords(RecordsEnd):
         return f"FileRecords(size={self.size}, file={self.path}, start=0, end={INT_MAX})"
 
 
-class FileRecordsSlice:
+class FileRecordsSlice(RecordsSlice):
     """A stretch of a .log file: the answer of a read.  Nothing is read before one of its methods is called.
 
     It may end within a batch.  Header positions count from the start of the slice, as `to_bytes()` does.
     """
 
-    __slots__ = ("_file", "position", "size")
-
-    def __init__(self, file: File, position: int, size: int) -> None:
-        self._file = file
-        self.position = position
-        self.size = size
-
-    def to_bytes(self) -> bytes:
-        """All bytes; KafkaException when the file was cut since."""
-        size = self.size
-        data = self._file.pread(size, self.position) if size else b""
-        if len(data) < size:
-            raise self._truncated(len(data))
-        return data
+    __slots__ = ()
 
     def read_into(self, buffer: bytearray | memoryview, position: int = 0) -> int:
         """Fills `buffer` from `position` in the slice; answers the bytes read."""
@@ -436,18 +419,20 @@ class FileRecordsSlice:
         if count <= 0:
             return 0
         with memoryview(buffer) as view:
-            return self._file.pread_into(view[:count], self.position + position)
+            done: int = self.file.pread_into(view[:count], self.position + position)
+            return done
 
-    def _truncated(self, new_size: int) -> KafkaException:
+    def truncated(self, new_size: int) -> KafkaException:
+        """What is raised where the file was cut since."""
         return KafkaException(
-            f"Size of FileRecords {self._file.path} has been truncated during write: old size {self.size}, "
+            f"Size of FileRecords {self.file.path} has been truncated during write: old size {self.size}, "
             f"new size {new_size}"
         )
 
     def iter_batches(self) -> Iterator[BatchHeader]:
         """The headers of the whole batches, lazily."""
         start = self.position
-        return walk_headers(self._file, start, start + self.size, origin=start)
+        return walk_headers(self.file, start, start + self.size, origin=start)
 
     def batches(self) -> list[BatchHeader]:
         """The headers of the whole batches."""
@@ -466,9 +451,9 @@ class FileRecordsSlice:
         chunk_bytes = RECORDS_CHUNK_BYTES
         while position < self.size - HEADER_SIZE_UP_TO_MAGIC:
             want = min(chunk_bytes, self.size - position)
-            data = self._file.pread(want, self.position + position)
+            data = self.file.pread(want, self.position + position)
             if len(data) < want:
-                raise self._truncated(position + len(data))
+                raise self.truncated(position + len(data))
             found, why, reached = native.headers(data, framing=native.FRAMING_FILE)
             for header in found:
                 yield from records(data, header, max_record_bytes=max_record_bytes)
@@ -477,7 +462,7 @@ class FileRecordsSlice:
             if why == native.BAD_SIZE:
                 raise CorruptRecordException(
                     f"Found record size smaller than minimum record overhead ({MIN_RECORD_OVERHEAD})",
-                    path=self._file.path,
+                    path=self.file.path,
                     position=self.position + position,
                 )
             if not found:
@@ -492,10 +477,10 @@ class FileRecordsSlice:
         count = left if count is None else min(count, left)
         if count <= 0:
             return 0
-        sent = self._file.send_to(sock, self.position + position, count)
+        sent: int = self.file.send_to(sock, self.position + position, count)
         if sent == 0:
-            raise self._truncated(max(self._file.size() - self.position, 0))
+            raise self.truncated(max(self.file.size() - self.position, 0))
         return sent
 
     def __repr__(self) -> str:
-        return f"FileRecordsSlice({self._file.path}, position={self.position}, size={self.size})"
+        return f"FileRecordsSlice({self.file.path}, position={self.position}, size={self.size})"

@@ -6,45 +6,45 @@ trimming, renaming.  Knows nothing of what an entry means.  Mirrors org.apache.k
 and not a signal, and searched through a read-only map of the same pages, so that a lookup sees an append at once.
 
 Neither the descriptor nor the map is kept for longer than it is used: a trimmed index gives both up, and small ones
-are held as bytes when they are read again.  A file that others may shorten (`read_only`) is never mapped.
+are held as bytes when they are read again.
 
-Locks: whatever writes is called under the partition's lock.  Readers take none: they read `_view`, which is replaced
-whole.  Before a file is made shorter its map is closed, which fails while a reader searches it, so the writer waits;
-a reader that meets a closed map takes `_lock` and looks again.
+Where to look: an entry's bytes are laid out in `kafkalog.format.index_entries` (in C `_native/layout.pxd`); the search
+and what is held for it are native, in `_native.search`; which batch gets entries, `IndexPlan` in `_native.batches`
+says, and when an index is too full to go on, `SegmentTail.is_over` in `_native.tail`.  A new index has a table there,
+a class here with its rules for `append`, and its file among those that LogSegment opens, renames and deletes.
+
+Locks: whatever writes is called under the partition's lock.  Readers take none: they search what is held.  Before a
+file is made shorter that is let go, while nobody searches it; a reader that then finds nothing takes `_lock` and has
+the file mapped again.
 """
 
 from __future__ import annotations
 
-import mmap
 import os
 import struct
-import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from kafkalog._native.tail import IndexEnd
+import numpy as np
+
+from kafkalog._native.search import IndexEnd
 from kafkalog.errors import (
     ClosedChannelException,
     IllegalArgumentException,
     IllegalStateException,
     IndexOffsetOverflowException,
-    LogReadOnlyException,
 )
 from kafkalog.files import File, Files
 from kafkalog.limits import INT_MAX
 
-T = TypeVar("T")
-View = mmap.mmap | bytes
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
-KeyColumn = tuple[struct.Struct, int, bool]  # of what a search compares: layout, place in the entry, upper bound?
+T = TypeVar("T")
 
 INDEX_FULL_HINT = "its segment has more entries than segment.index.bytes has room for: open it with a larger one"
-WARM_BYTES = 8192  # searched first, as in `_native.search`
-SEARCH_SECONDS_MAX = 10.0
-# mmap counts who uses it without a lock of its own: CPython's was one.  Without that, users come one at a time.
-ONE_AT_A_TIME = "t" in getattr(sys, "abiflags", "")
 VIEW_AS_BYTES_MAX = 1 << 16  # a trimmed index up to this many bytes is read, not mapped
 
 
@@ -56,80 +56,44 @@ class AbstractIndex(IndexEnd):
     """An index file.  `entries` count, `max_entries` fit, `length` is the file's bytes, `path` where it is.
 
     Opening creates a missing file, sparse, of `max_index_size` rounded down to whole entries; of a file that exists
-    every whole entry counts (also the zeros of one that a crash left untrimmed).  `read_only` creates and writes
-    nothing, takes a missing file for an empty one, and leaves zeros at the end out.
+    every whole entry counts (also the zeros of one that a crash left untrimmed).
     """
 
-    entry_size = 1
-    channel: File | None  # None until it is needed again; while it is open, `_view` is a map of it or None
+    layout: ClassVar[struct.Struct]  # of an entry
+    kind: ClassVar[type[Any]]  # what an entry says, a named tuple
+    key_column: ClassVar[int]  # what a lookup compares, and what a truncation does
+    offset_column: ClassVar[int]
+    channel: File | None  # None until it is needed again; while it is open, what is held is a map of it
 
-    def __init__(
-        self, path: str, base_offset: int, max_index_size: int, files: Files, *, read_only: bool = False
-    ) -> None:
+    def __init__(self, path: str, base_offset: int, max_index_size: int, files: Files) -> None:
+        super().__init__(base_offset, self.kind, self.key_column)
         self.path = path
-        self.base_offset = base_offset
         self.max_index_size = max_index_size
-        self.read_only = read_only
+        self.entry_size = self.layout.size
         self.closed = False
-        self.last_offset = base_offset
-        self.last_timestamp = -1
         self.length = 0
         self._files = files
-        self._view: View | None = None
         self.dirty = True  # what an earlier process left unsynced is unknown
         self._lock = threading.RLock()
-        if read_only:
-            self._open_read_only()
-        else:
-            self._open()
+        self._open()
         self.max_entries = self.length // self.entry_size
+        self._entries_changed()
 
     # --- opening ---------------------------------------------------------------------------------------
 
     def _open(self) -> None:
         files, size = self._files, self.entry_size
-        found: File | None = None
         try:
-            found, self.length = files.open_sized(self.path)
+            self.channel, self.length = files.open_sized(self.path)
         except FileNotFoundError:
-            pass
-        if found is not None:
-            self.channel = found
+            self.channel = file = files.open(self.path, create=True, exclusive=True)
+            if self.max_index_size < size:
+                self.close()
+                raise IllegalArgumentException(f"Invalid max index size: {self.max_index_size}") from None
+            self.length = self.max_index_size // size * size
+            file.truncate(self.length)
+        else:
             self.entries = self.length // size
-            return
-        self.channel = file = files.open(self.path, create=True, exclusive=True)
-        if self.max_index_size < size:
-            self.close()
-            raise IllegalArgumentException(f"Invalid max index size: {self.max_index_size}")
-        self.length = self.max_index_size // size * size
-        file.truncate(self.length)
-
-    def _open_read_only(self) -> None:
-        try:
-            file = self._files.open(self.path, writable=False)
-        except FileNotFoundError:
-            self._view = b""
-            return
-        try:
-            self.length = file.size()
-            self.entries = self._count_nonzero(file, self.length // self.entry_size)
-            self._view = file.pread(self.entries * self.entry_size, 0)
-            self.entries = len(self._view) // self.entry_size
-        finally:
-            file.close()
-
-    def _count_nonzero(self, file: File, slots: int) -> int:
-        """How many entries precede the zeros that a broker's preallocated index ends with."""
-        size = self.entry_size
-        empty = bytes(size)
-        low, high = 0, slots
-        while low < high:
-            mid = (low + high) // 2
-            if file.pread(size, mid * size) in (empty, b""):
-                high = mid
-            else:
-                low = mid + 1
-        return low
 
     # --- what every index answers ----------------------------------------------------------------------
 
@@ -164,7 +128,11 @@ class AbstractIndex(IndexEnd):
 
     def truncate_to(self, offset: int) -> None:
         """Forgets the entries at or above `offset`; their bytes stay in the file."""
-        raise NotImplementedError
+        slot = self._find(self.offset_column, offset) if self.entries else -1
+        if slot < 0:
+            self._truncate_to_entries(0)
+        else:
+            self._truncate_to_entries(slot if self._parse(slot).offset == offset else slot + 1)
 
     def truncate(self) -> None:
         """Forgets all entries; their bytes stay in the file."""
@@ -174,15 +142,14 @@ class AbstractIndex(IndexEnd):
 
     def open_channel(self) -> File:
         """The open file, opened again where it was let go."""
-        file = self.channel
-        if file is None:
-            if self.read_only:
-                raise LogReadOnlyException("The index was opened read-only", path=self.path)
-            if self.closed:
-                raise ClosedChannelException("The index is closed", path=self.path)
-            file = self.channel = self._files.open(self.path)
-            self._view = None  # the bytes of a trimmed one do not follow what is written
-        return file
+        with self._lock:
+            file = self.channel
+            if file is None:
+                if self.closed:
+                    raise ClosedChannelException("The index is closed", path=self.path)
+                file = self.channel = self._files.open(self.path)
+                self._let_go()  # the bytes of a trimmed one do not follow what is written
+            return file
 
     def _write_entries(
         self, data: bytes | bytearray | memoryview, count: int, last_offset: int, last_timestamp: int = -1
@@ -210,88 +177,62 @@ class AbstractIndex(IndexEnd):
 
     def _entries_changed(self) -> None:
         """Reads what the subclass remembers of its last entry again."""
+        raise NotImplementedError
 
-    def _release_view(self) -> None:
-        """Lets go of the map; waits for a reader who is searching it.  Called under `_lock`."""
-        view = self._view
-        self._view = None
-        if not isinstance(view, mmap.mmap):
-            return
-        deadline = time.monotonic() + SEARCH_SECONDS_MAX
-        while time.monotonic() < deadline:
-            try:
-                view.close()
-                return
-            except BufferError:
-                time.sleep(0)
-        # Nobody searches for so long: the count of its users is wrong.  It goes when it is forgotten.
+    # --- looking ---------------------------------------------------------------------------------------
 
-    def _load_view(self) -> View:
+    def _let_go(self) -> None:
+        """Lets go of what is held, once nobody searches it.  Called under `_lock`."""
+        while not self.let_go():
+            time.sleep(0)
+
+    def _hold(self) -> None:
+        """Holds the file's bytes, to be searched.  Called under `_lock`."""
+        if self.closed:
+            raise ClosedChannelException("The index is closed", path=self.path)
+        self._let_go()
+        keep = self.channel
+        file = keep or self._files.open(self.path, writable=False)
+        try:
+            if keep is None and self.length <= VIEW_AS_BYTES_MAX:
+                self.hold(file.pread(self.length, 0))
+            else:
+                self.hold(file.map() or b"")
+        finally:
+            if keep is None:
+                file.close()
+
+    def _under_lock(self, search: Callable[..., T], *args: int) -> T:
+        """`search(entries, *args)` when the entries' bytes are held; IndexOutOfBoundsException where it comes to one
+        that the file, cut below its entries, has not."""
         with self._lock:
-            view = self._view
-            if view is not None:
-                return view
-            if self.closed:
-                raise ClosedChannelException("The index is closed", path=self.path)
-            keep = self.channel
-            file = keep or self._files.open(self.path, writable=False)
-            try:
-                if keep is None and self.length <= VIEW_AS_BYTES_MAX:
-                    view = file.pread(self.length, 0)
-                else:
-                    view = file.map() or b""
-            finally:
-                if keep is None:
-                    file.close()
-            self._view = view
-            return view
-
-    def _search(self, look: Callable[[View, int], T]) -> T:
-        """`look(view, entries)`, without a lock unless the view is being replaced."""
-        view, entries = self._view, self.entries
-        if view is not None and not ONE_AT_A_TIME:
-            try:
-                if entries * self.entry_size <= len(view):
-                    return look(view, entries)
-            except ValueError:  # the map was closed since we took it
-                pass
-        with self._lock:
-            view = self._view
-            if view is None or self.entries * self.entry_size > len(view):
-                self._release_view()
-                view = self._load_view()
+            size = self.entry_size
+            if self.held_bytes < max(self.entries * size, 0):
+                self._hold()
             entries = self.entries
-            if self.length >= entries * self.entry_size:  # else the search says what it meets
-                entries = min(entries, len(view) // self.entry_size)
-            return look(view, entries)
+            if self.length >= entries * size:  # else the search says what it meets
+                entries = min(entries, self.held_bytes // size)  # others cut the file
+            try:
+                return search(entries, *args)
+            except IndexError as error:
+                raise IndexOutOfBoundsException(str(error), path=self.path) from None
 
-    def _find_past_end(self, view: View, entries: int, key: KeyColumn, target: int) -> int:
-        """The steps of `_native.search` where entries lie beyond the view's end.
+    def lookup_under_lock(self, target: int) -> Any:
+        """`lookup` where the bytes of all entries were not held."""
+        return self._under_lock(self.lookup_among, target)
 
-        IndexOutOfBoundsException when the search comes to one of those.
-        """
-        layout, at, upper = key
+    def lookups(self, targets: npt.ArrayLike) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """`lookup` for each of `targets`, as the columns of the answers; many times as fast as one by one."""
+        found = self.lookup_many(targets)
+        if found is None:
+            entries = np.array([self.lookup(int(target)) for target in np.ravel(targets)], np.int64).reshape(-1, 2)
+            found = entries[:, 0].reshape(np.shape(targets)), entries[:, 1].reshape(np.shape(targets))
+        return found
 
-        def key_of(slot: int) -> int:
-            start = slot * self.entry_size
-            if start + self.entry_size > len(view):
-                raise IndexOutOfBoundsException(f"Entry {slot} lies beyond {len(view)} bytes", path=self.path)
-            return int(layout.unpack_from(view, start + at)[0])
-
-        low, high = max(0, entries - 1 - WARM_BYTES // self.entry_size), entries - 1
-        if key_of(low) >= target:
-            if key_of(0) > target:
-                return 0 if upper else -1
-            low, high = 0, low
-        while low < high:
-            middle = (low + high + 1) // 2
-            found = key_of(middle)
-            if found == target:
-                return middle
-            low, high = (low, middle - 1) if found > target else (middle, high)
-        if not upper:
-            return low
-        return -1 if low == entries - 1 else low + 1
+    def _find(self, column: int, target: int, upper: bool = False) -> int:
+        """The last slot whose `column` is at most `target`, or (upper) the first that is above; -1 for none."""
+        slot = self.find(column, target, upper)
+        return slot if slot >= -1 else self._under_lock(self.find_among, column, target, upper)
 
     def _entry_bytes(self, slot: int) -> bytes:
         """The bytes of one entry; IndexOutOfBoundsException beyond `length`, zeros where others cut the file."""
@@ -299,10 +240,21 @@ class AbstractIndex(IndexEnd):
         start = slot * size
         if start + size > self.length:
             raise IndexOutOfBoundsException(f"Entry {slot} lies beyond {self.length} bytes", path=self.path)
-        file = self.channel
-        if self._view is None and file is not None:
-            return file.pread(size, start).ljust(size, b"\0")
-        return self._search(lambda view, _: bytes(view[start : start + size])).ljust(size, b"\0")
+        data = self.copied(start, size)
+        if data is None:
+            file = self.channel
+            data = self._under_lock(lambda _: self.copied(start, size)) if file is None else file.pread(size, start)
+        return (data or b"").ljust(size, b"\0")
+
+    def _parse(self, slot: int) -> Any:
+        """The entry in a slot, as `kind`."""
+        raise NotImplementedError
+
+    def all_entries(self) -> list[Any]:
+        """Every entry; for dumps and checks."""
+        return [self._parse(slot) for slot in range(self.entries)]
+
+    # --- its length, its name --------------------------------------------------------------------------
 
     def resize(self, new_size: int) -> bool:
         """Makes the file `new_size` bytes long, rounded down to whole entries; False when it already is.
@@ -314,8 +266,9 @@ class AbstractIndex(IndexEnd):
             if self.length == rounded:
                 return False
             file = self.open_channel()
-            self._release_view()
+            self._let_go()
             file.truncate(rounded)
+            self._let_go()  # what a signal handler may have mapped in between
             self.length = rounded
             self.max_entries = rounded // self.entry_size
             self.dirty = True
@@ -331,7 +284,7 @@ class AbstractIndex(IndexEnd):
             if self.closed:
                 return
             self.resize(self.entry_size * self.entries)
-            self._release_view()
+            self._let_go()
             self.channel = None
 
     def reset(self) -> None:
@@ -342,7 +295,7 @@ class AbstractIndex(IndexEnd):
     def flush(self) -> None:
         """Makes entries and length durable; nothing to do when nothing changed since the last time."""
         with self._lock:
-            if self.closed or self.read_only or not self.dirty:
+            if self.closed or not self.dirty:
                 return
             try:
                 self.dirty = False  # before: what an append adds meanwhile waits for the next time
@@ -379,7 +332,7 @@ class AbstractIndex(IndexEnd):
         """Lets go of map and descriptor for good; neither trims nor flushes."""
         with self._lock:
             self.closed = True
-            self._release_view()
+            self._let_go()
             self.channel = None
 
     def __repr__(self) -> str:

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kafkalog._native import search
+from kafkalog._native.search import BYTE_POSITION, OFFSET, TIME, IndexEnd
 from kafkalog.errors import CorruptIndexException
-from kafkalog.format.index_entries import OFFSET_ENTRIES, TIME_ENTRIES, TXN_ENTRIES
+from kafkalog.format.index_entries import OFFSET_ENTRIES, OFFSET_ENTRY, TIME_ENTRIES, TXN_ENTRIES
 from kafkalog.limits import INT_MAX, LONG_MAX
 from kafkalog.segment.transaction_index import VERSION, AbortedTxn
 
@@ -26,56 +26,54 @@ REBUILD_HINT = "`kafkalog reindex` rebuilds it from the log"
 PIECE_BYTES = 96 * 1024  # a whole number of entries of either index
 
 
-class _Entries:
-    """The first `count` entries in an index file's bytes."""
-
-    __slots__ = ("_base", "_count", "_data")
+class OffsetEntries(IndexEnd):
+    """The first `count` entries in an .index file's bytes: absolute offsets and file positions of batches, both
+    strictly growing."""
 
     def __init__(self, data: bytes, count: int, base_offset: int) -> None:
-        self._data = data
-        self._count = count
-        self._base = base_offset
+        super().__init__(base_offset, tuple, OFFSET)
+        self.hold(data)
+        self.entries = count
 
     def __len__(self) -> int:
-        return self._count
-
-
-class OffsetEntries(_Entries):
-    """Leading entries of an .index file: absolute offsets and file positions of batches, both strictly growing."""
-
-    __slots__ = ()
+        return self.entries
 
     def floor(self, offset: int) -> tuple[int, int]:
         """The entry with the greatest offset <= `offset`, as (offset, position); (base offset, 0) where there is none,
         for no entry has position 0."""
-        return search.lookup_offset(self._data, self._count, self._base, offset)
+        found: tuple[int, int] = self.lookup(offset)
+        return found
 
-    def last(self) -> tuple[int, int]:
+    def last_entry(self) -> tuple[int, int]:
         """The last entry; (base offset, 0) without one."""
         return self.floor(LONG_MAX)
 
     def at_or_behind(self, position: int) -> tuple[int, int] | None:
         """The first entry with a position >= `position`."""
-        slot = search.find_position_upper_bound(self._data, self._count, position) if position <= INT_MAX else -1
-        if slot < 0:
+        slot = self.find(BYTE_POSITION, position, True) if position <= INT_MAX else -1
+        data = None if slot < 0 else self.copied(slot * OFFSET_ENTRY.size, OFFSET_ENTRY.size)
+        if data is None:
             return None
-        offset, found = np.frombuffer(self._data, OFFSET_ENTRIES, 1, slot * OFFSET_ENTRIES.itemsize).item()
-        return self._base + offset, found
+        offset, found = OFFSET_ENTRY.unpack(data)
+        return self.base_offset + offset, found
 
 
-class TimeEntries(_Entries):
-    """Leading entries of a .timeindex file: strictly growing timestamps, and absolute offsets."""
+class TimeEntries(IndexEnd):
+    """The first `count` entries in a .timeindex file's bytes: strictly growing timestamps, and absolute offsets."""
 
-    __slots__ = ()
+    def __init__(self, data: bytes, count: int, base_offset: int) -> None:
+        super().__init__(base_offset, tuple, TIME)
+        self.hold(data)
+        self.entries = count
+
+    def __len__(self) -> int:
+        return self.entries
 
     def before(self, timestamp_ms: int) -> tuple[int, int] | None:
         """The last entry with a timestamp below `timestamp_ms`, as (timestamp, offset)."""
         target = min(max(timestamp_ms, 0) - 1, LONG_MAX)  # no believable entry is negative
-        slot = search.find_timestamp(self._data, self._count, target)
-        if slot < 0:
-            return None
-        timestamp, offset = np.frombuffer(self._data, TIME_ENTRIES, 1, slot * TIME_ENTRIES.itemsize).item()
-        return timestamp, self._base + offset
+        timestamp, offset = self.lookup(target)
+        return None if timestamp < 0 else (timestamp, offset)
 
 
 def _leading(good: np.ndarray) -> int:

@@ -12,8 +12,6 @@ from typing import Generic, TypeVar
 
 from kafkalog.files import Files
 from kafkalog.segment.index import AbstractIndex
-from kafkalog.segment.offset_index import OffsetIndex
-from kafkalog.segment.time_index import TimeIndex
 
 I = TypeVar("I", bound=AbstractIndex)  # noqa: E741
 
@@ -21,30 +19,15 @@ I = TypeVar("I", bound=AbstractIndex)  # noqa: E741
 class LazyIndex(Generic[I]):
     """The index at `path`; `get()` opens it.  Thread-safe."""
 
-    __slots__ = ("_args", "_files", "_kind", "_lock", "_path", "_read_only", "index")
+    __slots__ = ("_args", "_files", "_kind", "_lock", "_path", "index")
 
-    def __init__(
-        self, kind: type[I], path: str, base_offset: int, max_index_size: int, files: Files, read_only: bool
-    ) -> None:
+    def __init__(self, kind: type[I], path: str, base_offset: int, max_index_size: int, files: Files) -> None:
         self.index: I | None = None  # None until the first use
         self._kind = kind
         self._path = path
         self._args = (base_offset, max_index_size)
         self._files = files
-        self._read_only = read_only
         self._lock = threading.RLock()
-
-    @staticmethod
-    def for_offset(
-        path: str, base_offset: int, max_index_size: int, files: Files, *, read_only: bool = False
-    ) -> LazyIndex[OffsetIndex]:
-        return LazyIndex(OffsetIndex, path, base_offset, max_index_size, files, read_only)
-
-    @staticmethod
-    def for_time(
-        path: str, base_offset: int, max_index_size: int, files: Files, *, read_only: bool = False
-    ) -> LazyIndex[TimeIndex]:
-        return LazyIndex(TimeIndex, path, base_offset, max_index_size, files, read_only)
 
     @property
     def file(self) -> str:
@@ -59,7 +42,7 @@ class LazyIndex(Generic[I]):
         with self._lock:
             if self.index is None:
                 base_offset, max_index_size = self._args
-                self.index = self._kind(self._path, base_offset, max_index_size, self._files, read_only=self._read_only)
+                self.index = self._kind(self._path, base_offset, max_index_size, self._files)
             return self.index
 
     def update_parent_dir(self, parent_dir: str) -> None:

@@ -6,9 +6,10 @@ last offset and the start of a batch, made when more than index.interval.bytes l
 (or the opening of the segment).  Appending and recovering make the same entries.
 
 Not thread-safe for writing: UnifiedLog holds its lock around every call that changes something.  Reads need no lock.
-What an append writes and moves is native, in `tail`; a log's append goes there past `append`.  `recover` is one native
-scan in slices, in which Python sees only the batches that change producer state or leader epochs.  The file is long
-because Kafka's class is: every method here is one of its methods.
+What an append writes and moves is native, in `_native.tail`, and so is the rule for a roll (`SegmentTail.is_over`); a
+log's append goes there past `append`.  A read is native (`_native.fetch`) where nothing odd lies on the way.  `recover`
+is one native scan in slices, in which Python sees only the batches that change producer state or leader epochs.  What
+a new index would touch is told in `index`.  The file is long because Kafka's class is: every method is one of its own.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NoReturn
 
 from kafkalog._native import batches as native
+from kafkalog._native import fetch
 from kafkalog._native.batches import IndexPlan
 from kafkalog._native.tail import INDEX_AWAY, WRITTEN, SegmentTail
 from kafkalog.errors import (
@@ -31,12 +33,12 @@ from kafkalog.errors import (
 from kafkalog.files import Buffer, Clock, Files
 from kafkalog.format import names
 from kafkalog.format.batch import LOG_OVERHEAD, MIN_RECORD_OVERHEAD, RECORD_BATCH_OVERHEAD
+from kafkalog.format.index_entries import OFFSET_ENTRY
 from kafkalog.format.records import MAX_RECORD_BYTES
-from kafkalog.limits import INT_MAX, LONG_MAX, to_int32
+from kafkalog.limits import INT_MAX, LONG_MAX
 from kafkalog.segment.file_records import FileRecords, FileRecordsSlice, LogScan, max_timestamp_of
 from kafkalog.segment.lazy_index import LazyIndex
 from kafkalog.segment.offset_index import OffsetIndex
-from kafkalog.segment.time_index import ENTRY as TIME_ENTRY
 from kafkalog.segment.time_index import TimeIndex
 from kafkalog.segment.transaction_index import TransactionIndex, TxnIndexSearchResult
 from kafkalog.segment.types import (
@@ -60,7 +62,7 @@ logger = logging.getLogger("kafkalog.segment")
 WHOLE_SEGMENT = -LONG_MAX  # max_position of a read: up to the end as it is
 SPLIT_CHUNK_BYTES = 1 << 20
 INDEX_FLUSH_ENTRIES = 4096  # recovery writes index entries in runs of about this many
-new_tuple = tuple.__new__  # a named tuple without the Python call of its own __new__
+_FETCHED = (LogOffsetMetadata, FileRecordsSlice, FetchDataInfo)  # what a read makes
 _FUTURE_DIR = re.compile(r"^(\S+)-(\S+)\.(\S+)-future", re.ASCII)
 
 
@@ -79,7 +81,6 @@ class LogSegment:
         "base_offset",
         "clock",
         "log",
-        "read_only",
         "tail",
         "txn_index",
     )
@@ -90,9 +91,7 @@ class LogSegment:
         lazy_offset_index: LazyIndex[OffsetIndex],
         lazy_time_index: LazyIndex[TimeIndex],
         txn_index: TransactionIndex,
-        base_offset: int,
-        index_interval_bytes: int,
-        roll_jitter_ms: int,
+        config: LogConfig,
         clock: Clock,
         files: Files,
     ) -> None:
@@ -102,12 +101,18 @@ class LogSegment:
         self._offset_index: OffsetIndex | None = None
         self._time_index: TimeIndex | None = None
         self.txn_index = txn_index
-        self.base_offset = base_offset
+        self.base_offset = txn_index.start_offset
         self.clock = clock
-        self.read_only = log.read_only
         self._files = files
         # What appends need and move: distances, timestamps, and the indexes once they are open.
-        self.tail = SegmentTail(base_offset, index_interval_bytes, roll_jitter_ms, clock.milliseconds(), log, txn_index)
+        self.tail = SegmentTail(
+            self.base_offset,
+            config.index_interval_bytes,
+            config.random_segment_jitter(),
+            clock.milliseconds(),
+            log,
+            txn_index,
+        )
 
     @classmethod
     def open(
@@ -118,47 +123,27 @@ class LogSegment:
         clock: Clock,
         files: Files,
         *,
-        file_already_exists: bool = False,
-        init_file_size: int = 0,
-        preallocate: bool = False,
+        new: bool = False,
         suffix: str = "",
-        read_only: bool = False,
         has_txn_index: bool = True,
     ) -> LogSegment:
         """Opens or creates the segment's .log file; its indexes wait for their first use.
 
-        `has_txn_index`: False where a listing of the folder shows no transaction index.  `read_only`: nothing is
-        created or written, missing indexes count as empty, and nothing is mapped, so that it works beside a running
-        broker.
+        `new`: the file is one to be preallocated, where the configuration says so; of any other the whole length
+        counts.  `has_txn_index`: False where a listing of the folder shows no transaction index.
         """
-        max_index_size = config.max_index_size
         stem = names.segment_stem(dir, base_offset)
-        log = FileRecords.open(
-            stem + names.LOG_FILE_SUFFIX + suffix,
-            files,
-            mutable=not read_only,
-            file_already_exists=file_already_exists,
-            init_file_size=init_file_size,
-            preallocate=preallocate,
-        )
+        index_size = config.max_index_size
         return cls(
-            log,
-            LazyIndex(
-                OffsetIndex, stem + names.INDEX_FILE_SUFFIX + suffix, base_offset, max_index_size, files, read_only
-            ),
-            LazyIndex(
-                TimeIndex, stem + names.TIME_INDEX_FILE_SUFFIX + suffix, base_offset, max_index_size, files, read_only
-            ),
-            TransactionIndex(
-                base_offset,
-                stem + names.TXN_INDEX_FILE_SUFFIX + suffix,
+            FileRecords.open(
+                stem + names.LOG_FILE_SUFFIX + suffix,
                 files,
-                read_only=read_only,
-                exists=has_txn_index,
+                preallocated_bytes=config.init_file_size if new and config.preallocate else None,
             ),
-            base_offset,
-            config.index_interval_bytes,
-            config.random_segment_jitter(),
+            LazyIndex(OffsetIndex, stem + names.INDEX_FILE_SUFFIX + suffix, base_offset, index_size, files),
+            LazyIndex(TimeIndex, stem + names.TIME_INDEX_FILE_SUFFIX + suffix, base_offset, index_size, files),
+            TransactionIndex(base_offset, stem + names.TXN_INDEX_FILE_SUFFIX + suffix, files, exists=has_txn_index),
+            config,
             clock,
             files,
         )
@@ -239,7 +224,7 @@ class LogSegment:
     def has_lost_timestamps(self) -> bool:
         """Whether batches have timestamps, but the time index was emptied, or ends in a part of an entry."""
         if self.max_timestamp_so_far >= 0:
-            return self.time_index.length % TIME_ENTRY.size != 0
+            return self.time_index.length % self.time_index.entry_size != 0
         return self.log.size > 0 and self.first_batch_timestamp < LONG_MAX
 
     @property
@@ -298,12 +283,9 @@ class LogSegment:
 
     def know_end(self) -> None:
         """Opens the indexes and looks for the timestamps that `tail` decides by."""
-        _ = (self.offset_index, self.time_index)
-        tail = self.tail
-        if tail.max_timestamp is None:
-            tail.largest_timestamp = self.time_index.last_entry
-        if tail.first_timestamp is None:
-            tail.first_timestamp = self._first_timestamp()
+        _ = (self.offset_index, self.time_index, self.max_timestamp_and_offset_so_far)
+        if self.tail.first_timestamp is None:
+            self.tail.first_timestamp = self._first_timestamp()
 
     def make_ready(self, refused: int, buffers: Sequence[Buffer], headers: Sequence[BatchHeader]) -> None:
         """After an append that did nothing: opens the index files again, or raises what an index refuses.
@@ -353,6 +335,8 @@ class LogSegment:
     def _write_plan(self, plan: IndexPlan) -> None:
         """Writes the entries that a plan has made since the last time."""
         offset_entries, time_entries = plan.take()
+        # Invariant: an entry's position lies in the log.
+        assert not offset_entries or OFFSET_ENTRY.unpack(offset_entries[-OFFSET_ENTRY.size :])[1] < self.log.size, self
         self.offset_index.append_packed(offset_entries)
         self.time_index.append_packed(time_entries)
 
@@ -453,7 +437,7 @@ class LogSegment:
     def translate_offset(self, offset: int, starting_file_position: int = 0) -> LogOffsetPosition | None:
         """The first batch that holds `offset` or lies above it; None when there is none."""
         found = self._find_batch(offset, starting_file_position)
-        return None if found is None else new_tuple(LogOffsetPosition, found)
+        return None if found is None else LogOffsetPosition(*found)
 
     def _find_batch(self, offset: int, starting_position: int = 0) -> tuple[int, int, int] | None:
         """`translate_offset` as a plain tuple.
@@ -462,7 +446,7 @@ class LogSegment:
         Where the answer leaves room for that (Kafka's reads then pass over batches in silence) it is tried.
         """
         log = self.log
-        position = (self._offset_index or self.offset_index).lookup_position(offset)
+        position = (self._offset_index or self.offset_index).lookup(offset)[1]
         if position <= starting_position:
             return log.find_batch(offset, starting_position)
         try:
@@ -504,6 +488,11 @@ class LogSegment:
         """
         if max_size < 0:
             raise IllegalArgumentException(f"Invalid max size {max_size} for log read from segment {self.log}")
+        info: FetchDataInfo | None = None
+        if max_position is not None:
+            info = fetch.read(self.tail, _FETCHED, start_offset, max_size, max_position, min_one_message)
+        if info is not None:
+            return info
         log = self.log
         channel = log.channel  # held from here on: whoever closes the segment meanwhile lets go of it alone
         if max_position == WHOLE_SEGMENT:
@@ -511,21 +500,12 @@ class LogSegment:
         found = self._find_batch(start_offset)
         if found is None:
             return None
-        base_offset, position, batch_size = found
-        metadata = new_tuple(LogOffsetMetadata, (base_offset, self.base_offset, position))
-        if batch_size > max_size and min_one_message:
-            max_size = batch_size
+        if found[2] > max_size and min_one_message:
+            max_size = found[2]
         if max_size == 0 or max_position is None:
-            return FetchDataInfo(metadata, EMPTY_RECORDS)
-        left = max_position - position
-        if left < 0:
-            left = to_int32(left)
-        size = left if left < max_size else max_size
-        if 0 <= size <= log.size - position:
-            records = FileRecordsSlice(channel, position, size)
-        else:
-            records = FileRecordsSlice(channel, position, log.slice(position, size).size)
-        return new_tuple(FetchDataInfo, (metadata, records, max_size < batch_size, None))
+            return FetchDataInfo(LogOffsetMetadata(found[0], self.base_offset, found[1]), EMPTY_RECORDS)
+        info = fetch.slice_at(_FETCHED, self.base_offset, log, channel, found, max_size, max_position)
+        return info  # noqa: RET504 (the type)
 
     def fetch_upper_bound_offset(self, start_offset_position: OffsetPosition, fetch_size: int) -> int | None:
         """An offset that a read of `fetch_size` bytes from there does not pass; None when the index knows none."""

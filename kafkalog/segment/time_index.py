@@ -7,7 +7,7 @@ org.apache.kafka.storage.internals.log.TimeIndex (4.4.0).
 
 from __future__ import annotations
 
-import struct
+from typing import TYPE_CHECKING
 
 from kafkalog._native import search
 from kafkalog.errors import (
@@ -16,14 +16,10 @@ from kafkalog.errors import (
     IllegalStateException,
     InvalidOffsetException,
 )
-from kafkalog.files import Files
+from kafkalog.format.index_entries import TIME_ENTRY
 from kafkalog.limits import to_int64
-from kafkalog.segment.index import INDEX_FULL_HINT, AbstractIndex, View
+from kafkalog.segment.index import INDEX_FULL_HINT, AbstractIndex
 from kafkalog.segment.types import TimestampOffset
-
-ENTRY = struct.Struct(">qi")  # timestamp, offset - base offset
-TIMESTAMP = (struct.Struct(">q"), 0, False)
-OFFSET = (struct.Struct(">i"), 8, False)
 
 
 class BufferOverflowException(IllegalStateException):
@@ -33,20 +29,16 @@ class BufferOverflowException(IllegalStateException):
 class TimeIndex(AbstractIndex):
     """Entries grow in timestamp; `last_entry` is (-1, base offset) while there are none."""
 
-    entry_size = ENTRY.size
-
-    def __init__(
-        self, path: str, base_offset: int, max_index_size: int, files: Files, *, read_only: bool = False
-    ) -> None:
-        super().__init__(path, base_offset, max_index_size, files, read_only=read_only)
-        self._entries_changed()
+    layout = TIME_ENTRY
+    kind = TimestampOffset
+    key_column, offset_column = search.TIME, search.TIME_OFFSET
 
     def _entries_changed(self) -> None:
         timestamp, offset = self._parse(self.entries - 1) if self.entries else (-1, self.base_offset)
         self.last = (timestamp, to_int64(offset))
 
     def _parse(self, slot: int) -> TimestampOffset:
-        timestamp, relative = ENTRY.unpack(self._entry_bytes(slot))
+        timestamp, relative = TIME_ENTRY.unpack(self._entry_bytes(slot))
         return TimestampOffset(timestamp, self.base_offset + relative)
 
     @property
@@ -66,8 +58,8 @@ class TimeIndex(AbstractIndex):
         entries = self.entries
         self.check_append(timestamp, offset, entries, self.last_entry, skip_full_check=skip_full_check)
         if timestamp > self.last_timestamp:
-            data = ENTRY.pack(timestamp, self.relative_offset(offset))
-            if (entries + 1) * ENTRY.size - self.behind > self.length:
+            data = TIME_ENTRY.pack(timestamp, self.relative_offset(offset))
+            if (entries + 1) * TIME_ENTRY.size - self.behind > self.length:
                 raise BufferOverflowException(f"No room for a last entry in time index {self.path} (size = {entries}).")
             self._write_entries(data, 1, offset, timestamp)
 
@@ -96,29 +88,18 @@ class TimeIndex(AbstractIndex):
 
     def append_packed(self, data: bytes | memoryview) -> None:
         """Adds entries that a native plan has laid out and checked; one write."""
-        count = len(data) // ENTRY.size
+        count = len(data) // TIME_ENTRY.size
         if count:
             assert self.entries + count < self.max_entries, self
-            timestamp, relative = ENTRY.unpack_from(data, len(data) - ENTRY.size)
+            first, _ = TIME_ENTRY.unpack_from(data)
+            timestamp, relative = TIME_ENTRY.unpack_from(data, len(data) - TIME_ENTRY.size)
+            assert self.last_timestamp < first <= timestamp, self  # invariant: timestamps grow
             self._write_entries(data, count, to_int64(self.base_offset + relative), timestamp)
 
-    def lookup(self, target_timestamp: int) -> TimestampOffset:
-        """The last entry at or below `target_timestamp`, or (-1, base offset)."""
-        base = self.base_offset
-        if self.entries == 0:
-            return TimestampOffset(-1, base)
+    if TYPE_CHECKING:
 
-        def look(view: View, entries: int) -> TimestampOffset:
-            if entries * ENTRY.size <= len(view):
-                slot = search.find_timestamp(view, entries, target_timestamp)
-            else:
-                slot = self._find_past_end(view, entries, TIMESTAMP, target_timestamp)
-            if slot < 0:
-                return TimestampOffset(-1, base)
-            timestamp, relative = ENTRY.unpack_from(view, slot * ENTRY.size)
-            return TimestampOffset(timestamp, base + relative)
-
-        return self._search(look)
+        def lookup(self, target: int) -> TimestampOffset:
+            """The last entry at or below the timestamp `target`, or (-1, base offset)."""
 
     def entry(self, n: int) -> TimestampOffset:
         """The n-th entry; IllegalArgumentException beyond the last."""
@@ -127,29 +108,6 @@ class TimeIndex(AbstractIndex):
                 f"Attempt to fetch the {n}th entry from time index {self.path} which has size {self.entries}"
             )
         return self._parse(n)
-
-    def all_entries(self) -> list[TimestampOffset]:
-        """Every entry; for dumps and checks."""
-        base = self.base_offset
-        data = self._search(lambda view, entries: bytes(view[: entries * ENTRY.size]))
-        return [TimestampOffset(timestamp, base + relative) for timestamp, relative in ENTRY.iter_unpack(data)]
-
-    def truncate_to(self, offset: int) -> None:
-        if self.entries == 0:
-            self._truncate_to_entries(0)
-            return
-        base = self.base_offset
-
-        def look(view: View, entries: int) -> int:
-            if entries * ENTRY.size <= len(view):
-                return search.find_time_offset(view, entries, base, offset)
-            return self._find_past_end(view, entries, OFFSET, offset - base)
-
-        slot = self._search(look)
-        if slot < 0:
-            self._truncate_to_entries(0)
-        else:
-            self._truncate_to_entries(slot if self._parse(slot).offset == offset else slot + 1)
 
     def resize(self, new_size: int) -> bool:
         changed = super().resize(new_size)
@@ -171,8 +129,8 @@ class TimeIndex(AbstractIndex):
                     f"Corrupt time index found, time index file ({self.path}) has non-zero size but the last offset is "
                     f"{offset} which is less than the first offset {self.base_offset}"
                 )
-        if self.length % ENTRY.size:
+        if self.length % TIME_ENTRY.size:
             raise CorruptIndexException(
                 f"Time index file {self.path} is corrupt, found {self.length} bytes which is neither positive nor a "
-                f"multiple of {ENTRY.size}"
+                f"multiple of {TIME_ENTRY.size}"
             )

@@ -1,14 +1,13 @@
 """TransactionIndex: the aborted transactions that end in a segment, for read_committed readers.
 
-A file of 34-byte records (version int16 = 0, producer id, first offset, last offset, last stable offset, int64 each),
-in the order of the markers.  The file appears with the first aborted transaction; most segments have none.  Mirrors
+A file of records (`kafkalog.format.index_entries.TXN_ENTRY`, version 0) in the order of the markers.  The file appears
+with the first aborted transaction; most segments have none.  Mirrors
 org.apache.kafka.storage.internals.log.TransactionIndex (4.4.0).  Writers hold the partition's lock; readers need none.
 """
 
 from __future__ import annotations
 
 import os
-import struct
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
@@ -18,12 +17,11 @@ from kafkalog.errors import (
     CorruptIndexException,
     IllegalArgumentException,
     KafkaException,
-    LogReadOnlyException,
 )
 from kafkalog.files import File, Files
+from kafkalog.format.index_entries import TXN_ENTRY
 from kafkalog.segment.types import AbortedTransaction
 
-ABORTED_TXN = struct.Struct(">hqqqq")  # version, producer id, first offset, last offset, last stable offset
 VERSION = 0
 _CHUNK_RECORDS = 1024
 
@@ -81,16 +79,13 @@ class TransactionIndex(TransactionsEnd):
     the next record goes behind them, as in Kafka.
     """
 
-    __slots__ = ("_closed", "_files", "path", "read_only", "start_offset")
+    __slots__ = ("_closed", "_files", "path", "start_offset")
 
     channel: File | None
 
-    def __init__(
-        self, start_offset: int, path: str, files: Files, *, read_only: bool = False, exists: bool = True
-    ) -> None:
+    def __init__(self, start_offset: int, path: str, files: Files, *, exists: bool = True) -> None:
         self.start_offset = start_offset
         self.path = path
-        self.read_only = read_only
         self._files = files
         self._closed = False
         self.channel = None
@@ -105,15 +100,13 @@ class TransactionIndex(TransactionsEnd):
         return self.path
 
     def _open(self, *, create: bool) -> File:
-        file, end = self._files.open_sized(self.path, writable=not self.read_only, create=create)
+        file, end = self._files.open_sized(self.path, create=create)
         self.end = end
         self.channel = file
         self._closed = False
         return file
 
     def _writable(self) -> File:
-        if self.read_only:
-            raise LogReadOnlyException("The transaction index was opened read-only", path=self.path)
         return self.channel or self._open(create=True)
 
     def append(self, aborted_txn: AbortedTxn) -> None:
@@ -134,7 +127,7 @@ class TransactionIndex(TransactionsEnd):
                 )
             last = txn.last_offset
         self._writable()
-        return b"".join([ABORTED_TXN.pack(VERSION, *txn) for txn in aborted_txns])
+        return b"".join([TXN_ENTRY.pack(VERSION, *txn) for txn in aborted_txns])
 
     def update(self, completed_txn: CompletedTransaction, last_stable_offset: int) -> None:
         """Adds a record for a transaction that was aborted; one that was committed leaves no trace."""
@@ -149,11 +142,11 @@ class TransactionIndex(TransactionsEnd):
         if file is None:
             return
         position, end = 0, self.end
-        while end - position >= ABORTED_TXN.size:
-            want = min((end - position) // ABORTED_TXN.size, _CHUNK_RECORDS) * ABORTED_TXN.size
+        while end - position >= TXN_ENTRY.size:
+            want = min((end - position) // TXN_ENTRY.size, _CHUNK_RECORDS) * TXN_ENTRY.size
             data = file.pread(want, position)
-            for start in range(0, len(data) - ABORTED_TXN.size + 1, ABORTED_TXN.size):
-                version, *fields = ABORTED_TXN.unpack_from(data, start)
+            for start in range(0, len(data) - TXN_ENTRY.size + 1, TXN_ENTRY.size):
+                version, *fields = TXN_ENTRY.unpack_from(data, start)
                 if version != VERSION:
                     raise KafkaException(
                         f"Unexpected aborted transaction version {version} in transaction index {self.path}, "
@@ -162,8 +155,6 @@ class TransactionIndex(TransactionsEnd):
                     )
                 yield AbortedTxn(*fields), position + start
             if len(data) < want:
-                if self.read_only:  # someone else made it shorter
-                    return
                 raise KafkaException(
                     f"Failed to read from the transaction index {self.path}", position=position + len(data)
                 )
@@ -216,11 +207,11 @@ class TransactionIndex(TransactionsEnd):
 
     @property
     def is_empty(self) -> bool:
-        return self.channel is None or self.end < ABORTED_TXN.size
+        return self.channel is None or self.end < TXN_ENTRY.size
 
     def flush(self) -> None:
         file = self.channel
-        if file is not None and not self.read_only:
+        if file is not None:
             file.sync()
 
     def rename_to(self, path: str) -> None:

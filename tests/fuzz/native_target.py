@@ -22,13 +22,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
+from typing_extensions import Buffer
 
-from kafkalog._native import batches, crc32c, producers, records, search, validation
+from kafkalog._native import batches, crc32c, fetch, producers, records, search, validation
 from kafkalog._native import decode as decoding
 from kafkalog._native import encode as encoding
 from kafkalog.format import codecs
 from kafkalog.format.records import record_error
 from tests.fuzz import native_seeds
+from tests.reference.search import offset_end, time_end
 from tests.sanitize.exact import exact
 
 LONG_MAX = 2**63 - 1
@@ -330,34 +332,34 @@ def searches(source: Input) -> None:
     base, target, less = source.number(), source.number(), source.byte()
     data = source.rest()
     targets = [target, 0, -1, LONG_MAX, -(2**63), base]
-    for entry_bytes, single, bulk in (
-        (8, search.find_offset, search.find_offsets),
-        (12, search.find_time_offset, search.find_time_offsets),
+    offsets, times = max(0, len(data) // 8 - less), max(0, len(data) // 12 - less)
+    for index, entries, searched in (
+        (offset_end(data, offsets, base), offsets, (search.OFFSET, search.BYTE_POSITION)),
+        (time_end(data, times, base), times, (search.TIME, search.TIME_OFFSET)),
     ):
-        entries = max(0, len(data) // entry_bytes - less)
-        slots = bulk(data, entries, base, targets)
+        many = index.lookup_many(targets)
+        assert many is not None
         for i, wanted in enumerate(targets):
-            slot = single(data, entries, base, wanted)
-            assert -1 <= slot < entries or entries == slot == 0, (slot, entries)
-            assert slot == slots[i]
-    for entry_bytes, simple, many in (
-        (8, search.find_position_upper_bound, search.find_position_upper_bounds),
-        (12, search.find_timestamp, search.find_timestamps),
-    ):
-        entries = max(0, len(data) // entry_bytes - less)
-        slots = many(data, entries, targets)
-        for i, wanted in enumerate(targets):
-            slot = simple(data, entries, wanted)
-            assert -1 <= slot < max(entries, 0) or slot == -1, (slot, entries)
-            assert slot == slots[i]
-    search.find_offset_upper_bound(data, len(data) // 8, base, target)
-    found = search.lookup_offset(data, len(data) // 8, base, target)
-    assert found[1] == search.lookup_position(data, len(data) // 8, base, target)
-    place = batches.batch_with_offset(lambda n, at: bytes(data[at : at + n]), target, less, len(data))
+            assert index.lookup(wanted) == (many[0][i], many[1][i])
+            for column in searched:
+                for upper in (False, True):
+                    slot = index.find(column, wanted, upper)
+                    assert -1 <= slot < max(entries, 1), (slot, entries)
+        for wrong in (len(data) // 8 + 1, 2**62):
+            with contextlib.suppress(IndexError):
+                index.find_among(wrong, searched[0], target)
+    place = fetch.batch_with_offset(Bytes(data), target, less, len(data))
     assert place is None or less <= place[1] < place[1] + place[2] <= len(data)
-    for wrong in (len(data) // 8 + 1, -1, 2**62):
-        with contextlib.suppress(ValueError):
-            search.find_offset(data, wrong, base, target)
+
+
+class Bytes:
+    """A file of these."""
+
+    def __init__(self, data: Buffer) -> None:
+        self.data = memoryview(data)
+
+    def pread(self, count: int, at: int) -> bytes:
+        return bytes(self.data[at : at + count])
 
 
 def checksums(source: Input) -> None:

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 import kafkalog
-from kafkalog._native import batches, crc32c, producers, records, search, validation
+from kafkalog._native import batches, crc32c, producers, records, validation
 from kafkalog._native.decode import ColumnBuilder
 from kafkalog._native.descriptor import Descriptor
 from kafkalog._native.encode import ColumnEncoder
@@ -30,6 +30,7 @@ from kafkalog.format.batch import MemoryRecords
 from kafkalog.format.builder import build_batch
 from kafkalog.log.types import FetchIsolation
 from kafkalog.log.verification import VerificationGuard
+from tests.reference.search import offset_end, time_end
 
 THREADS = 4
 ROUNDS = int(os.environ.get("KAFKALOG_LIVE_ROUNDS", "20"))
@@ -94,8 +95,9 @@ def compressed(data: bytes) -> object:
 
 def searched(data: bytes) -> object:
     targets = np.arange(-3, 2100)
-    found = [search.find_offsets(data, 1000, 0, targets), search.find_timestamps(data, 600, targets)]
-    return [slots.tobytes() for slots in found], [search.lookup_offset(data, 1000, 0, target) for target in range(50)]
+    index, times = offset_end(data, 1000), time_end(data, 600)
+    found = [*(index.lookup_many(targets) or ()), *(times.lookup_many(targets) or ())]
+    return [column.tobytes() for column in found], [index.lookup(target) for target in range(50)]
 
 
 def planned(data: bytes) -> object:
@@ -514,7 +516,7 @@ is_on = getattr(sys, "_is_gil_enabled", lambda: True)
 import numpy
 before = is_on()
 import kafkalog
-from kafkalog._native import arrow, batches, crc32c, decode, descriptor, encode, java_hash, log_end, octets
+from kafkalog._native import arrow, batches, crc32c, decode, descriptor, encode, fetch, java_hash, log_end, octets
 from kafkalog._native import producers, records, search, tail, validation
 assert is_on() == before
 """

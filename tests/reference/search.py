@@ -1,8 +1,12 @@
-"""AbstractIndex's search over a list of keys: the specification of `_native.search`."""
+"""AbstractIndex's search over a list of keys: the specification of `_native.search`; and an index over bare bytes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+
+from typing_extensions import Buffer
+
+from kafkalog._native.search import OFFSET, TIME, IndexEnd
 
 WARM_BYTES = 8192
 
@@ -30,3 +34,19 @@ def find(keys: Sequence[int], target: int, *, entry_bytes: int, upper: bool) -> 
     if upper:
         return low + 1 if low < last else -1
     return low
+
+
+def offset_end(data: Buffer, entries: int, base: int = 0) -> IndexEnd:
+    """An offset index that holds `data`; its lookups answer (offset, position)."""
+    index = IndexEnd(base, tuple, OFFSET)
+    index.hold(data)
+    index.entries = entries
+    return index
+
+
+def time_end(data: Buffer, entries: int, base: int = 0) -> IndexEnd:
+    """A time index; its lookups answer (timestamp, offset)."""
+    index = IndexEnd(base, tuple, TIME)
+    index.hold(data)
+    index.entries = entries
+    return index

@@ -22,6 +22,7 @@ from kafkalog.format import arrow, codecs
 from kafkalog.format import records as format_records
 from kafkalog.format.batch import MemoryRecords
 from kafkalog.format.builder import build_batch
+from tests.reference.search import offset_end, time_end
 from tests.sanitize.churn import churning
 from tests.sanitize.exact import exact
 
@@ -232,17 +233,18 @@ def test_searches() -> None:
     index = exact(np.arange(1200, dtype=">i4").tobytes())
     noise = [bytes(index), random.Random(5).randbytes(len(index)), b"\xff" * len(index)]
     targets = np.arange(-5, 1300)
+    by_offset, by_time = offset_end(index, 600), time_end(index, 400)
     with churning(index, noise):
 
         def step() -> None:
-            for find in (search.find_offsets, search.find_time_offsets):
-                slots = find(index, 400, 0, targets)
-                assert ((slots >= -1) & (slots < 400)).all()
-            search.find_position_upper_bounds(index, 600, targets)
-            search.find_timestamps(index, 400, targets)
             for target in range(0, 1000, 100):
-                search.lookup_offset(index, 600, 0, target)
-                search.lookup_position(index, 600, 0, target)
+                for column in (search.OFFSET, search.BYTE_POSITION):
+                    assert -1 <= by_offset.find(column, target, True) < 600
+                for column in (search.TIME, search.TIME_OFFSET):
+                    assert -1 <= by_time.find(column, target) < 400
+                by_offset.lookup(target)
+            by_offset.lookup_many(targets)
+            by_time.lookup_many(targets)
 
         assert again_and_again(step) > 0
 

@@ -11,9 +11,10 @@ import struct
 
 import pytest
 
-from kafkalog._native import batches, crc32c, search
+from kafkalog._native import batches, crc32c, fetch, search
 from tests.reference.batches import legacy_batch, scan, v2_batch
 from tests.reference.crc import crc32c as plain_crc32c
+from tests.reference.search import offset_end, time_end
 from tests.sanitize.exact import exact
 
 BYTES = b"".join(
@@ -76,9 +77,19 @@ def test_searches_of_a_file_cut_and_damaged() -> None:
     for end in range(len(BYTES) + 1):
         for target in (-1, 0, 4, 5, 2**63 - 1):
             # bytes of a pread have room behind them: the walk itself must not pass what was read
-            data = BYTES[:end]
-            batches.batch_with_offset(lambda count, at, data=data: data[at : at + count], target, 0, len(BYTES))
-            batches.batch_with_offset(lambda count, at, data=data: data[at : at + count], target, 0, end)
+            file = Bytes(BYTES[:end])
+            fetch.batch_with_offset(file, target, 0, len(BYTES))
+            fetch.batch_with_offset(file, target, 0, end)
+
+
+class Bytes:
+    """A file of these."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+    def pread(self, count: int, at: int) -> bytes:
+        return self.data[at : at + count]
 
 
 def test_one_batch_cut_at_every_byte() -> None:
@@ -116,13 +127,17 @@ def test_searches() -> None:
         offsets = exact(rng.randbytes(8 * entries))
         times = exact(rng.randbytes(12 * entries))
         targets = [rng.randrange(-(2**31), 2**31) for _ in range(200)] + [-(2**63), 2**63 - 1]
+        by_offset, by_time = offset_end(offsets, entries, 2**62), time_end(times, entries)
         for target in targets:
-            search.find_offset(offsets, entries, 0, target)
-            search.lookup_offset(offsets, entries, 0, target)
-            search.lookup_position(offsets, entries, 2**62, target)
-            search.find_offset_upper_bound(offsets, entries, 2**62, target)
-            search.find_position_upper_bound(offsets, entries, target)
-            search.find_timestamp(times, entries, target)
-            search.find_time_offset(times, entries, 0, target)
-        search.find_offsets(offsets, entries, 0, targets)
-        search.find_timestamps(times, entries, targets)
+            for upper in (False, True):
+                by_offset.find(search.OFFSET, target, upper)
+                by_offset.find(search.BYTE_POSITION, target, upper)
+                by_time.find(search.TIME, target, upper)
+                by_time.find(search.TIME_OFFSET, target, upper)
+            by_offset.lookup(target)
+            by_time.lookup(target)
+            for index in (by_offset, by_time):
+                with contextlib.suppress(IndexError):
+                    index.lookup_among(2 * entries, target)
+        by_offset.lookup_many(targets)
+        by_time.lookup_many(targets)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import kafkalog
 from kafkalog import limits
-from kafkalog.format import batch, codecs
+from kafkalog.format import batch, codecs, index_entries
 
 NATIVE = Path(kafkalog.__file__).parent / "_native"
 C = {
@@ -29,6 +29,14 @@ def test_the_header_of_a_batch() -> None:
     assert C["RECORDS"] == at == batch.RECORD_BATCH_OVERHEAD
     assert C["LOG_OVERHEAD"] == batch.LOG_OVERHEAD
     assert C["MIN_RECORD_OVERHEAD"] == batch.MIN_RECORD_OVERHEAD
+
+
+def test_the_entries_of_indexes() -> None:
+    for kind, names in (("OFFSET", ("OFFSET", "POSITION")), ("TIME", ("TIMESTAMP", "OFFSET"))):
+        one, many = getattr(index_entries, f"{kind}_ENTRY"), getattr(index_entries, f"{kind}_ENTRIES")
+        assert [C[f"{kind}_ENTRY_{name}"] for name in names] == [many.fields[name.lower()][1] for name in names]
+        assert C[f"{kind}_ENTRY"] == one.size == many.itemsize
+    assert index_entries.TXN_ENTRY.size == index_entries.TXN_ENTRIES.itemsize == 34
 
 
 def test_the_flags_and_the_codecs() -> None:

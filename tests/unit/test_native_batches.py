@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from kafkalog._native import batches as native
+from kafkalog._native import fetch
 from tests.reference import batches as reference
 from tests.reference.batches import Row, legacy_batch, v2_batch
 
@@ -464,13 +465,13 @@ def test_only_tables_of_batches() -> None:
 
 
 class Preads:
-    """A file's pread that writes down what was asked for."""
+    """A file that writes down what was asked for."""
 
     def __init__(self, data: bytes, end: int | None = None) -> None:
         self.data = data[:end]
         self.asked: list[tuple[int, int]] = []
 
-    def __call__(self, count: int, position: int) -> bytes:
+    def pread(self, count: int, position: int) -> bytes:
         assert 0 < count <= 8192
         assert position >= 0
         self.asked.append((count, position))
@@ -510,47 +511,54 @@ def test_search_in_a_file_equals_the_plain_one(seed: int) -> None:
         for start in [*rng.sample(starts, min(len(starts), 5)), len(data), len(whole)]:
             for target in [*(rng.randrange(990, offset + 10) for _ in range(20)), -(2**63), 2**63 - 1]:
                 want = plain_search(whole, target, start)
-                assert native.batch_with_offset(Preads(whole), target, start, len(whole)) == want
+                assert fetch.batch_with_offset(Preads(whole), target, start, len(whole)) == want
 
 
 def test_search_reads_no_bodies_of_large_batches() -> None:
     parts = [v2_batch(10 * i, bytes(16_000), count=10) for i in range(4)]
     size = len(parts[0])
     file = Preads(b"".join(parts))
-    assert native.batch_with_offset(file, 15, 0, 4 * size) == (10, size, size)
+    assert fetch.batch_with_offset(file, 15, 0, 4 * size) == (10, size, size)
     assert file.asked == [(61, 0), (61, size), (61, 2 * size)]
     parts = [v2_batch(i, bytes(30)) for i in range(100)]
     size = len(parts[0])
     file = Preads(b"".join(parts))
-    assert native.batch_with_offset(file, 60, 0, 100 * size) == (60, 60 * size, size)
+    assert fetch.batch_with_offset(file, 60, 0, 100 * size) == (60, 60 * size, size)
     assert file.asked == [(61, 0), (8192, size)]
 
 
 def test_search_leaves_what_is_not_ordinary_to_the_caller() -> None:
     first, last = v2_batch(0, b"a" * 30, count=5), v2_batch(5, b"b" * 30, count=5)
     data = first + last
-    assert native.batch_with_offset(Preads(data), 7, 0, len(data)) == (5, len(first), len(last))
+    assert fetch.batch_with_offset(Preads(data), 7, 0, len(data)) == (5, len(first), len(last))
     for position in (-(2**63), -1, len(data) + 1, 2**63 - 1):
-        assert native.batch_with_offset(Preads(data), 7, position, len(data)) is None
+        assert fetch.batch_with_offset(Preads(data), 7, position, len(data)) is None
     for magic in (0, 1, 3, 255):
         other = bytearray(data)
         other[len(first) + 16] = magic
-        assert native.batch_with_offset(Preads(bytes(other)), 7, 0, len(data)) is None
+        assert fetch.batch_with_offset(Preads(bytes(other)), 7, 0, len(data)) is None
     for length in (-(2**31), -1, 0, 14, 48, len(last) - 11, 2**31 - 1):
         other = bytearray(data)
         struct.pack_into(">i", other, len(first) + 8, length)
-        assert native.batch_with_offset(Preads(bytes(other)), 7, 0, len(data)) is None
+        assert fetch.batch_with_offset(Preads(bytes(other)), 7, 0, len(data)) is None
     for end in range(len(data)):
         # A shorter log; a file that was cut since.
-        assert native.batch_with_offset(Preads(data), 7, 0, end) is None
-        assert native.batch_with_offset(Preads(data, end), 7, 0, len(data)) is None
+        assert fetch.batch_with_offset(Preads(data), 7, 0, end) is None
+        assert fetch.batch_with_offset(Preads(data, end), 7, 0, len(data)) is None
     with pytest.raises(OSError, match="gone"):
-        native.batch_with_offset(gone, 7, 0, len(data))
-    with pytest.raises(TypeError):
-        native.batch_with_offset(lambda _, __: bytearray(61), 7, 0, len(data))  # type: ignore[arg-type, return-value]
-    with pytest.raises(TypeError):
-        native.batch_with_offset(lambda _, __: None, 7, 0, len(data))  # type: ignore[arg-type, return-value]
+        fetch.batch_with_offset(Answers(OSError("gone")), 7, 0, len(data))
+    for wrong in (bytearray(61), None):
+        with pytest.raises(TypeError):
+            fetch.batch_with_offset(Answers(wrong), 7, 0, len(data))
 
 
-def gone(count: int, position: int) -> bytes:
-    raise OSError("gone")
+class Answers:
+    """A file whose every pread ends so."""
+
+    def __init__(self, end: object) -> None:
+        self.end = end
+
+    def pread(self, count: int, position: int) -> object:
+        if isinstance(self.end, Exception):
+            raise self.end
+        return self.end

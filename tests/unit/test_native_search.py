@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from kafkalog._native import search
-from tests.reference.search import find
+from kafkalog._native.search import BYTE_POSITION, OFFSET, TIME, TIME_OFFSET
+from tests.reference.search import find, offset_end, time_end
 
 BASE = 5_000_000_000
 # Around the warm section (1024 and 682 entries) and the smallest indexes.
@@ -42,18 +42,15 @@ def test_all_searches_equal_the_twin(entries: int, step: int) -> None:
     # Room behind the entries, as in a file that was allocated whole: never looked at.
     by_offset = offset_index(offsets, positions) + b"\x7f" * 80
     by_time = time_index(times, offsets) + b"\x7f" * 120
-    for target in targets_for(offsets, rng):
-        want = find(offsets, target, entry_bytes=8, upper=False)
-        assert search.find_offset(by_offset, entries, BASE, target) == want
-        want = find(offsets, target, entry_bytes=8, upper=True)
-        assert search.find_offset_upper_bound(by_offset, entries, BASE, target) == want
-        want = find(offsets, target, entry_bytes=12, upper=False)
-        assert search.find_time_offset(by_time, entries, BASE, target) == want
-    for target in targets_for(positions, rng):
-        want = find(positions, target, entry_bytes=8, upper=True)
-        assert search.find_position_upper_bound(by_offset, entries, target) == want
-    for target in targets_for(times, rng):
-        assert search.find_timestamp(by_time, entries, target) == find(times, target, entry_bytes=12, upper=False)
+    first, second = offset_end(by_offset, entries, BASE), time_end(by_time, entries, BASE)
+    for upper in (False, True):
+        for target in targets_for(offsets, rng):
+            assert first.find(OFFSET, target, upper) == find(offsets, target, entry_bytes=8, upper=upper)
+            assert second.find(TIME_OFFSET, target, upper) == find(offsets, target, entry_bytes=12, upper=upper)
+        for target in targets_for(positions, rng):
+            assert first.find(BYTE_POSITION, target, upper) == find(positions, target, entry_bytes=8, upper=upper)
+        for target in targets_for(times, rng):
+            assert second.find(TIME, target, upper) == find(times, target, entry_bytes=12, upper=upper)
 
 
 @pytest.mark.parametrize("entries", SIZES)
@@ -61,57 +58,82 @@ def test_lookups_answer_the_entry_of_the_slot(entries: int) -> None:
     rng = random.Random(entries)
     offsets = sorted(rng.sample(range(BASE, BASE + 100_000), entries))
     positions = [rng.randrange(-(2**31), 2**31) for _ in offsets]
-    data = offset_index(offsets, positions) + b"\x7f" * 80
+    index = offset_end(offset_index(offsets, positions) + b"\x7f" * 80, entries, BASE)
     for target in targets_for(offsets, rng):
-        slot = search.find_offset(data, entries, BASE, target)
+        slot = find(offsets, target, entry_bytes=8, upper=False)
         want = (offsets[slot], positions[slot]) if slot >= 0 else (BASE, 0)
-        assert search.lookup_offset(data, entries, BASE, target) == want
-        assert search.lookup_position(data, entries, BASE, target) == want[1]
+        assert index.lookup(target) == index.lookup_among(entries, target) == want
+    times = [rng.randrange(-(2**63), 2**63) for _ in offsets]
+    index = time_end(time_index(times, offsets) + b"\x7f" * 80, entries, BASE)
+    for target in targets_for(times, rng):
+        slot = find(times, target, entry_bytes=12, upper=False)
+        assert index.lookup(target) == ((times[slot], offsets[slot]) if slot >= 0 else (-1, BASE))
 
 
-def test_bulk_equals_single() -> None:
-    rng = random.Random(3)
-    offsets = sorted(rng.sample(range(BASE, BASE + 100_000), 3000))
-    positions = sorted(rng.sample(range(1_000_000), 3000))
-    times = sorted(rng.choices(range(10_000), k=3000))
-    by_offset, by_time = offset_index(offsets, positions), time_index(times, offsets)
-    wanted = np.array(targets_for(offsets, rng), np.int64)
-    got = search.find_offsets(by_offset, 3000, BASE, wanted)
-    assert got.dtype == np.int64
-    assert got.tolist() == [search.find_offset(by_offset, 3000, BASE, int(w)) for w in wanted]
-    got = search.find_time_offsets(by_time, 3000, BASE, wanted)
-    assert got.tolist() == [search.find_time_offset(by_time, 3000, BASE, int(w)) for w in wanted]
-    listed = targets_for(positions, rng)
-    got = search.find_position_upper_bounds(by_offset, 3000, listed)
-    assert got.tolist() == [search.find_position_upper_bound(by_offset, 3000, w) for w in listed]
-    listed = targets_for(times, rng)
-    got = search.find_timestamps(by_time, 3000, np.array(listed)[::-1])
-    assert got.tolist() == [search.find_timestamp(by_time, 3000, w) for w in reversed(listed)]
-    assert search.find_offsets(by_offset, 3000, BASE, []).tolist() == []
+@pytest.mark.parametrize("entries", [*SIZES, 70_000])
+@pytest.mark.parametrize("kind", ["growing", "repeated", "unsorted"])
+def test_many_lookups_equal_single_ones(entries: int, kind: str) -> None:
+    rng = random.Random(entries)
+    offsets = [rng.randrange(BASE - 2**31, BASE + 2**31) for _ in range(entries)]
+    times = [rng.randrange(-(2**63), 2**63) for _ in range(entries)]
+    if kind == "repeated":
+        offsets, times = [BASE + n // 9 for n in range(entries)], [n // 9 for n in range(entries)]
+    elif kind == "growing":
+        offsets, times = sorted(offsets), sorted(times)
+    numbers = [rng.randrange(-(2**31), 2**31) for _ in range(entries)]
+    for keys, index in (
+        (offsets, offset_end(offset_index(offsets, numbers), entries, BASE)),
+        (times, time_end(time_index(times, [BASE + n for n in numbers]), entries, BASE)),
+    ):
+        targets = [*targets_for(keys, rng), *(rng.randrange(-(2**63), 2**63) for _ in range(50))]
+        found = index.lookup_many(targets)
+        assert found is not None
+        assert list(zip(found[0].tolist(), found[1].tolist(), strict=True)) == [index.lookup(each) for each in targets]
+        assert [column.tolist() for column in index.lookup_many(np.array(targets[::-1])) or ()] == [
+            column[::-1].tolist() for column in found
+        ]
+        assert [column.tolist() for column in index.lookup_many([]) or ()] == [[], []]
 
 
 def test_unsorted_entries_still_give_what_the_twin_gives() -> None:
     rng = random.Random(4)
     offsets = [BASE + rng.randrange(2**31) for _ in range(2000)]
-    data = offset_index(offsets, [0] * 2000)
+    index = offset_end(offset_index(offsets, [0] * 2000), 2000, BASE)
     for target in targets_for(offsets, rng):
-        assert search.find_offset(data, 2000, BASE, target) == find(offsets, target, entry_bytes=8, upper=False)
+        assert index.find(OFFSET, target) == find(offsets, target, entry_bytes=8, upper=False)
 
 
 def test_negative_numbers_in_a_damaged_index() -> None:
-    data = struct.pack(">iiii", -5, -7, 3, 9)
-    assert search.find_offset(data, 2, 100, 95) == 0
-    assert search.find_offset(data, 2, 100, 94) == -1
-    assert search.find_position_upper_bound(data, 2, -6) == 1
+    index = offset_end(struct.pack(">iiii", -5, -7, 3, 9), 2, 100)
+    assert index.find(OFFSET, 95) == 0
+    assert index.find(OFFSET, 94) == -1
+    assert index.find(BYTE_POSITION, -6, True) == 1
 
 
-@pytest.mark.parametrize("entries", [-1, 3, 2**62])
-def test_more_entries_than_bytes_are_refused(entries: int) -> None:
-    with pytest.raises(ValueError, match="do not lie within"):
-        search.find_offset(bytes(23), entries, 0, 0)
-    with pytest.raises(ValueError, match="do not lie within"):
-        search.find_timestamps(bytes(35), entries, [1])
-    with pytest.raises(ValueError, match="do not lie within"):
-        search.lookup_offset(bytes(23), entries, 0, 0)
-    with pytest.raises(ValueError, match="do not lie within"):
-        search.lookup_position(bytes(23), entries, 0, 0)
+@pytest.mark.parametrize("entries", [3, 2**62])
+def test_slots_beyond_the_bytes_are_told_and_not_looked_at(entries: int) -> None:
+    for index, column in ((offset_end(bytes(23), entries), OFFSET), (time_end(bytes(35), entries), TIME)):
+        assert index.find(column, 1) < -1
+        assert index.lookup_many([1]) is None
+        with pytest.raises(IndexError, match=r"Entry \d+ lies beyond"):
+            index.find_among(entries, column, 1)
+        with pytest.raises(IndexError, match=r"Entry \d+ lies beyond"):
+            index.lookup_among(entries, 1)
+        with pytest.raises(AttributeError):  # an index file looks again, under its lock
+            index.lookup(1)
+        assert index.lookup_among(2, 1)[0] in (0, -1)
+
+
+def test_bytes_are_held_until_they_are_let_go() -> None:
+    data = bytearray(16)
+    index = offset_end(data, 2)
+    with pytest.raises(BufferError):
+        data.append(0)
+    index.hold(b"")  # what is held stays
+    assert index.held_bytes == 16
+    assert index.copied(8, 100) == bytes(8)
+    assert index.let_go()
+    data.append(0)
+    assert (index.held_bytes, index.copied(0, 1), index.let_go()) == (-1, None, True)
+    with pytest.raises(IndexError, match="no bytes are held"):
+        index.find_among(1, OFFSET, 0)

@@ -17,28 +17,28 @@ from kafkalog.errors import (
     IndexOffsetOverflowException,
     InvalidOffsetException,
     KafkaException,
-    LogReadOnlyException,
 )
 from kafkalog.files import OS_FILES
+from kafkalog.format.index_entries import TXN_ENTRY
 from kafkalog.segment.lazy_index import LazyIndex
 from kafkalog.segment.offset_index import OffsetIndex
 from kafkalog.segment.time_index import TimeIndex
-from kafkalog.segment.transaction_index import ABORTED_TXN, AbortedTxn, TransactionIndex
+from kafkalog.segment.transaction_index import AbortedTxn, TransactionIndex
 from kafkalog.segment.types import OffsetPosition, TimestampOffset
 
 BASE = 45
 
 
-def offsets(path: Path, max_size: int = 240, **options: bool) -> OffsetIndex:
-    return OffsetIndex(str(path / "0.index"), BASE, max_size, OS_FILES, **options)
+def offsets(path: Path, max_size: int = 240) -> OffsetIndex:
+    return OffsetIndex(str(path / "0.index"), BASE, max_size, OS_FILES)
 
 
-def times(path: Path, max_size: int = 240, **options: bool) -> TimeIndex:
-    return TimeIndex(str(path / "0.timeindex"), BASE, max_size, OS_FILES, **options)
+def times(path: Path, max_size: int = 240) -> TimeIndex:
+    return TimeIndex(str(path / "0.timeindex"), BASE, max_size, OS_FILES)
 
 
-def txns(path: Path, **options: bool) -> TransactionIndex:
-    return TransactionIndex(BASE, str(path / "0.txnindex"), OS_FILES, **options)
+def txns(path: Path) -> TransactionIndex:
+    return TransactionIndex(BASE, str(path / "0.txnindex"), OS_FILES)
 
 
 # --- sizes ------------------------------------------------------------------------------------------
@@ -69,8 +69,6 @@ def test_reopened_untrimmed_file_counts_its_zeros(tmp_path: Path) -> None:
     again = offsets(tmp_path)
     assert (again.entries, again.is_full, again.last_offset) == (30, True, BASE)
     again.close()
-    beside = offsets(tmp_path, read_only=True)  # another process's view leaves the zeros out
-    assert beside.all_entries() == [OffsetPosition(BASE + 1, 10)]
 
 
 # --- the offset index -------------------------------------------------------------------------------
@@ -223,17 +221,6 @@ def test_sanity_checks_say_what_kafka_says(tmp_path: Path) -> None:
         times(tmp_path).sanity_check()
 
 
-def test_read_only_creates_and_writes_nothing(tmp_path: Path) -> None:
-    index = offsets(tmp_path, read_only=True)
-    assert index.lookup(BASE + 3) == (BASE, 0)
-    assert index.fetch_upper_bound_offset(OffsetPosition(BASE, 0), 9) is None
-    assert os.listdir(tmp_path) == []
-    with pytest.raises(LogReadOnlyException):
-        index.resize(80)
-    index.flush()
-    assert os.listdir(tmp_path) == []
-
-
 # --- the time index ---------------------------------------------------------------------------------
 
 
@@ -284,7 +271,7 @@ def test_txn_index_bytes_and_search(tmp_path: Path) -> None:
     aborted = [AbortedTxn(7, 50, 60, 55), AbortedTxn(8, 55, 70, 65), AbortedTxn(9, 52, 80, 81)]
     for txn in aborted:
         index.append(txn)
-    assert Path(index.path).read_bytes() == b"".join(ABORTED_TXN.pack(0, *txn) for txn in aborted)
+    assert Path(index.path).read_bytes() == b"".join(TXN_ENTRY.pack(0, *txn) for txn in aborted)
     assert os.path.getsize(index.path) == 3 * 34
     assert index.all_aborted_txns() == aborted
     assert index.collect_aborted_txns(0, 100) == (aborted, False)
@@ -304,17 +291,17 @@ def test_txn_index_bytes_and_search(tmp_path: Path) -> None:
     again.sanity_check()
     again.reset()
     assert os.path.getsize(index.path) == 0
-    assert txns(tmp_path, read_only=True).all_aborted_txns() == []
+    assert txns(tmp_path).all_aborted_txns() == []
 
 
 def test_txn_index_damage(tmp_path: Path) -> None:
     path = tmp_path / "0.txnindex"
-    path.write_bytes(ABORTED_TXN.pack(0, 1, 2, 44, 5) + b"torn")
+    path.write_bytes(TXN_ENTRY.pack(0, 1, 2, 44, 5) + b"torn")
     index = txns(tmp_path)
     assert index.all_aborted_txns() == [(1, 2, 44, 5)]
     with pytest.raises(CorruptIndexException, match="is less than start offset 45"):
         index.sanity_check()
-    path.write_bytes(ABORTED_TXN.pack(1, 1, 2, 44, 5))
+    path.write_bytes(TXN_ENTRY.pack(1, 1, 2, 44, 5))
     with pytest.raises(KafkaException, match="Unexpected aborted transaction version 1"):
         txns(tmp_path).all_aborted_txns()
 
@@ -332,7 +319,7 @@ def test_txn_index_renames_a_missing_file(tmp_path: Path) -> None:
 
 
 def test_lazy_index_waits(tmp_path: Path) -> None:
-    lazy = LazyIndex.for_offset(str(tmp_path / "a.index"), BASE, 80, OS_FILES)
+    lazy = LazyIndex(OffsetIndex, str(tmp_path / "a.index"), BASE, 80, OS_FILES)
     lazy.rename_to(str(tmp_path / "b.index"))
     lazy.update_parent_dir(str(tmp_path))
     assert not lazy.delete_if_exists()

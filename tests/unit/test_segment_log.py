@@ -89,7 +89,7 @@ def test_entries_follow_the_rules_and_recovery_agrees(tmp_path: Path, interval: 
     assert index_bytes(segment) == rules.bytes()
     assert os.path.getsize(segment.offset_index_file) == 8 * len(rules.offsets)
 
-    again = open_segment(tmp_path, config(index_interval_bytes=interval), file_already_exists=True)
+    again = open_segment(tmp_path, config(index_interval_bytes=interval))
     assert recover(again) == 0
     assert index_bytes(again) == rules.bytes()
     assert os.path.getsize(again.time_index_file) == 12 * len(rules.times)
@@ -103,7 +103,7 @@ def test_counter_starts_over_with_the_object(tmp_path: Path) -> None:
     assert segment.offset_index.entries == 1
     segment.on_become_inactive_segment()
     segment.close()
-    again = open_segment(tmp_path, config(index_interval_bytes=0), file_already_exists=True)
+    again = open_segment(tmp_path, config(index_interval_bytes=0))
     again.resize_indexes(800)
     append(again, batch(102))
     assert again.offset_index.entries == 1
@@ -171,7 +171,8 @@ def test_append_limit(tmp_path: Path) -> None:
 
 
 def test_preallocation(tmp_path: Path) -> None:
-    segment = open_segment(tmp_path, init_file_size=1000, preallocate=True)
+    preallocating = config(internal_segment_bytes=1000, preallocate="true")
+    segment = open_segment(tmp_path, preallocating, new=True)
     assert (segment.size, os.path.getsize(segment.log.path)) == (0, 1000)
     data = batch(BASE)
     append(segment, data)
@@ -181,7 +182,7 @@ def test_preallocation(tmp_path: Path) -> None:
     assert os.path.getsize(segment.log.path) == len(data)
     with open(segment.log.path, "ab") as file:
         file.write(bytes(100))
-    again = open_segment(tmp_path, file_already_exists=True, init_file_size=1000, preallocate=True)
+    again = open_segment(tmp_path, preallocating)
     assert again.size == len(data) + 100
     assert recover(again) == 100
 
@@ -307,7 +308,7 @@ def test_legacy_batches(tmp_path: Path, magic: int, codec: int) -> None:
         assert place is not None
         assert place.offset == (target // 4 * 4 if codec else target)
     producers, epochs = Producers(), Epochs()
-    again = open_segment(tmp_path, config(index_interval_bytes=100), base=0, file_already_exists=True)
+    again = open_segment(tmp_path, config(index_interval_bytes=100), base=0)
     assert recover(again, producers, epochs) == 0
     assert index_bytes(again)[0] == entries[0]
     assert (producers.map_end, epochs.assigned) == (-1, [])
@@ -358,7 +359,7 @@ def test_roll_time_is_of_the_first_batch(tmp_path: Path) -> None:
     append(segment, batch(100, 3, ts=50, step=-10))
     assert segment.first_batch_timestamp == 50
     append(segment, batch(103, ts=10))
-    again = open_segment(tmp_path, file_already_exists=True)
+    again = open_segment(tmp_path)
     assert (again.first_batch_timestamp, again.time_waited_for_roll(0, 70)) == (50, 20)
     again.truncate_to(100)
     assert again.first_batch_timestamp == 2**63 - 1
@@ -372,7 +373,7 @@ def test_roll_time_is_of_the_first_batch(tmp_path: Path) -> None:
 
 def damaged(tmp_path: Path, data: bytes, base: int = BASE) -> LogSegment:
     Path(names.log_file(str(tmp_path), base)).write_bytes(data)
-    return open_segment(tmp_path, config(index_interval_bytes=100), base=base, file_already_exists=True)
+    return open_segment(tmp_path, config(index_interval_bytes=100), base=base)
 
 
 def test_recover_cuts_at_every_byte_and_bit(tmp_path: Path) -> None:
@@ -406,7 +407,7 @@ def test_recover_empties_what_was_there(tmp_path: Path) -> None:
     segment.txn_index.append(AbortedTxn(1, 2, 3, 4))
     segment.close()
     Path(segment.log.path).write_bytes(batch(100) + b"junk" * 20)
-    again = open_segment(tmp_path, config(index_interval_bytes=0), file_already_exists=True)
+    again = open_segment(tmp_path, config(index_interval_bytes=0))
     assert recover(again) == 80
     assert [os.path.getsize(tmp_path / name) for name in sorted(os.listdir(tmp_path))] == [
         0,
@@ -654,38 +655,6 @@ def test_update_txn_index(tmp_path: Path) -> None:
     assert segment.txn_index.is_empty
     segment.txn_index.update(Completed(9, 100, 105, True), 100)
     assert segment.collect_aborted_txns(0, 500) == ([AbortedTxn(9, 100, 105, 100)], False)
-
-
-# --- beside someone else ----------------------------------------------------------------------------
-
-
-def test_read_only_beside_a_writer(tmp_path: Path) -> None:
-    writer = open_segment(tmp_path, config(index_interval_bytes=0))
-    fill(writer, 30)
-    before = {name: (tmp_path / name).read_bytes() for name in os.listdir(tmp_path)}
-    reader = open_segment(tmp_path, read_only=True)
-    assert reader.offset_index.entries == writer.offset_index.entries == 29
-    for offset in range(BASE, BASE + 60):
-        assert reader.translate_offset(offset) == writer.translate_offset(offset)
-    assert reader.read_next_offset() == BASE + 60
-    assert {name: (tmp_path / name).read_bytes() for name in os.listdir(tmp_path)} == before
-
-    # The writer cuts and goes on: the index that the reader holds points into other batches now.
-    writer.truncate_to(BASE + 10)
-    for n in range(40):
-        append(writer, batch(BASE + 10 + n, value=b"longer" * 9))
-    reader.log.refresh()
-    fresh = open_segment(tmp_path, read_only=True)
-    for offset in range(BASE, BASE + 50):
-        assert reader.translate_offset(offset) == fresh.translate_offset(offset) == writer.translate_offset(offset)
-
-
-def test_read_only_without_indexes(tmp_path: Path) -> None:
-    Path(names.log_file(str(tmp_path), BASE)).write_bytes(batch(100) + batch(101))
-    segment = open_segment(tmp_path, read_only=True)
-    assert segment.read_next_offset() == 102
-    assert segment.find_offset_by_timestamp(0, 101).offset == 101  # type: ignore[union-attr]
-    assert len(os.listdir(tmp_path)) == 1
 
 
 def test_hostile_size_does_not_allocate(tmp_path: Path) -> None:
