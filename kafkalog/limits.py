@@ -1,6 +1,6 @@
 """The ranges of Java's numbers, in which Kafka counts offsets, positions, sequences and times, and Java's casts.
 
-C has its own in `_native/layout.pxd`; a test compares the two.
+C has the same in <stdint.h>; ARRAY_BYTES_MAX stands in `_native/layout.pxd` too, and a test compares the two.
 """
 
 from __future__ import annotations

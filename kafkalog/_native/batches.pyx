@@ -12,7 +12,7 @@ import numpy as np
 cimport cython
 from cpython.buffer cimport PyBUF_WRITABLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport INT32_MAX, int32_t, int64_t, int8_t, uint16_t, uint32_t, uint64_t, uint8_t
 from libc.stdlib cimport free, realloc
 
 from kafkalog._native.crc32c cimport crc32_update, crc32c_update
@@ -25,7 +25,6 @@ from kafkalog._native.layout cimport (
     CONTROL_FLAG,
     CRC,
     DELETE_HORIZON_FLAG,
-    INT_MAX,
     KL_LOADED,
     LAST_OFFSET_DELTA,
     LEADER_EPOCH,
@@ -445,6 +444,7 @@ cdef class _Rows:
         PyBuffer_FillInfo(view, self, self.rows, self.count * <Py_ssize_t>sizeof(Row), False, flags)
 
 
+# More than eight parameters: a loop without the GIL has no object to take them from; it goes on where it stopped.
 cdef int scan_rows(const uint8_t* start, int64_t* at, int64_t end, int64_t base, int framing, bint check_crc,
                    bint stop_at_bad_crc, Row* rows, int64_t* count, int64_t capacity) noexcept nogil:
     cdef int64_t position = at[0]
@@ -719,10 +719,11 @@ cdef class IndexPlan:
     everything up to there stands, as it would in Kafka.  One thread at a time: a second one gets a RuntimeError.
     """
 
+    # More than eight parameters: a plan begins with all that two indexes' ends say, each by its name.
     def __cinit__(self, int64_t base_offset, int64_t interval_bytes, *, int64_t bytes_since_last_entry=0,
                   int64_t max_timestamp=-1, int64_t offset_of_max_timestamp=-1, last_time_entry=None,
                   last_offset_entry=None, int64_t offset_entry_count=0, int64_t time_entry_count=0,
-                  int64_t max_offset_entries=INT_MAX, int64_t max_time_entries=INT_MAX, bint check_range=False):
+                  int64_t max_offset_entries=INT32_MAX, int64_t max_time_entries=INT32_MAX, bint check_range=False):
         self.base_offset = base_offset
         self.interval_bytes = interval_bytes
         self._bytes_since_last_entry = bytes_since_last_entry
@@ -745,7 +746,7 @@ cdef class IndexPlan:
     cdef bint representable(self, int64_t offset) noexcept nogil:
         # Wraps as Java's subtraction does.
         cdef int64_t relative = <int64_t>(<uint64_t>offset - <uint64_t>self.base_offset)
-        return 0 <= relative <= INT_MAX
+        return 0 <= relative <= INT32_MAX
 
     cdef int add(self, const Row* row, int64_t position) noexcept nogil:
         cdef int error

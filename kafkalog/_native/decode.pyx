@@ -320,6 +320,7 @@ cdef inline Batch batch_of(const Row* row) noexcept nogil:
     )
 
 
+# More than eight parameters: a loop without the GIL has no object to take them from; it goes on where it stopped.
 cdef int decode_table(
     Sink* sink,
     const uint8_t* data,
@@ -477,6 +478,7 @@ cdef class ColumnBuilder:
             PyBuffer_Release(&view)
         return check_memory(verdict), position, record.expected, record.found
 
+    # More than eight parameters: a buffer, its table, and what of it is wanted, by name.
     def append_table(
         self, data, table, int64_t start_row=0, *, int64_t base_position=0, skip=None, bint skip_control=False,
         decoders=None, int64_t max_body=ARRAY_BYTES_MAX, int64_t max_payload=ARRAY_BYTES_MAX,

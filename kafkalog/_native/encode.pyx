@@ -452,9 +452,9 @@ cdef class ColumnEncoder:
         """An uncompressed batch with its header and CRC, of at most `max_bytes` but one row at least:
         (bytes, next row, verdict).
 
-        Many arguments, for they are the header's fields, by name: `base_offset` is for consecutive offsets, explicit
-        ones name it themselves; `log_append_time` replaces the max timestamp; `attributes` are written as they are.
-        Verdicts as in `encode`.
+        More than eight parameters: they are the header's fields, by name.  `base_offset` is for consecutive offsets,
+        explicit ones name it themselves; `log_append_time` replaces the max timestamp; `attributes` are written as they
+        are.  Verdicts as in `encode`.
         """
         cdef int64_t next_row = start
         cdef int64_t filled = RECORDS

@@ -7,7 +7,7 @@ an old or damaged batch on the way, a test's own file) is left to the caller, wh
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint64_t, uint8_t
 from libc.string cimport memcpy
 
 from kafkalog._native.descriptor cimport Descriptor, is_plain
@@ -17,7 +17,6 @@ from kafkalog._native.layout cimport (
     HEADER_SIZE_UP_TO_MAGIC,
     LAST_OFFSET_DELTA,
     LOG_OVERHEAD,
-    LONG_MAX,
     MAGIC,
     RECORDS,
     load32,
@@ -207,6 +206,6 @@ def read(
         return None  # unless it lies, the entry is of a batch below the offset, and this one is the first behind a gap
     if min_one_message and found.size > max_size:
         max_size = found.size
-    if max_position == -LONG_MAX:
+    if max_position == -INT64_MAX:
         max_position = end
     return told(kinds, tail.base_offset, log, channel, &found, max_size, max_position)

@@ -74,10 +74,6 @@ cdef enum:
     TIME_ENTRY_OFFSET = 8
     TIME_ENTRY = 12
 
-cdef extern from "<stdint.h>" nogil:
-    const int32_t INT_MAX "INT32_MAX"
-    const int64_t LONG_MAX "INT64_MAX"
-
 cdef enum:
     CODEC_MASK = 0x07
     TIMESTAMP_TYPE_FLAG = 0x08

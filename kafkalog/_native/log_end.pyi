@@ -6,7 +6,7 @@ from typing_extensions import Buffer, disjoint_base
 from kafkalog._native.batches import BatchHeader
 from kafkalog._native.producers import ProducerEntry
 from kafkalog._native.tail import SegmentTail
-from kafkalog._native.validation import AppendInfo, BatchRules, ClientBatch
+from kafkalog._native.validation import AppendInfo, OrdinaryBatch, OrdinaryRules
 
 _Info = TypeVar("_Info", bound=AppendInfo)
 
@@ -30,7 +30,7 @@ class LogEnd:
     next_offset_metadata: Any
     recovery_point: int
     life: int
-    client_rules: BatchRules | None
+    ordinary_rules: OrdinaryRules | None
     segments: Any
     clock: Any
     log_dir_failure_channel: Any
@@ -70,9 +70,9 @@ class Watermarks:
     ) -> int: ...
     def append_ordinary(
         self, records: Buffer, leader_epoch: int, kind: type[_Info], record_validation_stats: object
-    ) -> _Info | ClientBatch | None: ...
+    ) -> _Info | OrdinaryBatch | None: ...
     def commit_ordinary(
-        self, batch: ClientBatch, leader_epoch: int, kind: type[_Info], record_validation_stats: object
+        self, batch: OrdinaryBatch, leader_epoch: int, kind: type[_Info], record_validation_stats: object
     ) -> _Info | None: ...
     def set_high_watermark(self, metadata: Any) -> None: ...
     def wake_waiters(self) -> None: ...

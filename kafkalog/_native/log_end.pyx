@@ -12,14 +12,14 @@ whatever is written here is written inside its object's critical section, as Cyt
 from threading import RLock
 
 cimport cython
-from libc.stdint cimport int32_t, int64_t, uint64_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint64_t
 
 from kafkalog._native.batches cimport BatchHeader
-from kafkalog._native.layout cimport CODEC_MASK, LONG_MAX
+from kafkalog._native.layout cimport CODEC_MASK
 from kafkalog._native.named cimport made, set_item
 from kafkalog._native.producers cimport ProducerEntry, ProducerTable
 from kafkalog._native.tail cimport W_WRITTEN, SegmentTail
-from kafkalog._native.validation cimport BatchRules, ClientBatch
+from kafkalog._native.validation cimport OrdinaryRules, OrdinaryBatch
 
 cdef enum:
     C_OPEN = 0
@@ -79,13 +79,13 @@ cdef class LogEnd:
 
     `next_offset_metadata`: the offset that the next record gets, its segment's base and the bytes in that;
     `recovery_point`: everything below it is on the disk; `life`: OPEN, CLOSING, CLOSED or FORKED, and it only grows;
-    `client_rules`: what a client's batch must be to be appended as it is, None where none is.
+    `ordinary_rules`: what a client's batch must be to be appended as it is, None where none is.
     """
 
     cdef public object next_offset_metadata
     cdef public int64_t recovery_point
     cdef public int life
-    cdef public BatchRules client_rules
+    cdef public OrdinaryRules ordinary_rules
     cdef public object segments, clock, log_dir_failure_channel
 
 
@@ -147,27 +147,27 @@ cdef class Watermarks:
     def append_ordinary(self, records, int32_t leader_epoch, kind, record_validation_stats):
         """A client's append, if it is one ordinary batch for which each step has but to look.
 
-        The `kind` of AppendInfo that tells of it.  Else nothing was done: the ClientBatch that was admitted, or None
+        The `kind` of AppendInfo that tells of it.  Else nothing was done: the OrdinaryBatch that was admitted, or None
         where none was.
         """
         cdef LogEnd local = self.local_log
-        cdef ClientBatch batch
-        if local.client_rules is None:
+        cdef OrdinaryBatch batch
+        if local.ordinary_rules is None:
             return None
-        batch = local.client_rules.admit(records, local.clock.milliseconds())
+        batch = local.ordinary_rules.admit(records, local.clock.milliseconds())
         if batch is None or batch.row.attributes & CODEC_MASK:
             return batch
         info = self.locked_ordinary(batch, leader_epoch, kind, record_validation_stats)
         return batch if info is None else info
 
-    def commit_ordinary(self, ClientBatch batch not None, int32_t leader_epoch, kind, record_validation_stats):
+    def commit_ordinary(self, OrdinaryBatch batch not None, int32_t leader_epoch, kind, record_validation_stats):
         """What is left of that for a batch whose records are known to be good, under the lock.
 
         None where a step has more to do, and nothing was done.
         """
         return self.locked_ordinary(batch, leader_epoch, kind, record_validation_stats)
 
-    cdef object locked_ordinary(self, ClientBatch batch, int32_t leader_epoch, kind, record_validation_stats):
+    cdef object locked_ordinary(self, OrdinaryBatch batch, int32_t leader_epoch, kind, record_validation_stats):
         cdef PartitionLock lock = self.lock
         lock.take()
         try:
@@ -181,10 +181,10 @@ cdef class Watermarks:
         finally:
             lock.give_back()
 
-    cdef object ordinary(self, ClientBatch batch, int32_t leader_epoch, kind, record_validation_stats):
+    cdef object ordinary(self, OrdinaryBatch batch, int32_t leader_epoch, kind, record_validation_stats):
         """The epoch is the latest there is, the segment has room, the producer just goes on."""
         cdef LogEnd local = self.local_log
-        cdef BatchRules topic = batch.topic
+        cdef OrdinaryRules topic = batch.topic
         cdef ProducerEntry continued = None
         cdef SegmentTail tail
         cdef tuple epochs, segments
@@ -229,7 +229,7 @@ cdef class Watermarks:
         last_aborted = None
         if change is not None:
             aborted, last_aborted = change.aborted, change.last_aborted
-        if last_offset == LONG_MAX:
+        if last_offset == INT64_MAX:
             raise OverflowError(last_offset)  # no offset follows
         cdef int done = tail.write(buffers, headers, aborted, last_aborted)
         if done != W_WRITTEN:

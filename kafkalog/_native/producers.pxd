@@ -2,7 +2,7 @@
 from libc.stdint cimport int32_t, int64_t
 
 from kafkalog._native.batches cimport Row
-from kafkalog._native.validation cimport ClientBatch
+from kafkalog._native.validation cimport OrdinaryBatch
 
 cdef enum:
     REMEMBERED = 5
@@ -48,7 +48,7 @@ cdef class ProducerTable:
     cdef public object map_end_offset
     cdef public dict _verification_states
 
-    cdef ProducerEntry continued(self, ClientBatch batch)
+    cdef ProducerEntry continued(self, OrdinaryBatch batch)
     cdef object first_unstable(self)
     cdef int take_over(self, ProducerEntry entry, started) except -1
     cdef int close_txn(self, completed) except -1

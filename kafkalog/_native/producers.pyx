@@ -16,7 +16,7 @@ from libc.stdint cimport INT32_MAX, int32_t, int64_t
 
 from kafkalog._native.batches cimport Row
 from kafkalog._native.layout cimport TRANSACTIONAL_FLAG
-from kafkalog._native.validation cimport ClientBatch
+from kafkalog._native.validation cimport OrdinaryBatch
 
 NUM_BATCHES_TO_RETAIN = REMEMBERED  # ProducerStateEntry.NUM_BATCHES_TO_RETAIN
 
@@ -122,7 +122,7 @@ cdef class ProducerEntry:
         self.current_txn_first_offset = None
         self.last_timestamp = last_timestamp
 
-    def is_continued_by(self, ClientBatch batch not None):
+    def is_continued_by(self, OrdinaryBatch batch not None):
         """Whether a client's batch just goes on: next sequence, same epoch, in the transaction that is open or in
         none where none is, and not remembered.  ProducerAppendInfo would take such a batch."""
         return self.goes_on(&batch.row)
@@ -144,7 +144,7 @@ cdef class ProducerEntry:
         self.last_timestamp = row.max_timestamp
         self.add(Remembered(row.last_offset, row.max_timestamp, row.last_sequence, row.record_count - 1))
 
-    def continue_with(self, ClientBatch batch not None):
+    def continue_with(self, OrdinaryBatch batch not None):
         """`go_on` with a batch that has its place in the log."""
         self.go_on(&batch.row)
 
@@ -228,14 +228,14 @@ cdef class ProducerTable:
         self._oldest_txn_last_timestamp = -1
         self._verification_states = {}
 
-    def continued_entry(self, ClientBatch batch not None):
+    def continued_entry(self, OrdinaryBatch batch not None):
         """The entry that the batch just continues, where no verification is under way; None: `prepare_update` judges.
 
         `prepare_update` and `update` would come to the same.
         """
         return self.continued(batch)
 
-    cdef ProducerEntry continued(self, ClientBatch batch):
+    cdef ProducerEntry continued(self, OrdinaryBatch batch):
         found = (<dict>self._producers).get(batch.row.producer_id)
         if found is None or self._verification_states or not (<ProducerEntry>found).goes_on(&batch.row):
             return None

@@ -50,6 +50,7 @@ cdef class Record:
     cdef readonly int magic
     cdef readonly int64_t size
 
+    # More than eight parameters: a record has as many fields.
     def __init__(
         self,
         int64_t offset,

@@ -15,11 +15,11 @@ writers of the log change is read as it is, under the log's lock.  Elsewhere cri
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.stdint cimport int64_t, uint64_t
+from libc.stdint cimport INT32_MAX, int64_t, uint64_t
 
 from kafkalog._native.batches cimport BatchHeader, Entries, IndexPlan, Row, entry_is_due
 from kafkalog._native.descriptor cimport Descriptor, is_plain
-from kafkalog._native.layout cimport INT_MAX, OFFSET_ENTRY, TIME_ENTRY
+from kafkalog._native.layout cimport OFFSET_ENTRY, TIME_ENTRY
 from kafkalog._native.search cimport IndexEnd
 
 # What came of an append: done, or why nothing was.
@@ -218,7 +218,7 @@ cdef class SegmentTail:
         return (
             offset_index.entries >= offset_index.max_entries
             or time_index.entries >= time_index.max_entries - 1
-            or distance > INT_MAX
+            or distance > INT32_MAX
         )
 
     cdef IndexPlan planned(self, list headers):

@@ -15,10 +15,10 @@ cdef struct Rules:
     int32_t max_record_bytes
 
 
-cdef class ClientBatch(BatchHeader)
+cdef class OrdinaryBatch(BatchHeader)
 
 
-cdef class BatchRules:
+cdef class OrdinaryRules:
     cdef readonly int64_t size_max
     cdef readonly bint need_key
     cdef readonly int64_t before_max_ms
@@ -28,14 +28,14 @@ cdef class BatchRules:
     cdef readonly int64_t segment_bytes
     cdef readonly int64_t flush_messages
 
-    cpdef ClientBatch admit(self, data, int64_t now)
+    cpdef OrdinaryBatch admit(self, data, int64_t now)
 
 
-cdef class ClientBatch(BatchHeader):
+cdef class OrdinaryBatch(BatchHeader):
     cdef Batch batch
     cdef Rules rules
     cdef readonly int64_t record_bytes
-    cdef readonly BatchRules topic
+    cdef readonly OrdinaryRules topic
     cdef int32_t given_epoch
     cdef bytes head
     cdef object data

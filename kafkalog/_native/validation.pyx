@@ -294,7 +294,9 @@ def walk_records(
     `payload` holds the records where they were compressed; None: they follow the header.  `create_time`: compare
     the records' times with `now` (milliseconds) and the two limits; a batch whose records claim append time is
     refused otherwise.  `max_record_bytes` binds the readers STREAM and SKIP.  `canonical`: say that too; who does not
-    ask has the usual records by a shorter way.  So many arguments, for one call judges all records of a batch.
+    ask has the usual records by a shorter way.
+
+    More than eight parameters: one call judges all records of a batch.
     """
     cdef Py_buffer view, payload_view
     cdef Batch batch
@@ -341,7 +343,7 @@ def walk_records(
     return result
 
 
-def assign_plain(
+def assign_uncompressed(
     object data,
     int64_t position,
     int64_t next_offset,
@@ -353,11 +355,11 @@ def assign_plain(
     int64_t before_max,
     int64_t after_max,
 ):
-    """Validate the plain v2 batch at `position` and give it offsets from `next_offset` on, all in one call.
+    """Validate the uncompressed v2 batch at `position` and give it offsets from `next_offset` on, all in one call.
 
     (its new 61 bytes, their BatchHeader at position 0, max timestamp, record count); None where anything is not as
     it should be: then `walk_records` and the checks around it say what.  `client`: the batch comes from a producer.
-    So many arguments, for one call does a batch's work.
+    More than eight parameters: one call does a batch's work.
     """
     cdef Py_buffer view
     cdef Batch batch
@@ -443,6 +445,7 @@ cdef class AppendInfo:
     cdef public object record_validation_stats
     cdef list refused
 
+    # More than eight parameters: Kafka's LogAppendInfo has as many fields.
     def __init__(
         self, int64_t first_offset, int64_t last_offset, last_leader_epoch, int64_t max_timestamp,
         int64_t log_append_time, int64_t log_start_offset, int source_compression, int64_t valid_bytes,
@@ -474,15 +477,15 @@ cdef class AppendInfo:
 
 @cython.auto_pickle(False)
 @cython.final
-cdef class ClientBatch(BatchHeader):
-    """A producer's single batch that needs no change but its offset and leader epoch.  Made by `BatchRules.admit`.
+cdef class OrdinaryBatch(BatchHeader):
+    """A producer's single batch that needs no change but its offset and leader epoch.  Made by `OrdinaryRules.admit`.
 
     Its records are checked where they are not compressed; else (`codec` above 0) they are once `check_payload` said so.
     A header like any other, first as the producer wrote it, then as `place` left it.
     """
 
     def __init__(self):
-        raise TypeError("made by BatchRules.admit()")
+        raise TypeError("made by OrdinaryRules.admit()")
 
     @property
     def payload(self):
@@ -571,7 +574,7 @@ cdef inline bint is_ordinary(const Row* row) noexcept nogil:
 
 @cython.auto_pickle(False)
 @cython.final
-cdef class BatchRules:
+cdef class OrdinaryRules:
     """What a topic with CreateTime asks of a batch: bytes at most, a key in every record, how far its records' times
     may be from now (milliseconds), the codec (-1: any); and of the segment that takes it."""
 
@@ -588,7 +591,7 @@ cdef class BatchRules:
         self.segment_bytes = segment_bytes
         self.flush_messages = flush_messages
 
-    cpdef ClientBatch admit(self, data, int64_t now):
+    cpdef OrdinaryBatch admit(self, data, int64_t now):
         """The single ordinary v2 batch that `data` is, whole and with the right checksum, if these rules let it in.
 
         None for anything else: the slower checks know what it is and how to say so.  What is checked is what `place`
@@ -596,7 +599,7 @@ cdef class BatchRules:
         which nobody changes meanwhile.
         """
         cdef Py_buffer view
-        cdef ClientBatch found
+        cdef OrdinaryBatch found
         cdef Cursor cursor
         cdef const uint8_t* header
         cdef bytes head
@@ -617,7 +620,7 @@ cdef class BatchRules:
             size = <int64_t><int32_t>load32(header + BATCH_LENGTH) + LOG_OVERHEAD
             if size != view.len:
                 return None
-            found = ClientBatch.__new__(ClientBatch)
+            found = OrdinaryBatch.__new__(OrdinaryBatch)
             found.head = head
             found.data = data if view.len > COPY_BYTES else None
             parse_header(header, <int8_t>header[MAGIC], 0, size, &found.row)
@@ -640,7 +643,7 @@ cdef class BatchRules:
             PyBuffer_Release(&view)
 
 
-cdef bint good_bytes(ClientBatch found, const uint8_t* header, Cursor cursor) noexcept nogil:
+cdef bint good_bytes(OrdinaryBatch found, const uint8_t* header, Cursor cursor) noexcept nogil:
     if crc32c_update(0, header + ATTRIBUTES, <size_t>(cursor.end - header - ATTRIBUTES)) != found.row.crc:
         return False
     return found.rules.reader == rec.SKIP or found.check(cursor)

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 
+# More than eight parameters: options bound one call, by name, so that no object holds them.
 def add_batches(
     builder: ColumnBuilder,
     data: Buffer,
@@ -59,7 +60,7 @@ def add_batches(
     That is the table's length, or less when the builder is full (2 GiB a column): call `builder.finish` and go on.
     `data` is the buffer that was scanned, with the same `base_position`.  `skip` has one byte a row, 1 for batches to
     leave out (aborted transactions), `skip_control` leaves out markers.  Errors are those of `records.records`,
-    with `path` and the batch's position.  Options go by name; they bound one call, so no object holds them.
+    with `path` and the batch's position.
     """
     view = memoryview(octets(data, "records"))
     row = start_row
@@ -122,6 +123,7 @@ def _add_one(
     return verdict
 
 
+# More than eight parameters: the options of ColumnBuilder and of `add_batches`, by name.
 def read_columns(
     data: Buffer,
     table: NDArray[np.void] | None = None,
@@ -143,7 +145,7 @@ def read_columns(
 
     `table` is what `_native.batches.scan` found in it (None: scanned here, without checksums, up to its end or
     the first damage).  Columns and offset range are ColumnBuilder's options, the rest and the errors those of
-    `add_batches`: many, and therefore by name.
+    `add_batches`.
     """
     if table is None:
         table, _, _ = native_batches.scan(data, base_position=base_position, check_crc=False, max_batches=INT_MAX)
@@ -181,6 +183,7 @@ _WRITE_ERRORS = {
 }
 
 
+# More than eight parameters: MemoryRecordsBuilder's options, by name.
 def write_batches(
     columns: ColumnEncoder | Any,
     *,
@@ -202,7 +205,7 @@ def write_batches(
     Where compression makes them larger than `compressed_bytes_max` they take fewer rows, as a producer's do.
     `columns` is a ColumnEncoder or anything with `__arrow_c_array__` (see ColumnEncoder.from_arrow).  Offsets run on
     from `base_offset`, unless the columns have their own.  Bytes are those of MemoryRecordsBuilder for the same
-    records, and so are the options: many, and therefore by name.  IllegalArgumentException names the first row that
+    records, and so are the options.  IllegalArgumentException names the first row that
     cannot be written.
     """
     encoder = columns if isinstance(columns, ColumnEncoder) else ColumnEncoder.from_arrow(columns)

@@ -168,6 +168,7 @@ def compute_attributes(
     )
 
 
+# More than eight parameters: they are the header's fields, by name.
 def write_header(
     payload: Buffer,
     *,
@@ -182,7 +183,7 @@ def write_header(
 ) -> bytes:
     """The 61 bytes in front of `payload`, CRC included (DefaultRecordBatch.writeHeader, magic 2).
 
-    Many arguments, for they are the header's fields, by name; `attributes` say what is transactional.
+    `attributes` say what is transactional.
     """
     if base_timestamp < 0 and base_timestamp != -1:
         raise IllegalArgumentException(f"Invalid message timestamp {base_timestamp}")

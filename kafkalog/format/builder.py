@@ -50,11 +50,12 @@ class SimpleRecord(NamedTuple):
 class MemoryRecordsBuilder:
     """One batch in the making (for magic 0 and 1 without a codec: a run of messages).
 
-    Arguments are those of Kafka's constructor behind the buffer, as many as they are; `level` is the codec's, None for
+    Arguments are those of Kafka's constructor behind the buffer; `level` is the codec's, None for
     its default.
     IllegalArgumentException for combinations that the message format cannot carry.
     """
 
+    # More than eight parameters: a batch's header has as many fields; the order is Kafka's.
     def __init__(
         self,
         magic: int = 2,

@@ -8,7 +8,7 @@ transactions is found by `_check_producers` and done by the commit, which moves 
 The same code serves leaders and followers, ordinary batches and all others.  What is special about a client's ordinary
 batch (whole, good, kept as it is, going on where its producer was) is a choice inside the first step: one native call
 (`Watermarks.append_ordinary`) finds that each of the others has but to look, and then writes; it calls the same rules.
-SHORT_CHOICE turns that off, so that tests can compare.
+ORDINARY_CHOICE turns that off, so that tests can compare.
 
 Before the lock nothing is known of the log's state; from there on everything runs under it.  The last step is one
 native call (`Watermarks.commit`): nothing that the log has promised changes before it, and nothing is left to do after
@@ -26,7 +26,7 @@ from kafkalog._native.batches import headers as scan_headers
 from kafkalog._native.java_hash import JavaHashMap, long_hash
 from kafkalog._native.log_end import OPEN, ProducerChange
 from kafkalog._native.tail import WRITTEN
-from kafkalog._native.validation import ClientBatch
+from kafkalog._native.validation import OrdinaryBatch
 from kafkalog.errors import (
     CorruptRecordException,
     IllegalArgumentException,
@@ -67,7 +67,7 @@ COORDINATOR = AppendOrigin.COORDINATOR
 REPLICATION = AppendOrigin.REPLICATION
 RAFT_LEADER = AppendOrigin.RAFT_LEADER
 
-SHORT_CHOICE = True  # tests turn it off: every append then takes the general way
+ORDINARY_CHOICE = True  # tests turn it off: every append then takes the general way
 
 
 class AppendTerms(NamedTuple):
@@ -94,9 +94,9 @@ def append(
     given: AnyBuffer = records.buffer if isinstance(records, MemoryRecords) else records
 
     # Admit; an ordinary batch goes all the way in here.
-    batch: ClientBatch | None = None
+    batch: OrdinaryBatch | None = None
     stats = NO_STATS
-    if terms is CLIENT_TERMS and SHORT_CHOICE:
+    if terms is CLIENT_TERMS and ORDINARY_CHOICE:
         try:
             done = log.append_ordinary(given, leader_epoch, LogAppendInfo, NO_STATS)
             if isinstance(done, LogAppendInfo):
@@ -172,7 +172,7 @@ def append(
             log.lock.busy = False
 
 
-def _unpacked(batch: ClientBatch, max_record_bytes: int) -> tuple[ClientBatch | None, RecordValidationStats]:
+def _unpacked(batch: OrdinaryBatch, max_record_bytes: int) -> tuple[OrdinaryBatch | None, RecordValidationStats]:
     """The compressed batch, if its records are good too, and what that cost; None: the validator says what is wrong."""
     payload, failure = decompress_partial(batch.codec, batch.payload)
     if failure is not None or not batch.check_payload(payload, max_record_bytes):

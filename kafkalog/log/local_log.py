@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from kafkalog._native.log_end import CLOSED, FORKED, OPEN, LogEnd
-from kafkalog._native.validation import BatchRules
+from kafkalog._native.validation import OrdinaryRules
 from kafkalog.errors import (
     ClosedChannelException,
     IllegalStateException,
@@ -124,9 +124,9 @@ class LocalLog(LogEnd):
         self._set_client_rules(new_config)
 
     def _set_client_rules(self, config: LogConfig) -> None:
-        self.client_rules = None  # where LogAppendTime changes every batch
+        self.ordinary_rules = None  # where LogAppendTime changes every batch
         if config.message_timestamp_type == CREATE_TIME:
-            self.client_rules = BatchRules(
+            self.ordinary_rules = OrdinaryRules(
                 min(config.max_message_bytes, config.segment_size), config.compact,
                 config.message_timestamp_before_max_ms, config.message_timestamp_after_max_ms,
                 -1 if config.compression_codec is None else config.compression_codec,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NoReturn
 from kafkalog._native.batches import BatchHeader, header_at, restamp, restamped_header
 from kafkalog._native.crc32c import crc32c
 from kafkalog._native.records import BUFFER, OK, SKIP, STREAM
-from kafkalog._native.validation import RecordWalk, assign_plain, walk_records
+from kafkalog._native.validation import RecordWalk, assign_uncompressed, walk_records
 from kafkalog.errors import (
     CorruptRecordException,
     InvalidRecordException,
@@ -115,7 +115,7 @@ def _assign_in_place(
 ) -> ValidationResult | None:
     """A plain batch checked and re-stamped, or None where anything is wrong with it (or it is not of magic 2)."""
     position = header.position
-    assigned = assign_plain(
+    assigned = assign_uncompressed(
         data,
         position,
         next_offset,
@@ -217,25 +217,25 @@ class LogValidator:
         if self._source_codec == codecs.NONE and self._target_codec == codecs.NONE:
             for header in self._headers:
                 if header.magic != self._rules.to_magic:
-                    return self._convert_plain(offset_counter)
-            return self._assign_plain(offset_counter)
+                    return self._convert_uncompressed(offset_counter)
+            return self._assign_uncompressed(offset_counter)
         return self._compressed(offset_counter)
 
     # --- the three ways -------------------------------------------------------------------------
 
-    def _assign_plain(self, next_offset: int) -> ValidationResult:
+    def _assign_uncompressed(self, next_offset: int) -> ValidationResult:
         """assignOffsetsNonCompressed: headers change, records stay."""
         now = self._clock.milliseconds()
         first = self._first_batch(codecs.NONE)
         if first.magic < CURRENT_MAGIC:
-            return self._assign_legacy_plain(next_offset, now, first)
+            return self._assign_legacy_uncompressed(next_offset, now, first)
         assigned = _assign_in_place(self._data, first, next_offset, self._leader_epoch, self._origin, self._rules, now)
         if assigned is None:
             self._validate_batch(first, first)
             self._raise_walk(self._walk(first, now, BUFFER), now, False)
         return assigned
 
-    def _assign_legacy_plain(self, next_offset: int, now: int, first: BatchHeader) -> ValidationResult:
+    def _assign_legacy_uncompressed(self, next_offset: int, now: int, first: BatchHeader) -> ValidationResult:
         last = self._headers[-1]
         start = first.position
         out = bytearray(memoryview(self._data)[start : last.position + last.size])
@@ -261,7 +261,7 @@ class LogValidator:
         headers = MemoryRecords(out).batches()
         return ValidationResult(now, [out], headers, max_timestamp, False, NO_STATS, next_offset)
 
-    def _convert_plain(self, next_offset: int) -> ValidationResult:
+    def _convert_uncompressed(self, next_offset: int) -> ValidationResult:
         """convertAndAssignOffsetsNonCompressed: all records of all batches into one builder of the other format."""
         now = self._clock.milliseconds()
         start_nanos = self._clock.nanoseconds()

@@ -1,7 +1,7 @@
 """The two ways of an ordinary client batch into a log: the short choice of an append, and the long way round it.
 
-Both must leave the same files and give the same answers.  `kafkalog.log.append.SHORT_CHOICE` turns the short one off;
-where there is no such switch there is one way.  A script is run `short`, `long`, or both after one another; `both`
+Both must leave the same files and give the same answers.  `kafkalog.log.append.ORDINARY_CHOICE` turns the short one
+off; where there is no such switch there is one way.  A script is run `short`, `long`, or both after one another; `both`
 gives half of the scripts to each, which finds as much in the time of one.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from kafkalog.log import append
 
-SWITCH = "SHORT_CHOICE"
+SWITCH = "ORDINARY_CHOICE"
 SHORT, LONG = "short", "long"
 
 

@@ -290,7 +290,7 @@ def walk(source: Input) -> None:
         assert name == "canonical" or getattr(found, name) == getattr(short, name)
     if found.refusals is not None:
         assert all(0 <= refusal[0] < found.record_count for refusal in found.refusals)
-    plain = validation.assign_plain(
+    plain = validation.assign_uncompressed(
         data, position, now, reader, bool(flags & 32), bool(flags & 4), bool(flags & 8), now, before, after
     )
     if plain is not None:
@@ -305,7 +305,7 @@ def client(source: Input) -> None:
     flags, next_offset, epoch = source.byte(), source.number(), source.int32()
     now, before, after = source.number(), source.number(), source.number()
     data = source.rest()
-    rules = validation.BatchRules(1 << 20, bool(flags & 1), before, after)
+    rules = validation.OrdinaryRules(1 << 20, bool(flags & 1), before, after)
     found = rules.admit(data, now)
     if found is None:
         return

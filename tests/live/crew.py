@@ -211,13 +211,13 @@ def read_through(log: kafkalog.Log, oracle: Oracle) -> None:
 
 
 @contextlib.contextmanager
-def short_choice(on: bool) -> Iterator[None]:
+def ordinary_choice(on: bool) -> Iterator[None]:
     """Whether an ordinary batch takes the short way through an append (see `kafkalog.log.append`)."""
-    before, appending.SHORT_CHOICE = appending.SHORT_CHOICE, on
+    before, appending.ORDINARY_CHOICE = appending.ORDINARY_CHOICE, on
     try:
         yield
     finally:
-        appending.SHORT_CHOICE = before
+        appending.ORDINARY_CHOICE = before
 
 
 def batch_start(log: kafkalog.Log, offset: int) -> int:

@@ -315,11 +315,11 @@ class Runner:
         self.base = base
 
     def run(self, case: Case, kind: str, limit: int | None) -> Outcome:
-        before, appending.SHORT_CHOICE = appending.SHORT_CHOICE, case.short
+        before, appending.ORDINARY_CHOICE = appending.ORDINARY_CHOICE, case.short
         try:
             return self._run(case, kind, limit)
         finally:
-            appending.SHORT_CHOICE = before
+            appending.ORDINARY_CHOICE = before
 
     def _run(self, case: Case, kind: str, limit: int | None) -> Outcome:
         template = self._template(case)

@@ -27,7 +27,7 @@ from types import FrameType
 from typing import Any
 
 from kafkalog.errors import IllegalStateException, OutOfOrderSequenceException
-from tests.live.crew import Member, all_stacks, batch_start, open_live, short_choice
+from tests.live.crew import Member, all_stacks, batch_start, open_live, ordinary_choice
 from tests.live.interrupts import CONFIG, value_of
 from tests.live.oracle import Oracle, append_one, check_killed, check_reopened, check_verified, look
 
@@ -333,7 +333,7 @@ def main() -> None:
     os.makedirs(path)
     life = Life(os.path.join(path, "log"), seed)
     logging.disable(logging.WARNING)
-    with short_choice(seed % 2 == 1):
+    with ordinary_choice(seed % 2 == 1):
         if kind == "signals":
             storm_of_signals(life, seconds)
         else:

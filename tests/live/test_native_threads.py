@@ -45,7 +45,7 @@ PLAIN = batch(3000)  # long enough for the loops that give the interpreter away
 SMALL = batch(5)
 ALL_CODECS = b"".join(batch(200, codec=codec, base_offset=200 * codec) for codec in range(5))
 OFFSETS = np.arange(2000, dtype=">i4").tobytes()
-RULES = validation.BatchRules(1 << 30, True, 10**15, 10**15)
+RULES = validation.OrdinaryRules(1 << 30, True, 10**15, 10**15)
 
 
 def scanned(data: bytes) -> object:
@@ -56,7 +56,7 @@ def scanned(data: bytes) -> object:
 
 def validated(data: bytes) -> object:
     walk = validation.walk_records(data, 0, None, records.BUFFER, True, True, 0, 1500, 1500)
-    assigned = validation.assign_plain(data, 0, 7, 1, True, False, True, 0, 10**15, 10**15)
+    assigned = validation.assign_uncompressed(data, 0, 7, 1, True, False, True, 0, 10**15, 10**15)
     found = RULES.admit(data, 0)
     assert assigned is not None
     assert found is not None

@@ -73,7 +73,7 @@ def signals(handler: Callable[[], None], every_s: float) -> Iterator[None]:
 def test_a_signal_handler_appends(
     base: Path, way: str, short: bool, monkeypatch: pytest.MonkeyPatch, count: Count
 ) -> None:
-    monkeypatch.setattr(appending, "SHORT_CHOICE", short)
+    monkeypatch.setattr(appending, "ORDINARY_CHOICE", short)
     with open_live(base / "log", config=WAYS[way]) as log:
         told = Acknowledged(log)
         until = time.monotonic() + SECONDS / 2
@@ -106,7 +106,7 @@ class Garbage:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("short", [True, False], ids=["short", "long"])
 def test_a_finalizer_appends(base: Path, way: str, short: bool, monkeypatch: pytest.MonkeyPatch, count: Count) -> None:
-    monkeypatch.setattr(appending, "SHORT_CHOICE", short)
+    monkeypatch.setattr(appending, "ORDINARY_CHOICE", short)
     before = gc.get_threshold()
     with open_live(base / "log", config=WAYS[way]) as log:
         told = Acknowledged(log)

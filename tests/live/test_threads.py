@@ -21,7 +21,7 @@ from kafkalog.errors import LogDirLockedException
 from kafkalog.files.lock import OsFileLock
 from kafkalog.files.testing import RecordingFiles
 from kafkalog.toolbox.verify import verify
-from tests.live.crew import SECONDS, Crew, Member, batch_start, full, open_live, read_through, short_choice
+from tests.live.crew import SECONDS, Crew, Member, batch_start, full, open_live, ordinary_choice, read_through
 from tests.live.interrupts import CONFIG
 from tests.live.oracle import (
     FAST,
@@ -84,7 +84,7 @@ def test_close_beside_everything(base: Path, count: Count) -> None:
             crew.add("read", partial(await_next, log, isolation))
         crew.add("flush", log.flush)
         crew.enough = full(log)
-        with short_choice(number % 2 == 0):
+        with ordinary_choice(number % 2 == 0):
             crew.run(rng.random() * 0.03, log.close)
         assert log.closed
         settled(path, "t-0", oracle, {**CONFIG, **LARGE})
@@ -126,7 +126,7 @@ def test_truncate_beside_appends(base: Path, count: Count) -> None:
         crew.add("flush", log.flush)
         crew.add("read", partial(read_through, log, oracle))
         crew.add("read", partial(await_next, log, timeout_ms=5))
-        with short_choice(number % 2 == 0):
+        with ordinary_choice(number % 2 == 0):
             crew.run(0.4)
         oracle.judge(look(log))
         check_killed(path, str(base / "killed"), "t-0", oracle, config=CONFIG)

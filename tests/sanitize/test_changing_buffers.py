@@ -124,14 +124,14 @@ def test_one_batch(data: bytes) -> None:
 @pytest.mark.parametrize("data", [SMALL, KEYLESS], ids=["small", "large"])
 def test_validation(data: bytes, reader: int) -> None:
     """Records with keys turn into records without, which are refused: more of them from one walk to the next."""
-    rules = validation.BatchRules(1 << 30, True, 10**15, 10**15)
+    rules = validation.OrdinaryRules(1 << 30, True, 10**15, 10**15)
     with changing(data, PLAIN, SMALL) as view:
 
         def step() -> None:
             walk = validation.walk_records(view, 0, None, reader, True, True, 0, 10**15, 10**15)
             assert walk.refusals is None or all(0 <= row[0] < walk.record_count for row in walk.refusals)
             validation.walk_records(SMALL, 0, view, reader, True, True, 0, 10**15, 10**15)
-            validation.assign_plain(view, 0, 7, 1, True, False, True, 0, 10**15, 10**15)
+            validation.assign_uncompressed(view, 0, 7, 1, True, False, True, 0, 10**15, 10**15)
             found = rules.admit(view, 0)
             if found is not None:
                 written = b"".join(found.place(7, 1))

@@ -37,31 +37,6 @@ DOORS = ("__init__", "__main__")  # the package's own: they hand out names of ev
 PARAMETERS_MAX = 8
 REASON = "More than eight parameters:"
 
-# What is still to be mended; an entry that is no longer true is an error.
-OWED_CIRCLES: set[str] = set()
-OWED_PARAMETERS = {  # file and function
-    ("_native/batches.pyx", "IndexPlan.__cinit__"),
-    ("_native/batches.pyx", "scan_rows"),
-    ("_native/columns.pyx", "ColumnBuilder.append_table"),
-    ("_native/columns.pyx", "ColumnEncoder.encode_batch"),
-    ("_native/columns.pyx", "ColumnEncoder.put_header"),
-    ("_native/columns.pyx", "decode_payload"),
-    ("_native/columns.pyx", "decode_table"),
-    ("_native/records.pyx", "Record.__init__"),
-    ("_native/validation.pyx", "AppendInfo.__init__"),
-    ("_native/validation.pyx", "assign_plain"),
-    ("_native/validation.pyx", "walk_records"),
-    ("format/arrow.py", "add_batches"),
-    ("format/arrow.py", "read_columns"),
-    ("format/arrow.py", "write_batches"),
-    ("format/batch.py", "write_header"),
-    ("format/builder.py", "MemoryRecordsBuilder.__init__"),
-    ("format/builder.py", "build_batch"),
-    ("format/builder.py", "empty_batch_header"),
-    ("segment/log_segment.py", "LogSegment.__init__"),
-    ("segment/log_segment.py", "LogSegment.open"),
-}
-
 
 def sources() -> list[Path]:
     return sorted(path for kind in ("*.py", "*.pyx", "*.pxd") for path in PACKAGE.rglob(kind))
@@ -179,7 +154,7 @@ def test_no_folder_has_a_circle_inside() -> None:
     edges = {
         module: {other for other in others if room_of(other) == room_of(module)} for module, others in graph().items()
     }
-    assert set(circles(edges)) == OWED_CIRCLES
+    assert list(circles(edges)) == []
 
 
 def test_the_look_finds_what_it_looks_for() -> None:
@@ -275,7 +250,7 @@ def test_no_function_is_a_form_to_fill_in() -> None:
         found |= forms(path.read_text(), path.relative_to(PACKAGE).as_posix())
     # A command of the command line has its options as parameters: click hands each over by its name.
     found = {(path, name) for path, name in found if not (path.startswith("cli/") and name == "command")}
-    assert found == OWED_PARAMETERS
+    assert found == set()
 
 
 @pytest.mark.parametrize(

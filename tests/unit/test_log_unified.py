@@ -80,13 +80,13 @@ def test_the_short_choice_changes_nothing(
         value = b"v" * (3000 if kind == "large" else 40)
         codec = {"lz4": 3, "gzip of two producers": 1}.get(kind, 0)
         data = batch(count, ts=NOW_MS + number * 700 % 5000, value=value, codec=codec, **producer)
-        rules = logs[0].local_log.client_rules
+        rules = logs[0].local_log.ordinary_rules
         assert rules is not None
         admitted += rules.admit(data, NOW_MS) is not None
 
         def general(given: bytes, epoch: int) -> Any:
             with monkeypatch.context() as patch:
-                patch.setattr(appending, "SHORT_CHOICE", False)
+                patch.setattr(appending, "ORDINARY_CHOICE", False)
                 return logs[1].append_as_leader(given, epoch)
 
         assert logs[0].append_as_leader(data, number // 10) == general(data, number // 10)

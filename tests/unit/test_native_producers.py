@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from kafkalog._native.producers import ProducerEntry
-from kafkalog._native.validation import BatchRules, ClientBatch
+from kafkalog._native.validation import OrdinaryBatch, OrdinaryRules
 from kafkalog.format.builder import build_batch
 
 PID = 7
 NOW = 1_700_000_000_000
-RULES = BatchRules(1 << 20, False, 2**63 - 1, 2**63 - 1)
+RULES = OrdinaryRules(1 << 20, False, 2**63 - 1, 2**63 - 1)
 
 
-def batch(sequence: int, *, epoch: int = 2, count: int = 3, transactional: bool = False) -> ClientBatch:
+def batch(sequence: int, *, epoch: int = 2, count: int = 3, transactional: bool = False) -> OrdinaryBatch:
     data = build_batch(
         [(NOW + i, b"k", b"v", ()) for i in range(count)],
         producer_id=PID, producer_epoch=epoch, base_sequence=sequence, is_transactional=transactional,
@@ -62,7 +62,7 @@ def test_five_batches_are_remembered_and_the_oldest_goes_first() -> None:
         (entry(4, transaction=0), batch(5, transactional=True), True),
     ],
 )
-def test_what_goes_on(known: ProducerEntry, given: ClientBatch, goes_on: bool) -> None:
+def test_what_goes_on(known: ProducerEntry, given: OrdinaryBatch, goes_on: bool) -> None:
     assert known.is_continued_by(given) is goes_on
 
 
@@ -75,7 +75,7 @@ def test_the_next_sequence_may_have_been_here_before() -> None:
     assert made.is_continued_by(batch(7, count=2))
 
 
-def placed(given: ClientBatch, offset: int) -> ClientBatch:
+def placed(given: OrdinaryBatch, offset: int) -> OrdinaryBatch:
     given.place(offset, 0)
     return given
 

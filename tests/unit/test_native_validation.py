@@ -216,15 +216,15 @@ def test_both_ways_find_the_same_records(rows: list[plain_records.Row], data: st
 def test_a_batch_outside_the_buffer(position: int) -> None:
     found = native.walk_records(built(1), position, None, records.BUFFER, False, True, 0, 0, 0)
     assert found.verdict == records.BAD_BOUNDS
-    assert native.assign_plain(built(1), position, 0, 0, True, False, True, 0, 0, 0) is None
+    assert native.assign_uncompressed(built(1), position, 0, 0, True, False, True, 0, 0, 0) is None
 
 
 @pytest.mark.parametrize("create_time", [True, False])
 @pytest.mark.parametrize("claimed", [NOW + 2, 5])
-def test_assign_plain_stamps_as_the_setters_do(create_time: bool, claimed: int) -> None:
+def test_assign_uncompressed_stamps_as_the_setters_do(create_time: bool, claimed: int) -> None:
     batch = bytearray(b"before" + built(3))
     struct.pack_into(">q", batch, 6 + 35, claimed)
-    assigned = native.assign_plain(batch, 6, 100, 9, True, False, create_time, NOW + 9, LONG_MAX, LONG_MAX)
+    assigned = native.assign_uncompressed(batch, 6, 100, 9, True, False, create_time, NOW + 9, LONG_MAX, LONG_MAX)
     assert assigned is not None
     head, header, max_timestamp, count = assigned
     expected = NOW + 2 if create_time else NOW + 9
@@ -235,10 +235,10 @@ def test_assign_plain_stamps_as_the_setters_do(create_time: bool, claimed: int) 
     assert header == header_at(head)
 
 
-def test_assign_plain_leaves_faults_to_others() -> None:
+def test_assign_uncompressed_leaves_faults_to_others() -> None:
     batch = built(1)
     limits = (NOW, LONG_MAX, LONG_MAX)
-    assert native.assign_plain(batch, 0, 0, 0, True, True, True, *limits) is not None
+    assert native.assign_uncompressed(batch, 0, 0, 0, True, True, True, *limits) is not None
     for at, value in ((16, b"\1"), (22, b"\1"), (22, b"\x20"), (26, b"\1"), (60, b"\0"), (43, bytes(8))):
         broken = batch[:at] + value + batch[at + len(value) :]
-        assert native.assign_plain(broken, 0, 0, 0, True, False, True, *limits) is None, at
+        assert native.assign_uncompressed(broken, 0, 0, 0, True, False, True, *limits) is None, at
