@@ -46,7 +46,8 @@ def test_a_guard_takes_the_directory_offline_once(kit: Kit) -> None:
     ):
         raise first
     assert raised.value.__cause__ is first
-    assert kit.channel.offline_log_dirs == [str(kit.root)]
+    assert kit.channel.has_offline_log_dir(str(kit.root))
+    assert kit.channel.cause(str(kit.root)) is first
     with pytest.raises(KafkaStorageException, match="already offline") as again, context.guard("doing more"):
         raise AssertionError("it is not begun")
     assert again.value.__cause__ is first

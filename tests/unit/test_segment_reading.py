@@ -143,7 +143,7 @@ def test_lookups_in_the_believable_part(tmp_path: Path, seed: int) -> None:
     if not entries and rest == struct.pack(">ii", 0, 5):
         entries = [(BASE, 5)]
     assert len(found) == len(entries)
-    assert found.last() == (entries[-1] if entries else (BASE, 0))
+    assert found.last_entry() == (entries[-1] if entries else (BASE, 0))
     for target in (0, BASE, 9_000, 2**62, *(rng.randrange(11_000) for _ in range(50))):
         below = [entry for entry in entries if entry[0] <= target]
         assert found.floor(target) == (below[-1] if below else (BASE, 0))
