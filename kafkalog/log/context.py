@@ -11,6 +11,7 @@ directory raises KafkaStorageException.  Mirrors LocalLog.maybeHandleIOException
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, NoReturn, Protocol
 
@@ -106,6 +107,13 @@ class PartitionContext:
         self.files.sync_dir(self.parent_dir)
         self.dir = renamed
         return renamed != before
+
+    def delete(self, task: str, unlink: Callable[[], None], *, later: bool) -> None:
+        """Unlinks what was renamed to `.deleted`: now, or in a task of that name after file.delete.delay.ms."""
+        if later:
+            self.scheduler.schedule_once(task, unlink, self.config.file_delete_delay_ms)
+        else:
+            unlink()
 
     # --- the disk --------------------------------------------------------------------------------------
 

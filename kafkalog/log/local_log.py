@@ -44,8 +44,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("kafkalog.log")
 
-new_tuple = tuple.__new__  # a named tuple without the Python call of its own __new__
-
 
 class LocalLog(LogEnd):
     """The segments of one partition and where the log ends."""
@@ -455,7 +453,4 @@ def delete_segment_files(context: PartitionContext, segments: Sequence[LogSegmen
             for segment in segments:
                 segment.delete_if_exists()
 
-    if async_delete:
-        context.scheduler.schedule_once("delete-file", delete, context.config.file_delete_delay_ms)
-    else:
-        delete()
+    context.delete("delete-file", delete, later=async_delete)

@@ -321,10 +321,7 @@ class ProducerStateManager(ProducerTable):
                 for snapshot in doomed:
                     snapshot.delete_if_exists()
 
-        if async_delete:
-            context.scheduler.schedule_once("delete-producer-snapshot", delete, context.config.file_delete_delay_ms)
-        else:
-            delete()
+        context.delete("delete-producer-snapshot", delete, later=async_delete)
 
     def remove_and_mark_snapshot_for_deletion(self, snapshot_offset: int) -> SnapshotFile | None:
         """Rename the snapshot at an offset to `.deleted`; None where there is none, or it vanished."""

@@ -198,10 +198,6 @@ class LogSegment:
         return self.max_timestamp_and_offset_so_far[0] if timestamp is None else timestamp
 
     @property
-    def shallow_offset_of_max_timestamp_so_far(self) -> int:
-        return self.max_timestamp_and_offset_so_far[1]
-
-    @property
     def last_modified(self) -> int:
         """The .log file's modification time in ms; 0 when it is gone."""
         try:
@@ -699,8 +695,6 @@ class LogSegment:
     def close(self) -> None:
         """Closes all files; nothing is trimmed or flushed."""
         _try_all((self._lazy_offset_index.close, self._lazy_time_index.close, self.log.close, self.txn_index.close))
-
-    close_handlers = close
 
     def close_quietly(self) -> None:
         """Closes all files, whatever state the disk is in."""

@@ -155,24 +155,10 @@ class LogSegments:
         at = bisect_right(bases, offset)
         return segments[at] if at < len(bases) else None
 
-    def higher_entry(self, offset: int) -> tuple[int, LogSegment] | None:
-        segment = self.higher_segment(offset)
-        return None if segment is None else (segment.base_offset, segment)
-
     def higher_segments(self, base_offset: int) -> tuple[LogSegment, ...]:
         """All segments whose base offset is above `base_offset`."""
         bases, segments = self.view
         return segments[bisect_right(bases, base_offset) :]
-
-    @property
-    def first_segment(self) -> LogSegment | None:
-        segments = self.view[1]
-        return segments[0] if segments else None
-
-    @property
-    def first_entry(self) -> tuple[int, LogSegment] | None:
-        bases, segments = self.view
-        return (bases[0], segments[0]) if bases else None
 
     @property
     def first_segment_base_offset(self) -> int | None:

@@ -20,7 +20,6 @@ from kafkalog.errors import (
 )
 from kafkalog.files import File, Files
 from kafkalog.format.index_entries import TXN_ENTRY
-from kafkalog.segment.types import AbortedTransaction
 
 VERSION = 0
 _CHUNK_RECORDS = 1024
@@ -33,9 +32,6 @@ class AbortedTxn(NamedTuple):
     first_offset: int
     last_offset: int
     last_stable_offset: int
-
-    def as_aborted_transaction(self) -> AbortedTransaction:
-        return AbortedTransaction(self.producer_id, self.first_offset)
 
     def __str__(self) -> str:
         return (
