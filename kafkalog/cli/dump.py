@@ -17,6 +17,7 @@ from kafkalog.cli.console import emit, emit_json, note
 from kafkalog.errors import BadBytesError, CorruptIndexException, CorruptRecordException, InvalidRecordException
 from kafkalog.files import OS_FILES
 from kafkalog.format import control, names
+from kafkalog.format.batch import MIN_RECORD_OVERHEAD, RECORD_BATCH_OVERHEAD
 from kafkalog.format.control import ControlRecordType
 from kafkalog.format.index_entries import OFFSET_ENTRY, TIME_ENTRY, TXN_ENTRY
 from kafkalog.format.records import READ_BYTES_MAX, in_parts
@@ -171,7 +172,9 @@ class Dumper:
             return last_offset
         data = file.pread(header.size, header.position)
         if header.magic >= 2 or not header.is_compressed:
-            valid = header.size >= (61 if header.magic >= 2 else 14) and native.crc_matches(data)
+            valid = header.size >= (
+                RECORD_BATCH_OVERHEAD if header.magic >= 2 else MIN_RECORD_OVERHEAD
+            ) and native.crc_matches(data)
         else:
             valid = native.crc_matches(data)
         self.findings += not valid

@@ -26,9 +26,15 @@ if TYPE_CHECKING:
 # base offset, length behind these 12 bytes, leader epoch, magic, CRC-32C, attributes, last offset delta,
 # base timestamp, max timestamp, producer id, producer epoch, base sequence, record count.
 HEADER = struct.Struct(">qiibIhiqqqhii")
-LOG_OVERHEAD = 12
+# Where fields begin.  What stands up to the magic byte is common to all magics, but for the CRC of magic 0 and 1.
+LENGTH_AT, LEGACY_CRC_AT, MAGIC_AT, CRC_AT, ATTRIBUTES_AT = (
+    struct.calcsize(HEADER.format[: 1 + fields]) for fields in (1, 2, 3, 4, 5)
+)
+LOG_OVERHEAD = LEGACY_CRC_AT
+HEADER_SIZE_UP_TO_MAGIC = CRC_AT
 RECORD_BATCH_OVERHEAD = HEADER.size
-MIN_RECORD_OVERHEAD = 14
+MIN_RECORD_OVERHEAD = 14  # of magic 0
+SMALLEST_BATCH_BYTES = LOG_OVERHEAD + MIN_RECORD_OVERHEAD
 
 CODEC_MASK = 0x07
 TIMESTAMP_TYPE_FLAG = 0x08
@@ -51,6 +57,16 @@ class ProducerFields(NamedTuple):
 
 
 NO_PRODUCER = ProducerFields()
+
+
+def declared_size(data: bytes | memoryview, at: int = 0) -> int:
+    """Bytes of the batch that begins at `at`, by its length field, whatever that says; 12 of them must be there."""
+    return LOG_OVERHEAD + int.from_bytes(data[at + LENGTH_AT : at + LOG_OVERHEAD], "big", signed=True)
+
+
+def magic_byte(data: bytes | memoryview, at: int = 0) -> int:
+    """The magic of the batch that begins at `at`, as the signed byte that it is."""
+    return int.from_bytes(data[at + MAGIC_AT : at + CRC_AT], "big", signed=True)
 
 
 def increment_sequence(sequence: int, increment: int) -> int:
@@ -110,11 +126,10 @@ class MemoryRecords:
 
 def _framing_error(view: bytes | memoryview, verdict: int, position: int) -> CorruptRecordException:
     if verdict == native.BAD_SIZE:
-        size = int.from_bytes(view[position + 8 : position + 12], "big", signed=True)
+        size = declared_size(view, position) - LOG_OVERHEAD
         text = f"Record size {size} is less than the minimum record overhead ({MIN_RECORD_OVERHEAD})"
     else:
-        magic = int.from_bytes(view[position + 16 : position + 17], "big", signed=True)
-        text = f"Invalid magic found in record: {magic}"
+        text = f"Invalid magic found in record: {magic_byte(view, position)}"
     return CorruptRecordException(text, position=position)
 
 
@@ -143,8 +158,6 @@ def ensure_valid(
 
 
 # --- write ----------------------------------------------------------------------------------------
-
-_ATTRIBUTES_AT = 21  # where what the CRC covers begins
 
 
 def compute_attributes(
@@ -193,5 +206,5 @@ def write_header(
         base_timestamp, max_timestamp, producer.producer_id, producer.producer_epoch, producer.base_sequence, count,
     ]  # fmt: skip
     head = HEADER.pack(*fields)
-    fields[4] = crc32c(payload, crc32c(head[_ATTRIBUTES_AT:]))
+    fields[4] = crc32c(payload, crc32c(head[ATTRIBUTES_AT:]))
     return HEADER.pack(*fields)

@@ -80,7 +80,7 @@ def codec_name(codec: int) -> str:
 
 def check_codec(codec: int) -> None:
     """IllegalArgumentException unless `codec` is one of the five."""
-    if not 0 <= codec <= ZSTD:
+    if not 0 <= codec < len(NAMES):
         raise IllegalArgumentException(f"Unknown compression type id: {codec}")
 
 

@@ -23,7 +23,18 @@ from kafkalog._native.tail import RecordsEnd
 from kafkalog.errors import CorruptRecordException, IllegalArgumentException, KafkaException
 from kafkalog.files import Buffer, ClosedFile, File, Files, HasFileno
 from kafkalog.format import legacy
-from kafkalog.format.batch import LOG_OVERHEAD, MIN_RECORD_OVERHEAD, RECORD_BATCH_OVERHEAD
+from kafkalog.format.batch import (
+    ATTRIBUTES_AT,
+    CRC_AT,
+    HEADER_SIZE_UP_TO_MAGIC,
+    LEGACY_CRC_AT,
+    LOG_OVERHEAD,
+    MAGIC_AT,
+    MIN_RECORD_OVERHEAD,
+    RECORD_BATCH_OVERHEAD,
+    declared_size,
+    magic_byte,
+)
 from kafkalog.format.records import MAX_RECORD_BYTES, records, stream
 from kafkalog.limits import INT_MAX
 from kafkalog.segment.types import LogOffsetPosition, TimestampAndOffset
@@ -33,8 +44,6 @@ if TYPE_CHECKING:
 
     from kafkalog._native.batches import BatchHeader
     from kafkalog.format.records import Record
-
-HEADER_SIZE_UP_TO_MAGIC = 17
 
 SEARCH_WINDOW_BYTES = 8192  # about two index intervals: the wanted header and the one behind it
 WALK_WINDOW_BYTES = 65536
@@ -97,7 +106,7 @@ class LogScan:
                 self.stopped = native.TORN if got < want else why
                 return
             if done == 0:
-                size = LOG_OVERHEAD + int.from_bytes(buffer[8:12], "big", signed=True)
+                size = declared_size(buffer)
                 if start + size > end:
                     self.stopped = native.TORN
                     return
@@ -114,11 +123,11 @@ def crc_matches_in(file: File, position: int, size: int) -> bool:
     head = file.pread(min(size, RECORD_BATCH_OVERHEAD), position)
     if len(head) < HEADER_SIZE_UP_TO_MAGIC:
         return False
-    legacy_magic = head[16] < 2 or head[16] > 127  # a signed byte
+    legacy_magic = magic_byte(head) < 2
     if not legacy_magic and size < RECORD_BATCH_OVERHEAD:
         return False
-    stored = int.from_bytes(head[12:16] if legacy_magic else head[17:21], "big")
-    update, at, end = (crc32, 16, size) if legacy_magic else (crc32c, 21, size)
+    stored = int.from_bytes(head[LEGACY_CRC_AT:MAGIC_AT] if legacy_magic else head[CRC_AT:ATTRIBUTES_AT], "big")
+    update, at, end = (crc32, MAGIC_AT, size) if legacy_magic else (crc32c, ATTRIBUTES_AT, size)
     buffer = memoryview(bytearray(min(CRC_SLICE_BYTES, size)))
     computed = 0
     while at < end:
@@ -144,7 +153,7 @@ def walk_headers(
         found, why, reached = native.headers(data, base_position=position - origin, framing=native.FRAMING_FILE)
         yield from found
         if why == native.BAD_SIZE:
-            size = int.from_bytes(data[reached + 8 : reached + 12], "big", signed=True)
+            size = declared_size(data, reached) - LOG_OVERHEAD
             least = MIN_RECORD_OVERHEAD
             if size >= least:  # Kafka takes what lies behind such a batch for the rest of its header
                 least = RECORD_BATCH_OVERHEAD - LOG_OVERHEAD
@@ -162,16 +171,12 @@ def walk_headers(
             return  # too little is left, or the last batch's declared size passes the end
         if want - reached < RECORD_BATCH_OVERHEAD:
             continue  # the header straddles the window: read on from its start
-        size = _declared_size(data, reached)
+        size = declared_size(data, reached)
         if size > end - position:
             return
         # A whole batch of which only the header is in the window.
         yield native.header_at(data, reached).at(position - origin)
         position += size
-
-
-def _declared_size(data: bytes, at: int) -> int:
-    return LOG_OVERHEAD + int.from_bytes(data[at + 8 : at + 12], "big", signed=True)
 
 
 def base_offset_of(file: File, header: BatchHeader, position: int) -> int:
@@ -466,7 +471,7 @@ class FileRecordsSlice(RecordsSlice):
                     position=self.position + position,
                 )
             if not found:
-                size = _declared_size(data, 0)
+                size = declared_size(data)
                 if size > self.size - position:
                     return
                 chunk_bytes = size

@@ -32,7 +32,7 @@ from kafkalog.errors import (
 )
 from kafkalog.files import Buffer, Clock, Files
 from kafkalog.format import names
-from kafkalog.format.batch import LOG_OVERHEAD, MIN_RECORD_OVERHEAD, RECORD_BATCH_OVERHEAD
+from kafkalog.format.batch import MAGIC_AT, RECORD_BATCH_OVERHEAD, SMALLEST_BATCH_BYTES
 from kafkalog.format.index_entries import OFFSET_ENTRY
 from kafkalog.format.records import MAX_RECORD_BYTES
 from kafkalog.limits import INT_MAX, LONG_MAX
@@ -460,10 +460,10 @@ class LogSegment:
         if position <= 0:
             return position == 0
         data = self.log.channel.pread(RECORD_BATCH_OVERHEAD, position) if position < self.log.size else b""
-        if len(data) < LOG_OVERHEAD + MIN_RECORD_OVERHEAD or data[16] > 2:
+        if len(data) < SMALLEST_BATCH_BYTES or data[MAGIC_AT] > 2:
             return False
         header = native.header_at(data.ljust(RECORD_BATCH_OVERHEAD, b"\0"))
-        return header.size >= LOG_OVERHEAD + MIN_RECORD_OVERHEAD and self.base_offset <= header.base_offset <= offset
+        return header.size >= SMALLEST_BATCH_BYTES and self.base_offset <= header.base_offset <= offset
 
     def position_for(self, offset: int) -> int:
         """Where a search for `offset` may begin: what the offset index says, if that can be, else the file's start."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from kafkalog._native import batches as native
-from kafkalog.format.batch import RECORD_BATCH_OVERHEAD
+from kafkalog.format.batch import RECORD_BATCH_OVERHEAD, magic_byte
 from kafkalog.limits import INT_MAX
 from kafkalog.segment.file_records import LogScan
 from kafkalog.segment.resync import next_batch, sensible
@@ -91,7 +91,7 @@ def end_before(file: File, position: int, base_offset: int) -> int:
 def _told(file: File, position: int, base_offset: int, next_offset: int) -> tuple[int, int] | None:
     """(records, next offset) as a damaged v2 batch's header says; None where it cannot be right."""
     head = file.pread(RECORD_BATCH_OVERHEAD, position)
-    if len(head) < RECORD_BATCH_OVERHEAD or head[16] != 2:
+    if len(head) < RECORD_BATCH_OVERHEAD or magic_byte(head) != 2:
         return None
     header = native.header_at(head)
     span = header.last_offset - header.base_offset + 1

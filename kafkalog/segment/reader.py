@@ -20,7 +20,7 @@ import numpy as np
 
 from kafkalog._native import batches as native
 from kafkalog.errors import CorruptRecordException
-from kafkalog.format.batch import RECORD_BATCH_OVERHEAD
+from kafkalog.format.batch import MAGIC_AT, RECORD_BATCH_OVERHEAD
 from kafkalog.format.records import READ_BYTES_MAX, in_parts
 from kafkalog.segment.file_records import LogScan
 from kafkalog.segment.loss import reason
@@ -104,7 +104,7 @@ class SegmentReader:
     def header_at(self, position: int) -> BatchHeader | None:
         """The header at a position; None where the file ends, or has no magic of ours."""
         head = self.file.pread(RECORD_BATCH_OVERHEAD, position)
-        return None if len(head) < RECORD_BATCH_OVERHEAD or head[16] > 2 else native.header_at(head)
+        return None if len(head) < RECORD_BATCH_OVERHEAD or head[MAGIC_AT] > 2 else native.header_at(head)
 
     def starts(self, hint: tuple[int, int] | None) -> Iterator[int]:
         """Positions to start a walk from: what a hint says, if a batch with that last offset is there; then 0."""

@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kafkalog._native import batches as native
-from kafkalog.format.batch import LOG_OVERHEAD, RECORD_BATCH_OVERHEAD
+from kafkalog.format import codecs
+from kafkalog.format.batch import (
+    CODEC_MASK,
+    LOG_OVERHEAD,
+    MIN_RECORD_OVERHEAD,
+    RECORD_BATCH_OVERHEAD,
+    SMALLEST_BATCH_BYTES,
+    declared_size,
+    magic_byte,
+)
 from kafkalog.limits import INT_MAX
 from kafkalog.segment.file_records import LogScan, ScanSlice, crc_matches_in
 
@@ -23,8 +32,6 @@ if TYPE_CHECKING:
 
 WINDOW_BYTES = 1 << 20
 SLICE_BYTES = 4 << 20
-MIN_SIZE_FIELD = 14
-V2_MIN_SIZE_FIELD = 49
 MIN_RECORD_BYTES = 7  # length, attributes, two deltas, two null lengths, no headers
 LONG_BYTES = 1 << 20
 FAILED_PROOFS_BYTES = 16 << 30  # some seconds of checksums
@@ -37,17 +44,17 @@ def next_batch(file: File, start: int, end: int, *, min_offset: int, base_offset
     """
     position = start
     spent_bytes = 0
-    while position < end - LOG_OVERHEAD - MIN_SIZE_FIELD:
+    while position < end - SMALLEST_BATCH_BYTES:
         data = file.pread(min(WINDOW_BYTES + RECORD_BATCH_OVERHEAD, end - position), position)
-        if len(data) < LOG_OVERHEAD + MIN_SIZE_FIELD:
+        if len(data) < SMALLEST_BATCH_BYTES:
             return None
         for at in _candidates(data, end - position, min_offset, base_offset):
             place = position + int(at)
             head = data[at : at + RECORD_BATCH_OVERHEAD]
-            size = LOG_OVERHEAD + int.from_bytes(head[8:12], "big", signed=True)
+            size = declared_size(head)
             if size > LONG_BYTES and spent_bytes > FAILED_PROOFS_BYTES:
                 continue
-            told = head[16] == 2 and len(head) == RECORD_BATCH_OVERHEAD
+            told = magic_byte(head) == 2 and len(head) == RECORD_BATCH_OVERHEAD
             if (not told or sensible(native.header_at(head), base_offset)) and crc_matches_in(file, place, size):
                 return native.header_at(file.pread(RECORD_BATCH_OVERHEAD, place)).at(place)
             spent_bytes += size
@@ -86,11 +93,11 @@ def _candidates(data: bytes, room: int, min_offset: int, base_offset: int) -> np
     for byte in range(8):
         offset = (offset << 8) | view[at + byte]
     magic = view[at + 16]
-    codec = np.where(magic == 2, view[np.minimum(at + 22, len(view) - 1)], view[at + 17]) & 7
+    codec = np.where(magic == 2, view[np.minimum(at + 22, len(view) - 1)], view[at + 17]) & CODEC_MASK
     good = (
-        (size >= np.where(magic == 2, V2_MIN_SIZE_FIELD, MIN_SIZE_FIELD))
+        (size >= np.where(magic == 2, RECORD_BATCH_OVERHEAD - LOG_OVERHEAD, MIN_RECORD_OVERHEAD))
         & (size + LOG_OVERHEAD <= room - at)
-        & (codec <= 4)
+        & (codec < len(codecs.NAMES))
         & (offset >= min_offset)
         & (offset <= base_offset + INT_MAX)
     )

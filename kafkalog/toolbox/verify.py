@@ -19,6 +19,7 @@ from kafkalog._native import batches as native
 from kafkalog.errors import KafkalogError, UnknownTopicOrPartitionException
 from kafkalog.files import OS_FILES, File, Files
 from kafkalog.format import names, values
+from kafkalog.format.batch import RECORD_BATCH_OVERHEAD
 from kafkalog.format.checkpoints import NO_ENTRIES, CleanShutdownFile, LeaderEpochCheckpointFile, OffsetCheckpointFile
 from kafkalog.format.names import TopicPartition
 from kafkalog.format.partition_metadata import read_partition_metadata
@@ -232,13 +233,13 @@ class SegmentCheck:
             )
             self._progress(size - position)
             return size
-        head = file.pread(32, position)
+        head = file.pread(RECORD_BATCH_OVERHEAD, position).ljust(RECORD_BATCH_OVERHEAD, b"\0")
         found = next_batch(file, position + 1, size, min_offset=self.next_offset, base_offset=base)
         end = size if found is None else found.position
         what = VERDICT_TEXT.get(why, "bytes that are no batch")
-        if why == native.BAD_CRC and len(head) >= 12:
-            stored = int.from_bytes(head[17:21], "big")
-            what = f"a bad CRC (stored {stored}) at offset {int.from_bytes(head[:8], 'big', signed=True)}"
+        if why == native.BAD_CRC and len(head) == RECORD_BATCH_OVERHEAD:
+            header = native.header_at(head)
+            what = f"a bad CRC (stored {header.crc}) at offset {header.base_offset}"
         elif why == native.OK:
             what = "a tail too short for a batch"
         if found is not None:

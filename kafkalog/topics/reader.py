@@ -38,7 +38,14 @@ from kafkalog.errors import (
 )
 from kafkalog.files.processes import generation
 from kafkalog.format import values
-from kafkalog.format.batch import LOG_OVERHEAD, RECORD_BATCH_OVERHEAD, TRANSACTIONAL_FLAG
+from kafkalog.format.batch import (
+    LOG_OVERHEAD,
+    RECORD_BATCH_OVERHEAD,
+    SMALLEST_BATCH_BYTES,
+    TRANSACTIONAL_FLAG,
+    declared_size,
+    magic_byte,
+)
 from kafkalog.format.records import READ_BYTES_MAX, in_parts
 from kafkalog.limits import LONG_MAX
 from kafkalog.log.source import check_isolation
@@ -56,8 +63,6 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES = 1 << 20
 MAX_CHUNK_BYTES = 128 << 20
-MIN_BATCH_BYTES = 14
-SMALLEST_BATCH_BYTES = LOG_OVERHEAD + MIN_BATCH_BYTES
 LOOKS_MAX = 20  # at a stretch that is another one each time
 
 MISPLACED = -1  # beside the verdicts of the native scan
@@ -378,7 +383,7 @@ class ChunkReader(Closing):
 
     def _grown(self, want: int, data: bytes, extent: Extent) -> int:
         """Twice the chunk, for a batch that does not fit; a size that is only a flipped bit takes no memory."""
-        declared = LOG_OVERHEAD + int.from_bytes(data[8:12], "big", signed=True) if len(data) >= 12 else -1
+        declared = declared_size(data) if len(data) >= LOG_OVERHEAD else -1
         if declared > want >= min(LARGE_BATCH_BYTES, self.max_chunk_bytes):
             why = batches.OK
             if self._position + declared > extent.end:
@@ -417,7 +422,7 @@ class ChunkReader(Closing):
         if row is not None:
             what = f"a batch with offsets {int(row['base_offset'])} to {int(row['last_offset'])}"
         elif why == batches.BAD_MAGIC:
-            what = f"Invalid magic found in record: {int.from_bytes(data[16:17], signed=True)}"
+            what = f"Invalid magic found in record: {magic_byte(data)}"
         elif not data:
             what = f"the file ends (it has {extent.file.size()} bytes)"
         elif why == batches.TORN:
@@ -560,7 +565,7 @@ def fetch_bytes(extent: Extent, max_bytes: int) -> int:
     left = extent.end - extent.position
     head = extent.read(extent.position, RECORD_BATCH_OVERHEAD)
     _, why, _ = batches.headers(head)
-    first = LOG_OVERHEAD + int.from_bytes(head[8:12], "big", signed=True)
+    first = declared_size(head)
     if why == batches.OK or first > left:  # the header itself is cut, or the batch is
         why = batches.TORN if len(head) < SMALLEST_BATCH_BYTES or first > left else batches.OK
     if why in (batches.OK, batches.TORN) and first <= left and len(head) >= SMALLEST_BATCH_BYTES:

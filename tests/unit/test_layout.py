@@ -27,6 +27,10 @@ def test_the_header_of_a_batch() -> None:
         assert C[name] == at, name
         at += struct.calcsize(f">{kind}")
     assert C["RECORDS"] == at == batch.RECORD_BATCH_OVERHEAD
+    for name in ("MAGIC", "CRC", "ATTRIBUTES", "LEGACY_CRC"):
+        assert C[name] == getattr(batch, f"{name}_AT"), name
+    assert C["BATCH_LENGTH"] == batch.LENGTH_AT
+    assert C["HEADER_SIZE_UP_TO_MAGIC"] == batch.HEADER_SIZE_UP_TO_MAGIC
     assert C["LOG_OVERHEAD"] == batch.LOG_OVERHEAD
     assert C["MIN_RECORD_OVERHEAD"] == batch.MIN_RECORD_OVERHEAD
 
