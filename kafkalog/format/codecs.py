@@ -11,8 +11,10 @@ not surprised.
 
 A new codec is an id and a name at the end of `NAMES`, its levels in the three tables below, a branch of `compress`, a
 row of `_DECODERS` (and of `check_opening`, where Kafka's stream looks at the bytes before it is read); LAST_CODEC in
-`_native/layout.pxd`, or else appends take the long way; its id and its `compression.*` keys in `kafkalog.config`.  For
-speed alone it may have a bound in `_native/frames.pxd`, beside a call in `frame_decoders`.
+`_native/layout.pxd`, or else appends take the long way (a test compares the two); its id, its `compression.*` keys and
+`compression_level` in `kafkalog.config`; where magic 0 and 1 cannot carry it, a refusal beside zstd's in
+`format.builder` and `format.legacy`.  For speed alone it may have a bound in `_native/frames.pxd`, beside a call in
+`frame_decoders` and its slot in `_native/decode.pyx`.
 """
 
 from __future__ import annotations

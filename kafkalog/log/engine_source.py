@@ -27,7 +27,7 @@ from kafkalog.log.source import check_isolation
 from kafkalog.log.types import FetchIsolation
 from kafkalog.segment.file_records import LogScan
 from kafkalog.segment.order import highest_offset
-from kafkalog.segment.reader import Damage, Extent, SegmentReader
+from kafkalog.segment.reader import Extent, SegmentReader, Unreadable
 
 if TYPE_CHECKING:
     from kafkalog.files.processes import Life
@@ -77,7 +77,7 @@ class EngineSource:
         if damage is not None:
             raise damage.error()
 
-    def _damage_at_end(self) -> Damage | None:
+    def _damage_at_end(self) -> Unreadable | None:
         local = self._engine.local_log
         end_offset, base, size = local.next_offset_metadata
         segment = local.segments.get(base)
@@ -89,7 +89,7 @@ class EngineSource:
         scan = LogScan(file, start, size, check_crc=False)
         for _ in scan:
             pass
-        return Damage.where_stopped(file, scan) if scan.position < size else None
+        return Unreadable.where_stopped(file, scan) if scan.position < size else None
 
     def visible_end(self, isolation: str = "read_uncommitted") -> int:
         self.check_usable()

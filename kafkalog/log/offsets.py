@@ -2,8 +2,8 @@
 
 The lowest part of UnifiedLog: who may see and drop what.  All are written under `lock` and read without it; the
 metadata objects are replaced whole.  Nobody but an append's native commit (`Watermarks.put`) and this file moves them:
-the high watermark goes through `_set_high_watermark`, the first unstable offset, which follows the transactions of
-`producers`, through `maybe_increment_first_unstable_offset`.  Mirrors that part of Kafka's UnifiedLog (4.4.0, without
+the high watermark goes through `_set_high_watermark`, with it (`Watermarks.move_marks`) or alone the first unstable
+offset, which follows the transactions of `producers`.  Mirrors that part of Kafka's UnifiedLog (4.4.0, without
 remote storage).
 
 Invariant: log start <= high watermark <= log end, last stable offset <= high watermark; of a log of one replica the

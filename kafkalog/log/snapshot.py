@@ -5,7 +5,7 @@ are looked at and live as long as somebody holds them; a segment that has gone m
 after which `PartitionView` looks at the directory anew.  Index entries are hints: the batch that they name is looked at
 before it is believed, and where offsets leave a gap the stretch that was passed over is checked before the gap is.
 
-Damage raises CorruptRecordException with the file and the position.  `unreadable_end` is damage that no reader runs
+Unreadable raises CorruptRecordException with the file and the position.  `unreadable_end` is damage that no reader runs
 into by itself: bytes behind the last whole batch of a log that is known to be whole (closed cleanly, or its recovery
 point lies behind them).  Elsewhere such bytes are what a broker has not finished writing.
 """
@@ -29,7 +29,7 @@ from kafkalog.segment import index_reader
 from kafkalog.segment.file_records import LogScan
 from kafkalog.segment.index_reader import OffsetEntries, TimeEntries
 from kafkalog.segment.order import highest_offset
-from kafkalog.segment.reader import Damage, Extent, SegmentReader
+from kafkalog.segment.reader import Extent, SegmentReader, Unreadable
 from kafkalog.segment.transaction_index import AbortedTxn
 from kafkalog.segment.transactions import TransactionFollower, open_in_snapshot
 
@@ -119,7 +119,7 @@ class Transactions(NamedTuple):
 
     stable: int
     aborted: list[AbortedTxn]
-    damage: Damage | None
+    damage: Unreadable | None
 
 
 class Snapshot:
@@ -149,7 +149,7 @@ class Snapshot:
         self.log_end_offset = 0
         self.end_position = 0
         self.closed_cleanly = False
-        self.unreadable_end: Damage | None = None
+        self.unreadable_end: Unreadable | None = None
         self._transactions: Transactions | None = None
 
     def file(self, segment: SegmentView) -> File:
@@ -212,7 +212,7 @@ class Snapshot:
             return 0 if end else None
         position = self.reader(place).find(offset, segment.offset_entries.floor(offset))
         if position is None and place + 1 < len(self.segments) and segment.indexed_position() >= end:
-            raise Damage(segment.path, end, "the file ends before batches that its index names").error()
+            raise Unreadable(segment.path, end, "the file ends before batches that its index names").error()
         return position
 
     def extent(self, offset: int, isolation: str = "read_uncommitted") -> Extent | None:
@@ -246,7 +246,7 @@ class Snapshot:
     def visible_end(self, isolation: str = "read_uncommitted") -> int:
         return self.last_stable_offset if check_isolation(isolation) else self.log_end_offset
 
-    def damage_at_end(self, isolation: str) -> Damage | None:
+    def damage_at_end(self, isolation: str) -> Unreadable | None:
         """Why the end that a reader of that isolation sees is not the log's end."""
         if check_isolation(isolation):
             transactions = self._read_transactions()
@@ -327,7 +327,7 @@ class Snapshot:
                     return offset, open_in_snapshot(read_snapshot(path, self._files))
         return self.log_start_offset, {}
 
-    def _follow(self, follower: TransactionFollower, start: int) -> tuple[list[AbortedTxn], Damage | None]:
+    def _follow(self, follower: TransactionFollower, start: int) -> tuple[list[AbortedTxn], Unreadable | None]:
         """Follow transactions from `start` to the end: those that are aborted on the way.
 
         Also the first damage: what it hides may have ended a transaction.
@@ -338,8 +338,8 @@ class Snapshot:
         try:
             place, position = self.position_of(start)
         except CorruptRecordException as error:
-            return aborted, Damage(error.path or self.directory, error.position or 0, error.message)
-        damage: Damage | None = None
+            return aborted, Unreadable(error.path or self.directory, error.position or 0, error.message)
+        damage: Unreadable | None = None
         for segment in self.segments[place:]:
             end = self.readable_bytes(segment)
             scan = LogScan(self.file(segment), position, end)
@@ -349,5 +349,5 @@ class Snapshot:
                     if marker.had_begun and marker.is_abort():
                         aborted.append(marker.aborted)
             if scan.position < end and damage is None:
-                damage = Damage.where_stopped(self.file(segment), scan)
+                damage = Unreadable.where_stopped(self.file(segment), scan)
         return aborted, damage

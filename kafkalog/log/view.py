@@ -35,7 +35,7 @@ from kafkalog.log.snapshot import OpenFiles, SegmentView, Snapshot
 from kafkalog.segment.file_records import LogScan
 from kafkalog.segment.loss import all_zero, reason
 from kafkalog.segment.order import highest_offset
-from kafkalog.segment.reader import Damage, Extent, SegmentReader
+from kafkalog.segment.reader import Extent, SegmentReader, Unreadable
 from kafkalog.segment.resync import next_batch
 from kafkalog.segment.transaction_index import AbortedTxn
 
@@ -259,7 +259,7 @@ class PartitionView(Closing):
             return False
         return before is segment or not any(file.pread(min(RECORD_BATCH_OVERHEAD, segment.size - position), position))
 
-    def _judge_end(self, seen: Snapshot, why: int, *, clean: bool) -> Damage | None:
+    def _judge_end(self, seen: Snapshot, why: int, *, clean: bool) -> Unreadable | None:
         """What is wrong behind the last whole batch; None where it may just not be written yet."""
         point = self._checkpointed(names.RECOVERY_POINT_CHECKPOINT_FILE)
         end = seen.log_end_offset
@@ -278,7 +278,7 @@ class PartitionView(Closing):
             return None  # preallocated; all that was flushed is there
         else:
             what += f": the log was closed cleanly ({names.CLEAN_SHUTDOWN_FILE})"
-        return Damage(last.path, seen.end_position, what)
+        return Unreadable(last.path, seen.end_position, what)
 
     def check_end(self, isolation: str = "read_uncommitted") -> None:
         """CorruptRecordException when the end that a reader of that isolation has reached is not the log's end."""

@@ -10,8 +10,11 @@ are held as bytes when they are read again.
 
 Where to look: an entry's bytes are laid out in `kafkalog.format.index_entries` (in C `_native/layout.pxd`); the search
 and what is held for it are native, in `_native.search`; which batch gets entries, `IndexPlan` in `_native.batches`
-says, and when an index is too full to go on, `SegmentTail.is_over` in `_native.tail`.  A new index has a table there,
-a class here with its rules for `append`, and its file among those that LogSegment opens, renames and deletes.
+says, and when an index is too full to go on, `SegmentTail.is_over` in `_native.tail`.  A new index has a table
+there, a class here with its rules for `append`, a suffix and a path in `format.names`; its file among those that
+LogSegment opens, checks, truncates, flushes, renames, closes and deletes; its end in SegmentTail where appends write
+it, and in IndexPlan what it gets; LogLoader rebuilds it (`_rebuild_indexes`); a foreign one is read by
+`segment.index_reader`, checked by `toolbox.index_check` and shown by `cli.dump`.
 
 Locks: whatever writes is called under the partition's lock.  Readers take none: they search what is held.  Before a
 file is made shorter that is let go, while nobody searches it; a reader that then finds nothing takes `_lock` and has

@@ -3,7 +3,7 @@
 `SegmentReader` finds the batch that holds an offset, or a record of a time.  An index entry is a hint: the batch that
 it names is looked at first, and where that is another the search begins at the file's start.  Where offsets leave a gap
 the stretch that was passed over is checked before the gap is believed: compaction leaves gaps, damage too.  Then it
-raises CorruptRecordException with the file and the position (`Damage`).  `LogSegment` has Kafka's own quick way.
+raises CorruptRecordException with the file and the position (`Unreadable`).  `LogSegment` has Kafka's own quick way.
 
 `Extent` is what a search ends in: a stretch of whole batches, for whoever reads on.  Knows one file; nothing of other
 segments, of directories or of where a log ends.  Needs no lock.
@@ -35,7 +35,7 @@ TIME_SEEK_BYTES = 4 * SEEK_BYTES
 DAMAGE_HINT = "`kafkalog verify` lists the damage, `kafkalog salvage` copies what can be read to a new directory"
 
 
-class Damage(NamedTuple):
+class Unreadable(NamedTuple):
     """Where bytes stop making sense, and what they are instead."""
 
     path: str
@@ -43,7 +43,7 @@ class Damage(NamedTuple):
     what: str
 
     @classmethod
-    def where_stopped(cls, file: File, scan: LogScan) -> Damage:
+    def where_stopped(cls, file: File, scan: LogScan) -> Unreadable:
         """That a scan which did not come to its end ran into."""
         return cls(file.path, scan.position, reason(scan.stopped))
 
@@ -124,10 +124,10 @@ class SegmentReader:
                 row = piece.table[wrong[0]]
                 what = f"a batch with offsets {int(row['base_offset'])} to {int(row['last_offset'])} and magic "
                 what += f"{int(row['magic'])} does not fit between its neighbours (the CRC does not cover these)"
-                raise Damage(self.file.path, int(row["position"]), what).error()
+                raise Unreadable(self.file.path, int(row["position"]), what).error()
             expected = int(piece.table["last_offset"][-1]) + 1
         if scan.position < end:
-            raise Damage.where_stopped(self.file, scan).error()
+            raise Unreadable.where_stopped(self.file, scan).error()
 
     def find(self, offset: int, hint: tuple[int, int] | None = None) -> int | None:
         """The position of the first batch that ends at or behind `offset`; None when there is none."""
@@ -164,5 +164,5 @@ class SegmentReader:
                     if record.timestamp >= timestamp_ms and record.offset >= first_offset:
                         return record.offset
         if scan.position < self.end:
-            raise Damage.where_stopped(self.file, scan).error()
+            raise Unreadable.where_stopped(self.file, scan).error()
         return None
