@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 SCAN_CHUNK_BYTES = 4 << 20
 LOOK_EVERY_S = 0.1  # of who waits for an offset of another's log
-WAIT_AT_ONCE_S = 1.0  # of our own: a directory that goes offline wakes nobody
+WAIT_MAX_S = 1.0  # of our own: a directory that goes offline wakes nobody
 
 
 class Log(Closing):
@@ -198,7 +198,7 @@ class Log(Closing):
             if engine is None:
                 time.sleep(min(left_s, LOOK_EVERY_S))
             else:
-                engine.await_high_watermark(high_watermark, min(left_s, WAIT_AT_ONCE_S))
+                engine.await_high_watermark(high_watermark, min(left_s, WAIT_MAX_S))
 
     # --- reading -----------------------------------------------------------------------------------
 
