@@ -217,10 +217,12 @@ cdef int decode_payload(
     const Batch* batch,
     int reader,
     int64_t max_body,
-    RecordView* view,
+    RecordView* failed,
     int64_t* position,
 ) noexcept nogil:
     """Adds the records of one payload, all or none; the verdict."""
+    # Not the caller's: what no pointer leads to may stay in registers.
+    cdef RecordView view
     cdef Cursor cursor
     cdef const uint8_t* end = start + size
     cdef int64_t _i, offset, row
@@ -232,7 +234,7 @@ cdef int decode_payload(
     cdef int64_t* timestamps
     cdef int32_t type_id = 1 if batch.log_append else 0
     if batch.count < 0:
-        view.found = batch.count
+        failed.expected, failed.found = 0, batch.count
         return rec.NEGATIVE_COUNT
     if batch.count == 0:
         return rec.OK
@@ -250,29 +252,30 @@ cdef int decode_payload(
     cursor.at = start
     cursor.end = end
     for _i in range(batch.count):
-        verdict = rec.next_record(&cursor, reader, max_body, False, view)
+        verdict = rec.next_record(&cursor, reader, max_body, False, &view)
         if verdict != rec.OK:
+            failed.expected, failed.found = view.expected, view.found
             position[0] = view.start - start
             break
-        offset = rec.offset_of(&base, view)
+        offset = rec.offset_of(&base, &view)
         if offset < sink.offset_min or offset > sink.offset_max:
             continue
         row = sink.rows
         offsets[row] = offset
-        timestamps[row] = rec.timestamp_of(&base, view)
+        timestamps[row] = rec.timestamp_of(&base, &view)
         if sink.with_types:
             (<int32_t*>sink.types.at)[row] = type_id
         if sink.with_keys:
             put_binary(&sink.key, row, view.key, view.key_size, end)
         if sink.with_values:
             put_binary(&sink.value, row, view.value, view.value_size, end)
-        if sink.with_headers and not put_headers(sink, view):
+        if sink.with_headers and not put_headers(sink, &view):
             verdict = rec.NO_MEMORY
             break
         sink.rows = row + 1
     if verdict == rec.OK and cursor.at != end:
         verdict = rec.BYTES_LEFT
-        view.expected, view.found = 0, end - cursor.at
+        failed.expected, failed.found = 0, end - cursor.at
         position[0] = cursor.at - start
     if verdict != rec.OK:
         roll_back(sink, &mark)

@@ -88,8 +88,9 @@ cdef enum:
     ARRAY_BYTES_MAX = 2147483639
 
 
-cdef inline uint8_t load8(const uint8_t* p) noexcept nogil:
-    cdef uint8_t x = p[0]
+cdef inline uint32_t load8(const uint8_t* p) noexcept nogil:
+    # A whole register: behind KL_ONCE a byte would be widened at each use.
+    cdef uint32_t x = p[0]
     KL_ONCE(x)
     return x
 

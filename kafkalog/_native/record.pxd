@@ -88,7 +88,7 @@ cdef inline int next_record(
     out.start = cursor.at
     if not canonical:
         out.canonical = False
-        if usual_record(cursor, max_body if reader != BUFFER else cursor.end - cursor.at, out):
+        if usual_record(cursor, reader, max_body, out):
             return OK
     return any_record(cursor, reader, max_body, canonical, out)
 
@@ -169,7 +169,7 @@ cdef inline const uint8_t* short_varint(const uint8_t* at, uint32_t* raw) noexce
     return NULL
 
 
-cdef inline bint usual_record(Cursor* cursor, int64_t max_body, RecordView* out) noexcept nogil:
+cdef inline bint usual_record(Cursor* cursor, int reader, int64_t max_body, RecordView* out) noexcept nogil:
     """Whether the record has short varints, few headers, exactly its length and not the last bytes of all; every reader
     takes such a one.  False says nothing, and leaves the cursor where it was."""
     cdef Cursor rest
@@ -186,7 +186,7 @@ cdef inline bint usual_record(Cursor* cursor, int64_t max_body, RecordView* out)
         return False
     raw >>= 1
     # 21 bytes at least are left
-    if <int64_t>raw > end - at or <int64_t>raw > max_body:
+    if <int64_t>raw > end - at or (<int64_t>raw > max_body and reader != BUFFER):
         return False
     out.body_size = <int32_t>raw
     body_end = at + raw
@@ -201,29 +201,31 @@ cdef inline bint usual_record(Cursor* cursor, int64_t max_body, RecordView* out)
     at = short_varint(at, &raw)
     if at == NULL:
         return False
-    out.key_size = <int32_t>(raw >> 1) ^ -(<int32_t>(raw & 1))
     if raw & 1:
         out.key = NULL
+        out.key_size = -1 - <int32_t>(raw >> 1)
     else:
         raw >>= 1
         if <int64_t>raw > end - at:
             return False
         out.key = at
+        out.key_size = <int32_t>raw
         at += raw
     if end - at < 4:
         return False
     at = short_varint(at, &raw)
     if at == NULL:
         return False
-    out.value_size = <int32_t>(raw >> 1) ^ -(<int32_t>(raw & 1))
     if raw & 1:
         out.value = NULL
+        out.value_size = -1 - <int32_t>(raw >> 1)
     else:
         raw >>= 1
         # one byte more: the count of headers
         if <int64_t>raw >= end - at:
             return False
         out.value = at
+        out.value_size = <int32_t>raw
         at += raw
     if at >= body_end:
         return False

@@ -10,7 +10,7 @@ cdef inline bint read_uvarint64(Cursor* cursor, uint64_t* out, int max_bytes) no
     cdef uint64_t value = 0
     cdef int shift = 0
     cdef int used = 0
-    cdef uint8_t byte
+    cdef uint32_t byte
     while used < max_bytes:
         if cursor.at >= cursor.end:
             return False

@@ -163,7 +163,9 @@ class RecoveryReplay:
     def choose(self, table: Table) -> Table:
         """The rows that change something, in order."""
         latest = self.epochs.latest_epoch
-        return rows_to_replay(table, -1 if latest is None else latest)
+        if latest is None:
+            latest = -1
+        return rows_to_replay(table, latest) if native.any_of_interest(table, latest) else _NONE
 
     def run(self, table: Table, rows: Table, data: memoryview, position: int) -> tuple[int | None, Exception | None]:
         """Replays the rows; (None, None), or the row at which the bytes turned out bad and why."""
@@ -214,8 +216,6 @@ class RecoveryReplay:
 def rows_to_replay(table: Table, latest_epoch: int) -> Table:
     """Row numbers, in order, of batches that begin an epoch above `latest_epoch` and all before it, or that matter to
     the state of their producer (magic 0 and 1 have neither)."""
-    if not native.any_of_interest(table, latest_epoch):
-        return _NONE
     epochs = table["leader_epoch"]
     producer_ids = table["producer_id"]
     wanted = np.zeros(len(table), dtype=bool)

@@ -573,7 +573,8 @@ class LogSegment:
         The first batch that is not valid, and all behind it, goes.  LogSegmentOffsetOverflowException when an offset
         is too far from the base offset.  Memory does not grow with the file.
         """
-        self.offset_index.reset()
+        offset_index = self.offset_index
+        offset_index.reset()
         self.time_index.reset()
         self.txn_index.reset()
         self.tail.largest_timestamp = None
@@ -581,15 +582,20 @@ class LogSegment:
         scan = self.log.scan()
         valid_bytes = 0
         why: object = None
+        before = (0, -1, -1)
+        # A slice is short: behind its checksums, steps of Python are what a recovery costs.
         for table, data, position in scan:
             replayed = observer.choose(table)
-            if len(replayed) or plan.offset_entry_count - self.offset_index.entries > INDEX_FLUSH_ENTRIES:
+            if len(replayed):
+                # Only a row that is replayed stops inside of a slice; then its entries are planned again.
                 self._write_plan(plan)
-            before = (plan.bytes_since_last_entry, plan.max_timestamp, plan.offset_of_max_timestamp)
+                before = (plan.bytes_since_last_entry, plan.max_timestamp, plan.offset_of_max_timestamp)
+            elif plan.offset_entry_count - offset_index.entries > INDEX_FLUSH_ENTRIES:
+                self._write_plan(plan)
             planned = plan.add_table(table)
-            count = len(table) if planned else _error_row(plan)
+            taken = table if planned else table[: _error_row(plan)]
             try:
-                stopped_at, why = observer.run(table[:count], replayed, data, position)
+                stopped_at, why = observer.run(taken, replayed, data, position)
             except Exception:
                 # The open fails; Kafka has indexed the batches up to the refused one.
                 plan = self._new_plan(*before, recovery=True)
@@ -602,18 +608,20 @@ class LogSegment:
                 plan = self._new_plan(*before, recovery=True)
                 planned = plan.add_table(table)
                 assert planned, plan.error
-            self.tail.largest_timestamp = (plan.max_timestamp, plan.offset_of_max_timestamp)
             if not planned:
                 self._write_plan(plan)
-                row = table[count]
+                self.tail.largest_timestamp = (plan.max_timestamp, plan.offset_of_max_timestamp)
+                row = table[_error_row(plan)]
                 last_offset = int(row["last_offset"])
                 if not 0 <= last_offset - self.base_offset <= INT_MAX:
                     raise self._overflow(last_offset)
                 self._raise_index_error(plan, last_offset)
-            valid_bytes = int(table["position"][-1]) + int(table["size"][-1])
             if stopped_at is not None:
+                valid_bytes = int(table["position"][-1]) + int(table["size"][-1])
                 break
+            valid_bytes = scan.position
         self._write_plan(plan)
+        self.tail.largest_timestamp = (plan.max_timestamp, plan.offset_of_max_timestamp)
         truncated = self.log.size - valid_bytes
         if why is not None or scan.stopped in (native.BAD_SIZE, native.BAD_CRC, native.BAD_MAGIC):
             logger.warning(
