@@ -152,10 +152,13 @@ cdef class IndexEnd:
 
     def __cinit__(self, *args, **kwargs):
         memset(&self.view, 0, sizeof(Py_buffer))
+        self.kind = tuple
 
     def __init__(self, int64_t base_offset, type kind not None, int column):
         if not issubclass(kind, tuple):
             raise TypeError(kind)
+        if column != OFFSET_OF_OFFSET_INDEX and column != TIMESTAMP:
+            raise ValueError(column)
         self.base_offset = self.last_offset = base_offset
         self.last_timestamp = -1
         self.kind = kind
@@ -205,10 +208,15 @@ cdef class IndexEnd:
                 return
         PyBuffer_Release(&view)
 
-    def let_go(self):
-        """Forgets the bytes; False, and nothing done, while somebody searches them without the GIL."""
+    def let_go(self, bint forked=False):
+        """Forgets the bytes; False, and nothing done, while somebody searches them without the GIL.
+
+        `forked`: since the last time this process was, and whoever was counted is a thread of its parent.
+        """
         cdef Py_buffer view
         with cython.critical_section(self):
+            if forked:
+                self.users = 0
             if self.users:
                 return False
             memcpy(&view, &self.view, sizeof(Py_buffer))

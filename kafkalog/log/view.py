@@ -22,6 +22,7 @@ from kafkalog._native.blocks import Closing
 from kafkalog.errors import (
     BadBytesError,
     IllegalStateException,
+    KafkalogError,
     KafkaStorageException,
     UnknownTopicOrPartitionException,
 )
@@ -117,6 +118,8 @@ class PartitionView(Closing):
                     break
                 except FileNotFoundError as error:  # deleted or renamed since it was listed
                     gone = error
+                except OSError as error:
+                    raise self._unread(error) from error
             else:
                 raise self._restless(gone)
             self._open_files.keep(() if self._closed else self.snapshot.segments)
@@ -135,8 +138,15 @@ class PartitionView(Closing):
                 return ask(self.snapshot)
             except FileNotFoundError as error:
                 gone = error
+            except OSError as error:
+                raise self._unread(error) from error
             self.refresh()
         raise self._restless(gone)
+
+    def _unread(self, error: OSError) -> KafkalogError | OSError:
+        if isinstance(error, KafkalogError):
+            return error
+        return KafkaStorageException.because_of(error, f"cannot read {self.topic_partition} in {self.log_dir}")
 
     def _restless(self, error: FileNotFoundError) -> KafkaStorageException:
         raise KafkaStorageException(

@@ -287,7 +287,9 @@ class LogDirectory:
             checkpoint.read()
         except FileNotFoundError:
             problem = None if is_new else "no such file"
-            checkpoint.write({})  # Kafka makes an empty one, which cannot be told from a lost one
+            self._write(checkpoint, {})  # Kafka makes an empty one, which cannot be told from a lost one
+        except KafkaStorageException:
+            raise
         except (KafkalogError, OSError) as error:
             problem = str(error)
         if problem is not None:

@@ -40,6 +40,7 @@ from kafkalog.errors import (
     IndexOffsetOverflowException,
 )
 from kafkalog.files import File, Files
+from kafkalog.files.processes import generation
 from kafkalog.limits import INT_MAX
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ class AbstractIndex(IndexEnd):
         self._files = files
         self.dirty = True  # what an earlier process left unsynced is unknown
         self._lock = threading.RLock()
+        self._generation = generation()
         self._open()
         self.max_entries = self.length // self.entry_size
         self._entries_changed()
@@ -186,8 +188,10 @@ class AbstractIndex(IndexEnd):
 
     def _let_go(self) -> None:
         """Lets go of what is held, once nobody searches it.  Called under `_lock`."""
-        while not self.let_go():
+        now = generation()
+        while not self.let_go(now != self._generation):
             time.sleep(0)
+        self._generation = now
 
     def _hold(self) -> None:
         """Holds the file's bytes, to be searched.  Called under `_lock`."""

@@ -17,12 +17,11 @@ from kafkalog._native.search import BYTE_POSITION, OFFSET, TIME, IndexEnd
 from kafkalog.errors import CorruptIndexException
 from kafkalog.format.index_entries import OFFSET_ENTRIES, OFFSET_ENTRY, TIME_ENTRIES, TXN_ENTRIES
 from kafkalog.limits import INT_MAX, LONG_MAX
-from kafkalog.segment.transaction_index import VERSION, AbortedTxn
+from kafkalog.segment.transaction_index import REBUILD_HINT, VERSION, AbortedTxn
 
 if TYPE_CHECKING:
     from kafkalog.files import Files
 
-REBUILD_HINT = "`kafkalog reindex` rebuilds it from the log"
 PIECE_BYTES = 96 * 1024  # a whole number of entries of either index
 
 
@@ -50,8 +49,9 @@ class OffsetEntries(IndexEnd):
 
     def at_or_behind(self, position: int) -> tuple[int, int] | None:
         """The first entry with a position >= `position`."""
-        slot = self.find(BYTE_POSITION, position, True) if position <= INT_MAX else -1
-        data = None if slot < 0 else self.copied(slot * OFFSET_ENTRY.size, OFFSET_ENTRY.size)
+        # Behind the last that lies below: a search for an upper bound, Kafka's, never looks whether the first is equal.
+        slot = self.find(BYTE_POSITION, min(position - 1, INT_MAX)) + 1
+        data = self.copied(slot * OFFSET_ENTRY.size, OFFSET_ENTRY.size) if slot < self.entries else None
         if data is None:
             return None
         offset, found = OFFSET_ENTRY.unpack(data)

@@ -22,6 +22,7 @@ from kafkalog.files import File, Files
 from kafkalog.format.index_entries import TXN_ENTRY
 
 VERSION = 0
+REBUILD_HINT = "`kafkalog reindex` rebuilds it from the log"
 _CHUNK_RECORDS = 1024
 
 
@@ -147,12 +148,17 @@ class TransactionIndex(TransactionsEnd):
                     raise KafkaException(
                         f"Unexpected aborted transaction version {version} in transaction index {self.path}, "
                         "supported version range is 0 to 0",
+                        path=self.path,
                         position=position + start,
+                        hint=REBUILD_HINT,
                     )
                 yield AbortedTxn(*fields), position + start
             if len(data) < want:
                 raise KafkaException(
-                    f"Failed to read from the transaction index {self.path}", position=position + len(data)
+                    f"Failed to read from the transaction index {self.path}",
+                    path=self.path,
+                    position=position + len(data),
+                    hint=REBUILD_HINT,
                 )
             position += want
 

@@ -103,7 +103,8 @@ class Log(Closing):
 
     def refresh(self) -> None:
         """Read-only: look at the directory again for what a broker has written since.  Writable: nothing to do."""
-        if self._view is not None and self._life.live:
+        self._readable()
+        if self._view is not None:
             self._view.refresh()
 
     def _must_own(self) -> OpenPartition:
@@ -422,7 +423,7 @@ class Log(Closing):
     @property
     def leader_epoch(self) -> int:
         """The leader epoch that appends carry: the log's latest, or 0."""
-        return self._must_own().leader_epoch
+        return self._writable().leader_epoch
 
     def flush(self) -> None:
         """fsync everything appended so far: it survives power loss afterwards."""

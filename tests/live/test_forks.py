@@ -7,6 +7,7 @@ import os
 import random
 import signal
 import sys
+import threading
 import time
 import traceback
 import warnings
@@ -14,10 +15,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import kafkalog
 from kafkalog.errors import IllegalStateException, LogDirLockedException
+from kafkalog.files import OS_FILES
+from kafkalog.segment.offset_index import OffsetIndex
 from tests.conftest import LONG
 from tests.live.cases import batch_of
 from tests.live.crew import Crew, Member, full, open_live
@@ -46,6 +50,8 @@ USES: Uses = [
     ("iteration", list),
     ("reader", lambda log: list(log.reader().records())),
     ("offset_for_time", lambda log: log.offset_for_time(0)),
+    ("leader_epoch", lambda log: log.leader_epoch),
+    ("refresh", lambda log: log.refresh()),
     ("await_offset", lambda log: log.await_offset(0, timeout_ms=60_000)),
     ("engine.append", lambda log: log.engine.append_as_leader(batch_of([b"99.5"]), 0)),  # type: ignore[union-attr]
     ("engine.roll", lambda log: log.engine.roll()),  # type: ignore[union-attr]
@@ -122,6 +128,31 @@ def test_a_child_is_refused_and_touches_nothing(base: Path) -> None:
         oracle.judge(look(log))
     check_verified(path)
     check_reopened(path, "t-0", oracle, config=CONFIG)
+
+
+def test_a_child_does_not_wait_for_its_parents_searches(tmp_path: Path) -> None:
+    index = OffsetIndex(str(tmp_path / "0.index"), 0, 8 * 10_000, OS_FILES)
+    for entry in range(1, 10_000):
+        index.append(entry, entry)
+    assert index.lookup(5) == (5, 5)  # from here on its bytes are held
+    stop = threading.Event()
+    targets = np.random.default_rng(1).integers(0, 10_000, 1_000_000)
+
+    def search() -> None:
+        while not stop.is_set():
+            index.lookups(targets)
+
+    thread = threading.Thread(target=search)
+    thread.start()
+    try:
+        while index.let_go():  # until it is inside; then the child has it counted for ever
+            index.lookup(5)
+            time.sleep(0)
+        assert not in_a_child(index.close)
+    finally:
+        stop.set()
+        thread.join()
+    index.close()
 
 
 def test_forks_in_the_middle_of_appends(base: Path, count: Callable[[str, int], None]) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from kafkalog._native.search import BYTE_POSITION, OFFSET, TIME, TIME_OFFSET
+from kafkalog._native.search import BYTE_POSITION, OFFSET, TIME, TIME_OFFSET, IndexEnd
 from tests.reference.search import find, offset_end, time_end
 
 BASE = 5_000_000_000
@@ -122,6 +122,13 @@ def test_slots_beyond_the_bytes_are_told_and_not_looked_at(entries: int) -> None
         with pytest.raises(AttributeError):  # an index file looks again, under its lock
             index.lookup(1)
         assert index.lookup_among(2, 1)[0] in (0, -1)
+
+
+def test_no_index_is_searched_that_was_not_made() -> None:
+    assert IndexEnd.__new__(IndexEnd).lookup(5) == (0, 0)
+    for column in (BYTE_POSITION, TIME_OFFSET, -1, 4):  # what `find` may compare, but no index is sorted by
+        with pytest.raises(ValueError, match=str(column)):
+            IndexEnd(0, tuple, column)
 
 
 def test_bytes_are_held_until_they_are_let_go() -> None:

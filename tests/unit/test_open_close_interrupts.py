@@ -297,6 +297,10 @@ def test_the_first_error_travels(place: Path) -> None:
         open_log(place / "disk", faulty)
     faulty.fault = None
     open_log(place / "disk", faulty).close()
+    for name in ("recovery-point-offset-checkpoint", "log-start-offset-checkpoint"):  # the first things that are made
+        full = FaultyFiles(FILES, Fault(at=0, kinds=["write"], paths=lambda path, name=name: name in path))
+        with pytest.raises(KafkaStorageException, match=name):
+            open_log(place / "full" / name, full)
 
 
 def test_an_interrupt_travels_as_it_is(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

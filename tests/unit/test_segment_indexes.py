@@ -302,8 +302,10 @@ def test_txn_index_damage(tmp_path: Path) -> None:
     with pytest.raises(CorruptIndexException, match="is less than start offset 45"):
         index.sanity_check()
     path.write_bytes(TXN_ENTRY.pack(1, 1, 2, 44, 5))
-    with pytest.raises(KafkaException, match="Unexpected aborted transaction version 1"):
+    with pytest.raises(KafkaException, match="Unexpected aborted transaction version 1") as raised:
         txns(tmp_path).all_aborted_txns()
+    assert (raised.value.path, raised.value.position) == (str(path), 0)
+    assert "reindex" in str(raised.value.hint)
 
 
 def test_txn_index_renames_a_missing_file(tmp_path: Path) -> None:

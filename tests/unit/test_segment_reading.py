@@ -144,7 +144,8 @@ def test_lookups_in_the_believable_part(tmp_path: Path, seed: int) -> None:
         entries = [(BASE, 5)]
     assert len(found) == len(entries)
     assert found.last_entry() == (entries[-1] if entries else (BASE, 0))
-    for target in (0, BASE, 9_000, 2**62, *(rng.randrange(11_000) for _ in range(50))):
+    exact = [position + step for _, position in entries[:3] + entries[-3:] for step in (-1, 0, 1)]
+    for target in (0, BASE, 9_000, 2**62, *exact, *(rng.randrange(11_000) for _ in range(50))):
         below = [entry for entry in entries if entry[0] <= target]
         assert found.floor(target) == (below[-1] if below else (BASE, 0))
         assert found.at_or_behind(target) == next((entry for entry in entries if entry[1] >= target), None)
