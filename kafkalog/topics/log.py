@@ -103,8 +103,9 @@ class Log(Closing):
 
     def refresh(self) -> None:
         """Read-only: look at the directory again for what a broker has written since.  Writable: nothing to do."""
-        self._readable()
-        if self._view is not None:
+        if self._life.forked:
+            raise self._life.elsewhere(f"{self.topic_partition} of {self.log_dir}")
+        if self._view is not None and self._life.live:
             self._view.refresh()
 
     def _must_own(self) -> OpenPartition:
