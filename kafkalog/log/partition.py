@@ -20,11 +20,8 @@ from collections.abc import Iterable
 from kafkalog.errors import ClosedChannelException, KafkaStorageException
 from kafkalog.format import values
 from kafkalog.log import replay
-from kafkalog.log.leader_epochs import LeaderEpochFileCache
-from kafkalog.log.local_log import LocalLog
 from kafkalog.log.offsets import PartitionOffsets
 from kafkalog.log.partition_metadata_file import PartitionMetadataFile
-from kafkalog.log.producers import ProducerStateManager
 from kafkalog.log.verification import VerificationGuard
 from kafkalog.segment.log_segment import LogSegment
 
@@ -36,18 +33,10 @@ SENTINEL = VerificationGuard.SENTINEL
 class PartitionState(PartitionOffsets):
     """One partition's segments, offsets, epochs, producers and topic id."""
 
-    def __init__(
-        self,
-        log_start_offset: int,
-        local_log: LocalLog,
-        leader_epoch_cache: LeaderEpochFileCache,
-        producer_state_manager: ProducerStateManager,
-    ) -> None:
-        super().__init__(log_start_offset, local_log, leader_epoch_cache, producer_state_manager)
-        self.partition_metadata_file: PartitionMetadataFile | None = None
-        # Whether a rolled segment is on the disk before the next one is written to.  Kafka's way leaves that to the
-        # scheduler: then a power loss may take the end of one segment and leave the next, a hole in the log.
-        self.flushes_rolls = False
+    partition_metadata_file: PartitionMetadataFile | None = None
+    # Whether a rolled segment is on the disk before the next one is written to.  Kafka's way leaves that to the
+    # scheduler: then a power loss may take the end of one segment and leave the next, a hole in the log.
+    flushes_rolls = False
 
     @property
     def is_empty(self) -> bool:

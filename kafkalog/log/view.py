@@ -15,14 +15,13 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from kafkalog._native import batches
 from kafkalog._native.blocks import Closing
 from kafkalog.errors import (
     BadBytesError,
     IllegalStateException,
-    KafkalogError,
     KafkaStorageException,
     UnknownTopicOrPartitionException,
 )
@@ -119,7 +118,7 @@ class PartitionView(Closing):
                 except FileNotFoundError as error:  # deleted or renamed since it was listed
                     gone = error
                 except OSError as error:
-                    raise self._unread(error) from error
+                    self._raise_unread(error)
             else:
                 raise self._restless(gone)
             self._open_files.keep(() if self._closed else self.snapshot.segments)
@@ -139,14 +138,15 @@ class PartitionView(Closing):
             except FileNotFoundError as error:
                 gone = error
             except OSError as error:
-                raise self._unread(error) from error
+                self._raise_unread(error)
             self.refresh()
         raise self._restless(gone)
 
-    def _unread(self, error: OSError) -> KafkalogError | OSError:
-        if isinstance(error, KafkalogError):
-            return error
-        return KafkaStorageException.because_of(error, f"cannot read {self.topic_partition} in {self.log_dir}")
+    def _raise_unread(self, error: OSError) -> NoReturn:
+        if isinstance(error, KafkaStorageException):  # an OSError for Python, which says what is wrong already
+            raise error
+        message = f"cannot read {self.topic_partition} in {self.log_dir}"
+        raise KafkaStorageException.because_of(error, message) from error
 
     def _restless(self, error: FileNotFoundError) -> KafkaStorageException:
         raise KafkaStorageException(

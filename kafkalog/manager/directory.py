@@ -24,7 +24,7 @@ import sys
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from kafkalog.errors import (
     IllegalArgumentException,
@@ -194,7 +194,7 @@ class LogDirectory:
 
     def _take(self) -> None:
         self._lock = self.files.lock(os.path.join(self.path, names.LOCK_FILE))
-        is_new = not log_dirs.partitions_in(self.path, self.files)
+        is_new = not self._partitions()
         self._had_clean = self._marker.exists() or is_new
         self._marker.delete()
         self._recovery_points = self._checkpoint(
@@ -257,8 +257,11 @@ class LogDirectory:
             raise
         self._let_go()
 
+    def _partitions(self) -> Mapping[TopicPartition, str]:
+        return log_dirs.partitions_in(self.path, self.files.list_dir(self.path), self.files)
+
     def _write_marker(self) -> None:
-        all_clean = self._had_clean or log_dirs.partitions_in(self.path, self.files) <= self._closed_clean
+        all_clean = self._had_clean or self._closed_clean.issuperset(self._partitions())
         if all_clean and not self._failed and not self.failure_channel.has_offline_log_dir(self.path):
             self._marker.write()
         self._marker_decided = True
@@ -288,8 +291,6 @@ class LogDirectory:
         except FileNotFoundError:
             problem = None if is_new else "no such file"
             self._write(checkpoint, {})  # Kafka makes an empty one, which cannot be told from a lost one
-        except KafkaStorageException:
-            raise
         except (KafkalogError, OSError) as error:
             problem = str(error)
         if problem is not None:

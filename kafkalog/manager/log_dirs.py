@@ -37,10 +37,10 @@ def partition_of_folder(root: str, name: str, files: Files) -> TopicPartition | 
     return None
 
 
-def partitions_in(root: str, files: Files) -> set[TopicPartition]:
-    """Those that have a folder in a log directory."""
-    found = (partition_of_folder(root, name, files) for name in files.list_dir(root))
-    return {partition for partition in found if partition is not None}
+def partitions_in(root: str, listed: Iterable[str], files: Files) -> dict[TopicPartition, str]:
+    """Those that have a folder in a log directory, of which `listed` are the names; and these folders."""
+    found = ((partition_of_folder(root, name, files), name) for name in listed)
+    return {partition: os.path.join(root, name) for partition, name in found if partition is not None}
 
 
 def list_partitions(log_dir: str | os.PathLike[str], *, files: Files = OS_FILES) -> dict[TopicPartition, str]:
@@ -55,8 +55,7 @@ def list_partitions(log_dir: str | os.PathLike[str], *, files: Files = OS_FILES)
         raise NoSuchFileException("no such log directory", path=root, hint=EXPECTED_DIR)
     listed = files.list_dir(root)
     refuse_partition_folder(listed, root)
-    found = ((partition_of_folder(root, name, files), name) for name in listed)
-    return dict(sorted((partition, os.path.join(root, name)) for partition, name in found if partition is not None))
+    return dict(sorted(partitions_in(root, listed, files).items()))
 
 
 def listing(path: str, files: Files) -> list[str]:

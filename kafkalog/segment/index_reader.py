@@ -9,7 +9,7 @@ Needs no lock; holds no file.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -25,17 +25,24 @@ if TYPE_CHECKING:
 PIECE_BYTES = 96 * 1024  # a whole number of entries of either index
 
 
-class OffsetEntries(IndexEnd):
-    """The first `count` entries in an .index file's bytes: absolute offsets and file positions of batches, both
-    strictly growing."""
+class _Entries(IndexEnd):
+    """The first `count` entries in an index file's bytes."""
+
+    column: ClassVar[int]
 
     def __init__(self, data: bytes, count: int, base_offset: int) -> None:
-        super().__init__(base_offset, tuple, OFFSET)
+        super().__init__(base_offset, tuple, self.column)
         self.hold(data)
         self.entries = count
 
     def __len__(self) -> int:
         return self.entries
+
+
+class OffsetEntries(_Entries):
+    """Leading entries of an .index file: absolute offsets and file positions of batches, both strictly growing."""
+
+    column = OFFSET
 
     def floor(self, offset: int) -> tuple[int, int]:
         """The entry with the greatest offset <= `offset`, as (offset, position); (base offset, 0) where there is none,
@@ -58,16 +65,10 @@ class OffsetEntries(IndexEnd):
         return self.base_offset + offset, found
 
 
-class TimeEntries(IndexEnd):
-    """The first `count` entries in a .timeindex file's bytes: strictly growing timestamps, and absolute offsets."""
+class TimeEntries(_Entries):
+    """Leading entries of a .timeindex file: strictly growing timestamps, and absolute offsets."""
 
-    def __init__(self, data: bytes, count: int, base_offset: int) -> None:
-        super().__init__(base_offset, tuple, TIME)
-        self.hold(data)
-        self.entries = count
-
-    def __len__(self) -> int:
-        return self.entries
+    column = TIME
 
     def before(self, timestamp_ms: int) -> tuple[int, int] | None:
         """The last entry with a timestamp below `timestamp_ms`, as (timestamp, offset)."""
@@ -127,14 +128,15 @@ def time_entries(files: Files, path: str, base_offset: int) -> TimeEntries:
 
 def last_position(files: Files, path: str) -> int:
     """The position that an .index file's last entry names, -1 without one; it may lie behind the log's end."""
-    size = OFFSET_ENTRIES.itemsize
+    size = OFFSET_ENTRY.size
     try:
         with files.open(path, writable=False) as file:
             at = (file.size() // size - 1) * size
             last = file.pread(size, at) if at >= 0 else b""
     except (FileNotFoundError, IsADirectoryError):
         return -1
-    return int(entries_of(last, OFFSET_ENTRIES)["position"][0]) if len(last) == size else -1
+    position: int = OFFSET_ENTRY.unpack(last)[1] if len(last) == size else -1
+    return position
 
 
 def check_whole_entries(path: str, size: int) -> None:

@@ -237,7 +237,7 @@ class SegmentCheck:
         found = next_batch(file, position + 1, size, min_offset=self.next_offset, base_offset=base)
         end = size if found is None else found.position
         what = VERDICT_TEXT.get(why, "bytes that are no batch")
-        if why == native.BAD_CRC and len(head) == RECORD_BATCH_OVERHEAD:
+        if why == native.BAD_CRC:
             header = native.header_at(head)
             what = f"a bad CRC (stored {header.crc}) at offset {header.base_offset}"
         elif why == native.OK:
