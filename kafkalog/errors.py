@@ -236,6 +236,10 @@ class LogDirLockedException(KafkaException):
     """Another process (a broker, another kafkalog) holds the log directory's .lock."""
 
 
+class LogDirNotFoundException(RequestError, LookupError):
+    """A log directory that the manager was not given."""
+
+
 class ClosedChannelException(IllegalStateException):
     """java.nio.channels.ClosedChannelException: a file that was let go, because its log or segment is closed."""
 
@@ -285,3 +289,7 @@ class KafkaStorageException(DiskError, OSError):
 
     def __str__(self) -> str:
         return KafkalogError.__str__(self)
+
+
+class NoLiveLogDirException(KafkaStorageException):
+    """Every log directory has failed: nothing can be read or written.  Kafka's broker halts its process there."""

@@ -30,4 +30,6 @@ class JavaHashMap(dict[_K, _V]):
     def values(self) -> list[_V]: ...  # type: ignore[override]
     def items(self) -> list[tuple[_K, _V]]: ...  # type: ignore[override]
 
+class JavaConcurrentHashMap(JavaHashMap[_K, _V]): ...
+
 def hash_map_order(keys: Iterable[_K], hash_of: Callable[[_K], int], *, initial_capacity: int = 16) -> list[_K]: ...

@@ -192,6 +192,49 @@ class JavaHashMap(dict):
         return [(key, self[key]) for key in self]
 
 
+class JavaConcurrentHashMap(JavaHashMap):
+    """A dict that iterates as java.util.concurrent.ConcurrentHashMap does, of one thread.
+
+    It grows one entry sooner than a HashMap, and growing turns parts of a chain around.  Chains stay chains here: nine
+    keys of one bucket, which Java makes a tree of, are only followed as far as the table grows for them.
+    """
+
+    __slots__ = ()
+
+    def _arrive(self, key):
+        hashed = spread(self._hash_of(key))
+        index = hashed & (self._capacity - 1)
+        found = self._bins.get(index)
+        if found is None:
+            self._bins[index] = _Bin([(hashed, key)])
+        else:
+            found.nodes.append((hashed, key))
+            if len(found.nodes) > _TREEIFY_AT and self._capacity < _MIN_TREEIFY_CAPACITY:
+                wanted = table_size_for(self._capacity * 3 + 1)
+                while self._capacity - self._capacity // 4 < wanted:
+                    self._grow()
+        while len(self) + 1 >= self._capacity - self._capacity // 4:
+            self._grow()
+
+    def _grow(self):
+        bit = self._capacity
+        self._capacity *= 2
+        bins = {}
+        for index, old in self._bins.items():
+            nodes = old.nodes
+            run = len(nodes) - 1  # from here on all go the same way, and stay as they are
+            while run > 0 and nodes[run - 1][0] & bit == nodes[run][0] & bit:
+                run -= 1
+            sides = ([], [])
+            sides[1 if nodes[run][0] & bit else 0].extend(nodes[run:])
+            for node in nodes[:run]:
+                sides[1 if node[0] & bit else 0].insert(0, node)
+            for place, side in zip((index, index + bit), sides):
+                if side:
+                    bins[place] = _Bin(side)
+        self._bins = bins
+
+
 class _Bin:
     """One bucket: (hash, key) in Java's chain order, and the shape of the tree where it has become one."""
 

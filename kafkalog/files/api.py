@@ -176,6 +176,10 @@ class Files(ABC):
     def list_dir(self, path: str) -> list[str]:
         """Names in a directory, sorted."""
 
+    def names_in(self, path: str) -> list[str]:
+        """Names in a directory in the file system's own order, in which Java lists them."""
+        return self.list_dir(path)
+
     def listing(self, path: str) -> Listing:
         """What is in a directory, by kind."""
         found = Listing([], [])

@@ -93,6 +93,9 @@ class OsFiles(Files):
     def list_dir(self, path: str) -> list[str]:
         return sorted(os.listdir(path))
 
+    def names_in(self, path: str) -> list[str]:
+        return os.listdir(path)
+
     def listing(self, path: str) -> Listing:
         # It says what is a file without asking for each.  One call from bytecode, as in `_open`.
         entries = next(map(list, map(os.scandir, (path,))))

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
 from kafkalog.errors import (
@@ -69,6 +69,10 @@ class RecoveryOffsets(NamedTuple):
     next_offset: int
 
 
+def _tell_nobody(remaining: int) -> None:
+    """Who does not want to know how many segments are left."""
+
+
 class LogLoader:
     """One load of one partition; used once.  No lock: nobody else knows the log yet."""
 
@@ -79,13 +83,14 @@ class LogLoader:
         segments: LogSegments,
         leader_epoch_cache: LeaderEpochFileCache,
         producer_state_manager: ProducerStateManager,
-        num_remaining_segments: MutableMapping[str, int] | None = None,
+        remaining_segments: Callable[[int], object] | None = None,
         *,
         listing: Listing | None = None,
         on_damage: Callable[[Damage], None] | None = None,
     ) -> None:
-        """`listing`: what is in the folder, where the caller has just looked.  `on_damage` is told of each cut of a log
-        before it is made; what it raises ends the load, and nothing is cut."""
+        """`remaining_segments` is told how many are left to recover.  `listing`: what is in the folder, where the caller
+        has just looked.  `on_damage` is told of each cut of a log before it is made; what it raises ends the load, and
+        nothing is cut."""
         self.context = context
         self.dir = context.dir
         self.files = context.files
@@ -94,7 +99,7 @@ class LogLoader:
         self.segments = segments
         self.leader_epoch_cache = leader_epoch_cache
         self.producer_state_manager = producer_state_manager
-        self.num_remaining_segments = {} if num_remaining_segments is None else num_remaining_segments
+        self._tell_remaining = remaining_segments or _tell_nobody
         # The manager of the last recovered segment, where the next one can start from it (see recover_segment).
         self._reusable: ProducerStateManager | None = None
         self._recovered: list[LogSegment] = []
@@ -391,7 +396,7 @@ class LogLoader:
     def _recover_unflushed(self) -> None:
         unflushed = list(self.segments.values(self.recovery_point_checkpoint, LONG_MAX))
         for index, segment in enumerate(unflushed):
-            self.num_remaining_segments[str(self.topic_partition)] = len(unflushed) - index
+            self._tell_remaining(len(unflushed) - index)
             rest = unflushed[index + 1 :]
             try:
                 truncated_bytes = self.recover_segment(segment, rest)
@@ -407,7 +412,7 @@ class LogLoader:
                 segment.read_next_offset()
                 self._remove_and_delete(rest)
                 break
-        self.num_remaining_segments[str(self.topic_partition)] = 0
+        self._tell_remaining(0)
 
     def _read_end(self) -> int | None:
         """The end of the last segment; None where there is none.

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from kafkalog._native.log_end import CLOSING, FORKED, PartitionLock
@@ -101,15 +101,15 @@ class UnifiedLog(PartitionState):
         recovery_point: int,
         last_shutdown_clean: bool,
         topic_id: str | None = None,
-        num_remaining_segments: MutableMapping[str, int] | None = None,
+        remaining_segments: Callable[[int], object] | None = None,
         *,
         on_damage: Callable[[Damage], None] | None = None,
     ) -> UnifiedLog:
         """Opens the partition of `context` (made where missing): loads, recovers after an unclean shutdown, repairs.
 
-        `log_start_offset` and `recovery_point` are the checkpoints' values.  `on_damage` is told of each cut before it
-        is made; what it raises ends the open, and nothing is cut.  An I/O error takes the log directory
-        offline and raises KafkaStorageException.
+        `log_start_offset` and `recovery_point` are the checkpoints' values.  `remaining_segments` is told how many
+        segments are left to recover.  `on_damage` is told of each cut before it is made; what it raises ends the open,
+        and nothing is cut.  An I/O error takes the log directory offline and raises KafkaStorageException.
         """
         context.check_online()
         checkpoints = Checkpoints(log_start_offset, recovery_point, last_shutdown_clean)
@@ -124,7 +124,7 @@ class UnifiedLog(PartitionState):
             listing = files.listing(context.dir)
             producers = ProducerStateManager(context, present=listing.files)
             loaded = LogLoader(
-                context, checkpoints, segments, epochs, producers, num_remaining_segments,
+                context, checkpoints, segments, epochs, producers, remaining_segments,
                 listing=listing, on_damage=on_damage,
             ).load()  # fmt: skip
             local_log = LocalLog(context, segments, loaded.recovery_point, loaded.next_offset_metadata)

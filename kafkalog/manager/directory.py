@@ -26,17 +26,12 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
 
-from kafkalog.errors import (
-    IllegalArgumentException,
-    KafkalogError,
-    KafkaStorageException,
-)
-from kafkalog.files import Clock, FileLock, Files, LogDirFailureChannel, Scheduler, ThreadScheduler
+from kafkalog.errors import IllegalArgumentException, KafkalogError
+from kafkalog.files import Clock, Files, LogDirFailureChannel, Scheduler, ThreadScheduler
 from kafkalog.files.processes import Life, belongs_here, held_over_forks, opened_elsewhere
-from kafkalog.format import names
-from kafkalog.format.checkpoints import NO_ENTRIES, CleanShutdownFile, OffsetCheckpointFile
 from kafkalog.format.names import TopicPartition
 from kafkalog.manager import log_dirs
+from kafkalog.manager.held import HeldDirectory
 
 _log = logging.getLogger(__name__)
 
@@ -153,8 +148,8 @@ class LogDirectory:
         self._opened: set[TopicPartition] = set()
         self._closed_clean: set[TopicPartition] = set()
         self._failed = False  # a log did not close cleanly
-        self._lock: FileLock | None = None
-        self._marker = CleanShutdownFile(path, files)
+        self._held = HeldDirectory(path, files, self.failure_channel)
+        self._holds = False
         self._marker_decided = False
         belongs_here(self)
 
@@ -193,23 +188,21 @@ class LogDirectory:
                 raise
 
     def _take(self) -> None:
-        self._lock = self.files.lock(os.path.join(self.path, names.LOCK_FILE))
+        held = self._held
+        held.lock()
+        self._holds = True
         is_new = not self._partitions()
-        self._had_clean = self._marker.exists() or is_new
-        self._marker.delete()
-        self._recovery_points = self._checkpoint(
-            names.RECOVERY_POINT_CHECKPOINT_FILE, "all records count as not flushed", is_new=is_new
-        )
-        self._log_starts = self._checkpoint(
-            names.LOG_START_OFFSET_CHECKPOINT_FILE, "records that were deleted may come back", is_new=is_new
-        )
+        self._had_clean = held.marker.exists() or is_new
+        held.marker.delete()
+        held.read(held.recovery_points, is_new=is_new)
+        held.read(held.log_starts, is_new=is_new)
         if self._owns_scheduler:
             self.scheduler.startup()
         self._state = _HELD
 
     def _admit(self, partition: TopicPartition) -> Lease:
-        recovery_points = self._recovery_points.read_or_empty()
-        log_starts = self._log_starts.read_or_empty()
+        recovery_points = self._held.recovery_points.read_or_empty()
+        log_starts = self._held.log_starts.read_or_empty()
         clean = (self._had_clean and partition not in self._opened) or partition in self._closed_clean
         tenancy = _Tenancy(self, partition)
         lease = Lease(tenancy, recovery_points.get(partition, 0), log_starts.get(partition, 0), clean)
@@ -241,7 +234,7 @@ class LogDirectory:
                     self._give_back(clean=True)
             finally:
                 # Interrupted before the lock was let go, it is still ours to leave.
-                if len(self._tenants) > 1 or self._lock is None:
+                if len(self._tenants) > 1 or not self._holds:
                     self._tenants.pop(tenancy.partition, None)
                     tenancy.life.end()
 
@@ -263,39 +256,18 @@ class LogDirectory:
     def _write_marker(self) -> None:
         all_clean = self._had_clean or self._closed_clean.issuperset(self._partitions())
         if all_clean and not self._failed and not self.failure_channel.has_offline_log_dir(self.path):
-            self._marker.write()
+            self._held.marker.write()
         self._marker_decided = True
 
     def _let_go(self) -> None:
         self._state = _GIVEN_BACK
-        if self._lock is not None:
-            try:
-                self._lock.release()
-            except OSError:  # a file that nobody has locked does no harm
-                _log.warning("%s was unlocked, but not removed", self._lock.path, exc_info=True)
+        self._held.unlock()
         with _TABLE_LOCK:
             key = (id(self.files), self.path)
             if _TABLE.get(key) is self:
                 del _TABLE[key]
             _OCCUPIED.discard(self)
-        self._lock = None  # the last step: until then there is something left to do
-
-    def _checkpoint(self, name: str, meaning: str, *, is_new: bool) -> OffsetCheckpointFile:
-        """One checkpoint, which is made where it is missing.  What cannot be read counts for nothing, as in Kafka at
-        start; `meaning` tells what that means, but for a new directory."""
-        checkpoint = OffsetCheckpointFile(os.path.join(self.path, name), self.files, create=False)
-        problem = None
-        try:
-            problem = NO_ENTRIES if checkpoint.is_blank() else None
-            checkpoint.read()
-        except FileNotFoundError:
-            problem = None if is_new else "no such file"
-            self._write(checkpoint, {})  # Kafka makes an empty one, which cannot be told from a lost one
-        except (KafkalogError, OSError) as error:
-            problem = str(error)
-        if problem is not None:
-            _log.warning("%s: found %s; %s", checkpoint.path, problem, meaning)
-        return checkpoint
+        self._holds = False  # the last step: until then there is something left to do
 
     # --- checkpoints -------------------------------------------------------------------------------
 
@@ -310,26 +282,16 @@ class LogDirectory:
         with self._guard:
             self._check_process()
             if log_start is not None:
-                lines, start = self._log_starts.read_or_empty(), log_start()
+                lines, start = self._held.log_starts.read_or_empty(), log_start()
                 if lines.get(partition) != start:
                     if start is None:
                         del lines[partition]
                     else:
                         lines[partition] = start
-                    self._write(self._log_starts, lines)
-            lines = self._recovery_points.read_or_empty()
+                    self._held.write(self._held.log_starts, lines)
+            lines = self._held.recovery_points.read_or_empty()
             lines[partition] = recovery_point()
-            self._write(self._recovery_points, lines)
-
-    def _write(self, checkpoint: OffsetCheckpointFile, lines: dict[TopicPartition, int]) -> None:
-        try:
-            checkpoint.write(lines)
-        except KafkalogError:
-            raise
-        except OSError as error:
-            message = f"Error while writing to checkpoint file {checkpoint.path}"
-            self.failure_channel.maybe_add_offline_log_dir(self.path, message, error)
-            raise KafkaStorageException.because_of(error, message) from error
+            self._held.write(self._held.recovery_points, lines)
 
 
 def enter(

@@ -1,0 +1,103 @@
+"""A log directory that this process holds: its lock, its clean-shutdown marker, its checkpoints, its id.
+
+The one home of what is done to these files.  LogManager holds several, for all their partitions; a LogDirectory one,
+for single partitions.  Knows nothing of either, or of logs.  What fails on the disk is told to the failure channel.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Mapping
+
+from kafkalog.errors import KafkalogError, KafkaStorageException
+from kafkalog.files import FileLock, Files, LogDirFailureChannel
+from kafkalog.format import names
+from kafkalog.format.checkpoints import NO_ENTRIES, CleanShutdownFile, OffsetCheckpointFile
+from kafkalog.format.meta_properties import read_meta_properties
+from kafkalog.format.names import TopicPartition
+
+_log = logging.getLogger("kafkalog.manager")
+
+# What it means that a checkpoint cannot be read.
+_MEANING = {
+    names.RECOVERY_POINT_CHECKPOINT_FILE: "all records count as not flushed",
+    names.LOG_START_OFFSET_CHECKPOINT_FILE: "records that were deleted may come back",
+    names.HIGH_WATERMARK_CHECKPOINT_FILE: "a broker's readers wait for its replicas anew",
+}
+
+
+class HeldDirectory:
+    """Nobody's until `lock`; the caller sees to it that one thread at a time writes a file."""
+
+    def __init__(self, path: str, files: Files, failure_channel: LogDirFailureChannel) -> None:
+        self.path = path
+        self.files = files
+        self.failure_channel = failure_channel
+        self.marker = CleanShutdownFile(path, files)
+        self.recovery_points = self._checkpoint(names.RECOVERY_POINT_CHECKPOINT_FILE)
+        self.log_starts = self._checkpoint(names.LOG_START_OFFSET_CHECKPOINT_FILE)
+        self.high_watermarks = self._checkpoint(names.HIGH_WATERMARK_CHECKPOINT_FILE)
+        self._lock: FileLock | None = None
+
+    def _checkpoint(self, name: str) -> OffsetCheckpointFile:
+        return OffsetCheckpointFile(os.path.join(self.path, name), self.files, create=False)
+
+    # --- the lock ------------------------------------------------------------------------------------
+
+    def lock(self) -> None:
+        """Takes `.lock`.  LogDirLockedException when a broker or another process has it; OSError."""
+        self._lock = self.files.lock(os.path.join(self.path, names.LOCK_FILE))
+
+    def unlock(self) -> None:
+        """Gives `.lock` up and removes it; may be done again."""
+        if self._lock is not None:
+            try:
+                self._lock.release()
+            except OSError:  # a file that nobody has locked does no harm
+                _log.warning("%s was unlocked, but not removed", self._lock.path, exc_info=True)
+        self._lock = None
+
+    # --- its id --------------------------------------------------------------------------------------
+
+    def directory_id(self) -> str | None:
+        """The id in meta.properties (a Uuid of 22 characters); None where there is no such file, or no id in it.
+
+        CorruptCheckpointException, OSError.
+        """
+        try:
+            return read_meta_properties(os.path.join(self.path, names.META_PROPERTIES_FILE), self.files).directory_id
+        except FileNotFoundError:
+            return None
+
+    # --- checkpoints ---------------------------------------------------------------------------------
+
+    def read(self, checkpoint: OffsetCheckpointFile, *, is_new: bool = False) -> dict[TopicPartition, int]:
+        """What a checkpoint says.  One that is missing is made, empty; what cannot be read counts for nothing, as in
+        Kafka at start, and a warning says what that means unless the directory is new.  OSError where it is not made.
+        """
+        lines: dict[TopicPartition, int] = {}
+        problem: str | None = None
+        try:
+            lines = checkpoint.read()
+            problem = NO_ENTRIES if checkpoint.is_blank() else None
+        except FileNotFoundError:
+            problem = None if is_new else "no such file"
+            self.write(checkpoint, {})  # Kafka makes an empty one, which cannot be told from a lost one
+        except (KafkalogError, OSError) as error:
+            problem = str(error)
+        if problem is not None:
+            meaning = _MEANING[os.path.basename(checkpoint.path)]
+            _log.warning("%s: found %s; %s", checkpoint.path, problem, meaning)
+        return lines
+
+    def write(self, checkpoint: OffsetCheckpointFile, lines: Mapping[TopicPartition, int]) -> None:
+        """Replaces a checkpoint; KafkaStorageException, and the directory is offline, where the disk refuses."""
+        try:
+            checkpoint.write(lines)
+        except KafkalogError:
+            raise
+        except OSError as error:
+            message = f"Error while writing to checkpoint file {checkpoint.path}"
+            self.failure_channel.maybe_add_offline_log_dir(self.path, message, error)
+            raise KafkaStorageException.because_of(error, message) from error
