@@ -39,7 +39,7 @@ class LogDirFailureChannel:
             return list(self._offline)
 
     def listen(self, listener: Callable[[str], object]) -> None:
-        """Have `listener` called with each directory that fails from now on; it raises nothing and waits for nothing."""
+        """Have `listener` called with each directory that fails from now on; it must neither raise nor wait."""
         self._listener = listener
 
     def maybe_add_offline_log_dir(self, log_dir: str, message: str, cause: BaseException | None = None) -> None:

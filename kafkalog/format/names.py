@@ -37,6 +37,8 @@ HIGH_WATERMARK_CHECKPOINT_FILE = "replication-offset-checkpoint"
 CLEANER_OFFSET_CHECKPOINT_FILE = "cleaner-offset-checkpoint"
 LEADER_EPOCH_CHECKPOINT_FILE = "leader-epoch-checkpoint"
 PARTITION_METADATA_FILE = "partition.metadata"
+TOPIC_CONFIGS_FILE = ".kafkalog_topics"  # ours; a broker passes over it
+MOVE_FILE_SUFFIX = ".kafkalog_move"  # ours as well: topic-0.kafkalog_move while a move is being finished
 REMOTE_LOG_INDEX_CACHE_DIR = "remote-log-index-cache"
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 
@@ -217,6 +219,22 @@ def parse_topic_partition_name(directory: str) -> TopicPartition:
         return TopicPartition(topic, parse_int(partition))
     except NumberFormatException:
         raise _not_a_partition(directory, name) from None
+
+
+def partition_of(name: str | TopicPartition) -> TopicPartition:
+    """The partition that a caller names, as `topic-0` or as a pair.  InvalidTopicException."""
+    given = name
+    if isinstance(name, tuple) and len(name) == 2 and isinstance(name[0], str) and isinstance(name[1], int):
+        name = f"{name[0]}-{name[1]}"
+    if isinstance(name, str):
+        try:
+            partition = parse_topic_partition_name(name)
+        except KafkaException:
+            pass
+        else:
+            if str(partition) == name and partition.partition >= 0:
+                return partition
+    raise InvalidTopicException(f"{given!r} names no partition", hint="expected topic-0: topic, dash, number")
 
 
 def _not_a_partition(directory: str, name: str) -> KafkaException:

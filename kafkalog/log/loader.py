@@ -88,7 +88,7 @@ class LogLoader:
         listing: Listing | None = None,
         on_damage: Callable[[Damage], None] | None = None,
     ) -> None:
-        """`remaining_segments` is told how many are left to recover.  `listing`: what is in the folder, where the caller
+        """`remaining_segments` is told how many are left to recover.  `listing`: what is in the folder, where somebody
         has just looked.  `on_damage` is told of each cut of a log before it is made; what it raises ends the load, and
         nothing is cut."""
         self.context = context

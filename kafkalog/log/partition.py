@@ -52,6 +52,13 @@ class PartitionState(PartitionOffsets):
         return self.local_log.segments.number_of_segments
 
     @property
+    def log_start_offset_to_checkpoint(self) -> int | None:
+        """The start where it lies inside the first segment; None where an open finds it by that segment's base."""
+        first_base = self.local_log.segments.first_segment_base_offset
+        start = self.log_start_offset
+        return start if first_base is not None and start > first_base else None
+
+    @property
     def active_segment(self) -> LogSegment:
         return self.local_log.segments.active_segment
 

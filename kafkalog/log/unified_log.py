@@ -21,7 +21,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from kafkalog._native.log_end import CLOSING, FORKED, PartitionLock
+from kafkalog._native.log_end import CLOSING, FORKED, OPEN, PartitionLock
 from kafkalog.errors import (
     ClosedChannelException,
     IllegalArgumentException,
@@ -31,7 +31,7 @@ from kafkalog.errors import (
 )
 from kafkalog.files import Buffer
 from kafkalog.files.processes import belongs_here
-from kafkalog.format import values
+from kafkalog.format import names, values
 from kafkalog.format.batch import MemoryRecords
 from kafkalog.format.checkpoints import EpochEntry
 from kafkalog.limits import INT_MAX
@@ -148,6 +148,11 @@ class UnifiedLog(PartitionState):
     @property
     def name(self) -> str:
         return os.path.basename(self.dir)
+
+    @property
+    def is_future(self) -> bool:
+        """Whether it is a copy in the making, for a move to another directory."""
+        return names.is_future_dir(self.dir)
 
     @property
     def last_flush_time(self) -> int:
@@ -475,6 +480,12 @@ class UnifiedLog(PartitionState):
             self.close()
             self._is_shut_down = True
             return True
+
+    def refuse_appends(self) -> None:
+        """From now on nothing is appended, for the partition is being deleted or has moved; waits for writers."""
+        with self.lock:
+            if self.local_log.life == OPEN:
+                self.local_log.life = CLOSING
 
     def disown(self) -> None:
         """In a child process: this log is the parent's.  Whatever lock a thread held at the fork, nobody gives back."""

@@ -72,6 +72,12 @@ class HeldDirectory:
 
     # --- checkpoints ---------------------------------------------------------------------------------
 
+    def make_checkpoints(self) -> None:
+        """Makes those of recovery points and log starts, empty, where they are missing.  OSError."""
+        for checkpoint in (self.recovery_points, self.log_starts):
+            if not self.files.exists(checkpoint.path):
+                self.files.create(checkpoint.path)
+
     def read(self, checkpoint: OffsetCheckpointFile, *, is_new: bool = False) -> dict[TopicPartition, int]:
         """What a checkpoint says.  One that is missing is made, empty; what cannot be read counts for nothing, as in
         Kafka at start, and a warning says what that means unless the directory is new.  OSError where it is not made.

@@ -14,8 +14,6 @@ from kafkalog.config import LogConfig, ProducerStateManagerConfig
 from kafkalog.errors import (
     CorruptRecordException,
     IllegalArgumentException,
-    InvalidTopicException,
-    KafkaException,
     UnknownTopicOrPartitionException,
 )
 from kafkalog.files import OS_FILES, SYSTEM_CLOCK, Clock, Files, Scheduler
@@ -93,7 +91,7 @@ def open_log(
         raise IllegalArgumentException(
             f"log_dir: found {type(log_dir).__name__}, expected a path", hint=log_dirs.EXPECTED_DIR
         ) from None
-    partition = _partition_of(topic_partition)
+    partition = names.partition_of(topic_partition)
     create = values.flag(create, "create")
     abort_left_open = values.flag(abort_left_open, "abort_left_open")
     if not (callable(getattr(clock, "milliseconds", None)) and callable(getattr(clock, "nanoseconds", None))):
@@ -183,21 +181,3 @@ def _checked(overrides: Mapping[str, str] | None) -> LogConfig:
         values.text(name, "config: a key", hint='such as {"segment.bytes": "1048576"}')
     LogConfig.validate(overrides or {})
     return LogConfig.from_props(None, dict(overrides or {}))
-
-
-def _partition_of(name: str | TopicPartition) -> TopicPartition:
-    if isinstance(name, tuple) and len(name) == 2 and isinstance(name[0], str) and isinstance(name[1], int):
-        name = f"{name[0]}-{name[1]}"
-    if not isinstance(name, str):
-        raise _no_partition_name(name)
-    try:
-        partition = names.parse_topic_partition_name(name)
-    except KafkaException:
-        raise _no_partition_name(name) from None
-    if str(partition) != name or partition.partition < 0:
-        raise _no_partition_name(name)
-    return partition
-
-
-def _no_partition_name(name: object) -> InvalidTopicException:
-    return InvalidTopicException(f"{name!r} names no partition", hint="expected topic-0: topic, dash, number")

@@ -175,12 +175,8 @@ class OpenPartition(Single):
 
     def checkpoint(self) -> None:
         """The recovery point and the start go to disk: what shrank stays so after a crash."""
-        self.lease.checkpoint(lambda: self.engine.recovery_point, self._log_start_to_checkpoint)
-
-    def _log_start_to_checkpoint(self) -> int | None:
-        """Kafka writes a line only where the start lies inside the first segment."""
-        first_base = self.engine.log_segments()[0].base_offset
-        return self.engine.log_start_offset if self.engine.log_start_offset > first_base else None
+        engine = self.engine
+        self.lease.checkpoint(lambda: engine.recovery_point, lambda: engine.log_start_offset_to_checkpoint)
 
     # --- appending ---------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from typing import Any
 from kafkalog.errors import IllegalStateException
 from kafkalog.files import ManualClock, ManualScheduler
 from kafkalog.log.unified_log import UnifiedLog
+from kafkalog.manager.log_manager import LogManager
 
 
 class ScriptError(Exception):
@@ -56,7 +57,7 @@ class Session:
     manual_scheduler: bool = False
     clock: ManualClock = field(default_factory=ManualClock)
     logs: dict[str, OpenLog] = field(default_factory=dict)
-    manager: Any = None
+    manager: LogManager | None = None
 
     def __post_init__(self) -> None:
         self.work_dir = self.work_dir.absolute()

@@ -176,7 +176,7 @@ def test_a_child_that_lives_on_does_not_keep_the_directory(tmp_path: Path) -> No
     os.close(reader)
     assert os.read(ready, 1) == b"!"
     # As if we were killed: nothing is unlocked by name, only our descriptor goes.
-    lock = log._own.lease.directory._lock  # type: ignore[union-attr]
+    lock = log._own.lease.directory._held._lock  # type: ignore[union-attr]
     lock._file.close()  # type: ignore[union-attr]
     OS_FILES.lock(str(tmp_path / ".lock")).release(remove=False)
     log.close()

@@ -1,0 +1,217 @@
+"""The log directories of one manager: which are live, offline, cordoned; their locks, ids and checkpoints.
+
+A directory that the disk refuses is offline, with the error that did it, and stays so.  Writing a checkpoint asks the
+logs under the directory's `writing`, so that of two who write the later one is right; what fails there is logged, as
+in Kafka, for the directory is offline then.  Mirrors the directory part of LogManager (4.4.0).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+
+from kafkalog.errors import (
+    IllegalArgumentException,
+    KafkaException,
+    KafkaStorageException,
+    LogDirNotFoundException,
+    NoLiveLogDirException,
+)
+from kafkalog.files import Files, LogDirFailureChannel, parent_dir
+from kafkalog.format.checkpoints import OffsetCheckpointFile
+from kafkalog.format.names import TopicPartition
+from kafkalog.log.unified_log import UnifiedLog
+from kafkalog.manager.held import HeldDirectory
+from kafkalog.manager.registry import LogRegistry, Logs
+
+_log = logging.getLogger("kafkalog.manager")
+
+ALL = "*"  # cordoned.log.dirs: every one
+
+
+class LogDirectories:
+    """Made with its locks taken.  `live` is replaced whole: path -> what is held, in the order that was given."""
+
+    def __init__(self, log_dirs: Sequence[str], files: Files, failure_channel: LogDirFailureChannel) -> None:
+        """LogDirLockedException, KafkaException for duplicates, NoLiveLogDirException; holds nothing then."""
+        self.paths = list(log_dirs)
+        self.files = files
+        self.failure_channel = failure_channel
+        self.live: dict[str, HeldDirectory] = {}
+        self.ids: dict[str, str] = {}
+        self.cordoned: frozenset[str] = frozenset()
+        self._writing = {path: threading.RLock() for path in self.paths}
+        try:
+            self._create_and_validate()
+            self._each("Disk error while locking directory", HeldDirectory.lock)
+            self._each("Disk error while loading ID", self._load_id)
+            self._each("Error while making the checkpoints of", HeldDirectory.make_checkpoints)
+            if not self.live:
+                raise self.lost(f"none of the specified log dirs from {self.shown} can be created or validated")
+        except BaseException:
+            self.unlock()
+            raise
+
+    @property
+    def shown(self) -> str:
+        return ", ".join(self.paths)
+
+    def disown(self) -> None:
+        """In a forked child."""
+        self.live = {}
+        self._writing = {path: threading.RLock() for path in self.paths}
+
+    def _create_and_validate(self) -> None:
+        seen: set[str] = set()
+        for path in self.paths:
+            try:
+                if not self.files.exists(path):
+                    _log.info("Log directory %s not found, creating it.", path)
+                    self.files.mkdirs_synced(path)
+                elif self.files.is_dir(path):
+                    self.files.sync_dir(parent_dir(path))  # who made it may have died before this
+                if not self.files.is_dir(path) or not self.files.is_readable(path):
+                    raise OSError(f"{path} is not a readable log directory.")
+                real = os.path.realpath(path)
+                if real in seen:
+                    raise KafkaException(f"Duplicate log directory found: {self.shown}")
+                seen.add(real)
+                self.live[path] = HeldDirectory(path, self.files, self.failure_channel)
+            except OSError as error:
+                message = f"Failed to create or validate data directory {path}"
+                self.failure_channel.maybe_add_offline_log_dir(path, message, error)
+
+    def _each(self, failed: str, step: Callable[[HeldDirectory], object]) -> None:
+        """A step of the beginning: a directory whose disk refuses it is none of ours."""
+        for path, held in list(self.live.items()):
+            try:
+                step(held)
+            except OSError as error:
+                self.failure_channel.maybe_add_offline_log_dir(path, f"{failed} {path}", error)
+                self.take_out(path)
+
+    def _load_id(self, held: HeldDirectory) -> None:
+        found = held.directory_id()
+        if found is not None:
+            self.ids[held.path] = found
+
+    # --- live and offline ----------------------------------------------------------------------------
+
+    @property
+    def offline(self) -> list[str]:
+        live = self.live
+        return [path for path in self.paths if path not in live]
+
+    def is_online(self, path: str) -> bool:
+        """LogDirNotFoundException for a directory that is none of these."""
+        if path not in self.paths:
+            raise LogDirNotFoundException(f"Log dir {path} is not found in the config.", hint=f"there are {self.shown}")
+        return path in self.live
+
+    def take_out(self, path: str) -> None:
+        """It is offline: its lock is given up, its files are not touched again."""
+        held = self.live.get(path)
+        self.live = {each: other for each, other in self.live.items() if each != path}
+        self.ids.pop(path, None)
+        if held is not None:
+            held.unlock()
+
+    def lost(self, why: str | None = None) -> NoLiveLogDirException:
+        """What to raise once none is live."""
+        failed = self.failure_channel.offline_log_dirs
+        causes = "; ".join(f"{path}: {self.failure_channel.cause(path)}" for path in failed)
+        return NoLiveLogDirException(why or f"all log dirs in {self.shown} have failed", hint=causes or None)
+
+    def unlock(self) -> None:
+        for held in self.live.values():
+            held.unlock()
+
+    def cordon(self, log_dirs: Sequence[str]) -> None:
+        """No new partition goes to these; `["*"]` for all.  LogDirNotFoundException."""
+        if ALL in log_dirs:
+            self.cordoned = frozenset(self.paths)
+            return
+        paths = [os.path.abspath(each) for each in log_dirs]
+        for path in paths:
+            self.is_online(path)
+        self.cordoned = frozenset(paths)
+
+    def next_for_a_partition(self, logs: Sequence[UnifiedLog]) -> list[str]:
+        """Those to try for a new partition: not cordoned, the fewest logs first; the first one if all are cordoned."""
+        live = list(self.live)
+        if len(live) <= 1:
+            return live
+        counts = dict.fromkeys(live, 0)
+        for log in logs:
+            counts[log.parent_dir] = counts.get(log.parent_dir, 0) + 1
+        open_ones = [path for path in counts if path not in self.cordoned]
+        return sorted(open_ones, key=counts.__getitem__) or live[:1]
+
+    # --- checkpoints ---------------------------------------------------------------------------------
+
+    def checkpoint(self, log_dir: str, registry: LogRegistry) -> bool:
+        """Log starts and recovery points.  The start first: raising it lifts the recovery point over what was never
+        flushed."""
+        return self.checkpoint_log_starts(log_dir, registry) and self.checkpoint_recovery_points(log_dir, registry)
+
+    def checkpoint_recovery_points(self, log_dir: str, registry: LogRegistry) -> bool:
+        """Whether it was written; False for one that is offline, too."""
+        held = self.live.get(log_dir)
+        return held is not None and self._write(held, held.recovery_points, registry, _recovery_points)
+
+    def checkpoint_log_starts(self, log_dir: str, registry: LogRegistry) -> bool:
+        held = self.live.get(log_dir)
+        return held is not None and self._write(held, held.log_starts, registry, _log_starts)
+
+    def checkpoint_high_watermarks(self, log_dir: str, registry: LogRegistry) -> bool:
+        held = self.live.get(log_dir)
+        return held is not None and self._write(held, held.high_watermarks, registry, _high_watermarks)
+
+    def _write(
+        self,
+        held: HeldDirectory,
+        checkpoint: OffsetCheckpointFile,
+        registry: LogRegistry,
+        lines_of: Callable[[Logs], Mapping[TopicPartition, int]],
+    ) -> bool:
+        with self._writing[held.path]:
+            try:
+                held.write(checkpoint, lines_of(registry.in_dir(held.path)))
+                return True
+            except KafkaStorageException:
+                _log.exception("Disk error while writing %s", checkpoint.path)
+                return False
+
+
+def _recovery_points(logs: Logs) -> dict[TopicPartition, int]:
+    return {partition: log.recovery_point for partition, log in logs.items()}
+
+
+def _high_watermarks(logs: Logs) -> dict[TopicPartition, int]:
+    return {partition: log.high_watermark for partition, log in logs.items()}
+
+
+def _log_starts(logs: Logs) -> dict[TopicPartition, int]:
+    """Only of logs that start inside their first segment: the others are found to start at its base."""
+    lines: dict[TopicPartition, int] = {}
+    for partition, log in logs.items():
+        start = log.log_start_offset_to_checkpoint
+        if start is not None:
+            lines[partition] = start
+    return lines
+
+
+def absolute_paths(log_dirs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[str]:
+    """What a caller gives as log directories; IllegalArgumentException for what is no path, or for none at all."""
+    given = [log_dirs] if isinstance(log_dirs, str | os.PathLike) else log_dirs
+    try:
+        paths = [os.path.abspath(os.fsdecode(each)) for each in given]
+    except TypeError:
+        raise IllegalArgumentException(
+            f"log_dirs: found {log_dirs!r}, expected a path, or several", hint='such as ["disk1", "disk2"]'
+        ) from None
+    if not paths:
+        raise IllegalArgumentException("log_dirs: found none, expected a path, or several")
+    return paths

@@ -1,0 +1,795 @@
+"""LogManager: the partitions of several log directories; finds, makes, moves and deletes logs, and keeps the house.
+
+Mirrors org.apache.kafka.storage.internals.log.LogManager (4.4.0): directories are validated and locked when it is made,
+`startup` loads every log (`loading`) and begins the background tasks, `shutdown` closes all and leaves the marker where
+everything went well.  Checkpoints are written a directory, not a partition.  What a log does is UnifiedLog's; what is
+done to a directory's own files is HeldDirectory's.
+
+By itself it does what a broker has other parts for: the handler of failed directories, the high watermarks' file
+(as a partition's only replica, so that they follow the log end), unknown folders are told and passed over, a move that
+a crash cut short between its two renames is finished.  `bare` leaves all that out: Kafka's class and nothing else.
+
+Locks: `creation` (Kafka's logCreationOrDeletionLock) is held by what makes, moves and removes logs, and is taken
+before a partition's lock.  Look-ups take none.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from kafkalog.config import LogConfig
+from kafkalog.errors import (
+    IllegalStateException,
+    InconsistentTopicIdException,
+    KafkalogError,
+    KafkaStorageException,
+)
+from kafkalog.files import OS_FILES, SYSTEM_CLOCK, Clock, Files, LogDirFailureChannel, Scheduler, ThreadScheduler
+from kafkalog.files.processes import belongs_here, opened_elsewhere
+from kafkalog.format import names
+from kafkalog.format.names import TopicPartition
+from kafkalog.log.context import NO_METRICS, MetricsRecorder, PartitionContext
+from kafkalog.log.unified_log import UnifiedLog
+from kafkalog.manager import move_notes
+from kafkalog.manager.jobs import Outcome, run_side_by_side
+from kafkalog.manager.loading import Found, LoadProgress, Remaining, load, look
+from kafkalog.manager.log_directories import LogDirectories, absolute_paths
+from kafkalog.manager.registry import LogRegistry
+from kafkalog.manager.settings import ManagerSettings
+from kafkalog.manager.topic_configs import StoredTopicConfigs, TopicConfigs
+
+_log = logging.getLogger("kafkalog.manager")
+
+# A manager's life; LOST: no directory is left.
+_NEW, _RUNNING, _CLOSING, _CLOSED, _LOST, _FORKED = "new", "running", "closing", "closed", "lost", "forked"
+
+
+class _Doomed(NamedTuple):
+    """A log that was renamed `-delete`, and when."""
+
+    log: UnifiedLog
+    since_ms: int
+
+
+class LogManager:
+    """The logs of `log_dirs`; a context manager that starts and shuts down.  Thread-safe; of one process."""
+
+    def __init__(
+        self,
+        log_dirs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+        settings: ManagerSettings | None = None,
+        *,
+        topic_configs: TopicConfigs | None = None,
+        scheduler: Scheduler | None = None,
+        clock: Clock = SYSTEM_CLOCK,
+        files: Files = OS_FILES,
+        metrics: MetricsRecorder = NO_METRICS,
+        bare: bool = False,
+    ) -> None:
+        """Makes what is missing of `log_dirs`, takes their locks and reads their ids; loads nothing yet.
+
+        `topic_configs`: where topics' overrides are; by default a file beside the data (`set_topic_config` writes it).
+        `scheduler`: by default threads of its own.  LogDirLockedException when a broker or another process holds a
+        directory; KafkaException when two are the same; a directory that the disk refuses is offline from the start;
+        NoLiveLogDirException when all are.
+        """
+        self.settings = settings or ManagerSettings()
+        self.clock = clock
+        self.files = files
+        self.failure_channel = LogDirFailureChannel()
+        self.creation = threading.RLock()
+        self.registry = LogRegistry()
+        self._metrics = metrics
+        self._bare = bare
+        self._pid = os.getpid()
+        self._state = _NEW
+        self._doomed: deque[_Doomed] = deque()
+        self._preferred: dict[TopicPartition, str] = {}
+        self._initializing: dict[TopicPartition, bool] = {}  # True: its configuration changed meanwhile (KAFKA-8813)
+        self._default_config = self.settings.default_config
+        self._configs: dict[str, LogConfig] = {}  # of topics; made when asked for
+        self._had_clean: dict[str, bool] = {}
+        self._all_loaded: dict[str, bool] = {}
+        self._remaining: Remaining | None = None
+        self._owns_scheduler = scheduler is None
+        self.scheduler: Scheduler = ThreadScheduler(clock) if scheduler is None else scheduler
+        self.directories = LogDirectories(absolute_paths(log_dirs), files, self.failure_channel)
+        belongs_here(self)
+        try:
+            self.directories.cordon(self.settings.cordoned_log_dirs)
+            self.topic_configs = topic_configs or StoredTopicConfigs(self.directories.live, files)
+        except BaseException:
+            self.abandon()
+            raise
+
+    def disown(self) -> None:
+        """In a forked child: the locks let go by themselves, the logs as well."""
+        self._state = _FORKED
+        self.creation = threading.RLock()
+        self.registry.disown()
+        self.directories.disown()
+
+    def __enter__(self) -> LogManager:
+        if self._state is _NEW:
+            self.startup()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.shutdown()
+
+    def __repr__(self) -> str:
+        return f"<LogManager of {self.directories.shown}, {self._state}>"
+
+    def _check(self) -> None:
+        """Raises where this manager does nothing (any more)."""
+        if self._state is _RUNNING:
+            return
+        what = f"the manager of {self.directories.shown}"
+        if self._state is _FORKED:
+            raise opened_elsewhere(what, self._pid)
+        if self._state is _LOST:
+            raise self.directories.lost()
+        if not self._bare or self._state is _NEW:
+            raise IllegalStateException(
+                f"{what} is {'not started' if self._state is _NEW else self._state}",
+                hint="startup() or `with` starts it" if self._state is _NEW else "make another one",
+            )
+
+    # --- directories ---------------------------------------------------------------------------------
+
+    @property
+    def live_log_dirs(self) -> list[str]:
+        """Those that serve, in the order in which they were given."""
+        return list(self.directories.live)
+
+    @property
+    def offline_log_dirs(self) -> list[str]:
+        return self.directories.offline
+
+    @property
+    def directory_ids(self) -> dict[str, str]:
+        """The ids of the live directories that have one: a Uuid of 22 characters."""
+        return dict(self.directories.ids)
+
+    def is_log_dir_online(self, log_dir: str | os.PathLike[str]) -> bool:
+        """LogDirNotFoundException for a directory that this manager was not given."""
+        return self.directories.is_online(os.path.abspath(os.fspath(log_dir)))
+
+    def next_log_dirs(self) -> list[str]:
+        """Where a new partition goes: the live directories that are not cordoned, those with the fewest logs first; the
+        first live one where all are cordoned."""
+        return self.directories.next_for_a_partition(self.registry.all_logs())
+
+    def broker_epoch_at_shutdown(self) -> int | None:
+        """The epoch in the clean-shutdown markers, before `startup` removes them; None unless all directories are
+        live and agree."""
+        if self.offline_log_dirs:
+            return None
+        epochs = {held.marker.read() for held in self.directories.live.values()}
+        return epochs.pop() if len(epochs) == 1 else None
+
+    # --- start ---------------------------------------------------------------------------------------
+
+    def startup(
+        self,
+        is_stray: Callable[[UnifiedLog], bool] | None = None,
+        progress: Callable[[LoadProgress], object] | None = None,
+    ) -> None:
+        """Loads all logs, recovers where the last shutdown was not clean, and begins the background tasks.
+
+        `is_stray` says of a loaded log whether it belongs to nobody: its folder is renamed `-stray`.  `progress` is
+        called by the loading threads.  What fails other than by the disk fails the start, and everything is let go.
+        """
+        if self._state is not _NEW:
+            self._check()
+            raise IllegalStateException(f"{self!r} was started already")
+        try:
+            if self._owns_scheduler:
+                self.scheduler.startup()
+            if not self._bare:
+                self.failure_channel.listen(self._on_failure)
+            self._load_logs(is_stray or (lambda log: False), progress)
+            self._state = _RUNNING
+            self._settle_failures()
+            self._schedule()
+        except BaseException:
+            if self._state is not _LOST:
+                self.abandon()
+            raise
+
+    def _load_logs(
+        self, is_stray: Callable[[UnifiedLog], bool], progress: Callable[[LoadProgress], object] | None
+    ) -> None:
+        found: list[Found] = []
+        for path, held in self.directories.live.items():
+            try:
+                of = look(held, tolerant=not self._bare)
+            except OSError as error:
+                if not isinstance(error, KafkaStorageException):
+                    self.failure_channel.maybe_add_offline_log_dir(path, f"Error while loading log dir {path}", error)
+                continue
+            self._had_clean[path] = of.had_clean_shutdown
+            self._all_loaded[path] = not of.folders
+            state = "clean shutdown" if of.had_clean_shutdown else "recovery: no clean shutdown file was found"
+            _log.info("%s: loading %d logs (%s)", path, len(of.folders), state)
+            found.append(of)
+        self._remaining = remaining = Remaining({of.held.path: len(of.folders) for of in found}, progress)
+        load_one = functools.partial(self._load_log, is_stray)
+        outcomes = load(found, remaining, load_one, self.settings.recovery_threads)
+        self._remaining = None
+        for of in found:
+            self._judge_load(of, outcomes[of.held.path])
+        if not self._bare:
+            move_notes.clear(self.directories.live, self.files)
+
+    def _judge_load(self, of: Found, outcomes: Sequence[Outcome]) -> None:
+        path = of.held.path
+        for folder, outcome in zip(of.folders, outcomes, strict=True):
+            error = outcome.error
+            if isinstance(error, KafkaStorageException) and isinstance(error.__cause__, OSError):
+                _log.error("%s is offline: loading %s failed: %s", path, os.path.basename(folder), error)
+            elif isinstance(error, OSError) and not isinstance(error, KafkalogError):
+                self.failure_channel.maybe_add_offline_log_dir(path, f"Error while loading log dir {path}", error)
+            elif error is not None:
+                raise error
+        self._all_loaded[path] = all(outcome.done for outcome in outcomes)
+
+    def _load_log(
+        self,
+        is_stray: Callable[[UnifiedLog], bool],
+        folder: str,
+        of: Found,
+        remaining_segments: Callable[[int], object],
+    ) -> None:
+        partition = names.parse_topic_partition_name(folder)
+        self._initializing[partition] = False
+        log = UnifiedLog.create(
+            self._context(folder, partition),
+            of.log_starts.get(partition, 0),
+            of.recovery_points.get(partition, 0),
+            of.had_clean_shutdown,
+            None,
+            remaining_segments,
+        )
+        try:
+            if names.is_delete_dir(folder):
+                self._doom(log)
+            elif names.is_stray_dir(folder):
+                _log.warning("Loaded stray log: %s", folder)
+                if not self._bare:
+                    log.close_quietly()
+            elif is_stray(log):
+                log.rename_dir(names.log_stray_dir_name(partition), False)
+                _log.warning("Log in %s marked stray and renamed to %s", folder, log.dir)
+                if not self._bare:
+                    log.close_quietly()
+            else:
+                self._register(log)
+        except BaseException:
+            log.close_quietly()
+            raise
+        self._finished_initializing(partition, log)
+
+    def _register(self, log: UnifiedLog) -> None:
+        """Of a log that was just loaded."""
+        previous = self.registry.put(log, is_future=log.is_future)
+        if previous is not None:
+            kept = None if self._bare or log.is_future else move_notes.destination_of(previous, log, self.files)
+            if kept is None:
+                raise _duplicate(log, previous)
+            given_up = previous if kept is log else log
+            _log.warning("finishing the move of %s from %s to %s", kept.topic_partition, given_up.dir, kept.dir)
+            self.registry.put(kept)
+            given_up.rename_dir(names.log_delete_dir_name(kept.topic_partition), True)
+            self._doom(given_up)
+        if not self._bare:
+            log.follow_log_end()
+
+    def _context(self, folder: str, partition: TopicPartition) -> PartitionContext:
+        return PartitionContext(
+            folder,
+            self._config_of(partition.topic),
+            self.settings.producers,
+            self.scheduler,
+            self.clock,
+            self.failure_channel,
+            files=self.files,
+            metrics=self._metrics,
+        )
+
+    @property
+    def load_progress(self) -> LoadProgress | None:
+        """How far `startup` is; None when it does not run."""
+        remaining = self._remaining
+        return None if remaining is None else remaining.progress()
+
+    # --- logs ----------------------------------------------------------------------------------------
+
+    def get_log(self, topic_partition: str | TopicPartition, *, is_future: bool = False) -> UnifiedLog | None:
+        """The partition's log; None where there is none, or its directory is offline."""
+        partition = names.partition_of(topic_partition)
+        self._check()
+        return self.registry.get(partition, is_future=is_future)
+
+    def all_logs(self) -> list[UnifiedLog]:
+        """All logs, future ones included."""
+        return self.registry.all_logs()
+
+    def logs_by_topic(self, topic: str) -> list[UnifiedLog]:
+        return [log for log in self.all_logs() if log.topic_partition.topic == topic]
+
+    def get_or_create_log(
+        self,
+        topic_partition: str | TopicPartition,
+        *,
+        is_new: bool = False,
+        is_future: bool = False,
+        topic_id: str | None = None,
+        log_dir: str | os.PathLike[str] | None = None,
+    ) -> UnifiedLog:
+        """The partition's log, made where it is missing: in `log_dir`, the preferred directory, or the live one with
+        the fewest logs.
+
+        `is_new`: that it cannot be in a directory that is offline now; otherwise KafkaStorageException while one is.
+        InconsistentTopicIdException when the log has another topic's id.
+        """
+        partition = names.partition_of(topic_partition)
+        self._check()
+        with self.creation:
+            log = self.registry.get(partition, is_future=is_future)
+            if log is None:
+                log = self._create_log(
+                    partition, is_new=is_new, is_future=is_future, topic_id=topic_id, log_dir=log_dir
+                )
+            if topic_id is not None and log.topic_id is not None and topic_id != log.topic_id:
+                raise InconsistentTopicIdException(
+                    f"Tried to assign topic ID {topic_id} to log for topic partition {partition},"
+                    f"but log already contained topic ID {log.topic_id}"
+                )
+            return log
+
+    def _create_log(
+        self,
+        partition: TopicPartition,
+        *,
+        is_new: bool,
+        is_future: bool,
+        topic_id: str | None,
+        log_dir: str | os.PathLike[str] | None,
+    ) -> UnifiedLog:
+        offline = self.offline_log_dirs
+        if not is_new and offline:
+            raise KafkaStorageException(
+                f"Can not create log for {partition} because log directories {', '.join(offline)} are offline",
+                hint="is_new=True says that it cannot be there",
+            )
+        if not self._bare:
+            names.validate_topic_name(partition.topic)
+        preferred = self._preferred.get(partition)
+        if log_dir is not None and preferred is None:
+            preferred = os.path.abspath(os.fspath(log_dir))
+        if is_future:
+            self._check_future(partition, preferred)
+        folder = self._make_folder(partition, [preferred] if preferred else self.next_log_dirs(), is_future=is_future)
+        self._initializing[partition] = False
+        log = UnifiedLog.create(self._context(folder, partition), 0, 0, True, topic_id)
+        if not self._bare:
+            log.follow_log_end()
+        self.registry.put(log, is_future=is_future)
+        self._preferred.pop(partition, None)
+        self._finished_initializing(partition, log)
+        _log.info("Created log for partition %s in %s", partition, folder)
+        return log
+
+    def _check_future(self, partition: TopicPartition, preferred: str | None) -> None:
+        current = self.registry.get(partition)
+        if preferred is None:
+            raise IllegalStateException(
+                f"Can not create the future log for {partition} without having a preferred log directory"
+            )
+        if current is None:
+            raise KafkaStorageException(f"The current replica for {partition} is offline")
+        if current.parent_dir == preferred:
+            raise IllegalStateException(
+                f"Can not create the future log for {partition} in the current log directory of this partition"
+            )
+
+    def _make_folder(self, partition: TopicPartition, log_dirs: Sequence[str], *, is_future: bool) -> str:
+        """In the first directory whose disk lets us."""
+        name = names.log_future_dir_name(partition) if is_future else names.log_dir_name(partition)
+        last: KafkaStorageException | None = None
+        for log_dir in log_dirs:
+            if not self.is_log_dir_online(log_dir):
+                last = KafkaStorageException(f"Can not create log {name} because log directory {log_dir} is offline")
+                continue
+            try:
+                folder = os.path.join(log_dir, name)
+                self.files.mkdirs_synced(folder)
+                return folder
+            except OSError as error:
+                message = f"Error while creating log for {name} in dir {log_dir}"
+                self.failure_channel.maybe_add_offline_log_dir(log_dir, message, error)
+                last = KafkaStorageException.because_of(error, message)
+        raise KafkaStorageException(f"No log directories available. Tried {', '.join(log_dirs)}") from last
+
+    def maybe_update_preferred_log_dir(self, topic_partition: str | TopicPartition, log_dir: str) -> None:
+        """Where the partition's next log is to be made, unless its log or future log is there."""
+        partition, path = names.partition_of(topic_partition), os.path.abspath(log_dir)
+        self.is_log_dir_online(path)
+        logs = [self.registry.get(partition, is_future=is_future) for is_future in (False, True)]
+        if all(log is None or log.parent_dir != path for log in logs):
+            self._preferred[partition] = path
+
+    # --- configuration -------------------------------------------------------------------------------
+
+    def _config_of(self, topic: str) -> LogConfig:
+        found = self._configs.get(topic)
+        if found is None:
+            overrides = self.topic_configs.overrides(topic)
+            found = LogConfig.from_props(self._default_config, overrides) if overrides else self._default_config
+            self._configs[topic] = found
+        return found
+
+    def set_topic_config(self, topic: str, overrides: Mapping[str, str]) -> None:
+        """Replaces a topic's overrides, beside the data and in its open logs.  ConfigException; IllegalStateException
+        when this manager has its topics' settings from elsewhere (then `update_topic_config`)."""
+        if not isinstance(self.topic_configs, StoredTopicConfigs):
+            raise IllegalStateException("this manager's topic_configs are not kept beside the data")
+        self._check()
+        self.topic_configs.set(topic, overrides)
+        self.update_topic_config(topic, overrides)
+
+    def update_topic_config(self, topic: str, overrides: Mapping[str, str]) -> None:
+        """Gives the open logs of a topic these overrides; those that are being made take them when they are ready."""
+        new = LogConfig.from_props(self._default_config, overrides)
+        self._configs.pop(topic, None)
+        self.topic_config_updated(topic)
+        for log in self.logs_by_topic(topic):
+            log.update_config(new)
+
+    def reconfigure_default_config(self, config: LogConfig) -> None:
+        """The defaults of logs that are opened from now on."""
+        self._default_config = config
+        self._configs = {}
+
+    def topic_config_updated(self, topic: str) -> None:
+        """The logs of a topic that are being made take its configuration anew when they are ready."""
+        for partition in list(self._initializing):
+            if partition.topic == topic and partition in self._initializing:
+                self._initializing[partition] = True
+
+    def _finished_initializing(self, partition: TopicPartition, log: UnifiedLog) -> None:
+        if self._initializing.pop(partition, False):
+            self._configs.pop(partition.topic, None)
+            log.update_config(self._config_of(partition.topic))
+
+    # --- truncation ----------------------------------------------------------------------------------
+
+    def truncate_to(self, offsets: Mapping[TopicPartition, int], *, is_future: bool = False) -> None:
+        """Drops what lies at and above an offset, of several partitions; those that are not here are passed over."""
+        self._check()
+        affected: list[str] = []
+        for partition, offset in offsets.items():
+            log = self.registry.get(partition, is_future=is_future)
+            if log is not None and log.truncate_to(offset):
+                affected.append(log.parent_dir)
+        for log_dir in dict.fromkeys(affected):
+            self.directories.checkpoint_recovery_points(log_dir, self.registry)
+
+    def truncate_fully_and_start_at(
+        self,
+        topic_partition: str | TopicPartition,
+        new_offset: int,
+        *,
+        is_future: bool = False,
+        log_start_offset: int | None = None,
+    ) -> None:
+        """Throws a partition's records away; its log goes on at `new_offset`."""
+        log = self.get_log(topic_partition, is_future=is_future)
+        if log is not None:
+            log.truncate_fully_and_start_at(new_offset, log_start_offset)
+            self.directories.checkpoint_recovery_points(log.parent_dir, self.registry)
+
+    # --- moving and deleting -------------------------------------------------------------------------
+
+    def replace_current_with_future_log(self, topic_partition: str | TopicPartition) -> None:
+        """The future log takes the partition's place, and the present one is deleted later.
+
+        KafkaStorageException when one of the two is not there, or the disk refuses.  A crash between the two renames
+        leaves both folders: a note in the destination says which one counts, and the next start goes on.
+        """
+        partition = names.partition_of(topic_partition)
+        self._check()
+        with self.creation:
+            source, destination = self.registry.get(partition), self.registry.get(partition, is_future=True)
+            if source is None:
+                raise KafkaStorageException(f"The current replica for {partition} is offline")
+            if destination is None:
+                raise KafkaStorageException(f"The future replica for {partition} is offline")
+            note = None if self._bare else move_notes.write(source, destination, self.files)
+            destination.rename_dir(names.log_dir_name(partition), True)
+            if not self._bare:
+                source.refuse_appends()
+            destination.update_high_watermark(source.high_watermark)
+            self.registry.promote(destination)
+            try:
+                source.rename_dir(names.log_delete_dir_name(partition), True)
+            except KafkaStorageException:
+                source.close_quietly()  # nobody else will: it is in no map any more
+                raise
+            self._doom(source)
+            if note is not None:
+                self.files.unlink_if_exists(note)
+            for log_dir in [source.parent_dir, *([] if self._bare else [destination.parent_dir])]:
+                self.directories.checkpoint(log_dir, self.registry)
+            _log.info("%s is in %s now, no more in %s", partition, destination.parent_dir, source.parent_dir)
+
+    def async_delete(
+        self,
+        topic_partition: str | TopicPartition,
+        *,
+        is_future: bool = False,
+        is_stray: bool = False,
+        checkpoint: bool = True,
+    ) -> UnifiedLog | None:
+        """Renames a partition's folder `-delete` (or `-stray`); its files go after file.delete.delay.ms.
+
+        The log that was removed; None where there was none.  KafkaStorageException when it may be in a directory that
+        is offline.
+        """
+        partition = names.partition_of(topic_partition)
+        self._check()
+        with self.creation:
+            log = self.registry.pop(partition, is_future=is_future)
+        if log is None:
+            offline = self.offline_log_dirs
+            if offline:
+                raise KafkaStorageException(
+                    f"Failed to delete log for {'future ' if is_future else ''}{partition} because it may be in one of "
+                    f"the offline directories {', '.join(offline)}"
+                )
+            return None
+        log.refuse_appends()
+        if is_stray:
+            log.rename_dir(names.log_stray_dir_name(partition), False)
+            _log.warning("Log for partition %s is marked as stray and renamed to %s", partition, log.dir)
+        else:
+            log.rename_dir(names.log_delete_dir_name(partition), False)
+            self._doom(log)
+            _log.info("Log for partition %s is renamed to %s and is scheduled for deletion", partition, log.dir)
+        if checkpoint:
+            self.directories.checkpoint(log.parent_dir, self.registry)
+        return log
+
+    def async_delete_all(self, partitions: Iterable[TopicPartition], *, is_stray: bool = False) -> None:
+        """`async_delete` of many, future logs included, with checkpoints written once a directory; the first error is
+        raised when all were tried."""
+        log_dirs: dict[str, None] = {}
+        errors: list[KafkalogError] = []
+        for partition in partitions:
+            for is_future in (False, True):
+                log = self.get_log(partition, is_future=is_future)
+                if log is not None:
+                    log_dirs[log.parent_dir] = None
+                    try:
+                        self.async_delete(partition, is_future=is_future, is_stray=is_stray, checkpoint=False)
+                    except KafkalogError as error:
+                        errors.append(error)
+        for log_dir in log_dirs:
+            self.directories.checkpoint(log_dir, self.registry)
+        if errors:
+            raise errors[0]
+
+    def _doom(self, log: UnifiedLog) -> None:
+        self._doomed.append(_Doomed(log, self.clock.milliseconds()))
+
+    def _delete_logs(self) -> None:
+        """kafka-delete-logs: what was renamed `-delete` long enough ago; then again when the next one is due."""
+        delay_ms = self._default_config.file_delete_delay_ms
+        wait_ms = max(delay_ms, 1)
+        try:
+            while self._doomed:
+                doomed = self._doomed[0]
+                wait_ms = doomed.since_ms + delay_ms - self.clock.milliseconds()
+                if wait_ms > 0:
+                    break
+                self._doomed.popleft()
+                wait_ms = max(delay_ms, 1)
+                try:
+                    doomed.log.delete()
+                    _log.info("Deleted log for partition %s in %s.", doomed.log.topic_partition, doomed.log.dir)
+                except KafkaStorageException:
+                    _log.exception("Exception while deleting %s in dir %s.", doomed.log, doomed.log.parent_dir)
+                    doomed.log.close_quietly()
+        except Exception:
+            _log.exception("Exception in kafka-delete-logs thread.")
+        finally:
+            self.scheduler.schedule_once("kafka-delete-logs", self._delete_logs, wait_ms)
+
+    # --- background ----------------------------------------------------------------------------------
+
+    def _schedule(self) -> None:
+        settings, delay_ms = self.settings, self.settings.initial_task_delay_ms
+        every: list[tuple[str, Callable[[], object], int]] = [
+            ("kafka-log-retention", self.cleanup_logs, settings.retention_check_ms),
+            ("kafka-log-flusher", self.flush_dirty_logs, settings.flush_check_ms),
+            ("kafka-recovery-point-checkpoint", self.checkpoint_recovery_points, settings.recovery_checkpoint_ms),
+            ("kafka-log-start-offset-checkpoint", self.checkpoint_log_starts, settings.start_checkpoint_ms),
+        ]
+        if not self._bare:
+            name, period_ms = "highwatermark-checkpoint", settings.high_watermark_checkpoint_ms
+            every.append((name, self.checkpoint_high_watermarks, period_ms))
+        for name, task, period_ms in every:
+            self.scheduler.schedule(name, task, delay_ms, period_ms)
+        self.scheduler.schedule_once("kafka-delete-logs", self._delete_logs, delay_ms)
+
+    def cleanup_logs(self) -> int:
+        """kafka-log-retention: deletes old segments of the logs that are not compacted, and of their future logs; how
+        many.  A log that fails is told when the others are done."""
+        deleted, first = 0, None
+        for log in self.registry.current_logs():
+            if log.config.compact:
+                continue
+            for each in (log, self.registry.get(log.topic_partition, is_future=True)):
+                if each is not None:
+                    try:
+                        deleted += each.delete_old_segments()
+                    except KafkalogError as error:
+                        if self._bare:
+                            raise
+                        first = first or error
+        if first is not None:
+            raise first
+        return deleted
+
+    def flush_dirty_logs(self) -> None:
+        """kafka-log-flusher: flushes the logs whose last flush is flush.ms ago."""
+        for log in self.all_logs():
+            try:
+                if self.clock.milliseconds() - log.last_flush_time >= log.config.flush_ms:
+                    log.flush(False)
+            except Exception:
+                _log.exception("Error flushing topic %s", log.topic_partition.topic)
+
+    def checkpoint_recovery_points(self) -> None:
+        """kafka-recovery-point-checkpoint: of all logs, one file a directory."""
+        for log_dir in self.directories.live:
+            self.directories.checkpoint_recovery_points(log_dir, self.registry)
+
+    def checkpoint_log_starts(self) -> None:
+        """kafka-log-start-offset-checkpoint: of the logs that start inside their first segment."""
+        for log_dir in self.directories.live:
+            self.directories.checkpoint_log_starts(log_dir, self.registry)
+
+    def checkpoint_high_watermarks(self) -> None:
+        """highwatermark-checkpoint: of all logs (in Kafka it is ReplicaManager's)."""
+        for log_dir in self.directories.live:
+            self.directories.checkpoint_high_watermarks(log_dir, self.registry)
+
+    # --- failure -------------------------------------------------------------------------------------
+
+    def _on_failure(self, log_dir: str) -> None:
+        """Called by whoever met the error, perhaps with a partition's lock held."""
+        self.scheduler.schedule_once("log-dir-failure-handler", lambda: self.handle_log_dir_failure(log_dir))
+
+    def _settle_failures(self) -> None:
+        for log_dir in self.failure_channel.offline_log_dirs:
+            self.handle_log_dir_failure(log_dir)
+
+    def handle_log_dir_failure(self, log_dir: str) -> None:
+        """Takes a failed directory out: its partitions are offline, the others go on.  May be called again.
+
+        NoLiveLogDirException when it was the last one: from then on every call raises that, where Kafka's broker halts.
+        """
+        with self.creation:
+            if self._state is _FORKED or log_dir not in self.directories.live:
+                return
+            _log.warning("Stopping serving logs in dir %s", log_dir)
+            gone = self.registry.pop_all_of(log_dir)
+            for log in gone:
+                log.close_quietly()
+            self.directories.take_out(log_dir)
+            if isinstance(self.topic_configs, StoredTopicConfigs):
+                self.topic_configs.forget_directory(log_dir)
+            _log.warning(
+                "Logs for partitions %s are offline due to failure on log directory %s",
+                ", ".join(f"{log.topic_partition}{' (future)' if log.is_future else ''}" for log in gone) or "(none)",
+                log_dir,
+            )
+            if not self.directories.live:
+                self._state = _LOST
+                _log.critical("all log dirs in %s have failed", self.directories.shown)
+                raise self.directories.lost()
+
+    # --- the end -------------------------------------------------------------------------------------
+
+    def shutdown(self, broker_epoch: int = -1) -> None:
+        """Closes all logs (trim, flush, snapshot), writes the checkpoints, and the clean-shutdown marker in each
+        directory where all of that went well; gives the locks back in any case.
+
+        Waits for appends in flight and refuses what comes after.  What a log's close raised is raised when all is done;
+        a second call does nothing.
+        """
+        if self._state in (_CLOSED, _FORKED):
+            return
+        if self._state is _NEW:
+            self.abandon()
+            return
+        was_lost = self._state is _LOST
+        self._state = _CLOSING
+        try:
+            if self._owns_scheduler:
+                self.scheduler.shutdown()
+            with self.creation:
+                error = None if was_lost else self._close_all(broker_epoch)
+        finally:
+            self.abandon()
+        if error is not None and not self._bare:
+            raise error
+
+    def _close_all(self, broker_epoch: int) -> BaseException | None:
+        jobs = {
+            log_dir: [functools.partial(_close, log) for log in self.registry.in_dir(log_dir).values()]
+            for log_dir in self.directories.live
+        }
+        outcomes = run_side_by_side("log-closing", jobs, self.settings.recovery_threads)
+        first: BaseException | None = None
+        for log_dir, of in outcomes.items():
+            errors = [outcome.error for outcome in of if outcome.error is not None]
+            for error in errors:
+                _log.warning("There was an error in one of the threads during LogManager shutdown", exc_info=error)
+            first = first or (errors[0] if errors else None)
+            if not errors and all(outcome.done for outcome in of):
+                first = self._finish_dir(log_dir, broker_epoch) or first
+        return first
+
+    def _finish_dir(self, log_dir: str, broker_epoch: int) -> BaseException | None:
+        """Checkpoints, then the marker: it says that they are right."""
+        directories, registry = self.directories, self.registry
+        written = directories.checkpoint(log_dir, registry)
+        if not self._bare:
+            written = directories.checkpoint_high_watermarks(log_dir, registry) and written
+        if not (self._had_clean.get(log_dir) or self._all_loaded.get(log_dir)) or (not written and not self._bare):
+            return None
+        if self.failure_channel.has_offline_log_dir(log_dir) and not self._bare:
+            return None
+        try:
+            directories.live[log_dir].marker.write(broker_epoch)
+        except OSError as error:
+            _log.warning("the clean-shutdown marker of %s was not written", log_dir, exc_info=True)
+            return error
+        return None
+
+    def abandon(self) -> None:
+        """As a crash: lets go of files and locks, writes nothing.  What is left is recovered by the next start."""
+        if self._state is _FORKED:
+            return
+        self._state = _CLOSED
+        if self._owns_scheduler:
+            self.scheduler.shutdown()
+        doomed = [each.log for each in self._doomed] if not self._bare else []
+        for log in [*self.registry.all_logs(), *doomed]:
+            log.close_quietly()
+        self.directories.unlock()
+
+
+def _close(log: UnifiedLog, thread: int) -> None:
+    if not log.shut_down():
+        raise KafkaStorageException(f"{log.topic_partition} of {log.parent_dir} was let go before, not in order")
+
+
+def _duplicate(log: UnifiedLog, previous: UnifiedLog) -> IllegalStateException:
+    if log.is_future:
+        return IllegalStateException(f"Duplicate log directories found: {log.dir}, {previous.dir}")
+    return IllegalStateException(
+        f"Duplicate log directories for {log.topic_partition} are found in both {log.dir} and {previous.dir}. It is "
+        "likely because log directory failure happened while broker was replacing current replica with future replica. "
+        "Recover broker from this failure by manually deleting one of the two directories for this partition. It is "
+        "recommended to delete the partition in the log directory that is known to have failed recently."
+    )

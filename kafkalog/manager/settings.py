@@ -1,0 +1,44 @@
+"""What a manager is set to: Kafka's broker settings that concern many logs, and the defaults of their topics."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kafkalog.config import BrokerLogConfig, LogConfig, ProducerStateManagerConfig
+from kafkalog.limits import LONG_MAX
+from kafkalog.log.context import ProducerSettings
+
+
+class ManagerSettings(NamedTuple):
+    """Times in milliseconds; the defaults are Kafka's.  `from_broker` reads them from a broker's properties."""
+
+    default_config: LogConfig = LogConfig.from_props()
+    recovery_threads: int = 2  # num.recovery.threads.per.data.dir
+    retention_check_ms: int = 300_000  # log.retention.check.interval.ms
+    flush_check_ms: int = LONG_MAX  # log.flush.scheduler.interval.ms: never
+    recovery_checkpoint_ms: int = 60_000  # log.flush.offset.checkpoint.interval.ms
+    start_checkpoint_ms: int = 60_000  # log.flush.start.offset.checkpoint.interval.ms
+    high_watermark_checkpoint_ms: int = 5_000  # replica.high.watermark.checkpoint.interval.ms
+    initial_task_delay_ms: int = 30_000  # log.initial.task.delay.ms
+    producers: ProducerSettings = ProducerSettings(ProducerStateManagerConfig())
+    cordoned_log_dirs: tuple[str, ...] = ()  # cordoned.log.dirs; ("*",) for all
+
+    @classmethod
+    def from_broker(cls, config: BrokerLogConfig) -> ManagerSettings:
+        """Those of a broker's `server.properties`."""
+        return cls(
+            config.log_config,
+            config.num_recovery_threads_per_data_dir,
+            config.log_retention_check_interval_ms,
+            config.log_flush_scheduler_interval_ms,
+            config.log_flush_offset_checkpoint_interval_ms,
+            config.log_flush_start_offset_checkpoint_interval_ms,
+            config.replica_high_watermark_checkpoint_interval_ms,
+            config.log_initial_task_delay_ms,
+            ProducerSettings(
+                config.producer_state,
+                config.transaction_max_timeout_ms,
+                config.producer_id_expiration_check_interval_ms,
+            ),
+            config.cordoned_log_dirs,
+        )
