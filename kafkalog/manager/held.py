@@ -86,7 +86,7 @@ class HeldDirectory:
         problem: str | None = None
         try:
             lines = checkpoint.read()
-            problem = NO_ENTRIES if checkpoint.is_blank() else None
+            problem = NO_ENTRIES if checkpoint.is_blank() and not is_new else None
         except FileNotFoundError:
             problem = None if is_new else "no such file"
             self.write(checkpoint, {})  # Kafka makes an empty one, which cannot be told from a lost one

@@ -43,9 +43,8 @@ def look(held: HeldDirectory, *, tolerant: bool) -> Found:
     clean = held.marker.exists()
     if clean:
         held.marker.delete()
-    recovery_points = held.read(held.recovery_points)
-    log_starts = held.read(held.log_starts)
-    folders, strangers = [], []
+    folders: list[str] = []
+    strangers: list[str] = []
     for name in held.files.names_in(held.path):
         path = os.path.join(held.path, name)
         if name in _NO_PARTITIONS or not held.files.is_dir(path):
@@ -59,6 +58,8 @@ def look(held: HeldDirectory, *, tolerant: bool) -> Found:
             continue
         if partition.topic != names.CLUSTER_METADATA_TOPIC:
             folders.append(path)
+    recovery_points = held.read(held.recovery_points, is_new=not folders)
+    log_starts = held.read(held.log_starts, is_new=not folders)
     strange = sorted(set(strangers) - _OF_THE_FILE_SYSTEM)
     if strange:
         _log.warning("%s: passed over %s, which are no partitions' folders", held.path, ", ".join(strange))

@@ -40,6 +40,7 @@ from kafkalog.manager import move_notes
 from kafkalog.manager.jobs import Outcome, run_side_by_side
 from kafkalog.manager.loading import Found, LoadProgress, Remaining, load, look
 from kafkalog.manager.log_directories import LogDirectories, absolute_paths
+from kafkalog.manager.moves import Move, MoveProgress
 from kafkalog.manager.registry import LogRegistry
 from kafkalog.manager.settings import ManagerSettings
 from kafkalog.manager.topic_configs import StoredTopicConfigs, TopicConfigs
@@ -512,23 +513,38 @@ class LogManager:
                 raise KafkaStorageException(f"The current replica for {partition} is offline")
             if destination is None:
                 raise KafkaStorageException(f"The future replica for {partition} is offline")
-            note = None if self._bare else move_notes.write(source, destination, self.files)
-            destination.rename_dir(names.log_dir_name(partition), True)
-            if not self._bare:
+            with source.lock:  # what is appended meanwhile would be lost with it
+                note = None if self._bare else move_notes.write(source, destination, self.files)
+                destination.rename_dir(names.log_dir_name(partition), True)
                 source.refuse_appends()
-            destination.update_high_watermark(source.high_watermark)
-            self.registry.promote(destination)
+                destination.update_high_watermark(source.high_watermark)
+                self.registry.promote(destination)
+                self._doom(source)
             try:
                 source.rename_dir(names.log_delete_dir_name(partition), True)
             except KafkaStorageException:
                 source.close_quietly()  # nobody else will: it is in no map any more
                 raise
-            self._doom(source)
             if note is not None:
                 self.files.unlink_if_exists(note)
             for log_dir in [source.parent_dir, *([] if self._bare else [destination.parent_dir])]:
                 self.directories.checkpoint(log_dir, self.registry)
             _log.info("%s is in %s now, no more in %s", partition, destination.parent_dir, source.parent_dir)
+
+    def move(
+        self,
+        topic_partition: str | TopicPartition,
+        log_dir: str | os.PathLike[str],
+        progress: Callable[[MoveProgress], object] | None = None,
+    ) -> UnifiedLog:
+        """Moves a partition to another directory, while it is written and read; answers its log there.
+
+        From the switch on the log that was there before refuses appends with KafkaStorageException, and `get_log`
+        answers the new one; who reads the old one may do so until it is deleted, after file.delete.delay.ms.  What ends
+        a move early leaves the log as it was, and a future log from which the next `move` goes on.
+        """
+        self._check()
+        return Move(self, topic_partition, log_dir).run(progress)
 
     def async_delete(
         self,

@@ -20,7 +20,8 @@ class ManagerSettings(NamedTuple):
     start_checkpoint_ms: int = 60_000  # log.flush.start.offset.checkpoint.interval.ms
     high_watermark_checkpoint_ms: int = 5_000  # replica.high.watermark.checkpoint.interval.ms
     initial_task_delay_ms: int = 30_000  # log.initial.task.delay.ms
-    producers: ProducerSettings = ProducerSettings(ProducerStateManagerConfig())
+    # Nobody here could be asked whether a transaction is known: no verification.
+    producers: ProducerSettings = ProducerSettings(ProducerStateManagerConfig(86_400_000, False))
     cordoned_log_dirs: tuple[str, ...] = ()  # cordoned.log.dirs; ("*",) for all
 
     @classmethod
