@@ -22,7 +22,7 @@ if sys.platform == "win32":
     compile_args, link_args = ["/O2"], []
 else:
     compile_args = ["-O3", "-fno-strict-aliasing", "-Wall", "-Wno-unused-function", "-Wno-sign-compare"]
-    link_args = []
+    link_args = ["-pthread"]  # an older glibc has pthread_atfork there
 if DEBUG:
     compile_args += ["-O1", "-g", "-UNDEBUG"]
 if SANITIZE:

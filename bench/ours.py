@@ -16,8 +16,10 @@ from pathlib import Path
 import numpy as np
 
 from kafkalog._native import batches, crc32c
+from kafkalog._native.ahead import Busy
 from kafkalog.config import LogConfig, ProducerStateManagerConfig
 from kafkalog.files import OS_FILES, LogDirFailureChannel, ManualScheduler, SystemClock
+from kafkalog.files.processes import processors
 from kafkalog.log.context import PartitionContext, ProducerSettings
 from kafkalog.log.epoch_checkpoint import PartitionEpochCheckpoint
 from kafkalog.log.leader_epochs import LeaderEpochFileCache
@@ -89,11 +91,27 @@ def recover(data: Path, kind: str, name: str = "recover") -> Round:
     return round
 
 
+def reading_nothing_ahead() -> list[Busy]:
+    """As long as this is held, no scan has a second thread."""
+    return [Busy() for _ in range(processors())]
+
+
 def recover_two(data: Path, kind: str, threads: int) -> Round:
-    """Two partitions, one after the other or side by side."""
+    """Two partitions, one after the other or side by side.
+
+    One thread is one: there the scans read nothing ahead, which would keep a second processor busy.
+    """
     rounds = [recover(data, kind, f"recover{threads}{name}") for name in "ab"]
     if threads == 1:
-        return lambda: sum(round() for round in rounds)
+
+        def one() -> int:
+            others = reading_nothing_ahead()
+            try:
+                return sum(round() for round in rounds)
+            finally:
+                del others
+
+        return one
     pool = ThreadPoolExecutor(threads)
     return lambda: sum(pool.map(lambda round: round(), rounds))
 

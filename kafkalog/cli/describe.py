@@ -15,7 +15,7 @@ from kafkalog.files import OS_FILES
 from kafkalog.format import names
 from kafkalog.log.snapshot import SegmentView
 from kafkalog.log.view import PartitionView
-from kafkalog.segment.file_records import LogScan
+from kafkalog.segment.scan import LogScan
 
 
 @click.command("describe", short_help="Show partitions, segments, sizes, offsets, times and codecs.")

@@ -23,7 +23,8 @@ from kafkalog.format.index_entries import OFFSET_ENTRY, TIME_ENTRY, TXN_ENTRY
 from kafkalog.format.records import READ_BYTES_MAX, in_parts
 from kafkalog.format.snapshots import read_snapshot
 from kafkalog.limits import INT_MAX
-from kafkalog.segment.file_records import LARGE_BATCH_BYTES, crc_matches_in, walk_headers
+from kafkalog.segment.file_records import walk_headers
+from kafkalog.segment.scan import LARGE_BATCH_BYTES, crc_matches_in
 
 if TYPE_CHECKING:
     import struct

@@ -49,6 +49,14 @@ def generation() -> int:
     return _generation
 
 
+def processors() -> int:
+    """How many processors this process may use (a quota of time on them is not asked for)."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # macOS
+        return os.cpu_count() or 1
+
+
 def held_over_forks(lock: ForkLock) -> None:
     """Fork only while no other thread is inside: for a module's re-entrant lock whose sections are short."""
     os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)

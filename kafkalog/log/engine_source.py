@@ -25,9 +25,9 @@ from kafkalog.errors import (
 from kafkalog.limits import INT_MAX
 from kafkalog.log.source import check_isolation
 from kafkalog.log.types import FetchIsolation
-from kafkalog.segment.file_records import LogScan
 from kafkalog.segment.order import highest_offset
 from kafkalog.segment.reader import Extent, SegmentReader, Unreadable
+from kafkalog.segment.scan import LogScan
 
 if TYPE_CHECKING:
     from kafkalog.files.processes import Life

@@ -26,10 +26,10 @@ from kafkalog.format.names import TopicPartition
 from kafkalog.format.snapshots import read_snapshot
 from kafkalog.log.source import check_isolation
 from kafkalog.segment import index_reader
-from kafkalog.segment.file_records import LogScan
 from kafkalog.segment.index_reader import OffsetEntries, TimeEntries
 from kafkalog.segment.order import highest_offset
 from kafkalog.segment.reader import Extent, SegmentReader, Unreadable
+from kafkalog.segment.scan import LogScan
 from kafkalog.segment.transaction_index import AbortedTxn
 from kafkalog.segment.transactions import TransactionFollower, open_in_snapshot
 

@@ -32,11 +32,11 @@ from kafkalog.format.checkpoints import CleanShutdownFile, OffsetCheckpointFile
 from kafkalog.format.names import TopicPartition
 from kafkalog.limits import INT_MAX
 from kafkalog.log.snapshot import OpenFiles, SegmentView, Snapshot
-from kafkalog.segment.file_records import LogScan
 from kafkalog.segment.loss import all_zero, reason
 from kafkalog.segment.order import highest_offset
 from kafkalog.segment.reader import Extent, SegmentReader, Unreadable
 from kafkalog.segment.resync import next_batch
+from kafkalog.segment.scan import LogScan
 from kafkalog.segment.transaction_index import AbortedTxn
 
 if TYPE_CHECKING:

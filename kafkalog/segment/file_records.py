@@ -1,8 +1,8 @@
 """FileRecords: the batches of one .log file, and slices of it that are read only when someone looks.
 
-Appends, cuts, walks headers, finds a batch by offset or time.  Knows Kafka's framing of files (FileLogInputStream: a
-tail of 17 bytes or fewer is not seen, a batch whose declared size passes the end is the end, a size below 14 is
-corrupt) and no index.  Mirrors org.apache.kafka.common.record.internal.FileRecords (4.4.0).
+Appends, cuts, walks headers, finds a batch by offset or time; whole stretches are `scan`'s.  Knows Kafka's framing of
+files (FileLogInputStream: a tail of 17 bytes or fewer is not seen, a batch whose declared size passes the end is the
+end, a size below 14 is corrupt) and no index.  Mirrors org.apache.kafka.common.record.internal.FileRecords (4.4.0).
 
 Writers hold the partition's lock.  Readers take none: they see `size` as it was when they asked, and bytes below it
 never change while they are part of the log.
@@ -13,130 +13,34 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kafkalog._native import batches as native
 from kafkalog._native import fetch
-from kafkalog._native.crc32c import crc32, crc32c
 from kafkalog._native.fetch import RecordsSlice
 from kafkalog._native.tail import RecordsEnd
 from kafkalog.errors import CorruptRecordException, IllegalArgumentException, KafkaException
 from kafkalog.files import Buffer, ClosedFile, File, Files, HasFileno
 from kafkalog.format import legacy
 from kafkalog.format.batch import (
-    ATTRIBUTES_AT,
-    CRC_AT,
     HEADER_SIZE_UP_TO_MAGIC,
-    LEGACY_CRC_AT,
     LOG_OVERHEAD,
-    MAGIC_AT,
     MIN_RECORD_OVERHEAD,
     RECORD_BATCH_OVERHEAD,
     declared_size,
-    magic_byte,
 )
 from kafkalog.format.records import MAX_RECORD_BYTES, records, stream
 from kafkalog.limits import INT_MAX
+from kafkalog.segment.scan import LogScan
 from kafkalog.segment.types import LogOffsetPosition, TimestampAndOffset
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from kafkalog._native.batches import BatchHeader
     from kafkalog.format.records import Record
 
 SEARCH_WINDOW_BYTES = 8192  # about two index intervals: the wanted header and the one behind it
 WALK_WINDOW_BYTES = 65536
-SCAN_SLICE_BYTES = 1 << 19  # a part of the second-level cache: read, then checked while it is near
 RECORDS_CHUNK_BYTES = 1 << 20
-LARGE_BATCH_BYTES = 16 << 20  # a size field that says more is believed once the checksum agrees
-CRC_SLICE_BYTES = 1 << 20
-
-
-class ScanSlice(NamedTuple):
-    """Whole valid batches: their table (positions are file positions) and the bytes they were read from.
-
-    `data` begins at `position` in the file and is overwritten by the next step of the scan.
-    """
-
-    table: np.ndarray
-    data: memoryview
-    position: int
-
-
-class LogScan:
-    """The batches of a stretch of a file as tables, in slices of bounded memory; iterate once.
-
-    Afterwards `stopped` says why it ended and `position` where the valid bytes end: OK at the end (what is left is
-    too short to be seen), TORN when a batch's declared size passes the end, BAD_SIZE, BAD_CRC.  A batch that is
-    longer than a slice is read whole, once its declared size is known to fit into the stretch; above LARGE_BATCH_BYTES
-    only with a good checksum, whatever `check_crc` says: a flipped size field takes no memory.
-    """
-
-    def __init__(
-        self, file: File, start: int, end: int, *, check_crc: bool = True, slice_bytes: int | None = None
-    ) -> None:
-        self.position = start
-        self.end = end
-        self.stopped: int = native.OK
-        self._file = file
-        self._check_crc = check_crc
-        self._slice_bytes = slice_bytes or SCAN_SLICE_BYTES
-
-    def __iter__(self) -> Iterator[ScanSlice]:
-        scan, check_crc, file, end = native.scan, self._check_crc, self._file, self.end
-        buffer = memoryview(bytearray(max(min(self._slice_bytes, end - self.position), 0)))
-        while self.position < end:
-            start = self.position
-            want = min(len(buffer), end - start)
-            got = file.pread_into(buffer[:want], start)
-            done = 0
-            while True:
-                table, why, reached = scan(buffer, done, got, base_position=start, check_crc=check_crc)
-                if why == native.BAD_CRC:
-                    table = table[table["verdict"] == native.OK]
-                    reached = int(table["position"][-1]) + int(table["size"][-1]) - start if len(table) else done
-                done = reached
-                self.position = start + reached
-                if len(table):
-                    yield ScanSlice(table, buffer, start)
-                if why != native.MORE:
-                    break
-            if why not in (native.OK, native.TORN) or start + got >= end or got < want:
-                self.stopped = native.TORN if got < want else why
-                return
-            if done == 0:
-                size = declared_size(buffer)
-                if start + size > end:
-                    self.stopped = native.TORN
-                    return
-                if size > LARGE_BATCH_BYTES and not crc_matches_in(file, start, size):
-                    self.stopped = native.BAD_CRC
-                    return
-                buffer = memoryview(bytearray(max(size, self._slice_bytes)))
-            elif len(buffer) > LARGE_BATCH_BYTES:
-                buffer = memoryview(bytearray(self._slice_bytes))
-
-
-def crc_matches_in(file: File, position: int, size: int) -> bool:
-    """Whether the `size` bytes at `position` carry the right checksum for their magic; in slices, never read whole."""
-    head = file.pread(min(size, RECORD_BATCH_OVERHEAD), position)
-    if len(head) < HEADER_SIZE_UP_TO_MAGIC:
-        return False
-    legacy_magic = magic_byte(head) < 2
-    if not legacy_magic and size < RECORD_BATCH_OVERHEAD:
-        return False
-    stored = int.from_bytes(head[LEGACY_CRC_AT:MAGIC_AT] if legacy_magic else head[CRC_AT:ATTRIBUTES_AT], "big")
-    update, at, end = (crc32, MAGIC_AT, size) if legacy_magic else (crc32c, ATTRIBUTES_AT, size)
-    buffer = memoryview(bytearray(min(CRC_SLICE_BYTES, size)))
-    computed = 0
-    while at < end:
-        got = file.pread_into(buffer[: min(len(buffer), end - at)], position + at)
-        if got == 0:
-            return False
-        computed = update(buffer[:got], computed)
-        at += got
-    return computed == stored
 
 
 def walk_headers(

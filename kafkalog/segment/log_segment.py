@@ -36,9 +36,10 @@ from kafkalog.format.batch import MAGIC_AT, RECORD_BATCH_OVERHEAD, SMALLEST_BATC
 from kafkalog.format.index_entries import OFFSET_ENTRY
 from kafkalog.format.records import MAX_RECORD_BYTES
 from kafkalog.limits import INT_MAX, LONG_MAX
-from kafkalog.segment.file_records import FileRecords, FileRecordsSlice, LogScan, max_timestamp_of
+from kafkalog.segment.file_records import FileRecords, FileRecordsSlice, max_timestamp_of
 from kafkalog.segment.lazy_index import LazyIndex
 from kafkalog.segment.offset_index import OffsetIndex
+from kafkalog.segment.scan import LogScan
 from kafkalog.segment.time_index import TimeIndex
 from kafkalog.segment.transaction_index import TransactionIndex, TxnIndexSearchResult
 from kafkalog.segment.types import (

@@ -14,8 +14,8 @@ import numpy as np
 from kafkalog._native import batches as native
 from kafkalog.format.batch import RECORD_BATCH_OVERHEAD, magic_byte
 from kafkalog.limits import INT_MAX
-from kafkalog.segment.file_records import LogScan
 from kafkalog.segment.resync import next_batch, sensible
+from kafkalog.segment.scan import LogScan
 
 if TYPE_CHECKING:
     from kafkalog.files import File

@@ -22,9 +22,9 @@ from kafkalog._native import batches as native
 from kafkalog.errors import CorruptRecordException
 from kafkalog.format.batch import MAGIC_AT, RECORD_BATCH_OVERHEAD
 from kafkalog.format.records import READ_BYTES_MAX, in_parts
-from kafkalog.segment.file_records import LogScan
 from kafkalog.segment.loss import reason
 from kafkalog.segment.order import misfits
+from kafkalog.segment.scan import LogScan
 
 if TYPE_CHECKING:
     from kafkalog._native.batches import BatchHeader

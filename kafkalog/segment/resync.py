@@ -24,14 +24,13 @@ from kafkalog.format.batch import (
     magic_byte,
 )
 from kafkalog.limits import INT_MAX
-from kafkalog.segment.file_records import LogScan, ScanSlice, crc_matches_in
+from kafkalog.segment.scan import LogScan, ScanSlice, crc_matches_in
 
 if TYPE_CHECKING:
     from kafkalog._native.batches import BatchHeader
     from kafkalog.files import File
 
 WINDOW_BYTES = 1 << 20
-SLICE_BYTES = 4 << 20
 MIN_RECORD_BYTES = 7  # length, attributes, two deltas, two null lengths, no headers
 LONG_BYTES = 1 << 20
 FAILED_PROOFS_BYTES = 16 << 30  # some seconds of checksums
@@ -69,7 +68,7 @@ def slices_past_damage(file: File, end: int, skip: Callable[[int, int], int]) ->
     """
     position = 0
     while position < end:
-        scan = LogScan(file, position, end, slice_bytes=SLICE_BYTES)
+        scan = LogScan(file, position, end)
         yield from scan
         position = scan.position if scan.position >= end else skip(scan.position, scan.stopped)
 

@@ -19,7 +19,7 @@ from kafkalog.segment.transaction_index import AbortedTxn
 if TYPE_CHECKING:
     from kafkalog._native.batches import BatchHeader
     from kafkalog.format.snapshots import ProducerSnapshotEntry
-    from kafkalog.segment.file_records import ScanSlice
+    from kafkalog.segment.scan import ScanSlice
 
 
 class Marker(NamedTuple):

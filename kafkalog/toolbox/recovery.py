@@ -21,8 +21,8 @@ from kafkalog.format.checkpoints import CleanShutdownFile, OffsetCheckpointFile
 from kafkalog.format.names import TopicPartition
 from kafkalog.log.damage import Damage
 from kafkalog.manager import directory as directories
-from kafkalog.segment.file_records import LogScan
 from kafkalog.segment.loss import reason
+from kafkalog.segment.scan import LogScan
 from kafkalog.topics.opening import open_log
 
 READ_BYTES = 1 << 20

@@ -14,8 +14,8 @@ from typing import NamedTuple
 from kafkalog._native import batches as native
 from kafkalog.files import OS_FILES, Files
 from kafkalog.format import names
-from kafkalog.segment.file_records import LogScan
 from kafkalog.segment.order import highest_offset, misfits
+from kafkalog.segment.scan import LogScan
 from kafkalog.toolbox.index_check import IndexCheck
 from kafkalog.toolbox.report import Finding, Report
 from kafkalog.toolbox.transactions import TransactionCheck

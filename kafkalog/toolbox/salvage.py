@@ -23,10 +23,10 @@ from kafkalog.files import OS_FILES, File, Files
 from kafkalog.format import names, values
 from kafkalog.format.checkpoints import OffsetCheckpointFile
 from kafkalog.format.names import TopicPartition
-from kafkalog.segment.file_records import ScanSlice
 from kafkalog.segment.loss import VERDICT_TEXT
 from kafkalog.segment.order import highest_offset, misfits
 from kafkalog.segment.resync import next_batch, slices_past_damage
+from kafkalog.segment.scan import ScanSlice
 from kafkalog.toolbox.reindex import check_indexes, rewrite
 
 

@@ -22,7 +22,7 @@ from kafkalog.segment.transaction_index import VERSION, AbortedTxn
 from kafkalog.segment.transactions import TransactionFollower, open_in_snapshot
 
 if TYPE_CHECKING:
-    from kafkalog.segment.file_records import ScanSlice
+    from kafkalog.segment.scan import ScanSlice
 
 
 class TransactionCheck:

@@ -49,10 +49,10 @@ from kafkalog.format.batch import (
 from kafkalog.format.records import READ_BYTES_MAX, in_parts
 from kafkalog.limits import LONG_MAX
 from kafkalog.log.source import check_isolation
-from kafkalog.segment.file_records import LARGE_BATCH_BYTES, crc_matches_in
 from kafkalog.segment.loss import reason
 from kafkalog.segment.order import highest_offset, misfits
 from kafkalog.segment.reader import DAMAGE_HINT
+from kafkalog.segment.scan import LARGE_BATCH_BYTES, crc_matches_in
 from kafkalog.topics.records import TIMESTAMP_TYPES, Record
 
 if TYPE_CHECKING:

@@ -506,7 +506,7 @@ def test_recover_in_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     rules = Rules(BASE, 100)
     rules.append(b"".join(made), 0)
     rules.add_time()
-    monkeypatch.setattr("kafkalog.segment.file_records.SCAN_SLICE_BYTES", 4096)
+    monkeypatch.setattr("kafkalog.segment.scan.SCAN_SLICE_BYTES", 4096)
     for tail in (b"", b"\0" * 40, made[-1][:-1]):
         segment = damaged(tmp_path, b"".join(made) + tail)
         scan = segment.scan()

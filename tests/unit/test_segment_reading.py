@@ -18,10 +18,10 @@ from kafkalog.format.control import ControlRecordType, EndTransactionMarker, end
 from kafkalog.format.index_entries import TXN_ENTRIES, TXN_ENTRY
 from kafkalog.format.names import TopicPartition
 from kafkalog.format.snapshots import ProducerSnapshotEntry
-from kafkalog.segment.file_records import LogScan
 from kafkalog.segment.index_reader import aborted_txns, last_position, offset_entries, time_entries
 from kafkalog.segment.order import highest_offset
 from kafkalog.segment.reader import SegmentReader
+from kafkalog.segment.scan import LogScan
 from kafkalog.segment.transaction_index import AbortedTxn
 from kafkalog.segment.transactions import TransactionFollower, open_in_snapshot
 

@@ -18,7 +18,7 @@ from kafkalog._native import batches as native
 from kafkalog.errors import CorruptRecordException
 from kafkalog.files import OS_FILES
 from kafkalog.format.builder import MemoryRecordsBuilder
-from kafkalog.segment.file_records import LARGE_BATCH_BYTES, LogScan, crc_matches_in
+from kafkalog.segment.scan import LARGE_BATCH_BYTES, LogScan, crc_matches_in
 
 LOG = "00000000000000000000.log"
 GIB = 1 << 30
