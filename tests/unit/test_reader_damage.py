@@ -737,6 +737,25 @@ def test_a_view_searches_by_time_beside_a_truncation(tmp_path: Path, timestamp_m
             view.offset_for_time(1012)
 
 
+@pytest.mark.parametrize("how", ["cut", "garbled"])
+def test_an_index_of_aborted_transactions_that_is_damaged_under_an_open_log(tmp_path: Path, how: str) -> None:
+    path = tmp_path / "t-0" / ("0" * 20 + ".txnindex")
+    with kafkalog.open_log(tmp_path, "t-0") as log:
+        for _ in range(3):
+            with log.transaction("job") as txn:
+                txn.append(b"v")
+                txn.abort()
+        whole = path.read_bytes()
+        path.write_bytes(whole[:50] if how == "cut" else b"\x73" + whole[1:])
+        with pytest.raises(CorruptIndexException) as caught:
+            list(log.records(isolation="read_committed"))
+        assert (caught.value.path, caught.value.position) == (str(path), 50 if how == "cut" else 0)
+        assert "kafkalog reindex" in str(caught.value)
+    assert invoke(["reindex", str(tmp_path), "--yes"]) == 0
+    with kafkalog.open_log(tmp_path, "t-0") as log:
+        assert list(log.records(isolation="read_committed")) == []
+
+
 # --- Spark's plan and its tasks, without Spark ---------------------------------------------------------------
 
 
