@@ -1,9 +1,6 @@
 # How far an index is filled, and its bytes while they are searched: for the end of the segment and for reads.
 from libc.stdint cimport int64_t
 
-from kafkalog._native.descriptor cimport Descriptor
-
-
 cdef enum Column:
     OFFSET_OF_OFFSET_INDEX
     POSITION
@@ -28,9 +25,7 @@ cdef class IndexEnd:
     cdef Column column  # what `lookup` searches
     cdef object kind
     cdef Py_buffer view
-    cdef Descriptor mapped  # the file that `view` is a map of, for as long; None where it is a copy
     cdef int users  # who searches without the GIL
 
-    cdef bint was_cut(self) noexcept
     cdef int64_t slot_of(self, int64_t entries, Column column, int64_t target, bint upper) noexcept
     cdef int64_t look(self, int64_t entries, int64_t target, int64_t* first, int64_t* second) noexcept

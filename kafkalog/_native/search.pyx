@@ -9,10 +9,6 @@ An IndexEnd holds the bytes that are searched, a map of the file or a copy, from
 inside one critical section, or with the GIL, which is the same to `let_go`; only `lookup_many` gives the GIL up, and is
 counted in `users` meanwhile.  So a file that is to be cut is unmapped while nobody looks at it, and a search that finds
 nothing held says so (NOT_NOW, and `lookup` asks `lookup_under_lock`).  Entries are laid out in `layout`.
-
-Reading a map behind the end of a file that somebody else has cut kills the process (SIGBUS).  So each search of a map
-whose file is known asks first how long that is; where it is shorter than the map nothing counts as held.  Who cuts it
-between that and the search, within a microsecond, is not found out, nor while `lookup_many` runs.
 """
 import numpy as np
 
@@ -22,7 +18,6 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy, memset
 
-from kafkalog._native.descriptor cimport Descriptor, off_t
 from kafkalog._native.layout cimport (
     OFFSET_ENTRY,
     OFFSET_ENTRY_OFFSET,
@@ -51,11 +46,6 @@ cdef extern from *:
     #endif
     """
     void KL_PREFETCH(const void* p) noexcept nogil
-
-cdef extern from "<unistd.h>" nogil:
-    off_t lseek(int fd, off_t offset, int whence)
-    enum:
-        SEEK_END
 
 cdef extern from "lanes.h" nogil:
     enum:
@@ -206,29 +196,17 @@ cdef class IndexEnd:
     def held_bytes(self):
         """How many bytes are held; -1 for none at all."""
         with cython.critical_section(self):
-            return -1 if self.view.buf == NULL or self.was_cut() else self.view.len
+            return -1 if self.view.buf == NULL else self.view.len
 
-    def hold(self, data, file=None):
-        """Searches these bytes from now on, unless others are held: a signal handler may have come in between.
-
-        `file`: what they are a map of.
-        """
+    def hold(self, data):
+        """Searches these bytes from now on, unless others are held: a signal handler may have come in between."""
         cdef Py_buffer view
-        cdef Descriptor mapped = file if isinstance(file, Descriptor) else None
         open_octets(data, &view)
         with cython.critical_section(self):
             if self.view.buf == NULL:
                 memcpy(&self.view, &view, sizeof(Py_buffer))
-                self.mapped = mapped
                 return
         PyBuffer_Release(&view)
-
-    cdef bint was_cut(self) noexcept:
-        """Whether the mapped file has become shorter than its map.  Called inside the critical section.
-
-        (The position that lseek moves is nobody's: all reads and writes say theirs.)
-        """
-        return self.mapped is not None and lseek(self.mapped.fd, 0, SEEK_END) < self.view.len
 
     def let_go(self, bint forked=False):
         """Forgets the bytes; False, and nothing done, while somebody searches them without the GIL.
@@ -243,7 +221,6 @@ cdef class IndexEnd:
                 return False
             memcpy(&view, &self.view, sizeof(Py_buffer))
             memset(&self.view, 0, sizeof(Py_buffer))
-            self.mapped = None
         if view.buf != NULL:
             PyBuffer_Release(&view)  # the last who held a map unmaps it
         return True
@@ -251,7 +228,7 @@ cdef class IndexEnd:
     def copied(self, int64_t start, int64_t length):
         """Up to `length` bytes from `start`, fewer at the end of what is held; None while nothing is."""
         with cython.critical_section(self):
-            if self.view.buf == NULL or self.was_cut():
+            if self.view.buf == NULL:
                 return None
             if start < 0 or length < 0:
                 raise ValueError(f"{length} bytes from {start}")
@@ -264,7 +241,7 @@ cdef class IndexEnd:
         """Called inside the critical section."""
         cdef const uint8_t* index = <const uint8_t*>self.view.buf
         cdef int64_t inside
-        if index == NULL or entries < 0 or self.was_cut():
+        if index == NULL or entries < 0:
             return NOT_NOW
         inside = self.view.len // entry_bytes(column)
         if column == OFFSET_OF_OFFSET_INDEX:  # each its own loop: the compiler sees the column
@@ -343,9 +320,7 @@ cdef class IndexEnd:
         memset(&out_second, 0, sizeof(Py_buffer))
         with cython.critical_section(self):
             entries = self.entries
-            if entries and (
-                self.view.buf == NULL or entries > self.view.len // entry_bytes(column) or self.was_cut()
-            ):
+            if entries and (self.view.buf == NULL or entries > self.view.len // entry_bytes(column)):
                 return None
             index = <const uint8_t*>self.view.buf
             self.users += 1

@@ -3,8 +3,6 @@ them, and no read may pass over records in silence."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -119,30 +117,3 @@ def test_a_truncation_may_leave_no_time_entry(tmp_path: Path) -> None:
     report = verify(tmp_path, deep=True)
     assert report.ok
     assert any("ends at timestamp -1" in note for note in report.notes)
-
-
-CUT_UNDER_AN_OPEN_LOG = """
-import kafkalog, os, sys
-log = kafkalog.open_log(sys.argv[1], "t-0", config={"index.interval.bytes": "0", "segment.index.bytes": "65536"})
-for number in range(2000):
-    log.append(b"%d" % number, timestamp=1000 + number)
-assert [next(log.records(offset)).offset for offset in (3, 1990)] == [3, 1990]
-assert log.offset_for_time(2990) == 1990
-index = log.engine.active_segment.offset_index
-os.truncate(os.path.join(sys.argv[1], "t-0", "0" * 20 + sys.argv[2]), int(sys.argv[3]))
-assert [next(log.records(offset)).offset for offset in (3, 1990)] == [3, 1990]
-assert len(index.lookups([3, 1990])[0]) == 2
-assert index.entry(0).offset in (0, 1)
-assert log.offset_for_time(2990) == 1990
-assert log.append(b"more") == 2000
-print("lived")
-"""
-
-
-@pytest.mark.parametrize("left", [0, 4096])
-@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
-def test_the_active_index_is_cut_under_an_open_log(tmp_path: Path, suffix: str, left: int) -> None:
-    """It is searched through a map: reading that behind the file's end would kill the process."""
-    command = [sys.executable, "-c", CUT_UNDER_AN_OPEN_LOG, str(tmp_path), suffix, str(left)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (0, "lived\n"), done.stderr[-1000:]
