@@ -9,6 +9,7 @@ Native code raises none of these: it returns a verdict and a position, and Pytho
 
 from __future__ import annotations
 
+import errno
 import os
 from typing import Any
 
@@ -274,6 +275,9 @@ class SchemaException(BadBytesError):
 # --- the disk failed ------------------------------------------------------------------------------
 
 
+OPEN_FILES_HINT = "raise the limit of open files (ulimit -n), or close logs and readers that are not used"
+
+
 class KafkaStorageException(DiskError, OSError):
     """An I/O error; the log directory is offline.  The operating system's error is `__cause__`."""
 
@@ -283,7 +287,8 @@ class KafkaStorageException(DiskError, OSError):
         if not isinstance(error, OSError) or error.strerror is None:
             return cls(f"{message}: {error}")
         path = error.filename if isinstance(error.filename, (str, os.PathLike)) else None
-        made = cls(f"{message}: {error.strerror}", path=path)
+        hint = OPEN_FILES_HINT if error.errno in (errno.EMFILE, errno.ENFILE) else None
+        made = cls(f"{message}: {error.strerror}", path=path, hint=hint)
         made.errno, made.strerror = error.errno, error.strerror
         return made
 

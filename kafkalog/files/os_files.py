@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import io
 import mmap
 import os
 import stat
@@ -14,6 +13,7 @@ from kafkalog.files.api import File, FileLock, Files, FileStat, HasFileno, Listi
 from kafkalog.files.lock import OsFileLock
 
 _NS_PER_MS = 1_000_000
+READ_ON_BYTES = 1 << 20
 # Nobody waits for the other end of a pipe: without O_NONBLOCK the open itself would.
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 _DIRECTORY = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY
@@ -127,11 +127,15 @@ class OsFiles(Files):
         os.utime(path, ns=(mtime_ms * _NS_PER_MS, mtime_ms * _NS_PER_MS))
 
     def read_bytes(self, path: str) -> bytes:
-        with next(map(io.FileIO, map(os.open, (path,), (_READ,)))) as file:
-            mode = os.fstat(file.fileno()).st_mode
-            if not stat.S_ISREG(mode):
-                raise _not_regular(path, mode)
-            return file.read()
+        file, size = self._open(path, _READ)
+        with file:
+            data = file.pread(size + 1, 0)
+            while len(data) > size:  # it grew meanwhile, or is of a kind that has no size
+                more = file.pread(READ_ON_BYTES, len(data))
+                if not more:
+                    break
+                data += more
+            return data
 
     def lock(self, path: str) -> FileLock:
         return OsFileLock(path)

@@ -11,14 +11,16 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from kafkalog.errors import (
     BadBytesError,
     ClosedChannelException,
+    CorruptIndexException,
     IllegalArgumentException,
     IllegalStateException,
     InvalidRecordException,
+    KafkaException,
     KafkalogError,
     KafkaStorageException,
 )
@@ -105,6 +107,8 @@ class EngineSource:
                 self._check_open()
                 with self._engine.lock:  # a truncation may be under way: without one, once more
                     return self._extent(offset, isolation)
+        except KafkaException as error:
+            _raise_for_readers(error)
         except (ClosedChannelException, OSError) as error:
             self._check_open()  # closed meanwhile
             if isinstance(error, KafkalogError):
@@ -176,8 +180,18 @@ class EngineSource:
         return self._engine.local_log.truncations
 
     def aborted_in(self, first_offset: int, last_offset: int) -> list[AbortedTxn]:
-        return self._asked(self._engine.collect_aborted_transactions, first_offset, last_offset + 1)
+        try:
+            return self._asked(self._engine.collect_aborted_transactions, first_offset, last_offset + 1)
+        except KafkaException as error:
+            _raise_for_readers(error)
 
     def offset_for_time(self, timestamp_ms: int) -> int | None:
         found = self._asked(self._engine.fetch_offset_by_timestamp, timestamp_ms)
         return None if found is None else found.offset
+
+
+def _raise_for_readers(error: KafkaException) -> NoReturn:
+    """Kafka's word for a garbled index of aborted transactions; to readers it is damage, as in a view."""
+    if type(error) is not KafkaException or error.path is None:
+        raise error
+    raise CorruptIndexException(error.message, path=error.path, position=error.position, hint=error.hint) from error

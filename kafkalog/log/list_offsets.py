@@ -23,7 +23,8 @@ def fetch_offset_by_timestamp(log: PartitionState, target_timestamp: int) -> Tim
     """The first record with a timestamp at or above the target (ms), or what a special value asks for.
 
     None where no record fits: also when the first segment that reaches the target has only records below the log
-    start, whatever later segments hold (Kafka looks into one segment).
+    start, whatever later segments hold (Kafka looks into one segment).  The face's search goes on behind a segment that
+    somebody cut short, as its reads do.
     """
     with log.local_log.guard("fetching offset by timestamp"):
         epochs = log.leader_epoch_cache
@@ -44,9 +45,11 @@ def fetch_offset_by_timestamp(log: PartitionState, target_timestamp: int) -> Tim
                 found = segment.find_offset_by_timestamp(
                     target_timestamp, log.log_start_offset, log.config.max_decompressed_message_bytes
                 )
-                if found is not None or not lost:
+                if found is not None:
                     return found
-                # Kafka passes over such a segment, or ends here, as the age of its file has it.
+                if not (lost or (log.high_watermark_follows and segment.lacks_largest_timestamp)):
+                    return None
+                # Kafka ends here, or passes over such a segment as the age of its file has it.
         return None
 
 

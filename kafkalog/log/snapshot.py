@@ -109,6 +109,10 @@ class SegmentView:
         """The position that the .index file's last entry names, -1 without one; it may lie behind the file's end."""
         return index_reader.last_position(self._files, names.offset_index_file(self.directory, self.base_offset))
 
+    def indexes_name(self, end: int) -> bool:
+        """Whether an index names a batch at or behind a position; of a time entry only the file's start is known."""
+        return self.indexed_position() >= end or (end == 0 and len(self.time_entries) > 0)
+
     def __repr__(self) -> str:
         return f"SegmentView(base_offset={self.base_offset}, size={self.size})"
 
@@ -208,10 +212,13 @@ class Snapshot:
     def _position_in(self, place: int, offset: int) -> int | None:
         segment = self.segments[place]
         end = self.readable_bytes(segment)
-        if offset <= segment.base_offset:
-            return 0 if end else None
-        position = self.reader(place).find(offset, segment.offset_entries.floor(offset))
-        if position is None and place + 1 < len(self.segments) and segment.indexed_position() >= end:
+        position: int | None = None
+        if end:
+            if offset <= segment.base_offset:
+                return 0
+            position = self.reader(place).find(offset, segment.offset_entries.floor(offset))
+        # Empty to its indexes, too, is what compaction leaves, or a crash of a new one.
+        if position is None and place + 1 < len(self.segments) and segment.indexes_name(end):
             raise Unreadable(segment.path, end, "the file ends before batches that its index names").error()
         return position
 

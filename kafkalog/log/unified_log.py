@@ -34,7 +34,7 @@ from kafkalog.files.processes import belongs_here
 from kafkalog.format import names, values
 from kafkalog.format.batch import MemoryRecords
 from kafkalog.format.checkpoints import EpochEntry
-from kafkalog.limits import INT_MAX
+from kafkalog.limits import INT_MAX, LONG_MAX
 from kafkalog.log import list_offsets, retention
 from kafkalog.log.append import CLIENT_TERMS, FOLLOWER_TERMS, AppendTerms, append, check
 from kafkalog.log.context import PartitionContext
@@ -268,6 +268,10 @@ class UnifiedLog(PartitionState):
         except ClosedChannelException:  # the segment was deleted since we found it
             self.local_log.check_if_closed()
             return self.read(start_offset, max_length, isolation, min_one_message)
+        except OverflowError:
+            raise IllegalArgumentException(
+                f"max_length: found {max_length}, expected bytes of at most {LONG_MAX}"
+            ) from None
 
     def collect_aborted_transactions(self, start_offset: int, upper_bound_offset: int) -> list[AbortedTxn]:
         self.settle()

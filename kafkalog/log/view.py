@@ -307,32 +307,33 @@ class PartitionView(Closing):
     def readable_bytes(self, segment: SegmentView) -> int:
         return self.snapshot.readable_bytes(segment)
 
-    def extent(self, offset: int, isolation: str = "read_uncommitted") -> Extent | None:
-        for look in (True, False):
-            try:
-                return self.over(lambda seen: seen.extent(offset, isolation))
-            except BadBytesError:
-                if not look:
-                    raise
+    def _sure(self, ask: Callable[[Snapshot], T]) -> T:
+        """As `over`; what cannot be read is looked at a second time before it is called damage."""
+        try:
+            return self.over(ask)
+        except BadBytesError:
             time.sleep(SECOND_LOOK_S)  # somebody may be replacing or cutting the segment right now
-            self.refresh()
-        raise AssertionError("the second look answers or raises")
+        self.refresh()
+        return self.over(ask)
+
+    def extent(self, offset: int, isolation: str = "read_uncommitted") -> Extent | None:
+        return self._sure(lambda seen: seen.extent(offset, isolation))
 
     def visible_end(self, isolation: str = "read_uncommitted") -> int:
-        return self.over(lambda seen: seen.visible_end(isolation))
+        return self._sure(lambda seen: seen.visible_end(isolation))
 
     def offset_for_time(self, timestamp_ms: int) -> int | None:
-        return self.over(lambda seen: seen.offset_for_time(timestamp_ms))
+        return self._sure(lambda seen: seen.offset_for_time(timestamp_ms))
 
     @property
     def last_stable_offset(self) -> int:
         """The first offset of the oldest open transaction, or the log's end."""
-        return self.over(lambda seen: seen.last_stable_offset)
+        return self._sure(lambda seen: seen.last_stable_offset)
 
     @property
     def aborted(self) -> list[AbortedTxn]:
         """Every aborted transaction that the directory knows of, by first offset."""
-        return self.over(lambda seen: seen.aborted)
+        return self._sure(lambda seen: seen.aborted)
 
     def aborted_in(self, first_offset: int, last_offset: int) -> list[AbortedTxn]:
-        return self.over(lambda seen: seen.aborted_in(first_offset, last_offset))
+        return self._sure(lambda seen: seen.aborted_in(first_offset, last_offset))

@@ -307,20 +307,26 @@ def enter(
 
     LogDirLockedException when another process has it; UnknownTopicOrPartitionException when it does not exist and
     `create` is off; IllegalArgumentException when this process has the partition open already, when `path` is a
-    partition's own folder, or when it is a folder of something else.
+    partition's own folder, or when it is a folder of something else; KafkaStorageException when the directory cannot
+    be read or written, and nothing is held then.
     """
     finish_dropped()
-    log_dirs.prepare(path, files, create=create)
-    real = os.path.realpath(path)
-    key = (id(files), real)
-    while True:
-        with _TABLE_LOCK:
-            held = _TABLE.get(key)
-            if held is None:
-                held = _TABLE[key] = LogDirectory(real, files, clock, scheduler)
-        lease = held.enter(partition)
-        if lease is not None:
-            return lease
+    try:
+        log_dirs.prepare(path, files, create=create)
+        real = os.path.realpath(path)
+        key = (id(files), real)
+        while True:
+            with _TABLE_LOCK:
+                held = _TABLE.get(key)
+                if held is None:
+                    held = _TABLE[key] = LogDirectory(real, files, clock, scheduler)
+            lease = held.enter(partition)
+            if lease is not None:
+                return lease
+    except OSError as error:
+        if isinstance(error, KafkalogError):
+            raise
+        raise KafkaStorageException.because_of(error, f"cannot open the log directory {path}") from error
 
 
 # --- leases that were dropped ------------------------------------------------------------------------------

@@ -9,7 +9,12 @@ import contextlib
 import os
 from collections.abc import Iterable
 
-from kafkalog.errors import IllegalArgumentException, NoSuchFileException, UnknownTopicOrPartitionException
+from kafkalog.errors import (
+    IllegalArgumentException,
+    KafkaStorageException,
+    NoSuchFileException,
+    UnknownTopicOrPartitionException,
+)
 from kafkalog.files import OS_FILES, Files, parent_dir
 from kafkalog.format import names
 from kafkalog.format.names import TopicPartition
@@ -47,26 +52,33 @@ def list_partitions(log_dir: str | os.PathLike[str], *, files: Files = OS_FILES)
     """The partitions of a log directory and their folders, sorted; strays, `-delete` and `-future` ones left out.
 
     NoSuchFileException (a FileNotFoundError) when there is no such folder; IllegalArgumentException when it is a file,
-    or a partition's own folder.
+    or a partition's own folder; KafkaStorageException when it cannot be read.
     """
     root = os.fsdecode(log_dir)
     refuse_file(root, files)
     if not files.is_dir(root):
         raise NoSuchFileException("no such log directory", path=root, hint=EXPECTED_DIR)
-    listed = files.list_dir(root)
+    listed = _listed(root, files)
     refuse_partition_folder(listed, root)
     return dict(sorted(partitions_in(root, listed, files).items()))
 
 
 def listing(path: str, files: Files) -> list[str]:
     """The names in a log directory.  UnknownTopicOrPartitionException when there is none; IllegalArgumentException when
-    it is a file, or a partition's own folder."""
+    it is a file, or a partition's own folder; KafkaStorageException when it cannot be read."""
     refuse_file(path, files)
     if not files.is_dir(path):
         raise UnknownTopicOrPartitionException("no such log directory", path=path, hint=EXPECTED_DIR)
-    found = files.list_dir(path)
+    found = _listed(path, files)
     refuse_partition_folder(found, path)
     return found
+
+
+def _listed(path: str, files: Files) -> list[str]:
+    try:
+        return files.list_dir(path)
+    except OSError as error:
+        raise KafkaStorageException.because_of(error, "cannot list the log directory") from error
 
 
 def prepare(path: str, files: Files, *, create: bool) -> None:

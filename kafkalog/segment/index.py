@@ -6,7 +6,9 @@ trimming, renaming.  Knows nothing of what an entry means.  Mirrors org.apache.k
 and not a signal, and searched through a read-only map of the same pages, so that a lookup sees an append at once.
 
 Neither the descriptor nor the map is kept for longer than it is used: a trimmed index gives both up, and small ones
-are held as bytes when they are read again.
+are held as bytes when they are read again.  Who cuts an index
+that is mapped under a log that is open kills the process at the next search behind the cut (SIGBUS): asking the file
+for its length before each search would take as long as the search again, and leave the instant between the two.
 
 Where to look: an entry's bytes are laid out in `kafkalog.format.index_entries` (in C `_native/layout.pxd`); the search
 and what is held for it are native, in `_native.search`; which batch gets entries, `IndexPlan` in `_native.batches`

@@ -225,6 +225,15 @@ class LogSegment:
         return self.log.size > 0 and self.first_batch_timestamp < LONG_MAX
 
     @property
+    def lacks_largest_timestamp(self) -> bool:
+        """Whether the batch that has the largest timestamp is not in the log: somebody cut it short."""
+        timestamp, offset = self.max_timestamp_and_offset_so_far
+        if timestamp < 0:
+            return False
+        found = self._find_batch(offset)
+        return found is None or found[0] > offset
+
+    @property
     def deleted(self) -> bool:
         exists = self._files.exists
         return not (

@@ -9,6 +9,8 @@ the log start nothing is asked of producers: an open forgets those that have no 
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,7 +27,7 @@ from kafkalog.format.snapshots import read_snapshot
 from kafkalog.limits import INT_MAX
 from kafkalog.segment.index_reader import aborted_txns
 from kafkalog.segment.transactions import TransactionFollower, open_in_snapshot
-from kafkalog.toolbox.report import MOST_FINDINGS
+from kafkalog.toolbox.report import MOST_FINDINGS, SECOND_LOOK_S
 
 if TYPE_CHECKING:
     from kafkalog._native.batches import BatchHeader
@@ -39,18 +41,25 @@ SEQUENCE_MASK = INT_MAX
 class DeepCheck:
     """Made for one partition; `observe` every table with its bytes, then `finish`."""
 
-    def __init__(self, directory: str, files: Files, findings: Report, log_start: int = 0) -> None:
+    def __init__(
+        self, directory: str, listed: Sequence[str], files: Files, findings: Report, log_start: int = 0
+    ) -> None:
         self._directory = directory
         self._files = files
         self._findings = findings
+        self._log_start = log_start
+        self._newest = self._newest_segment(listed)
+        offsets = names.offsets_in(listed, names.PRODUCER_SNAPSHOT_FILE_SUFFIX)
+        self._snapshots = [(offset, names.producer_snapshot_file(directory, offset)) for offset in offsets]
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Forgets what was seen of a log whose first segments have gone: what comes now is its beginning."""
         self._sequences: dict[int, tuple[int, int]] = {}  # producer id -> (epoch, last sequence)
         self._transactions = TransactionFollower()
         self._epochs: dict[int, int] = {}  # leader epoch -> first offset seen
         self._aborted: list[tuple[AbortedTxn, str]] = []
         self._start: int | None = None
-        self._log_start = log_start
-        offsets = names.offsets_in(files.list_dir(directory), names.PRODUCER_SNAPSHOT_FILE_SUFFIX)
-        self._snapshots = [(offset, names.producer_snapshot_file(directory, offset)) for offset in offsets]
 
     def observe(self, path: str, table: np.ndarray, data: memoryview, position: int) -> None:
         """Valid batches: `data` holds the file from `position` on."""
@@ -154,8 +163,8 @@ class DeepCheck:
         """A snapshot at `offset`, when everything below it has been seen."""
         try:
             entries = read_snapshot(path, self._files)
-        except KafkalogError:
-            return  # a finding of the shallow part already
+        except (KafkalogError, FileNotFoundError):
+            return  # a finding of the shallow part already, or deleted since
         for producer_id, first in open_in_snapshot(entries).items():
             seen = self._transactions.open.get(producer_id)
             if self._start is not None and first >= self._start and (seen is None or seen > first):
@@ -168,37 +177,59 @@ class DeepCheck:
         """What only shows at the end."""
         for offset, path in self._snapshots:
             if offset > log_end_offset:
+                if self._newest_segment(self._files.list_dir(self._directory)) > self._newest:
+                    continue  # rolled while we looked: the log goes on behind what we saw
                 self._findings.add(path, 0, 0, f"covers offsets up to {offset}, but the log ends at {log_end_offset}")
             else:
                 self._check_snapshot(offset, path)
-        indexed: dict[str, set[tuple[int, int]]] = {}  # path -> (producer id, last offset)
-        for txn, log_path in self._aborted:
-            index_path = log_path.removesuffix(names.LOG_FILE_SUFFIX) + names.TXN_INDEX_FILE_SUFFIX
-            if index_path not in indexed:
-                entries = aborted_txns(self._files, index_path)
-                indexed[index_path] = {(entry.producer_id, entry.last_offset) for entry in entries}
-            if (txn.producer_id, txn.last_offset) not in indexed[index_path]:
+        lacking = self._lacking(self._aborted)
+        problems = self._epoch_problems()
+        if lacking or problems:
+            time.sleep(SECOND_LOOK_S)  # what was appended last may be noted there a moment later
+            lacking = self._lacking(lacking)
+            again = self._epoch_problems()
+            problems = [problem for problem in problems if problem in again]
+        for txn, log_path in lacking:
+            if self._files.exists(log_path):
                 self._findings.add(
-                    index_path, 0, 0, f"lacks the aborted transaction of producer {txn.producer_id} at offsets "
-                    f"{txn.first_offset} to {txn.last_offset}: its records show as committed",
+                    _index_of(log_path), 0, 0, f"lacks the aborted transaction of producer {txn.producer_id} at "
+                    f"offsets {txn.first_offset} to {txn.last_offset}: its records show as committed",
                 )  # fmt: skip
-        self._check_epochs()
-
-    def _check_epochs(self) -> None:
         path = os.path.join(self._directory, names.LEADER_EPOCH_CHECKPOINT_FILE)
-        if not self._files.exists(path):
-            return
+        for problem in problems:
+            self._findings.add(path, 0, 0, problem)
+
+    @staticmethod
+    def _newest_segment(listed: Sequence[str]) -> int:
+        return max(names.offsets_in(listed), default=-1)
+
+    def _lacking(self, aborted: list[tuple[AbortedTxn, str]]) -> list[tuple[AbortedTxn, str]]:
+        """Those of some transactions that the index of their segment does not name."""
+        indexed: dict[str, set[tuple[int, int]]] = {}  # path of the log -> (producer id, last offset)
+        for _, log_path in aborted:
+            if log_path not in indexed:
+                entries = aborted_txns(self._files, _index_of(log_path))
+                indexed[log_path] = {(entry.producer_id, entry.last_offset) for entry in entries}
+        return [it for it in aborted if (it[0].producer_id, it[0].last_offset) not in indexed[it[1]]]
+
+    def _epoch_problems(self) -> list[str]:
+        """What the checkpoint of leader epochs says otherwise than the log."""
+        path = os.path.join(self._directory, names.LEADER_EPOCH_CHECKPOINT_FILE)
         try:
             listed = LeaderEpochCheckpointFile(path, self._files, create=False).read()
-        except KafkalogError:
-            return
+        except (KafkalogError, FileNotFoundError):
+            return []
         entries = {entry.epoch: entry.start_offset for entry in listed}
         if not entries:
-            return  # an empty cache is filled again by a load
+            return []  # an empty cache is filled again by a load
+        problems = []
         for epoch, offset in sorted(self._epochs.items()):
             if epoch >= min(entries) and epoch not in entries:
-                self._findings.add(path, 0, 0, f"lacks leader epoch {epoch}, which the log has from offset {offset} on")
+                problems.append(f"lacks leader epoch {epoch}, which the log has from offset {offset} on")
             elif epoch in entries and entries[epoch] > offset and epoch != min(entries):
-                self._findings.add(
-                    path, 0, 0, f"leader epoch {epoch} from offset {entries[epoch]} on, but the log has it at {offset}"
-                )
+                problems.append(f"leader epoch {epoch} from offset {entries[epoch]} on, but the log has it at {offset}")
+        return problems
+
+
+def _index_of(log_path: str) -> str:
+    return log_path.removesuffix(names.LOG_FILE_SUFFIX) + names.TXN_INDEX_FILE_SUFFIX

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     import numpy as np
 
+SECOND_LOOK_S = 0.05  # a write, a roll or a deletion that was under way is done then
 MOST_FINDINGS = 100  # of one kind, in one slice of a log or in one index
 
 
@@ -42,6 +43,16 @@ class Report:
 
     def add(self, path: str, position: int, length: int, what: str) -> None:
         self.findings.append(Finding(path, position, length, what))
+
+    def take(self, other: Report) -> None:
+        """Adds what another one saw."""
+        self.findings += other.findings
+        self.notes += other.notes
+        self.partitions += other.partitions
+        self.segments += other.segments
+        self.batches += other.batches
+        self.records += other.records
+        self.bytes += other.bytes
 
     def add_row(self, path: str, row: np.void, what: str) -> None:
         """A finding about a batch, by its row in a scan's table."""

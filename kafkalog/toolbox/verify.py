@@ -4,11 +4,16 @@ Reads only, takes no lock, works beside a running broker (the active segment's e
 CRC covers: base offsets against their neighbours, magic, order of leader epochs.  Goes on behind damage at the next
 batch that can be proved.  Memory is bounded by one slice of the file or one batch.  `deep` decodes every record and
 holds producers' sequences, transactions and epochs against the log too (`kafkalog.toolbox.deep`).
+
+Somebody may append, roll, truncate or delete meanwhile.  So what is wrong with a file that changed, or went, while it
+was looked at is looked at again, and what went is not there; of a file that never rests a finding is what two looks
+in a row saw.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import zip_longest
@@ -29,7 +34,9 @@ from kafkalog.segment.loss import VERDICT_TEXT, all_zero
 from kafkalog.segment.order import highest_offset, misfits
 from kafkalog.segment.resync import next_batch, slices_past_damage
 from kafkalog.toolbox.index_check import IndexCheck
-from kafkalog.toolbox.report import MOST_FINDINGS, Report
+from kafkalog.toolbox.report import MOST_FINDINGS, SECOND_LOOK_S, Report
+
+LOOKS_MAX = 3  # at a segment in which something is wrong, and which is being written
 
 
 def verify(
@@ -71,6 +78,7 @@ def verify(
 
 
 def _check_directory_files(root: str, files: Files, report: Report) -> None:
+    reads: dict[str, Callable[[], object]] = {}
     for name in (
         names.RECOVERY_POINT_CHECKPOINT_FILE,
         names.LOG_START_OFFSET_CHECKPOINT_FILE,
@@ -79,7 +87,8 @@ def _check_directory_files(root: str, files: Files, report: Report) -> None:
     ):
         path = os.path.join(root, name)
         if files.exists(path):
-            _try(report, path, OffsetCheckpointFile(path, files, create=False).read)
+            reads[path] = OffsetCheckpointFile(path, files, create=False).read
+    _check_small_files(reads, report)
     _check_blank(root, files, report)
 
 
@@ -94,12 +103,25 @@ def _check_blank(root: str, files: Files, report: Report) -> None:
             report.add(path, 0, 0, f"found {NO_ENTRIES}")
 
 
-def _try(report: Report, path: str, read: Callable[[], object]) -> None:
-    """A finding when reading a small file fails for what is in it."""
+def _check_small_files(reads: dict[str, Callable[[], object]], report: Report) -> None:
+    """Findings where reading a small file fails for what is in it; the reads by path."""
+    doubted = [path for path, read in reads.items() if _problem(read) is not None]
+    if doubted:
+        time.sleep(SECOND_LOOK_S)
+    for path in doubted:
+        problem = _problem(reads[path])
+        if problem is not None:
+            report.add(path, problem.position or 0, 0, problem.message)
+
+
+def _problem(read: Callable[[], object]) -> KafkalogError | None:
     try:
         read()
+    except FileNotFoundError:  # since it was listed
+        return None
     except KafkalogError as error:
-        report.add(path, error.position or 0, 0, error.message)
+        return error
+    return None
 
 
 def verify_partition(
@@ -112,8 +134,14 @@ def verify_partition(
     progress: Callable[[int], None] | None = None,
 ) -> None:
     """Check one partition's folder into `report`; `log_start` as it was checkpointed."""
+    try:
+        listed = files.list_dir(directory)
+    except FileNotFoundError:
+        report.notes.append(f"{directory}: went away before it was looked at")
+        return
     bases = []
-    for name in files.list_dir(directory):
+    small: dict[str, Callable[[], object]] = {}
+    for name in listed:
         path = os.path.join(directory, name)
         if name.endswith(names.LOG_FILE_SUFFIX):
             base = names.segment_base(name)
@@ -122,29 +150,43 @@ def verify_partition(
             else:
                 report.add(path, 0, 0, "not the name of a segment: twenty digits and .log are expected")
         elif name.endswith(names.PRODUCER_SNAPSHOT_FILE_SUFFIX):
-            _try(report, path, partial(read_snapshot, path, files))
+            small[path] = partial(read_snapshot, path, files)
         elif name == names.LEADER_EPOCH_CHECKPOINT_FILE:
-            _try(report, path, LeaderEpochCheckpointFile(path, files, create=False).read)
+            small[path] = LeaderEpochCheckpointFile(path, files, create=False).read
         elif name == names.PARTITION_METADATA_FILE:
-            _try(report, path, partial(read_partition_metadata, path, files))
+            small[path] = partial(read_partition_metadata, path, files)
         elif name.endswith((names.CLEANED_FILE_SUFFIX, names.SWAP_FILE_SUFFIX)):
             report.notes.append(f"{path}: left by an interrupted compaction or split; the next open settles it")
+    _check_small_files(small, report)
     bases.sort()
-    known = set(bases)
-    for name in files.list_dir(directory):
-        if names.is_index_file(name) and names.segment_base(name, os.path.splitext(name)[1]) not in known:
-            report.add(os.path.join(directory, name), 0, 0, "an index without its .log file")
+    lonely = _without_log(listed)
+    if lonely:
+        time.sleep(SECOND_LOOK_S)
+        lonely &= _without_log(files.list_dir(directory))
+    for name in sorted(lonely):
+        report.add(os.path.join(directory, name), 0, 0, "an index without its .log file")
     checker = SegmentCheck(directory, files, report, progress)
     deep_check = None
     if deep:
         from kafkalog.toolbox.deep import DeepCheck
 
-        deep_check = DeepCheck(directory, files, report, log_start)
+        deep_check = DeepCheck(directory, listed, files, report, log_start)
         checker.observe = deep_check.observe
     for base, following in zip_longest(bases, bases[1:]):
-        checker.check(base, following)
+        if not checker.check(base, following) and deep_check is not None:
+            deep_check.begin_anew()  # all before it has gone too
     if deep_check is not None:
         deep_check.finish(checker.next_offset)
+
+
+def _without_log(listed: list[str]) -> set[str]:
+    """The names of index files whose segment has no .log among them."""
+    known = set(names.offsets_in(listed))
+    return {
+        name
+        for name in listed
+        if names.is_index_file(name) and names.segment_base(name, os.path.splitext(name)[1]) not in known
+    }
 
 
 class SegmentCheck:
@@ -160,9 +202,64 @@ class SegmentCheck:
         self.epoch = -1
         self.observe: Callable[[str, np.ndarray, memoryview, int], None] | None = None
         self._progress = progress or (lambda size_bytes: None)
+        self._walked = False  # the segment's log: records are followed, and progress told, once
 
-    def check(self, base: int, following: int | None) -> None:
-        """One segment's log and indexes; `following` is the next segment's base offset."""
+    def check(self, base: int, following: int | None) -> bool:
+        """One segment's log and indexes; `following` is the next segment's base offset.  False: it is not there."""
+        whole, begin = self.report, (self.next_offset, self.epoch)
+        path = names.log_file(self.directory, base)
+        before: set[tuple[str, int, str]] = set()
+        self._walked = False
+        try:
+            for look in range(1, LOOKS_MAX + 1):
+                last = look == LOOKS_MAX
+                self.report, (self.next_offset, self.epoch) = Report(), begin
+                stamps = self._stamps(base)
+                gone = False
+                try:
+                    self._look(base, following)
+                except FileNotFoundError:
+                    gone = True
+                    if last and self.files.exists(path):
+                        raise
+                found = self.report.findings
+                if (gone or found) and not self.files.exists(path):
+                    self.next_offset, self.epoch = begin
+                    return False
+                now = self._following(base) if found else following
+                if not gone and (not found or (now == following and stamps == self._stamps(base))):
+                    break
+                if last:
+                    self.report.findings = [it for it in found if (it.path, it.position, it.what) in before]
+                    break
+                before, following = {(it.path, it.position, it.what) for it in found}, now
+                time.sleep(SECOND_LOOK_S)
+            whole.take(self.report)
+        finally:
+            self.report = whole
+        return True
+
+    def _stamps(self, base: int) -> list[tuple[int, int] | None]:
+        """Size and time of change of a segment's files; None for one that is not there."""
+        stamps: list[tuple[int, int] | None] = []
+        for suffix in (names.LOG_FILE_SUFFIX, *names.INDEX_FILE_SUFFIXES):
+            try:
+                stat = self.files.stat(names.segment_stem(self.directory, base) + suffix)
+                stamps.append((stat.size, stat.mtime_ms))
+            except FileNotFoundError:
+                stamps.append(None)
+        return stamps
+
+    def _following(self, base: int) -> int | None:
+        """The base offset of the segment behind one, as the folder has it now."""
+        listed = names.offsets_in(self.files.list_dir(self.directory))
+        return min((offset for offset in listed if offset > base), default=None)
+
+    def _tell(self, size_bytes: int) -> None:
+        if not self._walked:
+            self._progress(size_bytes)
+
+    def _look(self, base: int, following: int | None) -> None:
         path = names.log_file(self.directory, base)
         self.report.segments += 1
         if base < self.next_offset:
@@ -178,9 +275,10 @@ class SegmentCheck:
             for piece in slices_past_damage(file, size, skip):
                 self._check_table(path, piece.table, base, following)
                 indexes.feed(piece.table)
-                if self.observe is not None:
+                if self.observe is not None and not self._walked:
                     self.observe(path, piece.table, piece.data, piece.position)
-                self._progress(int(piece.table["size"].sum()))
+                self._tell(int(piece.table["size"].sum()))
+            self._walked = True
         indexes.finish()
         if indexes.remark is not None:
             self.report.notes.append(f"{names.time_index_file(self.directory, base)}: {indexes.remark}")
@@ -231,7 +329,7 @@ class SegmentCheck:
                 f"{path}: {size - position} zero bytes behind the log's end at {position} (preallocated, or never "
                 "written before a power loss)"
             )
-            self._progress(size - position)
+            self._tell(size - position)
             return size
         head = file.pread(RECORD_BATCH_OVERHEAD, position).ljust(RECORD_BATCH_OVERHEAD, b"\0")
         found = next_batch(file, position + 1, size, min_offset=self.next_offset, base_offset=base)
@@ -250,5 +348,5 @@ class SegmentCheck:
         elif following is None:
             what += "; nothing good behind it (an unclean open cuts here)"
         self.report.add(path, position, end - position, what)
-        self._progress(end - position)
+        self._tell(end - position)
         return end

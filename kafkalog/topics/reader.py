@@ -214,7 +214,7 @@ class ChunkReader(Closing):
                 if held:
                     self._doubt(extent, self._partial, batches.TORN)
                 elif extent.next_base is not None:
-                    if extent.lacks_indexed():
+                    if self._lacks_indexed(extent):
                         self._doubt(extent, b"", batches.TORN)
                     else:
                         self.offset = max(self.offset, extent.next_base)
@@ -292,6 +292,13 @@ class ChunkReader(Closing):
             raise KafkaStorageException(f"cannot read the log: {error}", path=extent.path, position=position) from error
         self.reads += 1
         return data
+
+    @staticmethod
+    def _lacks_indexed(extent: Extent) -> bool:
+        try:
+            return extent.lacks_indexed()
+        except OSError as error:
+            raise KafkaStorageException.because_of(error, "cannot read the log's index") from error
 
     def _at_end(self, extent: Extent) -> bool:
         """Whether the stretch that is used up was the last one, as the second look at the same place tells."""

@@ -311,3 +311,19 @@ def test_sync_dir_names_what_it_cannot_open(path: str) -> None:
     with pytest.raises(OSError) as failure:
         file.sync()
     assert (failure.value.errno, failure.value.filename) == (errno.EBADF, path)
+
+
+def test_read_bytes_names_a_folder_and_leaves_nothing_open(tmp_path: Path) -> None:
+    folder = tmp_path / "a.index"
+    folder.mkdir()
+    with pytest.raises(IsADirectoryError) as failure:
+        OS_FILES.read_bytes(str(folder))
+    assert failure.value.filename == str(folder)
+    if os.path.isdir("/proc/self/fd"):
+        assert _open_here(str(tmp_path)) == []
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="needs a file that tells no size")
+def test_read_bytes_of_a_file_without_a_size() -> None:
+    assert os.stat("/proc/self/status").st_size == 0
+    assert b"VmRSS" in OS_FILES.read_bytes("/proc/self/status")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -182,3 +183,75 @@ def test_every_error_of_the_disk_names_it(tmp_path: Path, code: int) -> None:
             named += 1
         assert found is None or found.errno == code or "already offline" in str(found)
     assert named > 15
+
+
+@pytest.fixture
+def few_files() -> Iterator[Callable[[int], None]]:
+    """Leaves the process so many descriptors to open."""
+    resource = pytest.importorskip("resource")
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    held: list[int] = []
+
+    def leave(count: int) -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        before = max([int(fd) for fd in os.listdir("/proc/self/fd")])
+        while not held or held[-1] < before:  # the limit is on numbers: none below the highest is free
+            held.append(os.open(os.devnull, os.O_RDONLY))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (held[-1] + 1 + count, limits[1]))
+
+    yield leave
+    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    for fd in held:
+        os.close(fd)
+
+
+def opened_in(folder: Path) -> list[str]:
+    links = []
+    for fd in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            links.append(os.readlink(f"/proc/self/fd/{fd}"))
+    return [link for link in links if link.startswith(str(folder))]
+
+
+OPENS: dict[str, Callable[[Path], object]] = {
+    "read-only": lambda root: kafkalog.open_log(root, "t-0", read_only=True).close(),
+    "writable": lambda root: kafkalog.open_log(root, "t-0").close(),
+    "new": lambda root: kafkalog.open_log(root / "new", "t-0").close(),
+    "list": kafkalog.list_partitions,
+}
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs /proc to see what is open")
+@pytest.mark.parametrize("call", OPENS)
+@pytest.mark.parametrize("left", range(4))
+def test_no_descriptor_left(tmp_path: Path, call: str, left: int, few_files: Callable[[int], None]) -> None:
+    with kafkalog.open_log(tmp_path, "t-0", config={"internal.segment.bytes": "300"}) as log:
+        for _ in range(20):
+            log.append(b"x" * 50)
+    few_files(left)
+    found: list[str] = []
+    try:
+        OPENS[call](tmp_path)
+    except KafkaStorageException as error:
+        assert_named(error, errno.EMFILE, str(tmp_path))
+        found.append(str(error))
+    few_files(64)
+    assert all("ulimit -n" in each for each in found)
+    assert opened_in(tmp_path) == []
+    with kafkalog.open_log(tmp_path, "t-0") as log:  # nothing is offline, or held
+        assert len(list(log)) == 20
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="needs /proc to see what is open")
+@pytest.mark.parametrize("left", range(6))
+def test_a_read_without_a_descriptor_left(tmp_path: Path, left: int, few_files: Callable[[int], None]) -> None:
+    with kafkalog.open_log(tmp_path, "t-0", config={"internal.segment.bytes": "300"}) as log:
+        for _ in range(20):
+            log.append(b"x" * 50)
+    with kafkalog.open_log(tmp_path, "t-0", read_only=True) as log:
+        few_files(left)
+        with pytest.raises(KafkaStorageException) as caught:
+            list(log)
+        assert_named(caught.value, errno.EMFILE, str(tmp_path))
+        few_files(64)
+        assert len(list(log)) == 20

@@ -197,6 +197,16 @@ def test_high_watermark_stays_between_start_and_end(kit: Kit) -> None:
         log.maybe_increment_high_watermark(7)
 
 
+@pytest.mark.parametrize("most", [2**63, 2**64, float("inf")])
+def test_a_read_of_more_bytes_than_a_long_says_is_refused(kit: Kit, most: Any) -> None:
+    log = kit.open()
+    log.append_as_leader(batch(), 0)
+    size = log.read(0, 2**63 - 1).records.size
+    assert size > 0
+    with pytest.raises(IllegalArgumentException, match="max_length"):
+        log.read(0, most)
+
+
 def test_reads_stop_at_the_isolation_bound(kit: Kit) -> None:
     log = kit.filled(6)
     log.update_high_watermark(4)

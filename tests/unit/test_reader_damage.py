@@ -24,6 +24,7 @@ from kafkalog.errors import (
     IllegalStateException,
     OffsetOutOfRangeException,
 )
+from kafkalog.files.os_files import OsFiles
 from kafkalog.log.view import PartitionView
 from kafkalog.spark.options import parse_options
 from kafkalog.spark.planning import plan
@@ -637,6 +638,122 @@ def test_truncation_under_a_reader_gives_each_offset_once(tmp_path: Path) -> Non
         log.append(value(50))
         with pytest.raises(OffsetOutOfRangeException):
             list(reader.records())
+
+
+# --- a rolled segment that somebody cut short -----------------------------------------------------------------
+
+
+def rolled(root: Path, interval: str) -> Path:
+    """Segments with offsets 0-3, 4-7 and 8-11; the one in the middle."""
+    with kafkalog.open_log(
+        root, "t-0", config={"internal.segment.bytes": "310", "index.interval.bytes": interval}
+    ) as log:
+        for n in range(12):
+            log.append(b"v%02d" % n * 3, timestamp=1000 + n)
+    return root / "t-0" / f"{4:020d}.log"
+
+
+@pytest.mark.parametrize("interval", ["0", "4096"])
+@pytest.mark.parametrize("left", range(5))
+def test_a_search_by_time_goes_on_behind_a_segment_that_was_cut_short(tmp_path: Path, left: int, interval: str) -> None:
+    path = rolled(tmp_path, interval)
+    os.truncate(path, headers(path)[left].position if left < 4 else path.stat().st_size)
+    with kafkalog.open_log(tmp_path, "t-0") as log:
+        there = {record.timestamp: record.offset for record in log}
+        for time_ms in range(1000, 1012):
+            first = min(offset for timestamp, offset in there.items() if timestamp >= time_ms)
+            assert log.offset_for_time(time_ms) == first
+            assert next(log.records(start_time=time_ms)).offset == first
+        assert log.offset_for_time(1012) is None
+
+
+def test_a_search_by_time_ends_at_a_whole_segment_as_with_kafka(tmp_path: Path) -> None:
+    """Whose records with that time lie below the log start: Kafka looks into one segment."""
+    rolled(tmp_path, "0")
+    with kafkalog.open_log(tmp_path, "t-0") as log:
+        log.truncate(8)
+        log.append(b"late", timestamp=5000)
+        log.append(b"later", timestamp=1)
+        log.engine.roll()
+        log.append(b"latest", timestamp=6000)
+        log.delete_records(9)
+        assert log.offset_for_time(4000) is None
+        assert log.offset_for_time(5001) == 10
+
+
+@pytest.mark.parametrize("interval", ["0", "4096"])
+def test_a_rolled_segment_that_was_emptied(tmp_path: Path, interval: str) -> None:
+    path = rolled(tmp_path, interval)
+    os.truncate(path, 0)
+    with kafkalog.open_log(tmp_path, "t-0", read_only=True) as log:
+        for way in (lambda: iter(log), lambda: log.records(6), lambda: iter([log.offset_for_time(1005)])):
+            with pytest.raises(CorruptRecordException) as caught:
+                list(way())
+            error = caught.value
+            assert (error.path, error.position) == (str(path), 0)
+            assert "the file ends before batches that its index names" in str(error)
+        got, _ = taken(iter(log))
+        assert got == [b"v%02d" % n * 3 for n in range(4)]
+    # Empty to its indexes, too, is what compaction makes of a segment of which nothing is left.
+    for suffix in (".index", ".timeindex"):
+        os.truncate(path.with_suffix(suffix), 0)
+    with kafkalog.open_log(tmp_path, "t-0", read_only=True) as log:
+        assert [record.offset for record in log] == [0, 1, 2, 3, 8, 9, 10, 11]
+
+
+def test_an_empty_last_segment_is_none_that_was_emptied(tmp_path: Path) -> None:
+    rolled(tmp_path, "0")
+    with kafkalog.open_log(tmp_path, "t-0") as log:
+        log.engine.roll()
+        with kafkalog.open_log(tmp_path, "t-0", read_only=True) as view:
+            assert len(list(view)) == 12
+            assert view.offset_for_time(2000) is None
+
+
+class _LookedAt(OsFiles):
+    """Calls `before` before a folder is listed."""
+
+    before: Callable[[], object] = staticmethod(lambda: None)
+
+    def list_dir(self, path: str) -> list[str]:
+        self.before()
+        return super().list_dir(path)
+
+
+@pytest.mark.parametrize("timestamp_ms", [1005, 1007, 1010, 1012])
+def test_a_view_searches_by_time_beside_a_truncation(tmp_path: Path, timestamp_ms: int) -> None:
+    """What is torn at the first look, and whole or gone at the second, is no damage."""
+    path = rolled(tmp_path, "0")
+    data = path.read_bytes()
+    files = _LookedAt()
+    with PartitionView(tmp_path, "t-0", files=files) as view:
+        os.truncate(path, 40)
+        files.before = lambda: path.write_bytes(data)
+        first = max(timestamp_ms - 1000, 0)
+        assert view.offset_for_time(timestamp_ms) == (first if first < 12 else None)
+        files.before = lambda: None
+        os.truncate(path, 40)
+        with pytest.raises(CorruptRecordException):
+            view.offset_for_time(1012)
+
+
+@pytest.mark.parametrize("how", ["cut", "garbled"])
+def test_an_index_of_aborted_transactions_that_is_damaged_under_an_open_log(tmp_path: Path, how: str) -> None:
+    path = tmp_path / "t-0" / ("0" * 20 + ".txnindex")
+    with kafkalog.open_log(tmp_path, "t-0") as log:
+        for _ in range(3):
+            with log.transaction("job") as txn:
+                txn.append(b"v")
+                txn.abort()
+        whole = path.read_bytes()
+        path.write_bytes(whole[:50] if how == "cut" else b"\x73" + whole[1:])
+        with pytest.raises(CorruptIndexException) as caught:
+            list(log.records(isolation="read_committed"))
+        assert (caught.value.path, caught.value.position) == (str(path), 50 if how == "cut" else 0)
+        assert "kafkalog reindex" in str(caught.value)
+    assert invoke(["reindex", str(tmp_path), "--yes"]) == 0
+    with kafkalog.open_log(tmp_path, "t-0") as log:
+        assert list(log.records(isolation="read_committed")) == []
 
 
 # --- Spark's plan and its tasks, without Spark ---------------------------------------------------------------

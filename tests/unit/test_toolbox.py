@@ -203,3 +203,15 @@ def test_a_writer_that_the_log_forgot_begins_anew_without_a_finding(tmp_path: Pa
     (tmp_path / "log-start-offset-checkpoint").write_text("0\n0\n")
     findings = verify(tmp_path, deep=True).findings
     assert ["sequence 0 after" in finding.what for finding in findings] == [True] * 5
+
+
+@pytest.mark.parametrize("suffix", [".index", ".timeindex", ".log", ".snapshot"])
+def test_verify_names_a_folder_where_a_file_should_be(tmp_path: Path, suffix: str) -> None:
+    with kafkalog.open_log(tmp_path, "t-0") as log:
+        log.append(b"1")
+    path = tmp_path / "t-0" / (f"{1 if suffix == '.snapshot' else 0:020d}" + suffix)
+    path.unlink(missing_ok=True)
+    path.mkdir()
+    with pytest.raises(IsADirectoryError) as failure:
+        verify(tmp_path)
+    assert failure.value.filename == str(path)
