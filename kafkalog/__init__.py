@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from kafkalog.config import LogConfig
     from kafkalog.errors import KafkalogError
     from kafkalog.format.names import TopicPartition
+    from kafkalog.manager.log_manager import LogManager
+    from kafkalog.manager.settings import ManagerSettings
     from kafkalog.toolbox.verify import verify
     from kafkalog.topics import (
         ChunkReader,
@@ -41,6 +43,8 @@ _HOME = {
     "KafkalogError": "kafkalog.errors",
     "Log": "kafkalog.topics",
     "LogConfig": "kafkalog.config",
+    "LogManager": "kafkalog.manager.log_manager",
+    "ManagerSettings": "kafkalog.manager.settings",
     "MessageSetSend": "kafkalog.topics",
     "MultiMessageSetSend": "kafkalog.topics",
     "PartitionView": "kafkalog.topics",
@@ -59,6 +63,8 @@ __all__ = [
     "KafkalogError",
     "Log",
     "LogConfig",
+    "LogManager",
+    "ManagerSettings",
     "MessageSetSend",
     "MultiMessageSetSend",
     "PartitionView",

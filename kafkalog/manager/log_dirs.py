@@ -29,6 +29,7 @@ _LOG_DIR_FILES = frozenset(
         names.LOG_START_OFFSET_CHECKPOINT_FILE,
         names.HIGH_WATERMARK_CHECKPOINT_FILE,
         names.CLEANER_OFFSET_CHECKPOINT_FILE,
+        names.TOPIC_CONFIGS_FILE,
     }
 )
 _NOT_FOREIGN = frozenset({"lost+found"})  # a file system's root has it from the start

@@ -98,6 +98,14 @@ class StoredTopicConfigs:
         return max(found, key=lambda each: each[0], default=(0, {}))
 
 
+def stored_overrides(directory: str, topic: str, files: Files) -> Mapping[str, str] | None:
+    """A topic's overrides as one directory has them; None where it has none.  CorruptCheckpointException, OSError."""
+    try:
+        return _read(_path(directory), files)[1].get(topic)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+
+
 def _path(directory: str) -> str:
     return os.path.join(directory, names.TOPIC_CONFIGS_FILE)
 

@@ -28,6 +28,7 @@ from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.log.view import PartitionView
 from kafkalog.manager import directory as directories
 from kafkalog.manager import log_dirs
+from kafkalog.manager.topic_configs import stored_overrides
 from kafkalog.segment.index_reader import check_whole_entries
 from kafkalog.topics.batch_maker import BatchMaker
 from kafkalog.topics.log import Log
@@ -59,7 +60,7 @@ def open_log(
     """Open one partition of a log directory, `log_dir/topic-0`; a context manager.
 
     `config` has Kafka's topic keys as text (`{"segment.bytes": "1048576"}`; for tests `internal.segment.bytes`, which
-    may be smaller).  `read_only=True` takes no lock and writes nothing: it works beside a running broker and sees up to
+    may be smaller); left out, it is what a LogManager keeps for the topic beside the data, if anything.  `read_only=True` takes no lock and writes nothing: it works beside a running broker and sees up to
     the last whole valid batch.  `durability`: "os" leaves flushing to the operating system, as Kafka does (what was
     appended survives a crash of this process, not a power loss, unless `flush()` was called); "fsync" flushes every
     append before it returns (survives power loss too).  `create=False` refuses a partition that does not exist.
@@ -111,6 +112,8 @@ def open_log(
         producer_id_expiration_ms, "producer_id_expiration_ms", low=1, expected="milliseconds"
     )
     tell = _damage_handler(on_damage)
+    if config is None:
+        config = stored_overrides(root, partition.topic, files)
     settings = config if isinstance(config, LogConfig) else _checked(config)
     batch_maker = BatchMaker(settings, compression)
     path = os.path.join(root, str(partition))

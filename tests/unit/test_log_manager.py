@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+import kafkalog
+
 from kafkalog.config import LogConfig, ProducerStateManagerConfig
 from kafkalog.errors import (
     CorruptCheckpointException,
@@ -416,6 +418,17 @@ def test_overrides_are_kept_beside_the_data(house: House) -> None:
         (each / ".kafkalog_topics").write_text("{ torn")
     with pytest.raises(CorruptCheckpointException, match="expected JSON with version, revision and topics"):
         house.open()
+
+
+def test_a_log_that_is_opened_alone_has_the_kept_overrides(house: House) -> None:
+    with house.open() as manager:
+        manager.set_topic_config("t", {"retention.ms": "5000"})
+    with kafkalog.open_log(house.dirs[1], "t-0") as log:
+        assert log.engine.config.retention_ms == 5000
+    with kafkalog.open_log(house.dirs[1], "t-0", config={}) as log:
+        assert log.engine.config.retention_ms == 604_800_000
+    with kafkalog.open_log(house.dirs[1], "u-0") as log:
+        assert log.engine.config.retention_ms == 604_800_000
 
 
 def test_a_change_that_races_with_loading_counts(house: House) -> None:
