@@ -6,10 +6,9 @@ Mirrors org.apache.kafka.storage.internals.log.LogDirFailureChannel, but each di
 
 from __future__ import annotations
 
-import logging
 import threading
 
-_log = logging.getLogger(__name__)
+from kafkalog.files.lines import Lines
 
 
 class LogDirFailureChannel:
@@ -28,9 +27,11 @@ class LogDirFailureChannel:
         """The error that took the directory offline, where it is known."""
         return self._offline.get(log_dir)
 
-    def maybe_add_offline_log_dir(self, log_dir: str, message: str, cause: BaseException | None = None) -> None:
-        """Take a directory offline; its first failure is its cause."""
+    def maybe_add_offline_log_dir(
+        self, log_dir: str, message: str, cause: BaseException | None = None, *, topic_partition: object = None
+    ) -> None:
+        """Take a directory offline; its first failure is its cause.  `topic_partition`: whose failure it was."""
         with self._lock:
             self._offline.setdefault(log_dir, cause)
             self.any_offline = True
-        _log.error("%s", message, exc_info=cause)
+        Lines("kafkalog.files", log_dir, topic_partition).error("%s", message, exc_info=cause)

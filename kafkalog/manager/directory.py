@@ -18,7 +18,6 @@ import _thread
 import atexit
 import contextlib
 import functools
-import logging
 import os
 import sys
 import threading
@@ -32,13 +31,14 @@ from kafkalog.errors import (
     KafkaStorageException,
 )
 from kafkalog.files import Clock, FileLock, Files, LogDirFailureChannel, Scheduler, ThreadScheduler
+from kafkalog.files.lines import Lines
 from kafkalog.files.processes import Life, belongs_here, held_over_forks, opened_elsewhere
 from kafkalog.format import names
 from kafkalog.format.checkpoints import NO_ENTRIES, CleanShutdownFile, OffsetCheckpointFile
 from kafkalog.format.names import TopicPartition
 from kafkalog.manager import log_dirs
 
-_log = logging.getLogger(__name__)
+LOGGER = "kafkalog.manager"
 
 _TABLE: weakref.WeakValueDictionary[tuple[int, str], LogDirectory] = weakref.WeakValueDictionary()
 _TABLE_LOCK = threading.RLock()  # guards _TABLE; nothing that waits or touches the disk is done inside
@@ -272,7 +272,7 @@ class LogDirectory:
             try:
                 self._lock.release()
             except OSError:  # a file that nobody has locked does no harm
-                _log.warning("%s was unlocked, but not removed", self._lock.path, exc_info=True)
+                Lines(LOGGER, self.path).warning("%s was unlocked, but not removed", self._lock.path, exc_info=True)
         with _TABLE_LOCK:
             key = (id(self.files), self.path)
             if _TABLE.get(key) is self:
@@ -294,7 +294,7 @@ class LogDirectory:
         except (KafkalogError, OSError) as error:
             problem = str(error)
         if problem is not None:
-            _log.warning("%s: found %s; %s", checkpoint.path, problem, meaning)
+            Lines(LOGGER, self.path).warning("%s: found %s; %s", checkpoint.path, problem, meaning)
         return checkpoint
 
     # --- checkpoints -------------------------------------------------------------------------------
@@ -377,7 +377,7 @@ def may_finish_here() -> bool:
     return True
 
 
-_FLOORS = ("files", "format", "segment", "log", "cleaner", "manager", "topics")
+_FLOORS = ("files", "format", "metrics", "segment", "log", "cleaner", "manager", "topics")
 _OUR_FLOORS = tuple(f"kafkalog.{floor}." for floor in _FLOORS)
 
 
@@ -411,16 +411,17 @@ atexit.register(finish_dropped)
 def _abandon(tenancy: _Tenancy) -> None:
     if not tenancy.life.live:
         return
+    logger = Lines(LOGGER, tenancy.directory.path, tenancy.partition)
     with tenancy.closing:
         if tenancy.close_quietly is not None:
             try:
                 tenancy.close_quietly()
             except Exception:
-                _log.warning("%s of %s did not close", tenancy.partition, tenancy.directory.path, exc_info=True)
+                logger.warning("the log did not close", exc_info=True)
         try:
             tenancy.directory.leave(tenancy, clean=False)
         except Exception:
-            _log.warning("%s was not given back in order", tenancy.directory.path, exc_info=True)
+            logger.warning("the directory was not given back in order", exc_info=True)
 
 
 def _after_fork_in_child() -> None:

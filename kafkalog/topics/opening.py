@@ -30,6 +30,7 @@ from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.log.view import PartitionView
 from kafkalog.manager import directory as directories
 from kafkalog.manager import log_dirs
+from kafkalog.metrics.registry import MetricsRegistry
 from kafkalog.segment.index_reader import check_whole_entries
 from kafkalog.topics.batch_maker import BatchMaker
 from kafkalog.topics.log import Log
@@ -57,6 +58,7 @@ def open_log(
     producer_id_expiration_ms: int = NEVER_MS,
     abort_left_open: bool = True,
     on_damage: OnDamage = "truncate",
+    metrics: MetricsRegistry | None = None,
 ) -> Log:
     """Open one partition of a log directory, `log_dir/topic-0`; a context manager.
 
@@ -76,6 +78,9 @@ def open_log(
     the log "kafkalog.log", as Kafka does; "raise" refuses with CorruptRecordException before anything is cut (indexes
     may have been rebuilt by then), and with CorruptIndexException where an index of aborted transactions was cut, which
     Kafka does not look at; a function is called with each `kafkalog.log.damage.Damage` before its cut.
+
+    `metrics` is a `kafkalog.metrics.MetricsRegistry`, shared by as many logs as you like: while a writable log is open
+    it is shown there under Kafka's names, and what it refuses and flushes is counted.
 
     Errors: LogDirLockedException (a broker or another process has the directory), UnknownTopicOrPartitionException,
     InvalidTopicException, ConfigException, KafkaStorageException; IllegalArgumentException when the log is open in this
@@ -100,6 +105,10 @@ def open_log(
         raise IllegalArgumentException(
             f"clock: found {values.shown(clock)}, expected one with milliseconds() and nanoseconds()",
             hint="leave it out for the machine's; kafkalog.files.ManualClock for tests",
+        )
+    if metrics is not None and not isinstance(metrics, MetricsRegistry):
+        raise IllegalArgumentException(
+            f"metrics: found {values.shown(metrics)}, expected a kafkalog.metrics.MetricsRegistry"
         )
     if values.flag(read_only, "read_only"):
         log_dirs.listing(root, files)
@@ -130,6 +139,7 @@ def open_log(
             clock,
             lease.directory.failure_channel,
             files=files,
+            metrics=metrics,
         )
         engine = UnifiedLog.create(
             context, lease.log_start_offset, lease.recovery_point, lease.clean, topic_id, on_damage=tell
