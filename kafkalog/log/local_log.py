@@ -280,8 +280,7 @@ class LocalLog(LogEnd):
             if self.recovery_point >= new_offset:
                 # All records are flushed, so nothing else syncs what was cut and added just now; and once the new
                 # segment's name is on disk, recovery starts there and does not look at this one.
-                with self.context.flush_timer.time():
-                    active.flush()
+                active.flush()  # not timed: Kafka has no such flush
             new_segment = self._open_new(new_offset)
             self.segments.add(new_segment)
             # Invariant: segments never overlap; gaps are fine, compaction leaves them.

@@ -10,7 +10,6 @@ process a registry begins anew, empty: what it counted is its parent's.
 
 from __future__ import annotations
 
-import logging
 import threading
 import weakref
 from collections import deque
@@ -19,11 +18,12 @@ from typing import Any, TypeAlias, TypeVar
 
 from kafkalog.errors import IllegalArgumentException
 from kafkalog.files import SYSTEM_CLOCK, Clock
+from kafkalog.files.lines import Lines
 from kafkalog.files.processes import belongs_here
 from kafkalog.metrics.kinds import Meter, MeterValue, Timer, TimerValue
 from kafkalog.metrics.names import MetricName
 
-_log = logging.getLogger("kafkalog.metrics")
+_log = Lines("kafkalog.metrics")
 
 MetricValue: TypeAlias = int | float | MeterValue | TimerValue
 Reader: TypeAlias = Callable[[Any], int | float]

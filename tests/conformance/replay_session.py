@@ -11,6 +11,7 @@ from typing import Any
 from kafkalog.errors import IllegalStateException
 from kafkalog.files import ManualClock, ManualScheduler
 from kafkalog.log.unified_log import UnifiedLog
+from kafkalog.metrics import MetricsRegistry
 
 
 class ScriptError(Exception):
@@ -61,6 +62,7 @@ class Session:
     def __post_init__(self) -> None:
         self.work_dir = self.work_dir.absolute()
         self.scheduler = ManualScheduler(self.clock)
+        self.metrics = MetricsRegistry(self.clock)
 
     def path(self, relative: str) -> Path:
         return Path(os.path.normpath(self.work_dir / relative))
