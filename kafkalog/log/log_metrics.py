@@ -10,12 +10,11 @@ Source classes: LogMetricNames, UnifiedLog.newMetrics, ReplicaManager (4.4.0).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from kafkalog.format import names
 from kafkalog.log.partition import PartitionState
 from kafkalog.metrics.names import MetricName
-from kafkalog.metrics.registry import MetricsRegistry
+from kafkalog.metrics.registry import Gauge
 
 GAUGES: dict[str, Callable[[PartitionState], int]] = {
     "NumLogSegments": lambda log: log.number_of_segments,
@@ -30,42 +29,28 @@ OWN_GAUGES: dict[str, Callable[[PartitionState], int]] = {
     "RecoveryPoint": lambda log: log.recovery_point,
     "ProducerIdCount": lambda log: log.producer_state_manager.producer_id_count,
 }
+
+
+def has_late_transaction(log: PartitionState) -> int:
+    return int(log.producer_state_manager.has_late_transaction(log.context.clock.milliseconds()))
+
+
 SUMS: dict[str, Callable[[PartitionState], int]] = {
-    "ProducerIdCount": lambda log: log.producer_state_manager.producer_id_count,
-    "PartitionsWithLateTransactionsCount": lambda log: int(
-        log.producer_state_manager.has_late_transaction(log.context.clock.milliseconds())
-    ),
+    "ProducerIdCount": OWN_GAUGES["ProducerIdCount"],
+    "PartitionsWithLateTransactionsCount": has_late_transaction,
 }
 
 
-class LogGauge(NamedTuple):
-    """One name under which a log is shown."""
-
-    name: MetricName
-    read: Callable[[PartitionState], int]
-    summed: bool = False
-
-
-def gauges_of(log: PartitionState) -> tuple[LogGauge, ...]:
-    """All that is shown of a log where it lies now."""
-    topic, partition = log.topic_partition
-    tags = {"topic": topic, "partition": str(partition)}
+def gauges_of(log: PartitionState) -> list[Gauge]:
+    """All that is shown of a log, under the names of where it lies now."""
+    tags = {"topic": log.topic_partition.topic, "partition": str(log.topic_partition.partition)}
     is_future = names.is_future_dir(log.context.dir)
     if is_future:
         tags["is-future"] = "true"
-    sums = {} if is_future else SUMS
-    return (
-        *(LogGauge(MetricName.of("kafka.log", "Log", name, tags), read) for name, read in GAUGES.items()),
-        *(LogGauge(MetricName.of("kafkalog", "Log", name, tags), read) for name, read in OWN_GAUGES.items()),
-        *(LogGauge(MetricName.of("kafka.server", "ReplicaManager", name), read, True) for name, read in sums.items()),
-    )
-
-
-def show(registry: MetricsRegistry, log: PartitionState, gauges: tuple[LogGauge, ...]) -> None:
-    for gauge in gauges:
-        registry.gauge(gauge.name, log, gauge.read, summed=gauge.summed)
-
-
-def hide(registry: MetricsRegistry, log: PartitionState, gauges: tuple[LogGauge, ...]) -> None:
-    for gauge in gauges:
-        registry.remove(gauge.name, log)
+    gauges = [Gauge(MetricName.of("kafka.log", "Log", name, tags), read) for name, read in GAUGES.items()]
+    gauges += [Gauge(MetricName.of("kafkalog", "Log", name, tags), read) for name, read in OWN_GAUGES.items()]
+    if not is_future:
+        gauges += [
+            Gauge(MetricName.of("kafka.server", "ReplicaManager", name), read, True) for name, read in SUMS.items()
+        ]
+    return gauges

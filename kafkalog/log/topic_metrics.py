@@ -9,15 +9,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from kafkalog.metrics.kinds import Meter
 from kafkalog.metrics.names import MetricName
 from kafkalog.metrics.registry import MetricsRegistry
-
-BYTES_REJECTED = "BytesRejectedPerSec"
-INVALID_MAGIC = "InvalidMagicNumberRecordsPerSec"
-INVALID_CRC = "InvalidMessageCrcRecordsPerSec"
-INVALID_OFFSET_OR_SEQUENCE = "InvalidOffsetOrSequenceRecordsPerSec"
-NO_KEY = "NoKeyCompactedTopicRecordsPerSec"
 
 
 class MetricsRecorder(Protocol):
@@ -30,8 +23,15 @@ class MetricsRecorder(Protocol):
     def record_no_key_compacted_topic(self) -> None: ...
 
 
-def _meter(registry: MetricsRegistry, name: str, event_type: str, topic: str = "") -> Meter:
-    return registry.meter(MetricName.of("kafka.server", "BrokerTopicMetrics", name, {"topic": topic}), event_type)
+def _name(name: str) -> MetricName:
+    return MetricName("kafka.server", "BrokerTopicMetrics", name)
+
+
+BYTES_REJECTED = _name("BytesRejectedPerSec")
+INVALID_MAGIC = _name("InvalidMagicNumberRecordsPerSec")
+INVALID_CRC = _name("InvalidMessageCrcRecordsPerSec")
+INVALID_OFFSET_OR_SEQUENCE = _name("InvalidOffsetOrSequenceRecordsPerSec")
+NO_KEY = _name("NoKeyCompactedTopicRecordsPerSec")
 
 
 class TopicMetrics:
@@ -51,15 +51,16 @@ class TopicMetrics:
         self._registry = registry
         self._topic = topic
         # Those of all topics are there from the beginning, as in a broker; a topic's come with its first refusal.
-        self._bytes_rejected = _meter(registry, BYTES_REJECTED, "bytes")
-        self._invalid_magic = _meter(registry, INVALID_MAGIC, "requests")
-        self._invalid_crc = _meter(registry, INVALID_CRC, "requests")
-        self._invalid_offset = _meter(registry, INVALID_OFFSET_OR_SEQUENCE, "requests")
-        self._no_key = _meter(registry, NO_KEY, "requests")
+        self._bytes_rejected = registry.meter(BYTES_REJECTED, "bytes")
+        self._invalid_magic = registry.meter(INVALID_MAGIC, "requests")
+        self._invalid_crc = registry.meter(INVALID_CRC, "requests")
+        self._invalid_offset = registry.meter(INVALID_OFFSET_OR_SEQUENCE, "requests")
+        self._no_key = registry.meter(NO_KEY, "requests")
 
     def record_bytes_rejected(self, size: int) -> None:
         """A request of `size` bytes was refused because it, or a batch in it, is too large."""
-        _meter(self._registry, BYTES_REJECTED, "bytes", self._topic).mark(size)
+        of_topic = BYTES_REJECTED._replace(tags=(("topic", self._topic),))
+        self._registry.meter(of_topic, "bytes").mark(size)
         self._bytes_rejected.mark(size)
 
     def record_invalid_magic(self) -> None:

@@ -90,7 +90,6 @@ class UnifiedLog(PartitionState):
         self.partition_metadata_file = PartitionMetadataFile(self.context)
         self._settle_offsets(log_start_offset)
         self._initialize_topic_id(self.partition_metadata_file)
-        self._gauges: tuple[log_metrics.LogGauge, ...] = ()  # under which it is shown; guarded by lock
         self.new_metrics()
 
     @classmethod
@@ -171,17 +170,12 @@ class UnifiedLog(PartitionState):
     # --- metrics -----------------------------------------------------------------------------------------
 
     def new_metrics(self) -> None:
-        """Shows the log in the context's registry, under the names of where it lies now.  May be done twice."""
-        with self.lock:
-            self.remove_log_metrics()
-            self._gauges = log_metrics.gauges_of(self)
-            log_metrics.show(self.context.metrics, self, self._gauges)
+        """Shows the log in the context's registry, under the names of where it lies.  May be done twice."""
+        self.context.metrics.show(self, log_metrics.gauges_of)
 
     def remove_log_metrics(self) -> None:
         """Shows it no more: it is closed, deleted, or about to be.  May be done twice."""
-        with self.lock:
-            log_metrics.hide(self.context.metrics, self, self._gauges)
-            self._gauges = ()
+        self.context.metrics.hide(self)
 
     # --- topic id ----------------------------------------------------------------------------------------
 
@@ -552,7 +546,6 @@ class UnifiedLog(PartitionState):
         if should_reinitialize:
             self.leader_epoch_cache = self.leader_epoch_cache.with_checkpoint(PartitionEpochCheckpoint(self.context))
             self.partition_metadata_file = PartitionMetadataFile(self.context)
-            self.new_metrics()
         else:
             self.remove_log_metrics()
             self.leader_epoch_cache.clear()

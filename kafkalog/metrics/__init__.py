@@ -14,9 +14,10 @@ from __future__ import annotations
 from kafkalog.metrics.kinds import Meter, MeterValue, Timer, TimerValue
 from kafkalog.metrics.names import MetricName
 from kafkalog.metrics.prometheus import PrometheusCollector
-from kafkalog.metrics.registry import MetricsRegistry, MetricValue
+from kafkalog.metrics.registry import Gauge, MetricsRegistry, MetricValue
 
 __all__ = [
+    "Gauge",
     "Meter",
     "MeterValue",
     "MetricName",

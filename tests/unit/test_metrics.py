@@ -6,14 +6,14 @@ import gc
 import logging
 import os
 import threading
-from collections.abc import Callable
 
 import pytest
 
 from kafkalog.errors import IllegalArgumentException
 from kafkalog.files import ManualClock
-from kafkalog.metrics import Meter, MeterValue, MetricName, MetricsRegistry, Timer, TimerValue
+from kafkalog.metrics import Gauge, Meter, MeterValue, MetricName, MetricsRegistry, Timer, TimerValue
 from kafkalog.metrics.kinds import ALPHAS, SAMPLE_SIZE_MAX, percentile
+from kafkalog.metrics.registry import PRUNED_AFTER_MIN
 
 SIZE = MetricName.of("kafka.log", "Log", "Size", {"topic": "orders", "partition": "0"})
 COUNT = MetricName.of("kafka.server", "ReplicaManager", "ProducerIdCount")
@@ -26,6 +26,10 @@ class Owner:
 
 def number(owner: Owner) -> int:
     return owner.number
+
+
+def size(owner: Owner) -> list[Gauge]:
+    return [Gauge(SIZE, number)]
 
 
 @pytest.mark.parametrize(
@@ -148,81 +152,88 @@ def test_percentiles(values: list[int], quantile: float, found: float) -> None:
 
 def test_a_gauge_is_asked_when_somebody_looks() -> None:
     registry, owner = MetricsRegistry(), Owner(1)
-    registry.gauge(SIZE, owner, number)
+    registry.show(owner, size)
     owner.number = 5
     assert registry.snapshot() == [(SIZE, 5)]
     assert registry.as_jmx() == {"kafka.log:type=Log,name=Size,topic=orders,partition=0": 5}
-    registry.gauge(SIZE, owner, lambda found: -found.number)  # instead of what it said before
-    assert registry.snapshot() == [(SIZE, -5)]
-    registry.remove(SIZE, owner)
-    registry.remove(SIZE, owner)
+    registry.show(owner, lambda found: [Gauge(COUNT, lambda found: -found.number)])  # instead of what it showed before
+    assert registry.snapshot() == [(COUNT, -5)]
+    registry.hide(owner)
+    registry.hide(owner)
     assert registry.snapshot() == []
 
 
-def test_of_two_owners_the_newer_answers_and_then_the_older_again() -> None:
+def test_names_are_asked_for_each_time() -> None:
+    registry, owner = MetricsRegistry(), Owner(0)
+    registry.show(
+        owner, lambda found: [Gauge(MetricName.of("a", "b", str(each)), number) for each in range(found.number)]
+    )
+    assert registry.snapshot() == []
+    owner.number = 2
+    assert [name.name for name, _ in registry.snapshot()] == ["0", "1"]
+
+
+def test_of_two_owners_the_newer_is_heard_and_then_the_older_again() -> None:
     registry, old, new = MetricsRegistry(), Owner(1), Owner(2)
-    registry.gauge(SIZE, old, number)
-    registry.gauge(SIZE, new, number)
+    registry.show(old, size)
+    registry.show(new, size)
     assert registry.snapshot() == [(SIZE, 2)]
-    registry.remove(SIZE, new)
+    registry.hide(new)
     assert registry.snapshot() == [(SIZE, 1)]
-    registry.gauge(SIZE, new, number)
-    registry.remove(SIZE, old)
-    assert registry.snapshot() == [(SIZE, 2)]
-    registry.gauge(SIZE, old, number)
-    registry.remove(SIZE)  # whoever answers
-    assert registry.snapshot() == []
+    registry.show(new, size)
+    registry.show(old, size)
+    assert registry.snapshot() == [(SIZE, 1)]
 
 
-def test_a_sum_is_of_all_owners_and_stays() -> None:
+def test_a_sum_is_of_all_owners() -> None:
     registry, one, two = MetricsRegistry(), Owner(3), Owner(4)
     for owner in (one, two):
-        registry.gauge(COUNT, owner, number, summed=True)
+        registry.show(owner, lambda found: [Gauge(COUNT, number, summed=True)])
     assert registry.snapshot() == [(COUNT, 7)]
-    registry.remove(COUNT, one)
+    registry.hide(one)
     assert registry.snapshot() == [(COUNT, 4)]
-    del owner, two
-    assert registry.snapshot() == [(COUNT, 0)]
 
 
 def test_a_registry_keeps_no_owner_alive() -> None:
     registry, owner = MetricsRegistry(), Owner(1)
-    registry.gauge(SIZE, owner, number)
+    registry.show(owner, size)
     gc.disable()
     try:
         del owner  # no cycle: it goes at once
         assert registry.snapshot() == []
-        assert not registry._metrics
-        for each in range(100):  # names of what is gone do not pile up, though nobody looks
-            registry.gauge(MetricName.of("a", "b", str(each)), Owner(each), number)
-        assert len(registry._metrics) == 1
+        assert not registry._owners
+        kept = []
+        for each in range(500):  # what is gone does not pile up, though nobody looks
+            kept.append(Owner(each))
+            registry.show(kept[-1], size)
+            del kept[:-1]
+        assert len(registry._owners) <= PRUNED_AFTER_MIN + 1
+        assert registry.snapshot() == [(SIZE, 499)]
     finally:
         gc.enable()
 
 
 def test_a_gauge_that_fails_is_told_and_left_out(caplog: pytest.LogCaptureFixture) -> None:
     registry, owner = MetricsRegistry(), Owner(1)
-    registry.gauge(SIZE, owner, lambda found: 1 // 0)
-    registry.gauge(COUNT, owner, number)
+    registry.show(owner, lambda found: [Gauge(SIZE, lambda found: 1 // 0), Gauge(COUNT, number)])
     assert registry.snapshot() == [(COUNT, 1)]
     assert "kafka.log:type=Log,name=Size,topic=orders,partition=0 could not be read" in caplog.text
 
 
 def test_a_name_is_of_one_kind() -> None:
-    registry, owner = MetricsRegistry(), Owner(1)
+    registry = MetricsRegistry()
     meter = registry.meter(SIZE, "bytes")
     assert registry.meter(SIZE, "bytes") is meter
-    wrong: list[Callable[[], object]] = [lambda: registry.timer(SIZE), lambda: registry.gauge(SIZE, owner, number)]
-    for make in wrong:
-        with pytest.raises(IllegalArgumentException, match="Size,topic=orders,partition=0 is a meter already, not a"):
-            make()
-    registry.remove(SIZE, owner)  # no gauge of its
-    assert [name for name, _ in registry.snapshot()] == [SIZE]
+    with pytest.raises(IllegalArgumentException, match="Size,topic=orders,partition=0 is a meter already, not a timer"):
+        registry.timer(SIZE)
+    registry.remove(SIZE)
     registry.remove(SIZE)
     timer = registry.timer(SIZE)
     assert registry.timer(SIZE) is timer
     ((_, value),) = registry.snapshot()
     assert isinstance(value, TimerValue)
+    with pytest.raises(IllegalArgumentException, match="is a timer already, not a meter"):
+        registry.meter(SIZE, "bytes")
 
 
 # --- threads and forks -------------------------------------------------------------------------------------
@@ -236,10 +247,10 @@ def test_threads_lose_no_mark() -> None:
         for turn in range(2_000):
             registry.meter(COUNT, "requests").mark()
             registry.timer(SIZE).update(turn)
-            name, owner = MetricName.of("a", "b", str(turn % 7)), Owner(worker)
-            registry.gauge(name, owner, number)
+            owner = Owner(worker)
+            registry.show(owner, size)
             if turn % 2:
-                registry.remove(name, owner)
+                registry.hide(owner)
 
     def look() -> None:
         while not done.is_set():
@@ -264,7 +275,7 @@ def test_threads_lose_no_mark() -> None:
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_childs_registry_begins_anew() -> None:
     registry, owner = MetricsRegistry(), Owner(1)
-    registry.gauge(SIZE, owner, number)
+    registry.show(owner, size)
     registry.meter(COUNT, "requests").mark()
     inside, leave = threading.Event(), threading.Event()
 
@@ -280,7 +291,7 @@ def test_a_childs_registry_begins_anew() -> None:
     if child == 0:  # the lock that another thread held at the fork is nobody's here
         mine = Owner(2)
         empty = registry.snapshot() == []
-        registry.gauge(SIZE, mine, number)
+        registry.show(mine, size)
         grandchild = os.fork()
         if grandchild == 0:
             os._exit(0 if registry.snapshot() == [] else 1)
@@ -294,7 +305,7 @@ def test_a_childs_registry_begins_anew() -> None:
 
 def test_the_log_of_metrics_has_the_fields_of_every_line(caplog: pytest.LogCaptureFixture) -> None:
     registry, owner = MetricsRegistry(), Owner(1)
-    registry.gauge(SIZE, owner, lambda found: 1 // 0)
+    registry.show(owner, lambda found: [Gauge(SIZE, lambda found: 1 // 0)])
     with caplog.at_level(logging.WARNING, "kafkalog"):
         registry.snapshot()
     (record,) = caplog.records

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 import kafkalog
 from kafkalog.errors import RecordTooLargeException
 from kafkalog.files import ManualClock
-from kafkalog.metrics import MetricName, MetricsRegistry, PrometheusCollector
+from kafkalog.metrics import Gauge, MetricName, MetricsRegistry, PrometheusCollector
 
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
@@ -74,13 +74,19 @@ def test_tags_become_labels(tmp_path: Path) -> None:
         offline = 1
 
     manager = Manager()
-    for name, tags in (
+    gauges = [
         ("LogDirectoryOffline", {"logDirectory": '/data/"odd"\\dir'}),
         ("remainingSegmentsToRecover", {"dir": "/data", "threadNum": "0"}),
         ("max-dirty-percent", {}),
         ("Size", {"topic": "t", "partition": "0", "is-future": "true"}),
-    ):
-        metrics.gauge(MetricName.of("kafka.log", "LogManager", name, tags), manager, lambda found: found.offline)
+    ]
+    metrics.show(
+        manager,
+        lambda _: [
+            Gauge(MetricName.of("kafka.log", "LogManager", name, tags), lambda found: found.offline)
+            for name, tags in gauges
+        ],
+    )
     metrics.meter(MetricName.of("kafka.utils", "Throttler", "cleaner-io"), "bytes").mark(12)
     samples, _ = exposed(metrics)
     assert samples == {
