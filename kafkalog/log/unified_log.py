@@ -236,7 +236,8 @@ class UnifiedLog(PartitionState):
         return append(self, records, leader_epoch, FOLLOWER_TERMS)
 
     def check_batch(self, batch: bytes | bytearray, leader_epoch: int) -> None:
-        """Raises what `append_as_leader` refuses a client's batch for, of its size and records; nothing changes."""
+        """Raises what `append_as_leader` refuses a client's batch for, of its size and records; it counts as refused,
+        and nothing else changes."""
         check(self, batch, leader_epoch)
 
     # --- reads -------------------------------------------------------------------------------------------

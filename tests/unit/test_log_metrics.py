@@ -14,7 +14,7 @@ from kafkalog.errors import IllegalArgumentException, KafkaStorageException, Rec
 from kafkalog.format import names
 from kafkalog.format.names import TopicPartition
 from kafkalog.log.unified_log import UnifiedLog
-from kafkalog.metrics import MeterValue, MetricsRegistry, TimerValue
+from kafkalog.metrics import Gauge, MeterValue, MetricsRegistry, TimerValue
 from tests.unit.log_kit import NOW_MS, Kit, batch
 
 GAUGES = ("NumLogSegments", "LogStartOffset", "LogEndOffset", "Size", "RetentionSizeInPercent")
@@ -206,6 +206,26 @@ def test_a_dropped_log_closes_itself_and_is_gone(tmp_path: Path) -> None:
         with kafkalog.open_log(tmp_path, "t-0") as again:
             assert next(iter(again.records())).value == b"v"
     assert [each.category for each in told] == [ResourceWarning]
+    assert shown(registry) == {}
+
+
+def test_a_finalizer_inside_of_a_look_leaves_the_close_to_others(tmp_path: Path) -> None:
+    registry = MetricsRegistry()
+    logs = [kafkalog.open_log(tmp_path, "t-0", metrics=registry)]
+
+    class Owner:
+        pass
+
+    def drop(_: Owner) -> list[Gauge]:
+        logs.clear()  # its last reference: as if a collector ran here
+        return []
+
+    owner = Owner()
+    registry.show(owner, drop)
+    with pytest.warns(ResourceWarning, match="was dropped without being closed"):
+        registry.snapshot()
+    with kafkalog.open_log(tmp_path, "t-0", metrics=registry) as again:  # waits for whoever closes it
+        assert again.end_offset == 0
     assert shown(registry) == {}
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +18,7 @@ from kafkalog.errors import RecordTooLargeException
 from kafkalog.files import ManualClock
 from kafkalog.metrics import Gauge, MetricName, MetricsRegistry, PrometheusCollector
 
+README = Path(__file__).parents[2] / "README.md"
 Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
@@ -106,6 +109,26 @@ def test_durations_are_milliseconds() -> None:
     samples, _ = exposed(metrics)
     assert samples["kafka_log_logflushstats_logflushrateandtimems_sum", ()] == 25
     assert samples["kafka_log_logflushstats_logflushrateandtimems", (("quantile", "0.99"),)] == 25
+
+
+def test_the_example_of_the_readme(tmp_path: Path) -> None:
+    (block,) = [
+        each
+        for each in re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+        if "PrometheusCollector" in each
+    ]
+    assert "start_http_server(9404)" in block
+    script = block.replace("start_http_server(9404)", "start_http_server(0, addr='127.0.0.1')")
+    script += "print(prometheus_client.generate_latest().decode())\nlog.close()\n"
+    env = {**os.environ, "PYTHONPATH": str(README.parent)}
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, env=env, check=True, timeout=60, capture_output=True
+    )
+    lines = done.stdout.decode().splitlines()
+    for line in re.findall(r"# (kafka_\S+) \.\.\.", block):
+        (key,) = [each for each in lines if each.startswith(line.split("{")[0] + "{")]
+        assert 'topic="orders"' in key
+        assert 'partition="0"' in key
 
 
 def test_without_the_package_it_is_said_how_to_get_it() -> None:
