@@ -306,8 +306,9 @@ def _too_large(log: PartitionState, request_bytes: int, size: int, max_message_b
 def check(log: PartitionState, batch: bytes | bytearray, leader_epoch: int) -> None:
     """Raises what `append` would refuse a client's batch for, of its size, its records and the topic's rules.
 
-    Nothing changes, but that it counts as refused.  For whoever has several batches of his own making (whole, CRCs right, no duplicates), and wants
-    none of them appended when one is refused.  Records are looked at only where the header leaves it open.
+    It counts as refused then, and nothing else changes.  For whoever has several batches of his own making (whole,
+    CRCs right, no duplicates), and wants none of them appended when one is refused.  Records are looked at only where
+    the header leaves it open.
     """
     config = log.context.config
     if len(batch) > config.max_message_bytes:
