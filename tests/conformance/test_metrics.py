@@ -1,4 +1,7 @@
-"""The names of our metrics beside those of Kafka's own registry; the scenario `metrics` compares what they show."""
+"""The names of our metrics beside those of Kafka's own registry, and our arithmetic beside that of its library.
+
+The scenario `metrics` compares what the metrics of logs show.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from kafkalog.metrics import MetricName
+from kafkalog.files import ManualClock
+from kafkalog.metrics import Meter, MetricName, Timer
 from tests.conformance import kafka_jars, replay
 from tests.conformance.compare import load_results
 
@@ -57,3 +61,26 @@ def test_a_directory_is_quoted_as_jmx_does(kafka_driver: kafka_jars.Driver, tmp_
             assert ours.object_name in theirs, sorted(theirs)
     for name in ("OfflineLogDirectoryCount", "CordonedLogDirectoryCount"):
         assert MetricName.of("kafka.log", "LogManager", name).object_name in theirs
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 7, 1000])
+def test_timers_and_rates_are_those_of_kafkas_library(
+    kafka_driver: kafka_jars.Driver, tmp_path: Path, count: int
+) -> None:
+    durations_ns = [(each * 7_919_777) % 90_000_011 for each in range(count)]
+    marks = [(each * 31) % 17 if each % 5 else 0 for each in range(40)]
+    operation = {"op": "yammer", "durations_ns": durations_ns, "marks": marks}
+    theirs = results(kafka_driver, tmp_path, [operation])[0]["result"]
+    clock = ManualClock()
+    timer, meter = Timer(clock), Meter("bytes", clock)
+    for ns in durations_ns:
+        timer.update(ns)
+    value = timer.value
+    for name in ("count", "min", "max", "mean", "std_dev", "sum"):
+        assert getattr(value, name) == pytest.approx(theirs["timer"][name]), name
+    assert list(value.percentiles.values()) == pytest.approx(theirs["timer"]["percentiles"])
+    for mark, rates in zip(marks, theirs["rates"], strict=True):
+        meter.mark(mark)
+        clock.advance(5_000)
+        found = meter.value
+        assert [found.one_minute_rate, found.five_minute_rate, found.fifteen_minute_rate] == pytest.approx(rates)

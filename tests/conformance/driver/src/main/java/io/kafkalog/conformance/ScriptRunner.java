@@ -88,6 +88,7 @@ final class ScriptRunner implements AutoCloseable {
             case "tick" -> session.runDueTasks(result);
             case "clean" -> clean.run(op, result);
             case "metrics" -> metrics.run(op, result);
+            case "yammer" -> YammerOp.run(op, result);
             default -> {
                 if (op.name().startsWith("fs_") || op.name().equals("dump")) {
                     files.run(op, result);
