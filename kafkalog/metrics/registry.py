@@ -65,7 +65,8 @@ class MetricsRegistry:
         """From now on `gauges(owner)` are shown, until `owner` is forgotten or `hide` is called.
 
         Instead of what the owner showed before.  The function is asked each time that somebody looks, so that names
-        may change; it must not hold the owner: it gets it.
+        may change; neither it nor what it lists may hold the owner: they get it.  A manager's, for one:
+        `[Gauge(MetricName.of("kafka.log", "LogManager", "OfflineLogDirectoryCount"), lambda manager: ...)]`.
         """
         with self._lock:
             self._shown += 1
