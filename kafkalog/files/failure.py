@@ -8,11 +8,10 @@ That thread may hold a partition's lock: the listener only has something done la
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable
 
-_log = logging.getLogger(__name__)
+from kafkalog.files.lines import Lines
 
 
 class LogDirFailureChannel:
@@ -42,12 +41,14 @@ class LogDirFailureChannel:
         """Have `listener` called with each directory that fails from now on; it must neither raise nor wait."""
         self._listener = listener
 
-    def maybe_add_offline_log_dir(self, log_dir: str, message: str, cause: BaseException | None = None) -> None:
-        """Take a directory offline; its first failure is its cause."""
+    def maybe_add_offline_log_dir(
+        self, log_dir: str, message: str, cause: BaseException | None = None, *, topic_partition: object = None
+    ) -> None:
+        """Take a directory offline; its first failure is its cause.  `topic_partition`: whose failure it was."""
         with self._lock:
             new = log_dir not in self._offline
             self._offline.setdefault(log_dir, cause)
             self.any_offline = True
-        _log.error("%s", message, exc_info=cause)
+        Lines("kafkalog.files", log_dir, topic_partition).error("%s", message, exc_info=cause)
         if new and self._listener is not None:
             self._listener(log_dir)

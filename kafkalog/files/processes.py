@@ -8,14 +8,14 @@ quick question that every call of an open log asks first.
 
 from __future__ import annotations
 
-import logging
 import os
 import weakref
 from typing import Protocol, TypeVar
 
 from kafkalog.errors import IllegalStateException
+from kafkalog.files.lines import Lines
 
-_log = logging.getLogger(__name__)
+_log = Lines("kafkalog.files")  # about no partition
 
 
 class ForkAware(Protocol):

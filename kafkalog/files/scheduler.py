@@ -11,7 +11,6 @@ from __future__ import annotations
 import _thread
 import heapq
 import itertools
-import logging
 import threading
 import time
 from collections.abc import Callable
@@ -19,9 +18,10 @@ from typing import Protocol
 
 from kafkalog.errors import IllegalStateException
 from kafkalog.files.clock import SYSTEM_CLOCK, Clock
+from kafkalog.files.lines import Lines
 from kafkalog.files.processes import belongs_here
 
-_log = logging.getLogger(__name__)
+_log = Lines("kafkalog.files")  # about no partition
 
 Work = Callable[[], object]
 

@@ -10,7 +10,6 @@ OSErrors.  Who takes the log directory offline for them sits above.
 from __future__ import annotations
 
 import json
-import logging
 import os
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -29,9 +28,8 @@ from kafkalog.format.java_text import (
     shown,
     split_spaces,
 )
+from kafkalog.format.log_lines import lines_of_folder
 from kafkalog.format.names import CLEAN_SHUTDOWN_FILE, LEADER_EPOCH_CHECKPOINT_FILE, TopicPartition
-
-_log = logging.getLogger(__name__)
 
 CURRENT_VERSION = 0
 NO_ENTRIES = "an empty file, expected entries and their number"
@@ -248,7 +246,9 @@ class LeaderEpochCheckpointFile(CheckpointFile[EpochEntry]):
         try:
             self.write(entries)
         except FileNotFoundError:
-            _log.warning("%s was not written; its directory is gone, as it is when a partition is deleted", self.path)
+            lines_of_folder("kafkalog.format", os.path.dirname(self.path)).warning(
+                "%s was not written; its directory is gone, as it is when a partition is deleted", self.path
+            )
 
     def read(self) -> list[EpochEntry]:
         """The entries in the file's order.  CorruptCheckpointException, OSError."""

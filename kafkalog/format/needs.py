@@ -13,6 +13,11 @@ def need_pyarrow() -> Any:
     return _need("pyarrow", "arrow")
 
 
+def need_prometheus_client() -> Any:
+    """The module prometheus_client; MissingPackageException (an ImportError) says how to install it."""
+    return _need("prometheus_client", "metrics")
+
+
 def _need(package: str, extra: str) -> Any:
     try:
         return importlib.import_module(package)

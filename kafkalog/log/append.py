@@ -17,7 +17,6 @@ it but to flush.  The buffer of the caller is never changed, and not looked at t
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
@@ -44,7 +43,6 @@ from kafkalog.format.codecs import check_codec, decompress_partial
 from kafkalog.format.octets import frozen
 from kafkalog.format.records import base_offset, iterate
 from kafkalog.limits import INT_MAX, LONG_MAX
-from kafkalog.log.context import NO_METRICS, MetricsRecorder
 from kafkalog.log.partition import PartitionState
 from kafkalog.log.producer_append import BatchMetadata, CompletedTxn, ProducerAppendInfo, ProducerStateEntry
 from kafkalog.log.replay import update_producers
@@ -59,8 +57,6 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer as AnyBuffer
 
     from kafkalog._native.batches import BatchHeader
-
-logger = logging.getLogger("kafkalog.log")
 
 CLIENT = AppendOrigin.CLIENT
 COORDINATOR = AppendOrigin.COORDINATOR
@@ -131,7 +127,7 @@ def append(
                 info = batch.told(LogAppendInfo, log.log_start_offset, stats)
             elif terms.assigns_offsets:
                 info.first_offset = local.next_offset_metadata[0]
-                buffers, headers = _validate(log, data, info, headers, terms, leader_epoch, log.context.metrics)
+                buffers, headers = _validate(log, data, info, headers, terms, leader_epoch)
             else:
                 if info.first_or_last_offset_of_first_batch < local.next_offset_metadata[0]:
                     raise _unexpected_offset(log, data, info, headers)
@@ -191,7 +187,7 @@ def _assign_epochs(log: PartitionState, headers: Sequence[BatchHeader]) -> tuple
             if header.producer_id > -1:
                 has_producers = True
         elif log.leader_epoch_cache.non_empty:
-            logger.warning("%s: message format v%d clears the leader epochs", log.topic_partition, header.magic)
+            log.context.logger.warning("message format v%d clears the leader epochs", header.magic)
             log.leader_epoch_cache.clear_and_flush()
     return size, has_producers
 
@@ -241,9 +237,9 @@ def analyze(
                 )
         elif origin is REPLICATION:
             if batch_epoch > leader_epoch and batch_epoch != -1:
-                logger.info(
-                    "%s: skipping batches from %s on: leader epoch %d is above this replica's %d",
-                    log.topic_partition, batch, batch_epoch, leader_epoch,
+                log.context.logger.info(
+                    "skipping batches from %s on: leader epoch %d is above this replica's %d",
+                    batch, batch_epoch, leader_epoch,
                 )  # fmt: skip
                 del batches[index:]
                 break
@@ -263,8 +259,9 @@ def analyze(
         last_leader_epoch = batch_epoch
         size = batch.size
         if size > max_message_bytes:
-            raise _too_large(log, size, max_message_bytes)
+            raise _too_large(log, len(data), size, max_message_bytes)
         if not crc_matches(data, batch.position, size):
+            log.context.topic_metrics.record_invalid_checksums()
             raise CorruptRecordException(
                 f"Record is corrupt (stored crc = {batch.crc}) in topic partition {log.topic_partition}."
             )
@@ -298,7 +295,8 @@ def analyze(
     )
 
 
-def _too_large(log: PartitionState, size: int, max_message_bytes: int) -> RecordTooLargeException:
+def _too_large(log: PartitionState, request_bytes: int, size: int, max_message_bytes: int) -> RecordTooLargeException:
+    log.context.topic_metrics.record_bytes_rejected(request_bytes)
     return RecordTooLargeException(
         f"The record batch size in the append to {log.topic_partition} is {size} bytes "
         f"which exceeds the maximum configured value of {max_message_bytes})."
@@ -308,12 +306,13 @@ def _too_large(log: PartitionState, size: int, max_message_bytes: int) -> Record
 def check(log: PartitionState, batch: bytes | bytearray, leader_epoch: int) -> None:
     """Raises what `append` would refuse a client's batch for, of its size, its records and the topic's rules.
 
-    Nothing changes.  For whoever has several batches of his own making (whole, CRCs right, no duplicates), and wants
-    none of them appended when one is refused.  Records are looked at only where the header leaves it open.
+    It counts as refused then, and nothing else changes.  For whoever has several batches of his own making (whole,
+    CRCs right, no duplicates), and wants none of them appended when one is refused.  Records are looked at only where
+    the header leaves it open.
     """
     config = log.context.config
     if len(batch) > config.max_message_bytes:
-        raise _too_large(log, len(batch), config.max_message_bytes)
+        raise _too_large(log, len(batch), len(batch), config.max_message_bytes)
     if len(batch) > config.segment_size:
         raise _larger_than_a_segment(log, len(batch))
     header = scan_headers(batch, framing=FRAMING_BUFFER, max_batches=1)[0][0]
@@ -325,7 +324,7 @@ def check(log: PartitionState, batch: bytes | bytearray, leader_epoch: int) -> N
     if config.compact or not same_codec or not dated:
         info, headers = analyze(log, batch, CLIENT_TERMS, leader_epoch)
         info.first_offset = log.log_end_offset
-        _validate(log, batch, info, headers, CLIENT_TERMS, leader_epoch, NO_METRICS)
+        _validate(log, batch, info, headers, CLIENT_TERMS, leader_epoch)
 
 
 def _record_offsets(data: Buffer, count_max: int = -1) -> list[int]:
@@ -350,11 +349,10 @@ def _validate(
     headers: list[BatchHeader],
     terms: AppendTerms,
     leader_epoch: int,
-    metrics: MetricsRecorder,
 ) -> tuple[Sequence[Buffer], list[BatchHeader]]:
     """A leader's part: LogValidator gives offsets and, where the topic asks for it, another form."""
     config = log.context.config
-    result = validate_append(log.context, data, info, headers, terms.origin, leader_epoch, metrics)
+    result = validate_append(log.context, data, info, headers, terms.origin, leader_epoch)
     info.max_timestamp = result.max_timestamp
     info.last_offset = result.next_offset - 1
     info.record_validation_stats = result.record_validation_stats
@@ -363,6 +361,7 @@ def _validate(
     if result.message_size_maybe_changed:
         for header in result.headers:
             if header.size > config.max_message_bytes:
+                log.context.topic_metrics.record_bytes_rejected(len(data))
                 raise RecordTooLargeException(
                     f"Message batch size is {header.size} bytes in append to partition {log.topic_partition} "
                     f"which exceeds the maximum configured size of {config.max_message_bytes}."

@@ -13,36 +13,22 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple, NoReturn, Protocol
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from kafkalog.errors import CorruptCheckpointException, KafkaStorageException
 from kafkalog.files import OS_FILES, Clock, Files, LogDirFailureChannel, Scheduler
+from kafkalog.files.lines import Lines
 from kafkalog.format import names
+from kafkalog.log.topic_metrics import TopicMetrics
 from kafkalog.log.types import TopicRules
+from kafkalog.metrics.names import MetricName
+from kafkalog.metrics.registry import MetricsRegistry
 
 if TYPE_CHECKING:
     from kafkalog.config import LogConfig, ProducerStateManagerConfig
 
 
-class MetricsRecorder(Protocol):
-    """LogValidator.MetricsRecorder: told of each refused batch or record."""
-
-    def record_invalid_magic(self) -> None: ...
-    def record_invalid_offset(self) -> None: ...
-    def record_invalid_sequence(self) -> None: ...
-    def record_invalid_checksums(self) -> None: ...
-    def record_no_key_compacted_topic(self) -> None: ...
-
-
-class _NoMetrics:
-    def record_invalid_magic(self) -> None: ...
-    def record_invalid_offset(self) -> None: ...
-    def record_invalid_sequence(self) -> None: ...
-    def record_invalid_checksums(self) -> None: ...
-    def record_no_key_compacted_topic(self) -> None: ...
-
-
-NO_METRICS: MetricsRecorder = _NoMetrics()
+LOG_FLUSH = MetricName("kafka.log", "LogFlushStats", "LogFlushRateAndTimeMs")
 
 
 class ProducerSettings(NamedTuple):
@@ -55,19 +41,23 @@ class ProducerSettings(NamedTuple):
 
 class PartitionContext:
     """`dir` is the partition's folder, `parent_dir` the log directory it lies in; `rules` are those of `config` that an
-    append is validated by; `metrics` hears what is refused."""
+    append is validated by; `metrics` has what is measured, `topic_metrics` hears what is refused; `logger` names the
+    partition and the log directory in each line."""
 
     __slots__ = (
         "clock",
         "config",
         "dir",
         "files",
+        "flush_timer",
         "log_dir_failure_channel",
+        "logger",
         "metrics",
         "parent_dir",
         "producers",
         "rules",
         "scheduler",
+        "topic_metrics",
         "topic_partition",
     )
 
@@ -81,9 +71,12 @@ class PartitionContext:
         log_dir_failure_channel: LogDirFailureChannel,
         *,
         files: Files = OS_FILES,
-        metrics: MetricsRecorder = NO_METRICS,
+        metrics: MetricsRegistry | None = None,
     ) -> None:
-        """KafkaException where the folder's name is not that of a partition."""
+        """KafkaException where the folder's name is not that of a partition.
+
+        `metrics` may be shared with other partitions; None is a registry of its own.
+        """
         self.dir = os.path.abspath(os.fspath(dir))
         self.parent_dir = os.path.dirname(self.dir)
         self.topic_partition = names.parse_topic_partition_name(self.dir)
@@ -93,7 +86,10 @@ class PartitionContext:
         self.clock = clock
         self.log_dir_failure_channel = log_dir_failure_channel
         self.files = files
-        self.metrics = metrics
+        self.logger = Lines("kafkalog.log", self.parent_dir, self.topic_partition)
+        self.metrics = MetricsRegistry(clock) if metrics is None else metrics
+        self.topic_metrics = TopicMetrics(self.metrics, self.topic_partition.topic)
+        self.flush_timer = self.metrics.timer(LOG_FLUSH)  # around the flush of each segment, as Kafka's
 
     def update_config(self, new_config: LogConfig) -> None:
         """Takes new settings; a log that is open takes them by LocalLog's method of this name."""
@@ -141,7 +137,9 @@ class PartitionContext:
             raise error
         if isinstance(error, CorruptCheckpointException) and type(error) is not CorruptCheckpointException:
             raise error
-        self.log_dir_failure_channel.maybe_add_offline_log_dir(self.parent_dir, message, error)
+        self.log_dir_failure_channel.maybe_add_offline_log_dir(
+            self.parent_dir, message, error, topic_partition=self.topic_partition
+        )
         raise KafkaStorageException.because_of(error, message) from error
 
 

@@ -8,7 +8,7 @@ Source class: LeaderEpochFileCache (4.4.0).
 
 from __future__ import annotations
 
-import logging
+import os
 import threading
 from bisect import bisect_left, bisect_right
 from typing import NamedTuple
@@ -16,10 +16,9 @@ from typing import NamedTuple
 from kafkalog.errors import IllegalArgumentException, KafkaStorageException
 from kafkalog.files import Scheduler
 from kafkalog.format.checkpoints import EpochEntry, LeaderEpochCheckpointFile
+from kafkalog.format.log_lines import lines_of_folder
 from kafkalog.format.names import TopicPartition
 from kafkalog.log.types import NO_LEADER_EPOCH, UNKNOWN_OFFSET
-
-log = logging.getLogger(__name__)
 
 
 class EpochEndOffset(NamedTuple):
@@ -154,7 +153,8 @@ class LeaderEpochFileCache:
             keep -= 1
         dropped = epochs[keep:]
         if len(dropped) > 1 or (dropped and dropped[0].start_offset != entry.start_offset):
-            log.warning("%s: new leader epoch %s drops conflicting %s", self._topic_partition, entry, dropped)
+            folder = os.path.dirname(self._checkpoint.path)
+            lines_of_folder("kafkalog.log", folder).warning("new leader epoch %s drops conflicting %s", entry, dropped)
         return (*epochs[:keep], entry)
 
     def _replace(self, entries: tuple[EpochEntry, ...]) -> None:

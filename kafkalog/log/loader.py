@@ -12,7 +12,6 @@ recovered takes the directory offline; Kafka empties that segment.
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TypeVar
@@ -42,8 +41,6 @@ from kafkalog.log.replay import RecoveryReplay, rebuild_producer_state
 from kafkalog.segment.log_segment import LogSegment
 from kafkalog.segment.log_segments import LogSegments
 from kafkalog.segment.types import LogOffsetMetadata
-
-logger = logging.getLogger("kafkalog.log")
 
 T = TypeVar("T")
 
@@ -203,10 +200,10 @@ class LogLoader:
         )
         path = os.path.join(self.dir, name)
         if case.then is Action.DELETE:
-            logger.info("%s: deleting %s: %s", self.topic_partition, name, case.why)
+            self.context.logger.info("deleting %s: %s", name, case.why)
             self.files.unlink_if_exists(path)
         elif case.then is Action.RENAME:
-            logger.info("%s: renaming %s: %s", self.topic_partition, name, case.why)
+            self.context.logger.info("renaming %s: %s", name, case.why)
             self.files.rename(path, path.removesuffix(names.SWAP_FILE_SUFFIX))
         elif case.then is Action.REFUSE:
             raise NumberFormatException(f"{name} does not begin with an offset: {case.why}", path=path)
@@ -264,9 +261,9 @@ class LogLoader:
             return segment
         except NoSuchFileException:
             if self.had_clean_shutdown or base_offset < self.recovery_point_checkpoint:
-                logger.error("%s: no offset index for %s; recovering the segment", self.topic_partition, name)
+                self.context.logger.error("no offset index for %s; recovering the segment", name)
         except CorruptIndexException as error:
-            logger.warning("%s: %s; recovering the segment", self.topic_partition, error)
+            self.context.logger.warning("%s; recovering the segment", error)
         self.segments.add_all(loaded)
         loaded.clear()
         self._rebuild_indexes(segment)
@@ -275,7 +272,7 @@ class LogLoader:
     def _delete_if_orphaned(self, name: str, present: set[str]) -> None:
         stem = names.filename_prefix_from_offset(names.offset_from_filename(name))
         if stem + names.LOG_FILE_SUFFIX not in present:
-            logger.warning("%s: deleting orphaned index file %s", self.topic_partition, name)
+            self.context.logger.warning("deleting orphaned index file %s", name)
             self.files.unlink_if_exists(os.path.join(self.dir, name))
 
     def _rebuild_indexes(self, segment: LogSegment) -> None:
@@ -298,10 +295,11 @@ class LogLoader:
                 raise
             # Of an earlier segment, whose producers are replayed although it is not recovered yet.  Kafka does
             # not open such a log; recover_log comes by here once more, in order.
-            logger.warning("%s: %s; recovering %s later", self.topic_partition, error, segment)
+            self.context.logger.warning("%s; recovering %s later", error, segment)
             return
         if not unflushed:
-            segment.flush()
+            with self.context.flush_timer.time():
+                segment.flush()
         segment.rename_offset_index(path)
 
     def _retry_on_offset_overflow(self, run: Callable[[], T]) -> T:
@@ -311,7 +309,7 @@ class LogLoader:
             except LogSegmentOffsetOverflowException as error:
                 segment = error.segment
                 self._snapshots_changed = True
-                logger.info("%s: %s; splitting the segment", self.topic_partition, error)
+                self.context.logger.info("%s; splitting the segment", error)
                 self._reusable = None
                 self._recovered = [kept for kept in self._recovered if kept is not segment]
                 result = split_overflowed_segment(self.context, segment, self.segments)
@@ -401,13 +399,13 @@ class LogLoader:
             try:
                 truncated_bytes = self.recover_segment(segment, rest)
             except InvalidOffsetException as error:
-                logger.warning("%s: %s; emptying segment %s", self.topic_partition, error, segment)
+                self.context.logger.warning("%s; emptying segment %s", error, segment)
                 self._reusable = None
                 self._before_cut(segment, 0, rest)
                 truncated_bytes = segment.truncate_to(segment.base_offset)
                 self._recovered.append(segment)
             if truncated_bytes > 0:
-                logger.warning("%s: cut %d bytes from segment %s", self.topic_partition, truncated_bytes, segment)
+                self.context.logger.warning("cut %d bytes from segment %s", truncated_bytes, segment)
                 # Kafka's log line asks the segment for its end, which maps the offset index.
                 segment.read_next_offset()
                 self._remove_and_delete(rest)
@@ -426,7 +424,7 @@ class LogLoader:
         end = last.read_next_offset()
         if last in self._recovered or (fault := last.index_fault(end)) is None or not _is_whole(last):
             return end
-        logger.warning("%s: %s; recovering the segment", self.topic_partition, fault)
+        self.context.logger.warning("%s; recovering the segment", fault)
         last.close_quietly()
         self.segments.remove(last.base_offset)
         last = self._open(last.base_offset)
@@ -448,7 +446,7 @@ class LogLoader:
         start = self.log_start_offset_checkpoint
         if end is None or end >= start:
             return end
-        logger.warning("%s: log end %d is below log start %d; deleting all", self.topic_partition, end, start)
+        self.context.logger.warning("log end %d is below log start %d; deleting all", end, start)
         # Kafka asks for the snapshots of segments that it has just forgotten, so none is renamed to .deleted here:
         # the producer state unlinks them all.
         self._remove_and_delete(list(self.segments.values()), with_snapshots=False)
@@ -489,7 +487,7 @@ class LogLoader:
     def _remove_and_delete(self, segments: list[LogSegment], *, with_snapshots: bool = True) -> None:
         if not segments:
             return
-        logger.info("%s: deleting segments as part of log recovery: %s", self.topic_partition, segments)
+        self.context.logger.info("deleting segments as part of log recovery: %s", segments)
         for segment in segments:
             self.segments.remove(segment.base_offset)
         delete_segment_files(self.context, segments, True)

@@ -14,7 +14,6 @@ org.apache.kafka.storage.internals.log.LocalLog (4.4.0).
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
@@ -41,8 +40,6 @@ from kafkalog.segment.types import EMPTY_RECORDS, AbortedTransaction, FetchDataI
 
 if TYPE_CHECKING:
     from kafkalog.config import LogConfig
-
-logger = logging.getLogger("kafkalog.log")
 
 
 class LocalLog(LogEnd):
@@ -195,7 +192,8 @@ class LocalLog(LogEnd):
         new = False
         if recovery_point <= offset:
             for segment in self.segments.values(recovery_point, offset):
-                segment.flush()
+                with self.context.flush_timer.time():
+                    segment.flush()
                 new = new or segment.base_offset >= recovery_point
         if (new or self.names_unsynced) and self.context.files.exists(self.context.dir):
             self._sync_names()
@@ -215,7 +213,7 @@ class LocalLog(LogEnd):
         to_delete = list(segments)
         if not to_delete:
             return
-        logger.info("%s: deleting segments as part of %s: %s", self.context.topic_partition, reason, to_delete)
+        self.context.logger.info("deleting segments as part of %s: %s", reason, to_delete)
         # The names first: a segment that an interrupt took out of the map alone would come back with the next load.
         self.names_unsynced = True
         try:
@@ -239,7 +237,7 @@ class LocalLog(LogEnd):
             segment_to_delete.change_file_suffixes("", DELETED_FILE_SUFFIX)
         new_segment = self._open_new(new_offset)
         self.segments.add(new_segment)
-        logger.info("%s: deleting segment as part of %s: %s", self.context.topic_partition, reason, segment_to_delete)
+        self.context.logger.info("deleting segment as part of %s: %s", reason, segment_to_delete)
         if new_offset != segment_to_delete.base_offset:
             self.segments.remove(segment_to_delete.base_offset)
         self._delete_files([segment_to_delete], async_delete)
@@ -258,7 +256,7 @@ class LocalLog(LogEnd):
             )
             if self.segments.contains(new_offset):
                 if active.base_offset == new_offset and active.size == 0:
-                    logger.warning("%s while it is active and empty: it is made anew", attempt)
+                    self.context.logger.warning("%s while it is active and empty: it is made anew", attempt)
                     # Kafka's own message asks the indexes for their entries, which creates their files.
                     _ = (active.time_index.entries, active.offset_index.entries)
                     new_segment = self.create_and_delete_segment(new_offset, active, True, "log roll")
@@ -277,12 +275,12 @@ class LocalLog(LogEnd):
             ):
                 stray = path_of(self.context.dir, new_offset)
                 if self.context.files.unlink_if_exists(stray):
-                    logger.warning("Newly rolled segment file %s already existed; deleted it first", stray)
+                    self.context.logger.warning("Newly rolled segment file %s already existed; deleted it first", stray)
             active.on_become_inactive_segment()
             if self.recovery_point >= new_offset:
                 # All records are flushed, so nothing else syncs what was cut and added just now; and once the new
                 # segment's name is on disk, recovery starts there and does not look at this one.
-                active.flush()
+                active.flush()  # not timed: Kafka has no such flush
             new_segment = self._open_new(new_offset)
             self.segments.add(new_segment)
             # Invariant: segments never overlap; gaps are fine, compaction leaves them.

@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from kafkalog.config import LogConfig
     from kafkalog.format.names import TopicPartition
 
-logger = logging.getLogger("kafkalog.log")
-
 T = TypeVar("T")
 
 
@@ -116,7 +114,7 @@ class PartitionOffsets(Watermarks):
                     raise self.is_inside()
                 change = self.unfinished
                 if change is not None:
-                    logger.warning("%s: finishing what was interrupted", self.topic_partition)
+                    self.context.logger.warning("finishing what was interrupted")
                     self._make(change, None)
 
     def _make(self, change: Callable[[], T], outer: Callable[[], object] | None) -> T:
@@ -252,7 +250,9 @@ class PartitionOffsets(Watermarks):
             if new[0] < self.high_watermark_metadata[0]:
                 # Where it follows the end, it goes back with that, which is no news.
                 level = logging.INFO if self.high_watermark_follows else logging.WARNING
-                logger.log(level, "%s: high watermark goes back from %s to %s", self, self.high_watermark_metadata, new)
+                self.context.logger.log(
+                    level, "%s: high watermark goes back from %s to %s", self, self.high_watermark_metadata, new
+                )
             self.local_log.check_if_closed()
             self.set_high_watermark(new)
             if self.first_unstable_is_rough:
@@ -331,7 +331,7 @@ class PartitionOffsets(Watermarks):
         self.local_log.check_if_closed()
         if new_log_start_offset <= self.log_start_offset:
             return False
-        logger.info("%s: log start offset %d (%s)", self.topic_partition, new_log_start_offset, reason.value)
+        self.context.logger.info("log start offset %d (%s)", new_log_start_offset, reason.value)
         self.whole(lambda: self._raise_log_start_offset(new_log_start_offset))
         return True
 

@@ -14,7 +14,6 @@ followed by ProducerStateManager, whose changes come with an append's commit or 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 
 from kafkalog.errors import ClosedChannelException, KafkaStorageException
@@ -24,8 +23,6 @@ from kafkalog.log.offsets import PartitionOffsets
 from kafkalog.log.partition_metadata_file import PartitionMetadataFile
 from kafkalog.log.verification import VerificationGuard
 from kafkalog.segment.log_segment import LogSegment
-
-logger = logging.getLogger("kafkalog.log")
 
 SENTINEL = VerificationGuard.SENTINEL
 
@@ -37,6 +34,8 @@ class PartitionState(PartitionOffsets):
     # Whether a rolled segment is on the disk before the next one is written to.  Kafka's way leaves that to the
     # scheduler: then a power loss may take the end of one segment and leave the next, a hole in the log.
     flushes_rolls = False
+    # Of retention.bytes, when retention last went over the log; for the metric of this name.
+    retention_size_in_percent = 0
 
     @property
     def is_empty(self) -> bool:

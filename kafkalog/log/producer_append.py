@@ -8,7 +8,6 @@ Source classes: ProducerAppendInfo, ProducerStateEntry, BatchMetadata, TxnMetada
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection
 from typing import NamedTuple
 
@@ -22,6 +21,7 @@ from kafkalog.errors import (
     TransactionCoordinatorFencedException,
 )
 from kafkalog.files import Buffer
+from kafkalog.files.lines import Lines
 from kafkalog.format.batch import decrement_sequence
 from kafkalog.format.control import ControlRecordType, EndTransactionMarker
 from kafkalog.format.names import TopicPartition
@@ -30,8 +30,6 @@ from kafkalog.limits import INT_MAX, SHORT_MAX, to_int32, to_int64
 from kafkalog.log.types import NO_PRODUCER_EPOCH, NO_SEQUENCE, NO_TIMESTAMP, TV_UNKNOWN, AppendOrigin
 from kafkalog.log.verification import VerificationStateEntry
 from kafkalog.segment.types import LogOffsetMetadata
-
-log = logging.getLogger(__name__)
 
 
 def in_sequence(last_seq: int, next_seq: int) -> bool:
@@ -174,6 +172,7 @@ class ProducerAppendInfo:
 
     __slots__ = (
         "_current_entry",
+        "_logger",
         "_origin",
         "_topic_partition",
         "_transactions",
@@ -189,8 +188,11 @@ class ProducerAppendInfo:
         current_entry: ProducerStateEntry,
         origin: AppendOrigin,
         verification_state_entry: VerificationStateEntry | None,
+        *,
+        logger: Lines,
     ) -> None:
         self._topic_partition = topic_partition
+        self._logger = logger
         self.producer_id = producer_id
         self._current_entry = current_entry
         self._origin = origin
@@ -308,7 +310,9 @@ class ProducerAppendInfo:
             and producer_epoch == current
             and (self._updated_entry.current_txn_first_offset is None or producer_epoch == SHORT_MAX)
         ):
-            log.info("Producer %d, epoch %d: a marker again, after its transaction", self.producer_id, producer_epoch)
+            self._logger.info(
+                "Producer %d, epoch %d: a marker again, after its transaction", self.producer_id, producer_epoch
+            )
             return
         message = (
             f"Epoch of producer {self.producer_id} at offset {offset} in {self._topic_partition} is {producer_epoch}, "
@@ -317,7 +321,7 @@ class ProducerAppendInfo:
         if self._origin is not AppendOrigin.REPLICATION:
             raise InvalidProducerEpochException(message)
         # The leader has taken it: a follower must too.
-        log.warning(message)
+        self._logger.warning("%s", message)
 
     def _check_sequence(self, producer_epoch: int, append_first_seq: int, offset: int) -> None:
         verification, updated, current = self._verification_state_entry, self._updated_entry, self._current_entry
@@ -363,7 +367,7 @@ class ProducerAppendInfo:
         )
         if self._origin is not AppendOrigin.REPLICATION:
             raise TransactionCoordinatorFencedException(message)
-        log.info(message)
+        self._logger.info("%s", message)
 
     def _where(self, offset: int) -> str:
         return f"for producer {self.producer_id} at offset {offset} in partition {self._topic_partition}"

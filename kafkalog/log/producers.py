@@ -9,7 +9,6 @@ Source classes: ProducerStateManager, SnapshotFile (4.4.0).
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -30,8 +29,6 @@ from kafkalog.log.context import PartitionContext
 from kafkalog.log.producer_append import CompletedTxn, ProducerAppendInfo, ProducerStateEntry, TxnMetadata
 from kafkalog.log.types import NO_PRODUCER_ID, AppendOrigin
 from kafkalog.log.verification import VerificationStateEntry
-
-log = logging.getLogger(__name__)
 
 # A coordinator aborts a transaction after its timeout; one that is open this much longer hangs.
 LATE_TRANSACTION_BUFFER_MS = 5 * 60 * 1000
@@ -121,7 +118,9 @@ class ProducerStateManager(ProducerTable):
         """The checker of an append's batches for one producer; `update` takes what comes of it."""
         entry = self._producers.get(producer_id) or ProducerStateEntry.empty(producer_id)
         verification = self._verification_states.get(producer_id)
-        return ProducerAppendInfo(self.topic_partition, producer_id, entry, origin, verification)
+        return ProducerAppendInfo(
+            self.topic_partition, producer_id, entry, origin, verification, logger=self.context.logger
+        )
 
     def update(self, append_info: ProducerAppendInfo) -> None:
         """Take over what an append did; its batches are in the log by now."""
@@ -331,7 +330,7 @@ class ProducerStateManager(ProducerTable):
         try:
             snapshot.rename_to_delete()
         except FileNotFoundError:
-            log.info("Producer snapshot %s was already deleted", snapshot.path)
+            self.context.logger.info("Producer snapshot %s was already deleted", snapshot.path)
             self._snapshots.pop(snapshot_offset)
             return None
         self._snapshots.pop(snapshot_offset)
@@ -354,7 +353,7 @@ class ProducerStateManager(ProducerTable):
             try:
                 entries = read_snapshot(snapshot.path, self.context.files)
             except CorruptSnapshotException as error:
-                log.warning("Producer snapshot %s is dropped: %s", snapshot.path, error)
+                self.context.logger.warning("Producer snapshot %s is dropped: %s", snapshot.path, error)
                 self._remove_and_delete_snapshot(snapshot.offset)
                 continue
             for entry in map(_from_snapshot, entries):

@@ -9,7 +9,6 @@ The caller holds the partition's lock.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -19,8 +18,6 @@ from kafkalog.log.context import PartitionContext
 from kafkalog.log.local_log import delete_segment_files, open_new_segment
 from kafkalog.segment.log_segment import LogSegment
 from kafkalog.segment.log_segments import LogSegments
-
-logger = logging.getLogger("kafkalog.log")
 
 
 class SplitSegmentResult(NamedTuple):
@@ -76,7 +73,7 @@ def split_overflowed_segment(
         raise IllegalArgumentException(
             f"Split operation is only permitted for segments with overflow, and the problem path is {path}"
         )
-    logger.info("%s: splitting overflowed segment %s", context.topic_partition, segment)
+    context.logger.info("splitting overflowed segment %s", segment)
     new_segments: list[LogSegment] = []
     try:
         source = segment.log
@@ -94,7 +91,8 @@ def split_overflowed_segment(
         total_bytes = 0
         for new_segment in new_segments:
             new_segment.on_become_inactive_segment()
-            new_segment.flush()
+            with context.flush_timer.time():
+                new_segment.flush()
             new_segment.set_last_modified(segment.last_modified)
             total_bytes += new_segment.size
         if total_bytes != source.size:

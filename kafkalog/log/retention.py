@@ -7,16 +7,13 @@ remote storage).
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import TypeAlias
 
-from kafkalog.limits import to_int64
+from kafkalog.limits import to_int32, to_int64
 from kafkalog.log.partition import PartitionState
 from kafkalog.log.types import LogStartOffsetIncrementReason
 from kafkalog.segment.log_segment import LogSegment
-
-logger = logging.getLogger("kafkalog.log")
 
 DeletionCondition: TypeAlias = Callable[[LogSegment, LogSegment | None], bool]
 
@@ -26,10 +23,19 @@ def delete_old_segments(log: PartitionState) -> int:
 
     A log that is only compacted, or has no policy, still drops what lies below its log start offset.
     """
-    deleted = _delete(log, log_start_breached(log), "log start offset")
-    if log.config.delete:
-        deleted += delete_by_size(log) + delete_by_time(log)
-    return deleted
+    try:
+        deleted = _delete(log, log_start_breached(log), "log start offset")
+        if log.config.delete:
+            deleted += delete_by_size(log) + delete_by_time(log)
+        return deleted
+    finally:
+        log.retention_size_in_percent = size_in_percent(log)
+
+
+def size_in_percent(log: PartitionState) -> int:
+    """The log's size in hundredths of retention.bytes; 0 where that keeps all or nothing."""
+    retention_bytes = log.config.retention_bytes
+    return to_int32(to_int64(log.size * 100) // retention_bytes) if retention_bytes > 0 else 0
 
 
 def log_start_breached(log: PartitionState) -> DeletionCondition:
@@ -67,16 +73,16 @@ def delete_by_time(log: PartitionState) -> int:
     retention_ms = log.config.retention_ms
     if retention_ms < 0:
         return 0
-    return _delete(log, time_breached(log.context.clock.milliseconds(), retention_ms), "retention time")
+    return _delete(log, time_breached(log, log.context.clock.milliseconds(), retention_ms), "retention time")
 
 
-def time_breached(now_ms: int, retention_ms: int) -> DeletionCondition:
+def time_breached(log: PartitionState, now_ms: int, retention_ms: int) -> DeletionCondition:
     """Segments whose largest timestamp (file time where there is none) is older than the retention."""
 
     def should_delete(segment: LogSegment, following: LogSegment | None) -> bool:
         largest_ms = segment.largest_timestamp
         if now_ms < largest_ms:
-            logger.warning("%s contains future timestamp(s), making it ineligible to be deleted", segment)
+            log.context.logger.warning("%s contains future timestamp(s), making it ineligible to be deleted", segment)
         return to_int64(now_ms - largest_ms) > retention_ms
 
     return should_delete
@@ -111,7 +117,7 @@ def _delete_segments(log: PartitionState, deletable: list[LogSegment], reason: s
         if local.segments.number_of_segments == chosen:
             new_segment = log.roll_now()
             if deletable[-1].base_offset == new_segment.base_offset:
-                logger.warning("%s: the empty active segment was made anew due to %s", log.topic_partition, reason)
+                log.context.logger.warning("the empty active segment was made anew due to %s", reason)
                 deletable = deletable[:-1]
         local.check_if_closed()
         if deletable:

@@ -35,7 +35,7 @@ from kafkalog.format import names, values
 from kafkalog.format.batch import MemoryRecords
 from kafkalog.format.checkpoints import EpochEntry
 from kafkalog.limits import INT_MAX, LONG_MAX
-from kafkalog.log import list_offsets, retention
+from kafkalog.log import list_offsets, log_metrics, retention
 from kafkalog.log.append import CLIENT_TERMS, FOLLOWER_TERMS, AppendTerms, append, check
 from kafkalog.log.context import PartitionContext
 from kafkalog.log.damage import Damage
@@ -57,8 +57,6 @@ from kafkalog.segment.types import FetchDataInfo, TimestampAndOffset
 
 if TYPE_CHECKING:
     from kafkalog.config import LogConfig
-
-logger = logging.getLogger("kafkalog.log")
 
 SENTINEL = VerificationGuard.SENTINEL
 CLIENT = AppendOrigin.CLIENT
@@ -92,6 +90,7 @@ class UnifiedLog(PartitionState):
         self.partition_metadata_file = PartitionMetadataFile(self.context)
         self._settle_offsets(log_start_offset)
         self._initialize_topic_id(self.partition_metadata_file)
+        self.new_metrics()
 
     @classmethod
     def create(
@@ -173,6 +172,16 @@ class UnifiedLog(PartitionState):
             f"logEndOffset={self.log_end_offset})"
         )
 
+    # --- metrics -----------------------------------------------------------------------------------------
+
+    def new_metrics(self) -> None:
+        """Shows the log in the context's registry, under the names of where it lies.  May be done twice."""
+        self.context.metrics.show(self, log_metrics.gauges_of)
+
+    def remove_log_metrics(self) -> None:
+        """Shows it no more: it is closed, deleted, or about to be.  May be done twice."""
+        self.context.metrics.hide(self)
+
     # --- topic id ----------------------------------------------------------------------------------------
 
     def _initialize_topic_id(self, file: PartitionMetadataFile) -> None:
@@ -196,7 +205,7 @@ class UnifiedLog(PartitionState):
             self.topic_id = topic_id
             file = self.partition_metadata_file
             if file is None:
-                logger.warning("%s is being deleted: its topic id is not written", self.topic_partition)
+                self.context.logger.warning("the log is being deleted: its topic id is not written")
             elif not file.exists:
                 file.record(topic_id)
                 self.context.scheduler.schedule_once("flush-metadata-file", self.maybe_flush_metadata_file)
@@ -232,7 +241,8 @@ class UnifiedLog(PartitionState):
         return append(self, records, leader_epoch, FOLLOWER_TERMS)
 
     def check_batch(self, batch: bytes | bytearray, leader_epoch: int) -> None:
-        """Raises what `append_as_leader` refuses a client's batch for, of its size and records; nothing changes."""
+        """Raises what `append_as_leader` refuses a client's batch for, of its size and records; it counts as refused,
+        and nothing else changes."""
         check(self, batch, leader_epoch)
 
     # --- reads -------------------------------------------------------------------------------------------
@@ -390,10 +400,10 @@ class UnifiedLog(PartitionState):
                     f"Cannot truncate partition {self.topic_partition} to a negative offset ({target_offset})."
                 )
             if target_offset < self.high_watermark:
-                logger.log(
+                self.context.logger.log(
                     logging.INFO if self.high_watermark_follows else logging.WARNING,
-                    "%s: truncating to %d, below high watermark %d",
-                    self.topic_partition, target_offset, self.high_watermark,
+                    "truncating to %d, below high watermark %d",
+                    target_offset, self.high_watermark,
                 )  # fmt: skip
             with self.lock:
                 self.settle()
@@ -512,6 +522,7 @@ class UnifiedLog(PartitionState):
                 self.producer_state_manager.take_snapshot()
                 # A clean open believes that there were no producers when there is no snapshot.
                 self.context.files.sync_dir(self.dir)
+            self.remove_log_metrics()
             self.local_log.close()
             self.wake_waiters()
 
@@ -520,6 +531,7 @@ class UnifiedLog(PartitionState):
         with self.lock:
             self.producer_expire_check.cancel()
             self.leader_epoch_cache.close(flush=False)
+            self.remove_log_metrics()
             self.local_log.close_quietly()
             self.wake_waiters()
 
@@ -528,6 +540,7 @@ class UnifiedLog(PartitionState):
         with self.local_log.guard("deleting log"), self.lock:
             self.producer_expire_check.cancel()
             self.leader_epoch_cache.clear()
+            self.remove_log_metrics()
             deleted = self.local_log.delete_all_segments()
             self.delete_producer_snapshots(deleted, False)
             self.local_log.delete_empty_dir()
@@ -550,5 +563,6 @@ class UnifiedLog(PartitionState):
             self.leader_epoch_cache = self.leader_epoch_cache.with_checkpoint(PartitionEpochCheckpoint(self.context))
             self.partition_metadata_file = PartitionMetadataFile(self.context)
         else:
+            self.remove_log_metrics()
             self.leader_epoch_cache.clear()
             self.partition_metadata_file = None

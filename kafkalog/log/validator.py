@@ -45,7 +45,8 @@ from kafkalog.format.records import Record
 from kafkalog.format.records import records as records_of
 from kafkalog.limits import to_int64
 from kafkalog.log import validation_errors as errors
-from kafkalog.log.context import NO_METRICS, MetricsRecorder, PartitionContext
+from kafkalog.log.context import PartitionContext
+from kafkalog.log.topic_metrics import MetricsRecorder
 from kafkalog.log.types import CURRENT_MAGIC, AppendOrigin, LogAppendInfo, RecordValidationStats, TopicRules
 from kafkalog.log.validation_errors import Refusal, TimeRules
 
@@ -86,7 +87,6 @@ def validate_append(
     headers: Sequence[BatchHeader],
     origin: AppendOrigin,
     leader_epoch: int,
-    metrics: MetricsRecorder,
 ) -> ValidationResult:
     """Validate a leader's append by the partition's settings; offsets from `info.first_offset` on.
 
@@ -101,7 +101,7 @@ def validate_append(
     validator = LogValidator(
         data, headers, context.topic_partition, context.clock, rules, source_codec, origin, leader_epoch
     )
-    return validator.validate_messages_and_assign_offsets(info.first_offset, metrics)
+    return validator.validate_messages_and_assign_offsets(info.first_offset, context.topic_metrics)
 
 
 def _assign_in_place(
@@ -201,11 +201,8 @@ class LogValidator:
         self._target_codec = source_codec if rules.target_codec is None else rules.target_codec
         self._origin = origin
         self._leader_epoch = leader_epoch
-        self._metrics = NO_METRICS
 
-    def validate_messages_and_assign_offsets(
-        self, offset_counter: int, metrics: MetricsRecorder = NO_METRICS
-    ) -> ValidationResult:
+    def validate_messages_and_assign_offsets(self, offset_counter: int, metrics: MetricsRecorder) -> ValidationResult:
         """Check every batch and record, give offsets from `offset_counter` on, and say what to write.
 
         Raises InvalidRecordException for a batch, RecordValidationException for records (all of a batch's, in

@@ -18,7 +18,6 @@ import _thread
 import atexit
 import contextlib
 import functools
-import logging
 import os
 import sys
 import threading
@@ -26,14 +25,15 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
 
-from kafkalog.errors import IllegalArgumentException, KafkalogError
+from kafkalog.errors import IllegalArgumentException, KafkalogError, KafkaStorageException
 from kafkalog.files import Clock, Files, LogDirFailureChannel, Scheduler, ThreadScheduler
+from kafkalog.files.lines import Lines
 from kafkalog.files.processes import Life, belongs_here, held_over_forks, opened_elsewhere
 from kafkalog.format.names import TopicPartition
 from kafkalog.manager import log_dirs
 from kafkalog.manager.held import HeldDirectory
 
-_log = logging.getLogger(__name__)
+LOGGER = "kafkalog.manager"
 
 _TABLE: weakref.WeakValueDictionary[tuple[int, str], LogDirectory] = weakref.WeakValueDictionary()
 _TABLE_LOCK = threading.RLock()  # guards _TABLE; nothing that waits or touches the disk is done inside
@@ -345,7 +345,7 @@ def may_finish_here() -> bool:
     return True
 
 
-_FLOORS = ("files", "format", "segment", "log", "cleaner", "manager", "topics")
+_FLOORS = ("files", "format", "metrics", "segment", "log", "cleaner", "manager", "topics")
 _OUR_FLOORS = tuple(f"kafkalog.{floor}." for floor in _FLOORS)
 
 
@@ -379,16 +379,17 @@ atexit.register(finish_dropped)
 def _abandon(tenancy: _Tenancy) -> None:
     if not tenancy.life.live:
         return
+    logger = Lines(LOGGER, tenancy.directory.path, tenancy.partition)
     with tenancy.closing:
         if tenancy.close_quietly is not None:
             try:
                 tenancy.close_quietly()
             except Exception:
-                _log.warning("%s of %s did not close", tenancy.partition, tenancy.directory.path, exc_info=True)
+                logger.warning("the log did not close", exc_info=True)
         try:
             tenancy.directory.leave(tenancy, clean=False)
         except Exception:
-            _log.warning("%s was not given back in order", tenancy.directory.path, exc_info=True)
+            logger.warning("the directory was not given back in order", exc_info=True)
 
 
 def _after_fork_in_child() -> None:

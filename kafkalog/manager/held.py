@@ -6,18 +6,18 @@ for single partitions.  Knows nothing of either, or of logs.  What fails on the 
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Mapping
 
 from kafkalog.errors import KafkalogError, KafkaStorageException
 from kafkalog.files import FileLock, Files, LogDirFailureChannel
+from kafkalog.files.lines import Lines
 from kafkalog.format import names
 from kafkalog.format.checkpoints import NO_ENTRIES, CleanShutdownFile, OffsetCheckpointFile
 from kafkalog.format.meta_properties import read_meta_properties
 from kafkalog.format.names import TopicPartition
 
-_log = logging.getLogger("kafkalog.manager")
+LOGGER = "kafkalog.manager"
 
 # What it means that a checkpoint cannot be read.
 _MEANING = {
@@ -55,7 +55,7 @@ class HeldDirectory:
             try:
                 self._lock.release()
             except OSError:  # a file that nobody has locked does no harm
-                _log.warning("%s was unlocked, but not removed", self._lock.path, exc_info=True)
+                Lines(LOGGER, self.path).warning("%s was unlocked, but not removed", self._lock.path, exc_info=True)
         self._lock = None
 
     # --- its id --------------------------------------------------------------------------------------
@@ -94,7 +94,7 @@ class HeldDirectory:
             problem = str(error)
         if problem is not None:
             meaning = _MEANING[os.path.basename(checkpoint.path)]
-            _log.warning("%s: found %s; %s", checkpoint.path, problem, meaning)
+            Lines(LOGGER, self.path).warning("%s: found %s; %s", checkpoint.path, problem, meaning)
         return lines
 
     def write(self, checkpoint: OffsetCheckpointFile, lines: Mapping[TopicPartition, int]) -> None:

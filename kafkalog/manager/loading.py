@@ -8,7 +8,6 @@ with a log is the manager's.  Mirrors LogManager.loadLogs (4.4.0).
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import time
@@ -16,12 +15,14 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from kafkalog.errors import KafkaException
+from kafkalog.files.lines import Lines
 from kafkalog.format import names
+from kafkalog.format.log_lines import lines_of_folder
 from kafkalog.format.names import TopicPartition
 from kafkalog.manager.held import HeldDirectory
 from kafkalog.manager.jobs import Outcome, run_side_by_side
 
-_log = logging.getLogger("kafkalog.manager")
+LOGGER = "kafkalog.manager"
 
 _NO_PARTITIONS = frozenset({names.REMOTE_LOG_INDEX_CACHE_DIR})
 _OF_THE_FILE_SYSTEM = frozenset({"lost+found"})
@@ -62,7 +63,7 @@ def look(held: HeldDirectory, *, tolerant: bool) -> Found:
     log_starts = held.read(held.log_starts, is_new=not folders)
     strange = sorted(set(strangers) - _OF_THE_FILE_SYSTEM)
     if strange:
-        _log.warning("%s: passed over %s, which are no partitions' folders", held.path, ", ".join(strange))
+        Lines(LOGGER, held.path).warning("passed over %s, which are no partitions' folders", ", ".join(strange))
     return Found(held, clean, recovery_points, log_starts, folders, strange)
 
 
@@ -84,9 +85,12 @@ class LoadProgress(NamedTuple):
 class Remaining:
     """remainingLogsToRecover (by directory) and remainingSegmentsToRecover (by directory and thread).  Thread-safe."""
 
-    def __init__(self, logs: dict[str, int], tell: Callable[[LoadProgress], object] | None = None) -> None:
+    def __init__(
+        self, logs: dict[str, int], threads: int, tell: Callable[[LoadProgress], object] | None = None
+    ) -> None:
         self._lock = threading.Lock()
         self.logs = dict(logs)
+        self.threads = threads  # of each directory
         self.segments: dict[tuple[str, int], int] = {}
         self._total = sum(logs.values())
         self._began = time.monotonic()
@@ -120,7 +124,7 @@ class Remaining:
 LoadOne = Callable[[str, Found, Callable[[int], object]], object]  # a folder, its directory, whom to tell of segments
 
 
-def load(found: Sequence[Found], remaining: Remaining, load_one: LoadOne, threads: int) -> dict[str, list[Outcome]]:
+def load(found: Sequence[Found], remaining: Remaining, load_one: LoadOne) -> dict[str, list[Outcome]]:
     """Runs `load_one` for each folder; the outcomes by directory, in the order of its folders."""
 
     def job(folder: str, of: Found) -> Callable[[int], object]:
@@ -132,9 +136,9 @@ def load(found: Sequence[Found], remaining: Remaining, load_one: LoadOne, thread
             finally:
                 left = remaining.log_done(directory)
                 done = len(of.folders) - left
-                _log.debug("%s: loaded %s (%d/%d)", directory, os.path.basename(folder), done, len(of.folders))
+                lines_of_folder(LOGGER, folder).debug("loaded (%d/%d)", done, len(of.folders))
 
         return run
 
     jobs = {of.held.path: [job(folder, of) for folder in of.folders] for of in found}
-    return run_side_by_side("log-recovery", jobs, threads)
+    return run_side_by_side("log-recovery", jobs, remaining.threads)

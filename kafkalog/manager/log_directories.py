@@ -7,7 +7,6 @@ in Kafka, for the directory is offline then.  Mirrors the directory part of LogM
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -20,13 +19,14 @@ from kafkalog.errors import (
     NoLiveLogDirException,
 )
 from kafkalog.files import Files, LogDirFailureChannel, parent_dir
+from kafkalog.files.lines import Lines
 from kafkalog.format.checkpoints import OffsetCheckpointFile
 from kafkalog.format.names import TopicPartition
 from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.manager.held import HeldDirectory
 from kafkalog.manager.registry import LogRegistry, Logs
 
-_log = logging.getLogger("kafkalog.manager")
+LOGGER = "kafkalog.manager"
 
 ALL = "*"  # cordoned.log.dirs: every one
 
@@ -68,7 +68,7 @@ class LogDirectories:
         for path in self.paths:
             try:
                 if not self.files.exists(path):
-                    _log.info("Log directory %s not found, creating it.", path)
+                    Lines(LOGGER, path).info("Log directory not found, creating it.")
                     self.files.mkdirs_synced(path)
                 elif self.files.is_dir(path):
                     self.files.sync_dir(parent_dir(path))  # who made it may have died before this
@@ -181,7 +181,7 @@ class LogDirectories:
                 held.write(checkpoint, lines_of(registry.in_dir(held.path)))
                 return True
             except KafkaStorageException:
-                _log.exception("Disk error while writing %s", checkpoint.path)
+                Lines(LOGGER, held.path).exception("Disk error while writing %s", checkpoint.path)
                 return False
 
 

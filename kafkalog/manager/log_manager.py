@@ -16,7 +16,6 @@ before a partition's lock.  Look-ups take none.
 from __future__ import annotations
 
 import functools
-import logging
 import os
 import threading
 from collections import deque
@@ -31,21 +30,25 @@ from kafkalog.errors import (
     KafkaStorageException,
 )
 from kafkalog.files import OS_FILES, SYSTEM_CLOCK, Clock, Files, LogDirFailureChannel, Scheduler, ThreadScheduler
+from kafkalog.files.lines import Lines
 from kafkalog.files.processes import belongs_here, opened_elsewhere
 from kafkalog.format import names
+from kafkalog.format.log_lines import lines_of_folder
 from kafkalog.format.names import TopicPartition
-from kafkalog.log.context import NO_METRICS, MetricsRecorder, PartitionContext
+from kafkalog.log.context import PartitionContext
 from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.manager import move_notes
 from kafkalog.manager.jobs import Outcome, run_side_by_side
 from kafkalog.manager.loading import Found, LoadProgress, Remaining, load, look
 from kafkalog.manager.log_directories import LogDirectories, absolute_paths
+from kafkalog.manager.manager_metrics import gauges_of_directories, gauges_of_start
 from kafkalog.manager.moves import Move, MoveProgress
 from kafkalog.manager.registry import LogRegistry
 from kafkalog.manager.settings import ManagerSettings
 from kafkalog.manager.topic_configs import StoredTopicConfigs, TopicConfigs
+from kafkalog.metrics.registry import MetricsRegistry
 
-_log = logging.getLogger("kafkalog.manager")
+LOGGER = "kafkalog.manager"
 
 # A manager's life; LOST: no directory is left.
 _NEW, _RUNNING, _CLOSING, _CLOSED, _LOST, _FORKED = "new", "running", "closing", "closed", "lost", "forked"
@@ -70,15 +73,16 @@ class LogManager:
         scheduler: Scheduler | None = None,
         clock: Clock = SYSTEM_CLOCK,
         files: Files = OS_FILES,
-        metrics: MetricsRecorder = NO_METRICS,
+        metrics: MetricsRegistry | None = None,
         bare: bool = False,
     ) -> None:
         """Makes what is missing of `log_dirs`, takes their locks and reads their ids; loads nothing yet.
 
         `topic_configs`: where topics' overrides are; by default a file beside the data (`set_topic_config` writes it).
-        `scheduler`: by default threads of its own.  LogDirLockedException when a broker or another process holds a
-        directory; KafkaException when two are the same; a directory that the disk refuses is offline from the start;
-        NoLiveLogDirException when all are.
+        `scheduler`: by default threads of its own.  `metrics`: where this and all its logs show what they count.
+
+        LogDirLockedException when a broker or another process holds a directory; KafkaException when two are the same;
+        a directory that the disk refuses is offline from the start; NoLiveLogDirException when all are.
         """
         self.settings = settings or ManagerSettings()
         self.clock = clock
@@ -86,7 +90,7 @@ class LogManager:
         self.failure_channel = LogDirFailureChannel()
         self.creation = threading.RLock()
         self.registry = LogRegistry()
-        self._metrics = metrics
+        self.metrics = MetricsRegistry(clock) if metrics is None else metrics
         self._bare = bare
         self._pid = os.getpid()
         self._state = _NEW
@@ -101,6 +105,7 @@ class LogManager:
         self._owns_scheduler = scheduler is None
         self.scheduler: Scheduler = ThreadScheduler(clock) if scheduler is None else scheduler
         self.directories = LogDirectories(absolute_paths(log_dirs), files, self.failure_channel)
+        self.metrics.show(self.directories, gauges_of_directories)
         belongs_here(self)
         try:
             self.directories.cordon(self.settings.cordoned_log_dirs)
@@ -218,12 +223,18 @@ class LogManager:
             self._had_clean[path] = of.had_clean_shutdown
             self._all_loaded[path] = not of.folders
             state = "clean shutdown" if of.had_clean_shutdown else "recovery: no clean shutdown file was found"
-            _log.info("%s: loading %d logs (%s)", path, len(of.folders), state)
+            Lines(LOGGER, path).info("loading %d logs (%s)", len(of.folders), state)
             found.append(of)
-        self._remaining = remaining = Remaining({of.held.path: len(of.folders) for of in found}, progress)
+        self._remaining = remaining = Remaining(
+            {of.held.path: len(of.folders) for of in found}, self.settings.recovery_threads, progress
+        )
+        self.metrics.show(remaining, gauges_of_start)
         load_one = functools.partial(self._load_log, is_stray)
-        outcomes = load(found, remaining, load_one, self.settings.recovery_threads)
-        self._remaining = None
+        try:
+            outcomes = load(found, remaining, load_one)
+        finally:
+            self.metrics.hide(remaining)
+            self._remaining = None
         for of in found:
             self._judge_load(of, outcomes[of.held.path])
         if not self._bare:
@@ -234,7 +245,7 @@ class LogManager:
         for folder, outcome in zip(of.folders, outcomes, strict=True):
             error = outcome.error
             if isinstance(error, KafkaStorageException) and isinstance(error.__cause__, OSError):
-                _log.error("%s is offline: loading %s failed: %s", path, os.path.basename(folder), error)
+                lines_of_folder(LOGGER, folder).error("the directory is offline, for loading this failed: %s", error)
             elif isinstance(error, OSError) and not isinstance(error, KafkalogError):
                 self.failure_channel.maybe_add_offline_log_dir(path, f"Error while loading log dir {path}", error)
             elif error is not None:
@@ -262,12 +273,12 @@ class LogManager:
             if names.is_delete_dir(folder):
                 self._doom(log)
             elif names.is_stray_dir(folder):
-                _log.warning("Loaded stray log: %s", folder)
+                log.context.logger.warning("Loaded stray log: %s", folder)
                 if not self._bare:
                     log.close_quietly()
             elif is_stray(log):
                 log.rename_dir(names.log_stray_dir_name(partition), False)
-                _log.warning("Log in %s marked stray and renamed to %s", folder, log.dir)
+                log.context.logger.warning("Log in %s marked stray and renamed to %s", folder, log.dir)
                 if not self._bare:
                     log.close_quietly()
             else:
@@ -285,7 +296,7 @@ class LogManager:
             if kept is None:
                 raise _duplicate(log, previous)
             given_up = previous if kept is log else log
-            _log.warning("finishing the move of %s from %s to %s", kept.topic_partition, given_up.dir, kept.dir)
+            kept.context.logger.warning("finishing the move to here from %s", given_up.parent_dir)
             self.registry.put(kept)
             given_up.rename_dir(names.log_delete_dir_name(kept.topic_partition), True)
             self._doom(given_up)
@@ -301,7 +312,7 @@ class LogManager:
             self.clock,
             self.failure_channel,
             files=self.files,
-            metrics=self._metrics,
+            metrics=self.metrics,
         )
 
     @property
@@ -385,7 +396,7 @@ class LogManager:
         self.registry.put(log, is_future=is_future)
         self._preferred.pop(partition, None)
         self._finished_initializing(partition, log)
-        _log.info("Created log for partition %s in %s", partition, folder)
+        log.context.logger.info("Created log for partition %s in %s", partition, folder)
         return log
 
     def _check_future(self, partition: TopicPartition, preferred: str | None) -> None:
@@ -529,7 +540,7 @@ class LogManager:
                 self.files.unlink_if_exists(note)
             for log_dir in [source.parent_dir, *([] if self._bare else [destination.parent_dir])]:
                 self.directories.checkpoint(log_dir, self.registry)
-            _log.info("%s is in %s now, no more in %s", partition, destination.parent_dir, source.parent_dir)
+            destination.context.logger.info("moved to here from %s", source.parent_dir)
 
     def move(
         self,
@@ -574,11 +585,11 @@ class LogManager:
         log.refuse_appends()
         if is_stray:
             log.rename_dir(names.log_stray_dir_name(partition), False)
-            _log.warning("Log for partition %s is marked as stray and renamed to %s", partition, log.dir)
+            log.context.logger.warning("Log is marked as stray and renamed to %s", log.dir)
         else:
             log.rename_dir(names.log_delete_dir_name(partition), False)
             self._doom(log)
-            _log.info("Log for partition %s is renamed to %s and is scheduled for deletion", partition, log.dir)
+            log.context.logger.info("Log is renamed to %s and is scheduled for deletion", log.dir)
         if checkpoint:
             self.directories.checkpoint(log.parent_dir, self.registry)
         return log
@@ -619,12 +630,12 @@ class LogManager:
                 wait_ms = max(delay_ms, 1)
                 try:
                     doomed.log.delete()
-                    _log.info("Deleted log for partition %s in %s.", doomed.log.topic_partition, doomed.log.dir)
+                    doomed.log.context.logger.info("Deleted log in %s.", doomed.log.dir)
                 except KafkaStorageException:
-                    _log.exception("Exception while deleting %s in dir %s.", doomed.log, doomed.log.parent_dir)
+                    doomed.log.context.logger.exception("Exception while deleting %s.", doomed.log)
                     doomed.log.close_quietly()
         except Exception:
-            _log.exception("Exception in kafka-delete-logs thread.")
+            Lines(LOGGER).exception("Exception in kafka-delete-logs thread.")
         finally:
             self.scheduler.schedule_once("kafka-delete-logs", self._delete_logs, wait_ms)
 
@@ -671,7 +682,7 @@ class LogManager:
                 if self.clock.milliseconds() - log.last_flush_time >= log.config.flush_ms:
                     log.flush(False)
             except Exception:
-                _log.exception("Error flushing topic %s", log.topic_partition.topic)
+                log.context.logger.exception("Error flushing topic %s", log.topic_partition.topic)
 
     def checkpoint_recovery_points(self) -> None:
         """kafka-recovery-point-checkpoint: of all logs, one file a directory."""
@@ -706,21 +717,20 @@ class LogManager:
         with self.creation:
             if self._state is _FORKED or log_dir not in self.directories.live:
                 return
-            _log.warning("Stopping serving logs in dir %s", log_dir)
+            Lines(LOGGER, log_dir).warning("Stopping serving logs in dir %s", log_dir)
             gone = self.registry.pop_all_of(log_dir)
             for log in gone:
                 log.close_quietly()
             self.directories.take_out(log_dir)
             if isinstance(self.topic_configs, StoredTopicConfigs):
                 self.topic_configs.forget_directory(log_dir)
-            _log.warning(
-                "Logs for partitions %s are offline due to failure on log directory %s",
+            Lines(LOGGER, log_dir).warning(
+                "Logs for partitions %s are offline due to failure on this log directory",
                 ", ".join(f"{log.topic_partition}{' (future)' if log.is_future else ''}" for log in gone) or "(none)",
-                log_dir,
             )
             if not self.directories.live:
                 self._state = _LOST
-                _log.critical("all log dirs in %s have failed", self.directories.shown)
+                Lines(LOGGER, log_dir).critical("all log dirs in %s have failed", self.directories.shown)
                 raise self.directories.lost()
 
     # --- the end -------------------------------------------------------------------------------------
@@ -759,7 +769,7 @@ class LogManager:
         for log_dir, of in outcomes.items():
             errors = [outcome.error for outcome in of if outcome.error is not None]
             for error in errors:
-                _log.warning("There was an error in one of the threads during LogManager shutdown", exc_info=error)
+                Lines(LOGGER, log_dir).warning("There was an error while closing a log", exc_info=error)
             first = first or (errors[0] if errors else None)
             if not errors and all(outcome.done for outcome in of):
                 first = self._finish_dir(log_dir, broker_epoch) or first
@@ -778,7 +788,7 @@ class LogManager:
         try:
             directories.live[log_dir].marker.write(broker_epoch)
         except OSError as error:
-            _log.warning("the clean-shutdown marker of %s was not written", log_dir, exc_info=True)
+            Lines(LOGGER, log_dir).warning("the clean-shutdown marker was not written", exc_info=True)
             return error
         return None
 
@@ -789,6 +799,7 @@ class LogManager:
         self._state = _CLOSED
         if self._owns_scheduler:
             self.scheduler.shutdown()
+        self.metrics.hide(self.directories)
         doomed = [each.log for each in self._doomed] if not self._bare else []
         for log in [*self.registry.all_logs(), *doomed]:
             log.close_quietly()

@@ -7,15 +7,13 @@ what a crash between its two renames leaves (a broker passes over the file).
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Iterable
 
 from kafkalog.files import Files
+from kafkalog.files.lines import Lines
 from kafkalog.format import names
 from kafkalog.log.unified_log import UnifiedLog
-
-_log = logging.getLogger("kafkalog.manager")
 
 
 def _path(destination: UnifiedLog) -> str:
@@ -49,4 +47,4 @@ def clear(log_dirs: Iterable[str], files: Files) -> None:
                 if name.endswith(names.MOVE_FILE_SUFFIX):
                     files.unlink_if_exists(os.path.join(log_dir, name))
         except OSError:
-            _log.warning("%s: a move's note was not removed", log_dir, exc_info=True)
+            Lines("kafkalog.manager", log_dir).warning("a move's note was not removed", exc_info=True)

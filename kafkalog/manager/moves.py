@@ -12,20 +12,18 @@ error or an interrupt, is a `-future` folder and a whole current log.
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
 from kafkalog.errors import IllegalStateException, KafkaStorageException, UnknownTopicOrPartitionException
+from kafkalog.files.lines import Lines
 from kafkalog.format import names
 from kafkalog.format.names import TopicPartition
 from kafkalog.limits import INT_MAX
 from kafkalog.log.types import LogStartOffsetIncrementReason
 from kafkalog.log.unified_log import UnifiedLog
-
-_log = logging.getLogger("kafkalog.manager")
 
 COPY_BYTES = 1 << 20  # at once
 SWITCH_BYTES = 4 << 20  # that much may be copied while writers wait
@@ -106,7 +104,7 @@ class Move:
         manager, partition = self._manager, self._partition
         left = manager.get_log(partition, is_future=True)
         if left is not None and left.parent_dir != self._log_dir:
-            _log.warning("%s: an unfinished move to %s is given up", partition, left.parent_dir)
+            Lines("kafkalog.manager", left.parent_dir, partition).warning("an unfinished move to here is given up")
             manager.async_delete(partition, is_future=True)
         return manager.get_or_create_log(
             partition, is_new=True, is_future=True, topic_id=source.topic_id, log_dir=self._log_dir

@@ -8,7 +8,6 @@ revision that grows; at start the highest one that can be read counts.  Knows no
 from __future__ import annotations
 
 import json
-import logging
 import os
 import threading
 from collections.abc import Iterable, Mapping
@@ -17,9 +16,10 @@ from typing import Protocol
 from kafkalog.config import LogConfig
 from kafkalog.errors import CorruptCheckpointException
 from kafkalog.files import Files
+from kafkalog.files.lines import Lines
 from kafkalog.format import names
 
-_log = logging.getLogger("kafkalog.manager")
+LOGGER = "kafkalog.manager"
 
 VERSION = 0
 
@@ -91,7 +91,7 @@ class StoredTopicConfigs:
             except FileNotFoundError:
                 continue
             except CorruptCheckpointException as error:
-                _log.warning("%s", error)
+                Lines(LOGGER, directory).warning("%s", error)
                 problem = error
         if problem is not None and not found:
             raise problem

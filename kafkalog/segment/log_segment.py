@@ -14,7 +14,6 @@ a new index would touch is told in `index`.  The file is long because Kafka's cl
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -31,9 +30,11 @@ from kafkalog.errors import (
     NoSuchFileException,
 )
 from kafkalog.files import Buffer, Clock, Files
+from kafkalog.files.lines import Lines
 from kafkalog.format import names
 from kafkalog.format.batch import MAGIC_AT, RECORD_BATCH_OVERHEAD, SMALLEST_BATCH_BYTES
 from kafkalog.format.index_entries import OFFSET_ENTRY
+from kafkalog.format.log_lines import lines_of_folder
 from kafkalog.format.records import MAX_RECORD_BYTES
 from kafkalog.limits import INT_MAX, LONG_MAX
 from kafkalog.segment.file_records import FileRecords, FileRecordsSlice, max_timestamp_of
@@ -57,8 +58,6 @@ from kafkalog.segment.types import (
 if TYPE_CHECKING:
     from kafkalog._native.batches import BatchHeader
     from kafkalog.config import LogConfig
-
-logger = logging.getLogger("kafkalog.segment")
 
 WHOLE_SEGMENT = -LONG_MAX  # max_position of a read: up to the end as it is
 SPLIT_CHUNK_BYTES = 1 << 20
@@ -634,14 +633,14 @@ class LogSegment:
         self.tail.largest_timestamp = (plan.max_timestamp, plan.offset_of_max_timestamp)
         truncated = self.log.size - valid_bytes
         if why is not None or scan.stopped in (native.BAD_SIZE, native.BAD_CRC, native.BAD_MAGIC):
-            logger.warning(
+            self._logger.warning(
                 "Found invalid messages in log segment %s at byte offset %d: %s",
                 self.log.path,
                 valid_bytes,
                 why or _STOP_TEXT[scan.stopped],
             )
         if truncated > 0:
-            logger.debug("Truncated %d invalid bytes at the end of segment %s", truncated, self.log.path)
+            self._logger.debug("Truncated %d invalid bytes at the end of segment %s", truncated, self.log.path)
             observer.before_cut(valid_bytes)
         self.log.truncate_to(valid_bytes)
         self.offset_index.trim_to_valid_size()
@@ -720,7 +719,11 @@ class LogSegment:
             try:
                 close()
             except Exception:
-                logger.warning("Failed to close a file of %s", self.log.path, exc_info=True)
+                self._logger.warning("Failed to close a file of %s", self.log.path, exc_info=True)
+
+    @property
+    def _logger(self) -> Lines:
+        return lines_of_folder("kafkalog.segment", os.path.dirname(self.log.path))
 
     def delete_if_exists(self) -> None:
         """Closes and unlinks all files, .log first; missing ones are fine.  All are tried, then the first error raised.

@@ -29,6 +29,7 @@ from kafkalog.log.view import PartitionView
 from kafkalog.manager import directory as directories
 from kafkalog.manager import log_dirs
 from kafkalog.manager.topic_configs import stored_overrides
+from kafkalog.metrics.registry import MetricsRegistry
 from kafkalog.segment.index_reader import check_whole_entries
 from kafkalog.topics.batch_maker import BatchMaker
 from kafkalog.topics.log import Log
@@ -56,12 +57,14 @@ def open_log(
     producer_id_expiration_ms: int = NEVER_MS,
     abort_left_open: bool = True,
     on_damage: OnDamage = "truncate",
+    metrics: MetricsRegistry | None = None,
 ) -> Log:
     """Open one partition of a log directory, `log_dir/topic-0`; a context manager.
 
     `config` has Kafka's topic keys as text (`{"segment.bytes": "1048576"}`; for tests `internal.segment.bytes`, which
-    may be smaller); left out, it is what a LogManager keeps for the topic beside the data, if anything.  `read_only=True` takes no lock and writes nothing: it works beside a running broker and sees up to
-    the last whole valid batch.  `durability`: "os" leaves flushing to the operating system, as Kafka does (what was
+    may be smaller); left out, it is what a LogManager keeps for the topic beside the data, if anything.
+    `read_only=True` takes no lock and writes nothing: it works beside a running broker and sees up to the last whole
+    valid batch.  `durability`: "os" leaves flushing to the operating system, as Kafka does (what was
     appended survives a crash of this process, not a power loss, unless `flush()` was called); "fsync" flushes every
     append before it returns (survives power loss too).  `create=False` refuses a partition that does not exist.
     `compression` (none gzip snappy lz4 zstd) is how this writer packs its batches; by default what the topic's
@@ -75,6 +78,9 @@ def open_log(
     the log "kafkalog.log", as Kafka does; "raise" refuses with CorruptRecordException before anything is cut (indexes
     may have been rebuilt by then), and with CorruptIndexException where an index of aborted transactions was cut, which
     Kafka does not look at; a function is called with each `kafkalog.log.damage.Damage` before its cut.
+
+    `metrics` is a `kafkalog.metrics.MetricsRegistry`, shared by as many logs as you like: while a writable log is open
+    it is shown there under Kafka's names, and what it refuses and flushes is counted.
 
     Errors: LogDirLockedException (a broker or another process has the directory), UnknownTopicOrPartitionException,
     InvalidTopicException, ConfigException, KafkaStorageException; IllegalArgumentException when the log is open in this
@@ -99,6 +105,10 @@ def open_log(
         raise IllegalArgumentException(
             f"clock: found {values.shown(clock)}, expected one with milliseconds() and nanoseconds()",
             hint="leave it out for the machine's; kafkalog.files.ManualClock for tests",
+        )
+    if metrics is not None and not isinstance(metrics, MetricsRegistry):
+        raise IllegalArgumentException(
+            f"metrics: found {values.shown(metrics)}, expected a kafkalog.metrics.MetricsRegistry"
         )
     if values.flag(read_only, "read_only"):
         log_dirs.listing(root, files)
@@ -131,6 +141,7 @@ def open_log(
             clock,
             lease.directory.failure_channel,
             files=files,
+            metrics=metrics,
         )
         engine = UnifiedLog.create(
             context, lease.log_start_offset, lease.recovery_point, lease.clean, topic_id, on_damage=tell

@@ -11,7 +11,6 @@ is taken before the engine's lock.  Thread-safe.
 from __future__ import annotations
 
 import contextlib
-import logging
 import sys
 import threading
 import warnings
@@ -24,6 +23,7 @@ from kafkalog._native.blocks import Single
 from kafkalog._native.log_end import OPEN
 from kafkalog.errors import IllegalStateException, KafkalogError, KafkaStorageException, RecordTooLargeException
 from kafkalog.files import Clock
+from kafkalog.files.lines import Lines
 from kafkalog.format.batch import ProducerFields
 from kafkalog.format.control import ControlRecordType, EndTransactionMarker, end_txn_marker_batch
 from kafkalog.format.names import TopicPartition
@@ -32,8 +32,6 @@ from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.manager import directory as directories
 from kafkalog.topics.batch_maker import BatchMaker
 from kafkalog.topics.rows import RecordInput, check_records
-
-_logger = logging.getLogger(__name__)
 
 COORDINATOR_EPOCH = 0
 TRANSACTION_VERSION = 0
@@ -134,7 +132,9 @@ class OpenPartition(Single):
             if hasattr(self, "writer_guards"):  # else it was never made whole
                 self.close()
         except Exception:
-            _logger.exception("%r, which was dropped, did not close in order: it is recovered when opened", self)
+            Lines("kafkalog.topics", self.lease.directory.path, self.topic_partition).exception(
+                "%r, which was dropped, did not close in order: it is recovered when opened", self
+            )
         finally:
             self.lease.give_up()
 

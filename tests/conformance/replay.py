@@ -22,7 +22,7 @@ from typing import Any
 if __package__ in (None, ""):  # run as a script: the repository's root is not on the path yet
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
-from tests.conformance import replay_files, replay_manager, replay_partition, ways
+from tests.conformance import replay_files, replay_manager, replay_metrics, replay_partition, ways
 from tests.conformance.replay_rendering import state
 from tests.conformance.replay_session import Op, ScriptError, Session
 
@@ -60,6 +60,7 @@ OPERATIONS: dict[str, Operation] = {
     **replay_partition.OPERATIONS,
     **replay_files.OPERATIONS,
     **replay_manager.OPERATIONS,
+    **replay_metrics.OPERATIONS,
 }
 
 

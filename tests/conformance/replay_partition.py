@@ -51,6 +51,7 @@ def _open(session: Session, op: Op, result: Result) -> None:
         session.scheduler,
         session.clock,
         LogDirFailureChannel(),
+        metrics=session.metrics,
     )
     log = UnifiedLog.create(
         context,

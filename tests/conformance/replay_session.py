@@ -12,6 +12,7 @@ from kafkalog.errors import IllegalStateException
 from kafkalog.files import ManualClock, ManualScheduler
 from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.manager.log_manager import LogManager
+from kafkalog.metrics import MetricsRegistry
 
 
 class ScriptError(Exception):
@@ -62,6 +63,7 @@ class Session:
     def __post_init__(self) -> None:
         self.work_dir = self.work_dir.absolute()
         self.scheduler = ManualScheduler(self.clock)
+        self.metrics = MetricsRegistry(self.clock)
 
     def path(self, relative: str) -> Path:
         return Path(os.path.normpath(self.work_dir / relative))

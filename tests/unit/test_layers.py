@@ -23,6 +23,7 @@ FLOORS = [  # lowest first; who shares one stands side by side, and does not kno
     ("_native",),
     ("files",),
     ("format",),
+    ("metrics",),
     ("segment",),
     ("log",),
     ("cleaner",),

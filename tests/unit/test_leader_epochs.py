@@ -23,6 +23,7 @@ class InMemory(LeaderEpochCheckpointFile):
     """A checkpoint without a file."""
 
     def __init__(self) -> None:
+        self.path = "t-0/leader-epoch-checkpoint"
         self.entries: list[EpochEntry] = []
 
     def write(self, entries: object) -> None:

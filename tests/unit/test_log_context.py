@@ -74,7 +74,7 @@ def test_renaming_may_be_done_twice(kit: Kit) -> None:
 
 def test_what_is_refused_is_told(kit: Kit) -> None:
     context = kit.context({"cleanup.policy": "compact"})
-    context.metrics = heard = Heard()
+    context.topic_metrics = heard = Heard()  # type: ignore[assignment]
     log = UnifiedLog.create(context, 0, 0, True)
     log.append_as_leader(batch(), 0)
     assert heard.told == []

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 import kafkalog
-
 from kafkalog.config import LogConfig, ProducerStateManagerConfig
 from kafkalog.errors import (
     CorruptCheckpointException,
@@ -679,7 +678,45 @@ def test_one_broken_partition_takes_its_directory_offline_and_the_message_says_w
     with house.open() as manager:
         assert manager.offline_log_dirs == [str(house.dirs[1])]
         assert manager.get_log("t-0") is not None
-        assert "loading t-1 failed" in caplog.text
+        assert "[partition=t-1, dir=" in caplog.text
+        assert "the directory is offline, for loading this failed" in caplog.text
+
+
+# --- metrics ---------------------------------------------------------------------------------------------
+
+
+def test_metrics_have_kafkas_names(house: House) -> None:
+    house.dirs[2].write_text("")
+    with house.open() as manager:
+        manager.get_or_create_log("t-0", is_new=True)
+        manager.directories.cordon([str(house.dirs[1])])
+        shown = manager.metrics.as_jmx()
+        of = "kafka.log:type=LogManager,name="
+        assert shown[f"{of}OfflineLogDirectoryCount"] == 1
+        assert shown[f"{of}CordonedLogDirectoryCount"] == 1
+        values = [
+            [shown[f'{of}{name},logDirectory="{each}"'] for each in house.dirs]
+            for name in ("LogDirectoryOffline", "LogDirectoryCordoned")
+        ]
+        assert values == [[0, 0, 1], [0, 1, 0]]
+        assert shown["kafka.log:type=Log,name=NumLogSegments,topic=t,partition=0"] == 1
+        assert not any("remaining" in name for name in shown)
+    assert not any("LogManager" in name or "type=Log," in name for name in manager.metrics.as_jmx())
+
+
+def test_a_start_shows_what_is_left(house: House) -> None:
+    manager = house.open()
+    fill(manager.get_or_create_log("t-0", log_dir=house.dirs[0]), 30)
+    house.crash(manager)
+    seen: list[dict[str, Any]] = []
+    manager = house.new()
+    manager.startup(progress=lambda progress: seen.append(manager.metrics.as_jmx()))
+    logs = f'kafka.log:type=LogManager,name=remainingLogsToRecover,dir="{house.dirs[0]}"'
+    segments = f'kafka.log:type=LogManager,name=remainingSegmentsToRecover,dir="{house.dirs[0]}",threadNum=0'
+    assert [each[logs] for each in seen][-1] == 0
+    assert max(each[segments] for each in seen) > 3
+    assert seen[0][logs] == 1
+    manager.shutdown()
 
 
 # --- forks -----------------------------------------------------------------------------------------------

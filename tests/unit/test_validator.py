@@ -129,7 +129,7 @@ def validate(
     rules = TopicRules(target, level, to_magic, compacted, timestamp_type != "LogAppendTime", *limits)
     return LogValidator(
         data, MemoryRecords(data).batches(), TopicPartition("t", 0), ManualClock(NOW), rules, source, origin, 3
-    ).validate_messages_and_assign_offsets(100)
+    ).validate_messages_and_assign_offsets(100, Counters())
 
 
 def produced(codec: int = codecs.NONE, count: int = 3, *, key: bytes | None = b"k", magic: int = 2) -> bytes:

@@ -21,6 +21,7 @@ final class ScriptRunner implements AutoCloseable {
     private final CleanOp clean;
     private final ManagerOps manager;
     private final FileOps files;
+    private final MetricsOp metrics;
 
     ScriptRunner(Path workDir) {
         // A manager with no live directory left would end the whole JVM.
@@ -32,6 +33,7 @@ final class ScriptRunner implements AutoCloseable {
         clean = new CleanOp(session);
         manager = new ManagerOps(session);
         files = new FileOps(session);
+        metrics = new MetricsOp();
     }
 
     /** True when the script ran to its end; false when the script itself was wrong. */
@@ -85,6 +87,8 @@ final class ScriptRunner implements AutoCloseable {
             case "advance_clock" -> advanceClock(op, result);
             case "tick" -> session.runDueTasks(result);
             case "clean" -> clean.run(op, result);
+            case "metrics" -> metrics.run(op, result);
+            case "yammer" -> YammerOp.run(op, result);
             default -> {
                 if (op.name().startsWith("fs_") || op.name().equals("dump")) {
                     files.run(op, result);

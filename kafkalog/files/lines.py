@@ -1,0 +1,39 @@
+"""Where a log line is about: every line of the engine names its partition and log directory, where it has them.
+
+Both stand in the text, before the message, and as fields of the record (`topic_partition`, `log_dir`; None where a line
+is about neither), for whoever formats records as data.  The loggers are `kafkalog.log`, `kafkalog.segment`,
+`kafkalog.format`, `kafkalog.files`, `kafkalog.metrics`, `kafkalog.manager` and `kafkalog.topics`, of the standard
+library; no handler is set here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import MutableMapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    _Adapter = logging.LoggerAdapter[logging.Logger]
+else:
+    _Adapter = logging.LoggerAdapter
+
+
+class Lines(_Adapter):
+    """A logger whose lines are about one partition, one log directory, or neither."""
+
+    def __init__(self, logger: str, log_dir: str | None = None, topic_partition: object = None) -> None:
+        partition = None if topic_partition is None else str(topic_partition)
+        super().__init__(logging.getLogger(logger), {"topic_partition": partition, "log_dir": log_dir})
+        where = {"partition": partition, "dir": log_dir}
+        self._known = {key: value for key, value in where.items() if value is not None}
+        self._prefix = f"[{', '.join(f'{key}=%s' for key in self._known)}] " if self._known else ""
+
+    def log(self, level: int, msg: Any, *args: Any, **kwargs: Any) -> None:
+        """`msg` is formatted with `args`, also where there are none."""
+        if self.isEnabledFor(level):
+            kwargs["stacklevel"] = kwargs.get("stacklevel", 1) + 1
+            super().log(level, f"{self._prefix}{msg}", *self._known.values(), *args, **kwargs)
+
+    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
+        kwargs["extra"] = {**(kwargs.get("extra") or {}), **(self.extra or {})}
+        return msg, kwargs

@@ -1,0 +1,78 @@
+"""The metrics as Prometheus has them from a Kafka broker: the names that jmx_exporter's kafka-2_0_0.yml makes.
+
+`kafka.log:type=Log,name=Size,topic=orders,partition=0` is `kafka_log_log_size{topic="orders",partition="0"}`; a meter
+`...PerSec` is a counter `..._total`; a timer is a summary, whose sum, which the exporter leaves out, is here too.  Two
+more things are better here than there: an object with three tags (a future log's) has them all as labels, and a
+directory's path has no quotes around it.  The package prometheus-client is needed to collect, not for the names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from kafkalog.format.needs import need_prometheus_client
+from kafkalog.metrics.kinds import MeterValue, TimerValue
+from kafkalog.metrics.names import MetricName
+from kafkalog.metrics.registry import MetricsRegistry, MetricValue
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
+
+_PER_SECOND = re.compile(r"PerSec\w*$")
+_NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_]")
+
+
+def prometheus_name(name: MetricName) -> str:
+    """`kafka_log_log_size`: without the `_total`, `_count` and `_sum` of what is counted, without labels."""
+    return _NOT_IN_NAMES.sub("_", f"{name.group}_{name.type}_{_PER_SECOND.sub('', name.name)}").lower()
+
+
+def prometheus_labels(name: MetricName) -> dict[str, str]:
+    return {_NOT_IN_NAMES.sub("_", key): value for key, value in name.tags}
+
+
+class PrometheusCollector:
+    """A collector for prometheus-client: `prometheus_client.REGISTRY.register(PrometheusCollector(metrics))`.
+
+    MissingPackageException (an ImportError) where the package is not installed.
+    """
+
+    def __init__(self, registry: MetricsRegistry) -> None:
+        self._metric_type = need_prometheus_client().Metric
+        self._registry = registry
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing: what there will be is known when it is collected."""
+        return ()
+
+    def collect(self) -> Iterable[Metric]:
+        families: dict[str, Metric] = {}
+        for name, value in self._registry.snapshot():
+            kind = _kind(name, value)
+            family = prometheus_name(name)
+            if family not in families:
+                families[family] = self._metric_type(family, f"{name.group}:type={name.type},name={name.name}", kind)
+            _add_samples(families[family], kind, family, prometheus_labels(name), value)
+        return families.values()
+
+
+def _kind(name: MetricName, value: MetricValue) -> str:
+    if isinstance(value, MeterValue) and _PER_SECOND.search(name.name):
+        return "counter"
+    return "summary" if isinstance(value, (MeterValue, TimerValue)) else "gauge"
+
+
+def _add_samples(family: Metric, kind: str, name: str, labels: dict[str, str], value: MetricValue) -> None:
+    if isinstance(value, MeterValue):
+        family.add_sample(f"{name}_total" if kind == "counter" else f"{name}_count", labels, value.count)
+    elif isinstance(value, TimerValue):
+        family.add_sample(f"{name}_count", labels, value.count)
+        family.add_sample(f"{name}_sum", labels, value.sum)
+        for quantile, duration_ms in value.percentiles.items():
+            # The exporter makes it of `50thPercentile`.
+            text = f"{quantile:.2f}" if quantile < 0.99 else f"{quantile:g}"
+            family.add_sample(name, {**labels, "quantile": text}, duration_ms)
+    else:
+        family.add_sample(name, labels, value)

@@ -1,0 +1,151 @@
+"""The metrics as Prometheus gets them: by the real prometheus-client, in its text format, parsed again."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
+from prometheus_client.parser import text_string_to_metric_families
+
+import kafkalog
+from kafkalog.errors import RecordTooLargeException
+from kafkalog.files import ManualClock
+from kafkalog.metrics import Gauge, MetricName, MetricsRegistry, PrometheusCollector
+
+README = Path(__file__).parents[2] / "README.md"
+Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
+
+
+def exposed(metrics: MetricsRegistry) -> tuple[Samples, dict[str, str]]:
+    """The samples that a scrape brings, and the types of their families."""
+    registry = CollectorRegistry(auto_describe=True)
+    registry.register(PrometheusCollector(metrics))
+    generate_openmetrics(registry)  # it is stricter about what a family may hold
+    families = list(text_string_to_metric_families(generate_latest(registry).decode()))
+    samples = {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in families
+        for sample in family.samples
+    }
+    return samples, {family.name: family.type for family in families}
+
+
+def test_a_logs_metrics_have_the_names_of_the_exporter(tmp_path: Path) -> None:
+    metrics = MetricsRegistry()
+    with kafkalog.open_log(tmp_path, "orders-3", metrics=metrics, config={"max.message.bytes": "1000"}) as log:
+        log.append(b"v")
+        log.flush()
+        with pytest.raises(RecordTooLargeException):
+            log.append(b"v" * 2000)
+        samples, types = exposed(metrics)
+        assert log.engine is not None
+        size = log.engine.size
+    where = (("partition", "3"), ("topic", "orders"))
+    assert samples["kafka_log_log_size", where] == size
+    assert samples["kafka_log_log_numlogsegments", where] == 1
+    assert samples["kafka_log_log_logstartoffset", where] == 0
+    assert samples["kafka_log_log_logendoffset", where] == 1
+    assert samples["kafka_log_log_retentionsizeinpercent", where] == 0
+    assert samples["kafka_log_logflushstats_logflushrateandtimems_count", ()] == 1
+    assert samples["kafka_log_logflushstats_logflushrateandtimems_sum", ()] > 0
+    for quantile in ("0.50", "0.75", "0.95", "0.98", "0.99", "0.999"):
+        assert samples["kafka_log_logflushstats_logflushrateandtimems", (("quantile", quantile),)] > 0
+    rejected = samples["kafka_server_brokertopicmetrics_bytesrejected_total", (("topic", "orders"),)]
+    assert rejected == samples["kafka_server_brokertopicmetrics_bytesrejected_total", ()] > 2000
+    assert samples["kafka_server_brokertopicmetrics_invalidmessagecrcrecords_total", ()] == 0
+    assert samples["kafka_server_replicamanager_produceridcount", ()] == 0
+    assert samples["kafkalog_log_highwatermark", where] == 1
+    assert samples["kafkalog_log_recoverypoint", where] == 1
+    assert types["kafka_log_log_size"] == "gauge"
+    assert types["kafka_server_brokertopicmetrics_bytesrejected"] == "counter"
+    assert types["kafka_log_logflushstats_logflushrateandtimems"] == "summary"
+    after, _ = exposed(metrics)
+    assert not any(name.startswith(("kafka_log_log_", "kafkalog_")) for name, _ in after)
+    assert ("kafka_log_logflushstats_logflushrateandtimems_count", ()) in after
+
+
+def test_tags_become_labels(tmp_path: Path) -> None:
+    metrics = MetricsRegistry()
+
+    class Manager:
+        offline = 1
+
+    manager = Manager()
+    gauges = [
+        ("LogDirectoryOffline", {"logDirectory": '/data/"odd"\\dir'}),
+        ("remainingSegmentsToRecover", {"dir": "/data", "threadNum": "0"}),
+        ("max-dirty-percent", {}),
+        ("Size", {"topic": "t", "partition": "0", "is-future": "true"}),
+    ]
+    metrics.show(
+        manager,
+        lambda _: [
+            Gauge(MetricName.of("kafka.log", "LogManager", name, tags), lambda found: found.offline)
+            for name, tags in gauges
+        ],
+    )
+    metrics.meter(MetricName.of("kafka.utils", "Throttler", "cleaner-io"), "bytes").mark(12)
+    samples, _ = exposed(metrics)
+    assert samples == {
+        ("kafka_log_logmanager_logdirectoryoffline", (("logDirectory", '/data/"odd"\\dir'),)): 1,
+        ("kafka_log_logmanager_remainingsegmentstorecover", (("dir", "/data"), ("threadNum", "0"))): 1,
+        ("kafka_log_logmanager_max_dirty_percent", ()): 1,
+        ("kafka_log_logmanager_size", (("is_future", "true"), ("partition", "0"), ("topic", "t"))): 1,
+        ("kafka_utils_throttler_cleaner_io_count", ()): 12,
+    }
+
+
+def test_durations_are_milliseconds() -> None:
+    clock = ManualClock()
+    metrics = MetricsRegistry(clock)
+    with metrics.timer(MetricName.of("kafka.log", "LogFlushStats", "LogFlushRateAndTimeMs")).time():
+        clock.advance(25)
+    samples, _ = exposed(metrics)
+    assert samples["kafka_log_logflushstats_logflushrateandtimems_sum", ()] == 25
+    assert samples["kafka_log_logflushstats_logflushrateandtimems", (("quantile", "0.99"),)] == 25
+
+
+def test_the_example_of_the_readme(tmp_path: Path) -> None:
+    (block,) = [
+        each
+        for each in re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
+        if "PrometheusCollector" in each
+    ]
+    assert "start_http_server(9404)" in block
+    script = block.replace("start_http_server(9404)", "start_http_server(0, addr='127.0.0.1')")
+    script += "print(prometheus_client.generate_latest().decode())\nlog.close()\n"
+    env = {**os.environ, "PYTHONPATH": str(README.parent)}
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=tmp_path, env=env, check=True, timeout=60, capture_output=True
+    )
+    lines = done.stdout.decode().splitlines()
+    for line in re.findall(r"# (kafka_\S+) \.\.\.", block):
+        (key,) = [each for each in lines if each.startswith(line.split("{")[0] + "{")]
+        assert 'topic="orders"' in key
+        assert 'partition="0"' in key
+
+
+def test_without_the_package_it_is_said_how_to_get_it() -> None:
+    script = (
+        "import sys; sys.modules['prometheus_client'] = None\n"
+        "from kafkalog.metrics import MetricsRegistry, PrometheusCollector\n"
+        "try:\n    PrometheusCollector(MetricsRegistry())\n"
+        "except ImportError as error:\n"
+        "    assert \"pip install 'kafkalog[metrics]'\" in str(error), error\n"
+        "else:\n    raise SystemExit('it was there')\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
+
+
+def test_the_core_does_without_it() -> None:
+    script = (
+        "import sys, kafkalog, kafkalog.metrics, kafkalog.topics\n"
+        "assert not any(name.startswith('prometheus') for name in sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=60)
