@@ -1,4 +1,4 @@
-"""Text as Java reads and writes it: numbers, lines, split, Uuid and .properties.
+"""Text as Java reads and writes it: UTF-8, numbers, lines, split, Uuid and .properties.
 
 Python is more generous (`int()` takes underscores and spaces and has no bounds; `splitlines` knows a dozen ends of
 line), and a file that Kafka refuses must be refused here.  The three exceptions at the top carry the names of the
@@ -9,6 +9,7 @@ whoever handles damage need not know which is which.
 from __future__ import annotations
 
 import base64
+import codecs
 import datetime
 import re
 from collections.abc import Iterable, Mapping
@@ -37,6 +38,28 @@ class IllegalArgumentException(CorruptCheckpointException, errors.IllegalArgumen
 class NullPointerException(CorruptCheckpointException, errors.NullPointerException):
     """A file's line that is missing."""
 
+
+# --- UTF-8 --------------------------------------------------------------------------------------------
+
+
+def decode_utf8(data: bytes) -> str:
+    """new String(data, UTF_8): what is no UTF-8 becomes U+FFFD, as many times as Java makes it."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data.decode(errors="kafkalog.java")
+
+
+def _replaced(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeDecodeError)
+    start = error.start
+    piece = error.object[start : start + 3]
+    # A surrogate's three bytes are one character to Java, three to Python.
+    is_surrogate = len(piece) == 3 and piece[0] == 0xED and 0xA0 <= piece[1] <= 0xBF and 0x80 <= piece[2] <= 0xBF
+    return "\ufffd", start + 3 if is_surrogate else error.end
+
+
+codecs.register_error("kafkalog.java", _replaced)
 
 # --- numbers ------------------------------------------------------------------------------------------
 
