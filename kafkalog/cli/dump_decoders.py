@@ -26,7 +26,7 @@ from kafkalog.format.coordinator_records import (
 from kafkalog.format.coordinator_records import group_records as group_record_set
 from kafkalog.format.java_json import to_text
 from kafkalog.format.java_text import decode_utf8
-from kafkalog.format.messages import MessageException
+from kafkalog.format.message_reader import MessageException
 
 if TYPE_CHECKING:
     from kafkalog.format.records import Record

@@ -20,7 +20,8 @@ from kafkalog.errors import (
     UnknownRecordVersionException,
 )
 from kafkalog.format import coordinator_schemas
-from kafkalog.format.messages import MessageException, Schema, Values, parse_schemas
+from kafkalog.format.message_reader import MessageException
+from kafkalog.format.messages import Schema, Values, parse_schemas
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

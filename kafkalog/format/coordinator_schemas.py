@@ -1,7 +1,7 @@
 """The records of `__consumer_offsets`, `__transaction_state` and `__share_group_state`, and what group members say.
 
-Tables for `kafkalog.format.messages.parse_schemas`, in which each line is explained.  A number is the record's type;
-each type has a Key and a Value.  Source: the messages of Kafka 4.4.0's group, transaction and share coordinators.
+Tables for `kafkalog.format.message_tables.parse_table`, which explains the lines.  A number is the record's type; each
+type has a Key and a Value.  Source: the messages of Kafka 4.4.0's group, transaction and share coordinators.
 """
 
 from __future__ import annotations

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kafkalog.format import coordinator_schemas
 from kafkalog.format.coordinator_records import PREFIX, CoordinatorRecord, group_records
 from kafkalog.format.java_text import ZERO_UUID
-from kafkalog.format.messages import MessageException, Schema, Values, parse_schemas
+from kafkalog.format.message_reader import MessageException
+from kafkalog.format.messages import Schema, Values, parse_schemas
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -52,11 +52,13 @@ def decode_utf8(data: bytes) -> str:
 
 def _replaced(error: UnicodeError) -> tuple[str, int]:
     assert isinstance(error, UnicodeDecodeError)
-    start = error.start
-    piece = error.object[start : start + 3]
-    # A surrogate's three bytes are one character to Java, three to Python.
-    is_surrogate = len(piece) == 3 and piece[0] == 0xED and 0xA0 <= piece[1] <= 0xBF and 0x80 <= piece[2] <= 0xBF
-    return "\ufffd", start + 3 if is_surrogate else error.end
+    data, start, end = error.object, error.start, error.end
+    # Two or three bytes of a surrogate are one character to Java, each is one to Python.
+    if data[start] == 0xED and start + 1 < len(data) and 0xA0 <= data[start + 1] <= 0xBF:
+        end = start + 2
+        if end < len(data) and 0x80 <= data[end] <= 0xBF:
+            end += 1
+    return "\ufffd", end
 
 
 codecs.register_error("kafkalog.java", _replaced)

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kafkalog.errors import IllegalArgumentException
 from kafkalog.format import metadata_schemas
-from kafkalog.format.messages import MessageException, Reader, Schema, Values, parse_schemas, put_uvarint
+from kafkalog.format.message_reader import MessageException, Reader
+from kafkalog.format.message_writer import put_uvarint
+from kafkalog.format.messages import Schema, Values, parse_schemas
 from kafkalog.limits import SHORT_MAX
 
 if TYPE_CHECKING:

@@ -1,6 +1,6 @@
 """The records of `__cluster_metadata` (KRaft's log and its snapshots), and of its control batches.
 
-Tables for `kafkalog.format.messages.parse_schemas`, in which each line is explained.  A number is the record's type, in
+Tables for `kafkalog.format.message_tables.parse_table`, which explains the lines.  A number is the record's type, in
 CONTROL the control record's.  Source: the messages of Kafka 4.4.0's metadata module and of its clients.
 """
 

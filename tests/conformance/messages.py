@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from kafkalog.format import control, group_records, metadata_records
 from kafkalog.format.coordinator_records import group_records as group_record_set
 from kafkalog.format.coordinator_records import share_records, transaction_records
-from kafkalog.format.messages import Field, Schema, Type, Values
+from kafkalog.format.message_tables import Field, Type
+from kafkalog.format.messages import Schema, Values
 from tests.conformance import kafka_jars
 
 MAIN = "io.kafkalog.conformance.MessageCodec"

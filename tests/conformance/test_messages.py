@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from kafkalog.format import metadata_records
 from kafkalog.format.coordinator_records import PREFIX
 from kafkalog.format.java_json import to_text
-from kafkalog.format.messages import MessageException, Schema, Values
+from kafkalog.format.message_reader import MessageException
+from kafkalog.format.messages import Schema, Values
 from tests.conformance import kafka_jars, messages
 from tests.conftest import LONG
 
