@@ -74,12 +74,13 @@ class PlainDecoder:
         self.value_class = _known_class("--value-decoder-class", value_class)
 
     def decode(self, record: Record) -> Decoded:
-        try:
-            key = None if record.key is None else _plain(self.key_class, record.key)
-            payload = None if record.value is None else _plain(self.value_class, record.value)
-        except struct.error as error:
-            return Decoded(None, None, refusal=f"at offset {record.offset}: {error}, as its decoder class asks")
-        return Decoded(key, payload)
+        for what, class_name, data in (("key", self.key_class, record.key), ("value", self.value_class, record.value)):
+            needed = _NUMBERS[class_name].size if class_name in _NUMBERS else 0
+            if data is not None and len(data) < needed:
+                found = f"the {what} at offset {record.offset} has {len(data)} bytes"
+                return Decoded(None, None, refusal=f"{found}, {class_name} needs {needed}")
+        key = None if record.key is None else _plain(self.key_class, record.key)
+        return Decoded(key, None if record.value is None else _plain(self.value_class, record.value))
 
     def to_json(self, record: Record, decoded: Decoded) -> dict[str, Any]:
         out: dict[str, Any] = {}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kafkalog._native.java_hash import string_hash
@@ -160,3 +160,16 @@ def partition_for(name: str, partition_count: int) -> int:
 def share_partition_for(group: str, topic_id: str, partition: int, partition_count: int) -> int:
     """The partition of `__share_group_state` that holds a share group's state of a partition."""
     return partition_for(f"{group}:{topic_id}:{partition}", partition_count)
+
+
+def listed(partitions: Mapping[str, Sequence[int]], numbers_name: str) -> list[Values]:
+    """Partitions by topic as a list of structs, whose field `numbers_name` has a topic's partitions."""
+    return [{"topic": topic, numbers_name: list(numbers)} for topic, numbers in partitions.items()]
+
+
+def by_topic(structs: Sequence[Values], numbers_name: str) -> dict[str, tuple[int, ...]]:
+    """The other way; a topic may stand in the list twice."""
+    found: dict[str, tuple[int, ...]] = {}
+    for each in structs:
+        found[each["topic"]] = found.get(each["topic"], ()) + tuple(each[numbers_name])
+    return found

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalog.format import coordinator_schemas
-from kafkalog.format.coordinator_records import PREFIX, CoordinatorRecord, group_records
+from kafkalog.format.coordinator_records import PREFIX, CoordinatorRecord, by_topic, group_records, listed
 from kafkalog.format.java_text import ZERO_UUID
 from kafkalog.format.message_reader import MessageException
 from kafkalog.format.messages import Schema, Values, parse_schemas
@@ -245,7 +245,7 @@ def encode_subscription(subscription: Subscription, *, version: int = CONSUMER_P
     """The bytes of a member's `subscription`.  An older version drops what it cannot hold."""
     fields: Values = {"topics": list(subscription.topics), "userData": subscription.user_data}
     if version >= 1:
-        fields["ownedPartitions"] = _listed(subscription.owned_partitions)
+        fields["ownedPartitions"] = listed(subscription.owned_partitions, "partitions")
     if version >= 2:
         fields["generationId"] = subscription.generation
     if version >= 3:
@@ -259,7 +259,7 @@ def decode_subscription(data: Buffer) -> Subscription:
     return Subscription(
         topics=tuple(fields["topics"]),
         user_data=fields["userData"],
-        owned_partitions=_by_topic(fields.get("ownedPartitions", ())),
+        owned_partitions=by_topic(fields.get("ownedPartitions", ()), "partitions"),
         generation=fields.get("generationId", -1),
         rack=fields.get("rackId"),
     )
@@ -267,27 +267,16 @@ def decode_subscription(data: Buffer) -> Subscription:
 
 def encode_assignment(assignment: Assignment, *, version: int = CONSUMER_PROTOCOL_VERSION) -> bytes:
     """The bytes of a member's `assignment`."""
-    fields = {"assignedPartitions": _listed(assignment.partitions), "userData": assignment.user_data}
+    fields = {"assignedPartitions": listed(assignment.partitions, "partitions"), "userData": assignment.user_data}
     return _versioned(assignment_schema(), fields, version)
 
 
 def decode_assignment(data: Buffer) -> Assignment:
     """A member's `assignment`; MessageException for bytes that are none."""
     _, fields = decode_versioned(assignment_schema(), data)
-    return Assignment(_by_topic(fields["assignedPartitions"]), fields["userData"])
+    return Assignment(by_topic(fields["assignedPartitions"], "partitions"), fields["userData"])
 
 
 def _versioned(schema: Schema, fields: Values, version: int) -> bytes:
     body = schema.encode(fields, version)
     return PREFIX.pack(version) + body
-
-
-def _listed(partitions: Mapping[str, Sequence[int]]) -> list[Values]:
-    return [{"topic": topic, "partitions": list(numbers)} for topic, numbers in partitions.items()]
-
-
-def _by_topic(listed: Sequence[Any]) -> dict[str, tuple[int, ...]]:
-    found: dict[str, tuple[int, ...]] = {}
-    for each in listed:  # a topic may stand there twice
-        found[each["topic"]] = found.get(each["topic"], ()) + tuple(each["partitions"])
-    return found

@@ -12,26 +12,33 @@ import re
 from decimal import Decimal
 from typing import Any
 
+_ENCODER = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators=(",", ":"))
 _ESCAPE = re.compile(r"\\\\|\\u[0-9a-f]{4}")
 
 
 def to_text(value: Any) -> str:
     """A tree of dict, list, str, int, float, bool and None as Jackson writes it."""
+    if _has_double(value):
+        return _spelled(value)
+    text = _ENCODER.encode(value)
+    return _ESCAPE.sub(lambda found: found[0][:2] + found[0][2:].upper(), text) if "\\" in text else text
+
+
+def _has_double(value: Any) -> bool:
     if isinstance(value, dict):
-        return "{" + ",".join(f"{_quoted(key)}:{to_text(each)}" for key, each in value.items()) + "}"
+        return any(map(_has_double, value.values()))
+    return isinstance(value, float) or (isinstance(value, (list, tuple)) and any(map(_has_double, value)))
+
+
+def _spelled(value: Any) -> str:
+    if isinstance(value, dict):
+        return "{" + ",".join(f"{to_text(key)}:{_spelled(each)}" for key, each in value.items()) + "}"
     if isinstance(value, (list, tuple)):
-        return "[" + ",".join(map(to_text, value)) + "]"
-    if isinstance(value, str):
-        return _quoted(value)
+        return "[" + ",".join(map(_spelled, value)) + "]"
     if isinstance(value, float):
         text = double_to_text(value)
         return text if math.isfinite(value) else f'"{text}"'
-    return json.dumps(value)
-
-
-def _quoted(text: str) -> str:
-    quoted = json.dumps(text, ensure_ascii=False)
-    return _ESCAPE.sub(lambda found: found[0][:2] + found[0][2:].upper(), quoted) if "\\" in quoted else quoted
+    return to_text(value)
 
 
 def double_to_text(value: float) -> str:

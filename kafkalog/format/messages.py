@@ -129,11 +129,15 @@ def _is_default(value: Any, default: Any) -> bool:
 def _json_struct(of: Type, values: Mapping[str, Any], version: int) -> Values:
     found: Values = {}
     for field in of.fields:
-        if field.in_version(version):
-            default = default_of(field, version)()
-            value = values.get(field.name, default)
-            if field.tag is None or not _is_default(value, default):
-                found[field.name] = _json_value(field.type, value, version)
+        if not field.in_version(version):
+            continue
+        if field.tag is None and field.name in values:
+            found[field.name] = _json_value(field.type, values[field.name], version)
+            continue
+        default = default_of(field, version)()
+        value = values.get(field.name, default)
+        if field.tag is None or not _is_default(value, default):
+            found[field.name] = _json_value(field.type, value, version)
     return found
 
 

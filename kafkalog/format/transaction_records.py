@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalog.errors import SchemaException
-from kafkalog.format.coordinator_records import transaction_records
+from kafkalog.format.coordinator_records import by_topic, listed, transaction_records
 from kafkalog.format.messages import Values
 
 if TYPE_CHECKING:
@@ -64,15 +64,13 @@ def encode_transaction(
     key = records.encode_key(TRANSACTION, {"transactionalId": transactional_id})
     if value is None:
         return key, None
-    listed = value.partitions
+    partitions = value.partitions
     fields: Values = {
         "producerId": value.producer_id,
         "producerEpoch": value.producer_epoch,
         "transactionTimeoutMs": value.timeout_ms,
         "transactionStatus": int(value.state),
-        "transactionPartitions": None
-        if listed is None
-        else [{"topic": topic, "partitionIds": list(numbers)} for topic, numbers in listed.items()],
+        "transactionPartitions": None if partitions is None else listed(partitions, "partitionIds"),
         "transactionLastUpdateTimestampMs": value.last_update_timestamp,
         "transactionStartTimestampMs": value.start_timestamp,
     }
@@ -103,13 +101,13 @@ def decode_transaction(key: Buffer | None, value: Buffer | None) -> tuple[str, T
         raise SchemaException(
             f"transactional id {name!r}: found the state {fields['transactionStatus']}, expected 0 to 7"
         ) from None
-    listed = fields["transactionPartitions"]
+    partitions = fields["transactionPartitions"]
     return name, TransactionMetadata(
         producer_id=fields["producerId"],
         producer_epoch=fields["producerEpoch"],
         timeout_ms=fields["transactionTimeoutMs"],
         state=state,
-        partitions=None if listed is None else _by_topic(listed),
+        partitions=None if partitions is None else by_topic(partitions, "partitionIds"),
         last_update_timestamp=fields["transactionLastUpdateTimestampMs"],
         start_timestamp=fields["transactionStartTimestampMs"],
         previous_producer_id=fields.get("previousProducerId", NO_PRODUCER_ID),
@@ -117,10 +115,3 @@ def decode_transaction(key: Buffer | None, value: Buffer | None) -> tuple[str, T
         client_transaction_version=fields.get("clientTransactionVersion", 0),
         next_producer_epoch=fields.get("nextProducerEpoch", NO_PRODUCER_EPOCH),
     )
-
-
-def _by_topic(listed: Sequence[Values]) -> dict[str, tuple[int, ...]]:
-    found: dict[str, tuple[int, ...]] = {}
-    for each in listed:  # a topic may stand there twice
-        found[each["topic"]] = found.get(each["topic"], ()) + tuple(each["partitionIds"])
-    return found

@@ -216,7 +216,7 @@ def test_dump_names_the_decoder_classes_that_it_has(run: Any, log_dir: str) -> N
     assert json.loads(numbers.lines[3])["payload"] == int.from_bytes(b"value 0.", "big")
     short = run("dump", "--key-decoder-class", "org.apache.kafka.tools.api.IntegerDecoder", path)
     assert short.code == 1
-    assert "at offset 0: " in short.err
+    assert "the key at offset 0 has 2 bytes, org.apache.kafka.tools.api.IntegerDecoder needs 4" in short.err
 
 
 def test_dump_tells_damage(run: Any, log_dir: str) -> None:
