@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 
 import kafkalog
-from kafkalog.format import group_records, metadata_records
+from kafkalog._native import records as native
+from kafkalog.format import control, group_records, metadata_records
+from kafkalog.format.batch import CREATE_TIME, compute_attributes, write_header
+from kafkalog.format.codecs import NONE
 from kafkalog.format.coordinator_records import PREFIX, RecordSet, share_records, transaction_records
 from kafkalog.format.coordinator_records import group_records as group_record_set
 from kafkalog.format.messages import Schema, Values
@@ -240,3 +243,28 @@ def test_json_says_the_same(tmp_path: Path) -> None:
             key, payload = line.removeprefix("| key: ").split(" payload: ")
             assert json.loads(key) == record["key"]
             assert (None if payload == "<DELETE>" else json.loads(payload)) == record["payload"]
+
+
+def test_control_records(tool: kafka_jars.Driver, tmp_path: Path) -> None:
+    """Every kind, with random values, and one that nobody knows."""
+    rows = [(control.record_key(kind), control.encode_kraft_value(kind, each)) for kind, each in kraft_values()]
+    rows += [(b"\0\0" + PREFIX.pack(number), b"\0\0\0\0\0\5") for number in (0, 1, 99, -7)]
+    path = tmp_path / "00000000000000000000.log"
+    with path.open("wb") as out:
+        for offset, (key, value) in enumerate(rows):
+            payload = native.write_records([(0, 0, key, value, ())])
+            attributes = compute_attributes(NONE, CREATE_TIME, is_control=True)
+            times = {"base_timestamp": START_MS, "max_timestamp": START_MS}
+            out.write(
+                write_header(payload, base_offset=offset, last_offset_delta=0, attributes=attributes, count=1, **times)
+            )
+            out.write(payload)
+    args = ["--cluster-metadata-decoder", "--files", str(path)]
+    assert ours(*args) == theirs(tool, *args)
+
+
+def kraft_values() -> Iterator[tuple[control.ControlRecordType, Values]]:
+    for kind, schema in control.kraft_schemas().items():
+        for values in drawn(schema, control.KRAFT_VALUE_VERSION, 20):
+            yield kind, values
+            yield kind, values | {"version": 1}
