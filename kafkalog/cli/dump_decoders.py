@@ -20,10 +20,10 @@ from kafkalog.format.control import ControlRecordType
 from kafkalog.format.coordinator_records import (
     CoordinatorRecord,
     RecordSet,
-    share_records,
-    transaction_records,
+    group_record_set,
+    share_record_set,
+    transaction_record_set,
 )
-from kafkalog.format.coordinator_records import group_records as group_record_set
 from kafkalog.format.java_json import to_text
 from kafkalog.format.java_text import decode_utf8
 from kafkalog.format.message_reader import MessageException
@@ -193,9 +193,9 @@ def kafka_text(error: SchemaException) -> str:
 # The options in the order in which Kafka's tool asks for them: where several are given, the first of these counts.
 DECODERS: dict[str, Callable[[], Decoder]] = {
     "offsets_decoder": lambda: CoordinatorDecoder(group_record_set()),
-    "transaction_log_decoder": lambda: CoordinatorDecoder(transaction_records()),
+    "transaction_log_decoder": lambda: CoordinatorDecoder(transaction_record_set()),
     "cluster_metadata_decoder": MetadataDecoder,
-    "share_group_state_decoder": lambda: CoordinatorDecoder(share_records()),
+    "share_group_state_decoder": lambda: CoordinatorDecoder(share_record_set()),
 }
 
 

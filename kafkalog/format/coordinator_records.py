@@ -132,19 +132,19 @@ def _struct(schema: Schema, data: bytes, version: int, shown_version: int, what:
 
 
 @functools.cache
-def group_records() -> RecordSet:
+def group_record_set() -> RecordSet:
     """What `__consumer_offsets` holds: committed offsets, and groups of every kind."""
     return RecordSet("__consumer_offsets", coordinator_schemas.GROUP)
 
 
 @functools.cache
-def transaction_records() -> RecordSet:
+def transaction_record_set() -> RecordSet:
     """What `__transaction_state` holds: a transactional id, and how far its transaction is."""
     return RecordSet("__transaction_state", coordinator_schemas.TRANSACTION)
 
 
 @functools.cache
-def share_records() -> RecordSet:
+def share_record_set() -> RecordSet:
     """What `__share_group_state` holds: where share groups are in their partitions."""
     return RecordSet("__share_group_state", coordinator_schemas.SHARE)
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalog.format import coordinator_schemas
-from kafkalog.format.coordinator_records import PREFIX, CoordinatorRecord, by_topic, group_records, listed
+from kafkalog.format.coordinator_records import PREFIX, CoordinatorRecord, by_topic, group_record_set, listed
 from kafkalog.format.java_text import ZERO_UUID
 from kafkalog.format.message_reader import MessageException
 from kafkalog.format.messages import Schema, Values, parse_schemas
@@ -92,7 +92,7 @@ def encode_offset_commit(
     Without `version` it is Kafka 4.4.0's: 4, or 1 where the offset has an expiry.  A version that cannot hold what is
     given (an expiry, a leader epoch, a topic id) drops it, as Kafka does.
     """
-    records = group_records()
+    records = group_record_set()
     encoded = records.encode_key(OFFSET_COMMIT, key._asdict())
     if value is None:
         return encoded, None
@@ -139,7 +139,7 @@ def encode_group_metadata(
     key: GroupKey, value: GroupMetadata | None, *, version: int = GROUP_METADATA_VERSION
 ) -> tuple[bytes, bytes | None]:
     """A record's key and value; None deletes the group.  An older version drops what it cannot hold."""
-    records = group_records()
+    records = group_record_set()
     encoded = records.encode_key(GROUP_METADATA, key._asdict())
     if value is None:
         return encoded, None
@@ -188,7 +188,7 @@ def decode_group_record(key: Buffer | None, value: Buffer | None) -> GroupRecord
     Offsets and classic groups have types of their own; for every other kind the first is the whole record.
     Errors are those of `RecordSet.decode`.
     """
-    record = group_records().decode(key, value)
+    record = group_record_set().decode(key, value)
     fields = record.value
     if record.type in (LEGACY_OFFSET_COMMIT, OFFSET_COMMIT):
         return OffsetKey(**record.key), None if fields is None else _committed(fields)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalog.errors import SchemaException
-from kafkalog.format.coordinator_records import by_topic, listed, transaction_records
+from kafkalog.format.coordinator_records import by_topic, listed, transaction_record_set
 from kafkalog.format.messages import Values
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def encode_transaction(
     transactional_id: str, value: TransactionMetadata | None, *, version: int = TRANSACTION_VERSION
 ) -> tuple[bytes, bytes | None]:
     """A record's key and value; None forgets the id.  Version 0 drops what it cannot hold."""
-    records = transaction_records()
+    records = transaction_record_set()
     key = records.encode_key(TRANSACTION, {"transactionalId": transactional_id})
     if value is None:
         return key, None
@@ -90,7 +90,7 @@ def decode_transaction(key: Buffer | None, value: Buffer | None) -> tuple[str, T
     UnknownRecordTypeException and UnknownRecordVersionException for what Kafka passes over, SchemaException for bytes
     that are no such record, and for a state that there is not.
     """
-    record = transaction_records().decode(key, value)
+    record = transaction_record_set().decode(key, value)
     name: str = record.key["transactionalId"]
     fields = record.value
     if fields is None:

@@ -18,6 +18,7 @@ import pytest
 
 import kafkalog
 from kafkalog.format import group_records, transaction_records
+from kafkalog.format.coordinator_records import group_record_set
 from kafkalog.format.group_records import CommittedOffset, GroupMetadata, OffsetKey
 from kafkalog.format.transaction_records import TransactionState
 from tests.broker import clients, kraft
@@ -224,7 +225,7 @@ def test_records_are_encoded_as_the_broker_wrote_them(place: Path) -> None:
                     assert said.topics == (TOPIC,)
                     assert group_records.decode_assignment(member.assignment).partitions == {TOPIC: (0, 1)}
             else:
-                assert group_records.group_records().encode(key) == (record.key, record.value)
+                assert group_record_set().encode(key) == (record.key, record.value)
     assert classic
     assert {value for key, value in offsets.items() if key.group == "deleted"} == {None}
     kept = offsets[OffsetKey("in-a-transaction", TOPIC, 1)]

@@ -12,8 +12,7 @@ from typing import IO, Any
 from hypothesis import strategies as st
 
 from kafkalog.format import control, group_records, metadata_records
-from kafkalog.format.coordinator_records import group_records as group_record_set
-from kafkalog.format.coordinator_records import share_records, transaction_records
+from kafkalog.format.coordinator_records import group_record_set, share_record_set, transaction_record_set
 from kafkalog.format.message_tables import Field, Type
 from kafkalog.format.messages import Schema, Values
 from tests.conformance import kafka_jars
@@ -23,7 +22,7 @@ MAIN = "io.kafkalog.conformance.MessageCodec"
 
 def framed_schemas() -> Iterator[tuple[str, Schema]]:
     """Every message that we have tables of, and what Kafka puts in front of it."""
-    for records in (group_record_set(), transaction_records(), share_records()):
+    for records in (group_record_set(), transaction_record_set(), share_record_set()):
         for schema in records.keys.values():
             yield "type", schema
         for schema in records.values.values():

@@ -18,8 +18,13 @@ from kafkalog._native import records as native
 from kafkalog.format import control, group_records, metadata_records
 from kafkalog.format.batch import CREATE_TIME, compute_attributes, write_header
 from kafkalog.format.codecs import NONE
-from kafkalog.format.coordinator_records import PREFIX, RecordSet, share_records, transaction_records
-from kafkalog.format.coordinator_records import group_records as group_record_set
+from kafkalog.format.coordinator_records import (
+    PREFIX,
+    RecordSet,
+    group_record_set,
+    share_record_set,
+    transaction_record_set,
+)
 from kafkalog.format.messages import Schema, Values
 from tests.conformance import kafka_jars, messages
 from tests.conformance.test_dump_log import START_MS, ours, theirs
@@ -149,8 +154,8 @@ FRAMES: list[Pair] = [
 
 TOPICS: dict[str, Callable[[], list[Pair]]] = {
     "--offsets-decoder": lambda: coordinator_pairs(group_record_set()) + consumer_groups() + TEXTS,
-    "--transaction-log-decoder": lambda: coordinator_pairs(transaction_records()) + TEXTS,
-    "--share-group-state-decoder": lambda: coordinator_pairs(share_records()) + TEXTS,
+    "--transaction-log-decoder": lambda: coordinator_pairs(transaction_record_set()) + TEXTS,
+    "--share-group-state-decoder": lambda: coordinator_pairs(share_record_set()) + TEXTS,
     "--cluster-metadata-decoder": lambda: metadata_pairs() + FRAMES,
 }
 
@@ -187,7 +192,7 @@ def test_the_same_lines_for_damage(tool: kafka_jars.Driver, tmp_path: Path, opti
 
 
 def test_the_first_of_several_decoders_counts(tool: kafka_jars.Driver, tmp_path: Path) -> None:
-    path = log_of(tmp_path, coordinator_pairs(transaction_records()))
+    path = log_of(tmp_path, coordinator_pairs(transaction_record_set()))
     for options in (
         ["--share-group-state-decoder", "--transaction-log-decoder"],
         ["--cluster-metadata-decoder", "--offsets-decoder"],

@@ -9,10 +9,10 @@ from kafkalog.format import control, metadata_records
 from kafkalog.format.control import ControlRecordType
 from kafkalog.format.coordinator_records import (
     CoordinatorRecord,
-    group_records,
+    group_record_set,
     partition_for,
     share_partition_for,
-    share_records,
+    share_record_set,
 )
 from kafkalog.format.group_records import (
     Assignment,
@@ -131,15 +131,15 @@ def test_transactions() -> None:
 
 def test_other_kinds_are_dictionaries() -> None:
     record = CoordinatorRecord(3, {"groupId": "g"}, 0, {"epoch": 5, "metadataHash": 0})
-    encoded = group_records().encode(record)
+    encoded = group_record_set().encode(record)
     assert encoded == (bytes.fromhex("0003000167"), bytes.fromhex("00000000000500"))
     assert decode_group_record(*encoded) == (record, None)
     share = CoordinatorRecord(1, {"groupId": "g", "topicId": UUID, "partition": 2}, None, None)
-    assert share_records().decode(*share_records().encode(share)) == share
+    assert share_record_set().decode(*share_record_set().encode(share)) == share
     with pytest.raises(errors.IllegalArgumentException, match="without its version"):
-        group_records().encode(record._replace(version=None))
+        group_record_set().encode(record._replace(version=None))
     with pytest.raises(errors.IllegalArgumentException, match="has no record of type 9, expected one of 0, 1, 2"):
-        group_records().encode(record._replace(type=9))
+        group_record_set().encode(record._replace(type=9))
 
 
 def test_records_that_are_none() -> None:

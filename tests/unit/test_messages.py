@@ -12,14 +12,13 @@ from hypothesis import strategies as st
 
 from kafkalog.errors import IllegalArgumentException, UnsupportedVersionException
 from kafkalog.format import control, group_records, metadata_records
-from kafkalog.format.coordinator_records import group_records as group_record_set
-from kafkalog.format.coordinator_records import share_records, transaction_records
+from kafkalog.format.coordinator_records import group_record_set, share_record_set, transaction_record_set
 from kafkalog.format.java_json import double_to_text, to_text
 from kafkalog.format.java_text import decode_utf8
 from kafkalog.format.message_reader import ARRAY_LENGTH_MAX, MessageException
 from kafkalog.format.messages import Schema, Values, parse_schemas
 
-RECORD_SETS = (group_record_set(), transaction_records(), share_records())
+RECORD_SETS = (group_record_set(), transaction_record_set(), share_record_set())
 SCHEMAS: list[Schema] = [
     *(schema for records in RECORD_SETS for schema in (*records.keys.values(), *records.values.values())),
     *metadata_records.schemas().values(),
