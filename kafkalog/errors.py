@@ -272,6 +272,16 @@ class SchemaException(BadBytesError):
     """A structured value (marker, snapshot, metadata record) that does not parse."""
 
 
+class UnknownRecordTypeException(BadBytesError):
+    """A record of an internal topic whose type this version does not know; coordinators pass it over."""
+
+    unknown_type: int = -1
+
+
+class UnknownRecordVersionException(SchemaException):
+    """A record of an internal topic whose value has a version that this one does not know."""
+
+
 # --- the disk failed ------------------------------------------------------------------------------
 
 

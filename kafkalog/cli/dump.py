@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -11,14 +10,20 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from kafkalog._native import batches as native
+from kafkalog.cli import dump_decoders as decoders
 from kafkalog.cli import dump_lines as lines
 from kafkalog.cli.app import CLEAN, FINDINGS, Usage
 from kafkalog.cli.console import emit, emit_json, note
-from kafkalog.errors import BadBytesError, CorruptIndexException, CorruptRecordException, InvalidRecordException
+from kafkalog.errors import (
+    BadBytesError,
+    CorruptIndexException,
+    CorruptRecordException,
+    InvalidRecordException,
+    SchemaException,
+)
 from kafkalog.files import OS_FILES
-from kafkalog.format import control, names
+from kafkalog.format import names
 from kafkalog.format.batch import MIN_RECORD_OVERHEAD, RECORD_BATCH_OVERHEAD
-from kafkalog.format.control import ControlRecordType
 from kafkalog.format.index_entries import OFFSET_ENTRY, TIME_ENTRY, TXN_ENTRY
 from kafkalog.format.records import READ_BYTES_MAX, in_parts
 from kafkalog.format.snapshots import read_snapshot
@@ -55,16 +60,31 @@ TEXT_FILES = (
 @click.option("--index-sanity-check", is_flag=True, help="Only the cheap check of an index that a broker makes.")
 @click.option("--max-message-size", type=int, default=5242880, show_default=True, metavar="BYTES")
 @click.option("--max-bytes", type=int, default=INT_MAX, show_default=True, metavar="BYTES", help="Of each .log file.")
+@click.option("--offsets-decoder", is_flag=True, help="Show records of __consumer_offsets; implies --print-data-log.")
+@click.option("--transaction-log-decoder", is_flag=True, help="Likewise, of __transaction_state.")
+@click.option("--cluster-metadata-decoder", is_flag=True, help="Likewise, of __cluster_metadata and its snapshots.")
+@click.option("--share-group-state-decoder", is_flag=True, help="Likewise, of __share_group_state.")
+@click.option(
+    "--key-decoder-class",
+    is_flag=False,
+    flag_value=decoders.STRING_DECODER,
+    metavar="CLASS",
+    help="Kafka's StringDecoder (the default), IntegerDecoder or LongDecoder, with their package.",
+)
+@click.option(
+    "--value-decoder-class", is_flag=False, flag_value=decoders.STRING_DECODER, metavar="CLASS", help="Likewise."
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a line; bytes that are not UTF-8 as base64.")
-def command(paths: tuple[str, ...], file_list: str | None, as_json: bool, **flags: Any) -> int:
+def command(paths: tuple[str, ...], file_list: str | None, **options: Any) -> int:
     """Print batches, records and entries of .log, .index, .timeindex, .txnindex and .snapshot files, and checkpoints.
 
-    Lines are those of kafka-dump-log; findings go to stderr.  Exit 1 when something in a file is wrong.
+    Lines are those of kafka-dump-log; findings go to stderr.  Exit 1 when something in a file is wrong.  Of several
+    decoders the first counts, in the order below.
     """
     wanted = [*paths, *(file_list.split(",") if file_list else ())]
     if not wanted:
         raise Usage("no file given, expected --files a.log,b.index or paths")
-    dumper = Dumper(as_json=as_json, **flags)
+    dumper = Dumper(decoders.chosen(options), **options)
     for path in wanted:
         dumper.dump(path)
     dumper.report()
@@ -76,8 +96,8 @@ class Dumper:
 
     def __init__(
         self,
+        decoder: decoders.Decoder | None,
         *,
-        print_data_log: bool,
         deep_iteration: bool,
         skip_record_metadata: bool,
         verify_index_only: bool,
@@ -86,8 +106,8 @@ class Dumper:
         max_bytes: int,
         as_json: bool,
     ) -> None:
-        self.contents = print_data_log
-        self.deep = deep_iteration or print_data_log
+        self.decoder = decoder  # None: keys and payloads are not printed
+        self.deep = deep_iteration or decoder is not None
         self.metadata = not skip_record_metadata
         self.verify_only = verify_index_only
         self.sanity_only = index_sanity_check
@@ -153,7 +173,7 @@ class Dumper:
                 for header in walk_headers(file, 0, size):
                     last_offset = self._dump_batch(file, path, header, last_offset)
                     valid_bytes = header.position + header.size
-            except (CorruptRecordException, InvalidRecordException) as error:
+            except (CorruptRecordException, InvalidRecordException, SchemaException) as error:
                 self.findings += 1
                 error.path = error.path or path
                 note(f"{error}")
@@ -185,15 +205,22 @@ class Dumper:
                 if record.offset != last_offset + 1:
                     self._gaps.setdefault(os.path.abspath(path), {})[last_offset] = record.offset
                 last_offset = record.offset
-                self._dump_record(header, record)
+                self._dump_record(path, header, record)
         return last_offset
 
-    def _dump_record(self, header: BatchHeader, record: Record) -> None:
-        text, value = control_contents(record) if header.is_control else ("", None)
-        if self.as_json:
-            emit_json(lines.record_json(header, record, value, contents=self.contents))
+    def _dump_record(self, path: str, header: BatchHeader, record: Record) -> None:
+        text, value = decoders.control_contents(record) if header.is_control else ("", None)
+        decoded = None
+        if self.decoder is not None and not header.is_control:
+            decoded = self.decoder.decode(record)
+            self.findings += decoded.wrong or bool(decoded.refusal)
+        if not self.as_json:
+            emit(lines.record_line(header, record, text, decoded, metadata=self.metadata))
         else:
-            emit(lines.record_line(header, record, text, metadata=self.metadata, contents=self.contents))
+            fields = {} if self.decoder is None or decoded is None else self.decoder.to_json(record, decoded)
+            emit_json(lines.record_json(header, record, value) | fields)
+        if decoded is not None and decoded.refusal:  # here Kafka's tool ends with a stack trace
+            note(f"{path}: {decoded.refusal}")
 
     # --- indexes -------------------------------------------------------------------------------------
 
@@ -334,33 +361,6 @@ class Dumper:
             for table in (self._index_mismatches, self._time_mismatches, self._time_disorder, self._not_found)
             for found in table.values()
         )
-
-
-KRAFT_LABELS = {
-    ControlRecordType.LEADER_CHANGE: "LeaderChange:",
-    ControlRecordType.SNAPSHOT_HEADER: "SnapshotHeader",
-    ControlRecordType.SNAPSHOT_FOOTER: "SnapshotFooter",
-    ControlRecordType.KRAFT_VERSION: "KRaftVersion",
-    ControlRecordType.KRAFT_VOTERS: "KRaftVoters",
-}
-
-
-def control_contents(record: Record) -> tuple[str, dict[str, Any] | None]:
-    """What a control record says: in kafka-dump-log's words, and as a JSON value."""
-    kind = control.parse_control_key(record.key)
-    if kind in (ControlRecordType.ABORT, ControlRecordType.COMMIT):
-        marker = control.EndTransactionMarker.deserialize(record.key, record.value)
-        return (
-            f"endTxnMarker: {kind.name} coordinatorEpoch: {marker.coordinator_epoch}",
-            {"endTxnMarker": kind.name, "coordinatorEpoch": marker.coordinator_epoch},
-        )
-    if kind in KRAFT_LABELS and record.value is not None:
-        value = control.parse_kraft_value(kind, record.value)
-        return f"{KRAFT_LABELS[kind]} {json.dumps(value, separators=(',', ':'))}", {kind.name: value}
-    return (
-        f"controlType: {kind.name}({control.parse_type_id(record.key)})",
-        {"controlType": kind.name, "typeId": control.parse_type_id(record.key)},
-    )
 
 
 def _base_offset(name: str) -> int:

@@ -14,6 +14,7 @@ from kafkalog.format.codecs import NAMES as CODEC_NAMES
 
 if TYPE_CHECKING:
     from kafkalog._native.batches import BatchHeader
+    from kafkalog.cli.dump_decoders import Decoded
     from kafkalog.format.records import Record
     from kafkalog.format.snapshots import ProducerSnapshotEntry
 
@@ -79,8 +80,8 @@ def batch_json(header: BatchHeader, valid: bool) -> dict[str, Any]:
     }
 
 
-def record_line(header: BatchHeader, record: Record, control: str, *, metadata: bool, contents: bool) -> str:
-    """`control` is what a control record says (`control_text`), or empty."""
+def record_line(header: BatchHeader, record: Record, control: str, decoded: Decoded | None, *, metadata: bool) -> str:
+    """`control` is what a control record says (`dump_decoders.control_contents`), or empty; `decoded` its contents."""
     parts = []
     if metadata:
         parts.append(
@@ -92,19 +93,17 @@ def record_line(header: BatchHeader, record: Record, control: str, *, metadata: 
             parts.append(f"sequence: {record.sequence} headerKeys: [{keys}]")
         if control:
             parts.append(control)
-    if contents and not header.is_control:
+    if decoded is not None:
         bar = "" if metadata else "| "
-        if record.key is not None:
-            parts.append(f"{bar}key: {record.key.decode(errors='replace')}")
+        if decoded.key is not None:
+            parts.append(f"{bar}key: {decoded.key}")
             bar = ""
-        if record.value is not None:
-            parts.append(f"{bar}payload: {record.value.decode(errors='replace')}")
+        if decoded.payload is not None:
+            parts.append(f"{bar}payload: {decoded.payload}")
     return " ".join(parts)
 
 
-def record_json(
-    header: BatchHeader, record: Record, control: dict[str, Any] | None, *, contents: bool
-) -> dict[str, Any]:
+def record_json(header: BatchHeader, record: Record, control: dict[str, Any] | None) -> dict[str, Any]:
     out: dict[str, Any] = {
         "kind": "record",
         "offset": record.offset,
@@ -118,9 +117,6 @@ def record_json(
         out["headers"] = headers_json(record.headers)
     if control:
         out["control"] = control
-    if contents and not header.is_control:
-        put_bytes(out, "key", record.key)
-        put_bytes(out, "payload", record.value)
     return out
 
 

@@ -7,17 +7,20 @@ EndTransactionMarker, ControlRecordUtils and the generated messages (4.4.0).
 
 from __future__ import annotations
 
-import base64
 import enum
+import functools
 import struct
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kafkalog._native import records as native
-from kafkalog.errors import IllegalArgumentException, InvalidRecordException, SchemaException
+from kafkalog.errors import IllegalArgumentException, InvalidRecordException
 from kafkalog.format import records
 from kafkalog.format.batch import CREATE_TIME, ProducerFields, compute_attributes, write_header
 from kafkalog.format.codecs import NONE
+from kafkalog.format.messages import Schema, Values, parse_schemas
+from kafkalog.format.metadata_schemas import CONTROL
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -156,109 +159,32 @@ def end_txn_marker_batch(
 
 # --- KRaft ----------------------------------------------------------------------------------------
 
-
-class _Reader:
-    """Kafka's flexible message encoding; SchemaException when the bytes end early."""
-
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-        self.at = 0
-
-    def take(self, size: int) -> bytes:
-        if size < 0 or size > len(self.data) - self.at:
-            raise SchemaException(f"A control record's value ends early: {size} bytes wanted at {self.at}")
-        self.at += size
-        return self.data[self.at - size : self.at]
-
-    def number(self, size: int, signed: bool = True) -> int:
-        return int.from_bytes(self.take(size), "big", signed=signed)
-
-    def uvarint(self) -> int:
-        value = shift = 0
-        while shift <= 28:
-            byte = self.take(1)[0]
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-            shift += 7
-        raise SchemaException("A varint in a control record's value is too long")
-
-    def array_size(self) -> int:
-        size = self.uvarint() - 1
-        if size < 0:
-            raise SchemaException("An array in a control record's value is null")
-        if size > len(self.data) - self.at:
-            raise SchemaException("An array in a control record's value is longer than the value")
-        return size
-
-    def string(self) -> str:
-        size = self.uvarint() - 1
-        if size < 0:
-            raise SchemaException("A string in a control record's value is null")
-        return self.take(size).decode("utf-8", "replace")
-
-    def uuid(self) -> str:
-        return base64.urlsafe_b64encode(self.take(16)).decode().rstrip("=")
-
-    def tags(self) -> None:
-        for _ in range(self.uvarint()):
-            self.uvarint()
-            self.take(self.uvarint())
+KRAFT_VALUE_VERSION = 0  # Kafka 4.4.0 writes and reads all of them in it, whatever their first field says
 
 
-def _voter(read: _Reader) -> dict[str, Any]:
-    found = {"voterId": read.number(4)}
-    read.tags()
-    return found
+@functools.cache
+def kraft_schemas() -> dict[ControlRecordType, Schema]:
+    """The values of the control records of a metadata log; their first field is a version."""
+    return {ControlRecordType(schema.number): schema for schema in parse_schemas(CONTROL)}
 
 
-def _leader_change(read: _Reader) -> dict[str, Any]:
-    found: dict[str, Any] = {"version": read.number(2), "leaderId": read.number(4)}
-    found["voters"] = [_voter(read) for _ in range(read.array_size())]
-    found["grantingVoters"] = [_voter(read) for _ in range(read.array_size())]
-    return found
+def _kraft_schema(control_type: ControlRecordType) -> Schema:
+    schema = kraft_schemas().get(control_type)
+    if schema is None:
+        raise IllegalArgumentException(f"Expected a KRaft control record type, but found {control_type.name}")
+    return schema
 
 
-def _endpoint(read: _Reader) -> dict[str, Any]:
-    found = {"name": read.string(), "host": read.string(), "port": read.number(2, signed=False)}
-    read.tags()
-    return found
+def encode_kraft_value(control_type: ControlRecordType, values: Mapping[str, Any]) -> bytes:
+    """A KRaft control record's value; IllegalArgumentException for another type, or fields that do not fit."""
+    return _kraft_schema(control_type).encode(values, KRAFT_VALUE_VERSION)
 
 
-def _full_voter(read: _Reader) -> dict[str, Any]:
-    found: dict[str, Any] = {"voterId": read.number(4), "voterDirectoryId": read.uuid()}
-    found["endpoints"] = [_endpoint(read) for _ in range(read.array_size())]
-    found["kRaftVersionFeature"] = {"minSupportedVersion": read.number(2), "maxSupportedVersion": read.number(2)}
-    read.tags()
-    read.tags()
-    return found
-
-
-def _voters(read: _Reader) -> dict[str, Any]:
-    return {"version": read.number(2), "voters": [_full_voter(read) for _ in range(read.array_size())]}
-
-
-_KRAFT = {
-    ControlRecordType.LEADER_CHANGE: _leader_change,
-    ControlRecordType.SNAPSHOT_HEADER: lambda read: {
-        "version": read.number(2),
-        "lastContainedLogTimestamp": read.number(8),
-    },
-    ControlRecordType.SNAPSHOT_FOOTER: lambda read: {"version": read.number(2)},
-    ControlRecordType.KRAFT_VERSION: lambda read: {"version": read.number(2), "kRaftVersion": read.number(2)},
-    ControlRecordType.KRAFT_VOTERS: _voters,
-}
-
-
-def parse_kraft_value(control_type: ControlRecordType, value: bytes) -> dict[str, Any]:
+def parse_kraft_value(control_type: ControlRecordType, value: Buffer) -> Values:
     """A KRaft control record's value as the dictionary that Kafka's JSON converters make of it.
 
     IllegalArgumentException for a type that is no KRaft record, SchemaException for bytes that do not parse.
     """
-    parse = _KRAFT.get(control_type)
-    if parse is None:
-        raise IllegalArgumentException(f"Expected a KRaft control record type, but found {control_type.name}")
-    read = _Reader(value)
-    found = parse(read)
-    read.tags()
-    return found
+    schema = _kraft_schema(control_type)
+    found = schema.decode(value, KRAFT_VALUE_VERSION)[0]
+    return schema.to_json(found, found["version"])

@@ -1,4 +1,4 @@
-"""Text as Java reads and writes it: numbers, lines, split, Uuid and .properties.
+"""Text as Java reads and writes it: UTF-8, numbers, lines, split, Uuid and .properties.
 
 Python is more generous (`int()` takes underscores and spaces and has no bounds; `splitlines` knows a dozen ends of
 line), and a file that Kafka refuses must be refused here.  The three exceptions at the top carry the names of the
@@ -9,6 +9,7 @@ whoever handles damage need not know which is which.
 from __future__ import annotations
 
 import base64
+import codecs
 import datetime
 import re
 from collections.abc import Iterable, Mapping
@@ -37,6 +38,30 @@ class IllegalArgumentException(CorruptCheckpointException, errors.IllegalArgumen
 class NullPointerException(CorruptCheckpointException, errors.NullPointerException):
     """A file's line that is missing."""
 
+
+# --- UTF-8 --------------------------------------------------------------------------------------------
+
+
+def decode_utf8(data: bytes) -> str:
+    """new String(data, UTF_8): what is no UTF-8 becomes U+FFFD, as many times as Java makes it."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data.decode(errors="kafkalog.java")
+
+
+def _replaced(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeDecodeError)
+    data, start, end = error.object, error.start, error.end
+    # Two or three bytes of a surrogate are one character to Java, each is one to Python.
+    if data[start] == 0xED and start + 1 < len(data) and 0xA0 <= data[start + 1] <= 0xBF:
+        end = start + 2
+        if end < len(data) and 0x80 <= data[end] <= 0xBF:
+            end += 1
+    return "\ufffd", end
+
+
+codecs.register_error("kafkalog.java", _replaced)
 
 # --- numbers ------------------------------------------------------------------------------------------
 

@@ -59,7 +59,12 @@ def ours(*args: str) -> tuple[list[str], list[str]]:
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err):
         invoke(["dump", *args])
-    return out.getvalue().splitlines(), err.getvalue().splitlines()
+    return lines_of(out.getvalue()), lines_of(err.getvalue())
+
+
+def lines_of(text: str) -> list[str]:
+    """Lines as a terminal shows them: a record may hold the other ends that `splitlines` knows."""
+    return text.removesuffix("\n").split("\n") if text else []
 
 
 def theirs(tool: kafka_jars.Driver, *args: str) -> tuple[list[str], list[str]]:
@@ -74,7 +79,7 @@ def theirs(tool: kafka_jars.Driver, *args: str) -> tuple[list[str], list[str]]:
         check=False,
     )
     noise = ("SLF4J", "WARN", "ERROR Status")
-    return done.stdout.splitlines(), [line for line in done.stderr.splitlines() if not line.startswith(noise)]
+    return lines_of(done.stdout), [line for line in lines_of(done.stderr) if not line.startswith(noise)]
 
 
 def files_of(folder: Path) -> str:

@@ -18,6 +18,7 @@ import pytest
 import kafkalog
 from kafkalog.cli.app import invoke
 from kafkalog.cli.console import Progress
+from kafkalog.format.group_records import CommittedOffset, OffsetKey, encode_offset_commit
 
 START_MS = 1_700_000_000_000
 LOG = "00000000000000000000.log"
@@ -172,6 +173,50 @@ def test_dump_prints_kafkas_lines(run: Any, log_dir: str) -> None:
     assert run("dump", f"{log_dir}/recovery-point-offset-checkpoint").lines[1:3] == ["0", "2"]
     for line in run("dump", "--json", "--print-data-log", path).lines:
         json.loads(line)
+
+
+def test_dump_decodes_internal_topics(run: Any, tmp_path: Path) -> None:
+    key, value = encode_offset_commit(OffsetKey("g", "t", 0), CommittedOffset(42, 5, "", START_MS))
+    with kafkalog.open_log(tmp_path, "__consumer_offsets-0") as log:
+        log.append_many(
+            [(value, key, (), START_MS), (None, key, (), START_MS), (b"", b"\0\x09", (), START_MS), (b"v", None, (), 1)]
+        )
+    path = f"{tmp_path}/__consumer_offsets-0/{LOG}"
+    result = run("dump", "--offsets-decoder", path)
+    shown = '{"type":"1","data":{"group":"g","topic":"t","partition":0}}'
+    head = f"| offset: 0 CreateTime: {START_MS} keySize: 12 valueSize: 24 sequence: -1 headerKeys: []"
+    payload = '{"version":"4","data":{"offset":42,"leaderEpoch":5,"metadata":"","commitTimestamp":1700000000000}}'
+    assert result.lines[3] == f"{head} key: {shown} payload: {payload}"
+    assert result.lines[4].endswith(f"key: {shown} payload: <DELETE>")
+    assert result.lines[5].endswith("headerKeys: [] key: Unknown record type 9 at offset 2, skipping.")
+    assert result.lines[6].endswith("sequence: -1 headerKeys: []")
+    assert "(message had a missing key)" in result.err
+    assert result.code == 1  # for the missing key
+    bare = run("dump", "--offsets-decoder", "--skip-record-metadata", "--print-data-log", path)
+    assert bare.lines[3:6] == [
+        f"| key: {shown} payload: {payload}",
+        f"| key: {shown} payload: <DELETE>",
+        "| key: Unknown record type 9 at offset 2, skipping.",
+    ]
+    values = [json.loads(line) for line in run("dump", "--offsets-decoder", "--json", path).lines[3:]]
+    assert (values[0]["key"], values[0]["payload"]) == (json.loads(shown), json.loads(payload))
+    assert values[1]["payload"] is None
+    assert values[2]["error"] == "Unknown record type 9 at offset 2, skipping."
+    assert run("dump", "--transaction-log-decoder", path).code == 1  # the wrong topic's
+
+
+def test_dump_names_the_decoder_classes_that_it_has(run: Any, log_dir: str) -> None:
+    path = f"{log_dir}/t-0/{LOG}"
+    plain = run("dump", "--print-data-log", path)
+    assert run("dump", "--key-decoder-class", "--value-decoder-class", "--files", path).out == plain.out
+    result = run("dump", "--value-decoder-class", "com.example.Mine", path)
+    assert result.code == 2
+    assert "com.example.Mine is a Java class, which kafkalog does not run; expected one of org.apache" in result.err
+    numbers = run("dump", "--value-decoder-class", "org.apache.kafka.tools.api.LongDecoder", "--json", path)
+    assert json.loads(numbers.lines[3])["payload"] == int.from_bytes(b"value 0.", "big")
+    short = run("dump", "--key-decoder-class", "org.apache.kafka.tools.api.IntegerDecoder", path)
+    assert short.code == 1
+    assert "the key at offset 0 has 2 bytes, org.apache.kafka.tools.api.IntegerDecoder needs 4" in short.err
 
 
 def test_dump_tells_damage(run: Any, log_dir: str) -> None:
