@@ -15,10 +15,13 @@ COMMANDS = {
     "append": ("append", "DIR", "t-0", "--json"),
     "cat": ("cat", "DIR", "t-0"),
     "describe": ("describe", "DIR"),
+    "cat filtered": ("cat", "DIR", "t-0", "--grep", "x", "--last", "1500"),
     "dump": ("dump", "--files", "LOG", "--print-data-log"),
+    "export": ("export", "DIR", "--to", "TARGET", "--json"),
     "recover": ("recover", "DIR"),
     "reindex": ("reindex", "DIR"),
     "salvage": ("salvage", "DIR", "TARGET"),
+    "transactions": ("transactions", "DIR"),
     "verify": ("verify", "DIR"),
     "help": ("--help",),
     "help of one": ("cat", "--help"),
@@ -51,7 +54,7 @@ def test_nobody_reads(name: str, log_dir: Path) -> None:
     assert (done.returncode, done.stderr) == (141, b"")
 
 
-@pytest.mark.parametrize("name", ["cat", "describe", "dump"])
+@pytest.mark.parametrize("name", ["cat", "cat filtered", "describe", "dump", "transactions"])
 def test_the_reader_goes_after_a_line(name: str, log_dir: Path) -> None:
     for n in range(300):  # more than a pipe holds, also for describe
         (log_dir / f"{'topic' * 40}-{n}").mkdir()
