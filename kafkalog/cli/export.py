@@ -10,6 +10,7 @@ from kafkalog.cli import choosing
 from kafkalog.cli.app import CLEAN, FINDINGS, Usage
 from kafkalog.cli.console import Progress, emit, emit_json, fields, log_bytes, note, size_words
 from kafkalog.errors import BadBytesError, InvalidRecordException
+from kafkalog.files import OS_FILES
 from kafkalog.toolbox.export import FORMATS, ExportedFile, ExportOptions, ExportReport, export
 
 SUFFIXES = tuple(f".{name}" for name in FORMATS)
@@ -60,7 +61,7 @@ def command(
     """
     if kind is None:
         kind = next((name for name in FORMATS if target.endswith(f".{name}")), None)
-        if kind is None and not os.path.isdir(target) and "." in os.path.basename(target):
+        if kind is None and not OS_FILES.is_dir(target) and "." in os.path.basename(target):
             raise Usage(f"--to {target}: no format ends so, expected {', '.join(SUFFIXES)}, a folder, or --format")
     options = ExportOptions(
         format=kind or "parquet",

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
+from kafkalog._native.json_text import json_fields
 from kafkalog.errors import IllegalArgumentException, KafkaException
 from kafkalog.files import Files, parent_dir
 
@@ -169,41 +170,50 @@ class _Csv:
 
 
 class _JsonLines:
-    """One object a record, its names those of the columns."""
+    """One object a record, its names those of the columns; made column by column, each row's field natively."""
 
     def __init__(self, sink: WholeFile, *, in_base64: bool) -> None:
         self._sink = sink
         self._base64 = in_base64
 
     def write(self, batch: Any) -> None:
-        names = batch.schema.names
-        columns = []
-        for name in names:
+        import pyarrow.compute as compute
+
+        pieces = []
+        for place, name in enumerate(batch.schema.names):
+            before = "," if place else "{"
             column = batch.column(name)
-            if name in BYTES:
-                columns.append(_in_base64(column) if self._base64 else _text_or_bytes(column))
-            else:
-                columns.append((iso_times(column) if name == "timestamp" else column).to_pylist())
-        encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-        lines = []
-        for row in zip(*columns, strict=True):
-            out: dict[str, Any] = {}
-            for name, value in zip(names, row, strict=True):
-                if name in BYTES and (self._base64 or isinstance(value, bytes)) and value is not None:
-                    put(out, name, value)
-                else:
-                    out[name] = _headers(value) if name == "headers" else value
-            lines.append(encode(out))
-        lines.append("")
-        self._sink.write("\n".join(lines).encode("utf-8", "surrogatepass"))
+            if name in BYTES or name == "topic":
+                pieces.append(_fields(column, before, name, in_base64=self._base64 and name in BYTES))
+                continue
+            if name == "timestamp":
+                texts = iso_times(column)
+                pieces += [_text(f'{before}"{name}":"'), texts.cast(pa.large_string()), _text('"')]
+                continue
+            texts = pa.array(map(_headers_json, column.to_pylist())) if name == "headers" else column
+            pieces += [_text(f'{before}"{name}":'), compute.fill_null(texts.cast(pa.large_string()), "null")]
+        lines = compute.binary_join_element_wise(*pieces, _text("}\n"), _text(""))
+        ends = memoryview(lines.buffers()[1]).cast("q")
+        self._sink.write(memoryview(lines.buffers()[2])[: ends[len(lines)]])
 
     def close(self) -> None:
         """Lines need no end."""
 
 
-def put(out: dict[str, Any], name: str, value: bytes | str) -> None:
-    """Bytes that are no text, or text that is base64 already."""
-    out[f"{name}_base64"] = value if isinstance(value, str) else base64.b64encode(value).decode()
+def _text(text: str) -> Any:
+    return pa.scalar(text, pa.large_string())
+
+
+def _fields(column: Any, before: str, name: str, *, in_base64: bool) -> Any:
+    """A column of bytes as fields of JSON objects: a column of text."""
+    validity, offsets, data = column.buffers()
+    count = len(column)
+    places = memoryview(offsets)[4 * column.offset : 4 * (column.offset + count + 1)]
+    texts, ends = json_fields(
+        before.encode(), name.encode(), b"" if data is None else data, places, validity, column.offset,
+        in_base64=in_base64,
+    )  # fmt: skip
+    return pa.LargeStringArray.from_buffers(count, pa.py_buffer(ends), pa.py_buffer(texts))
 
 
 def _headers(rows: list[dict[str, Any]] | None) -> list[dict[str, Any]] | None:
@@ -217,7 +227,7 @@ def _headers(rows: list[dict[str, Any]] | None) -> list[dict[str, Any]] | None:
         try:
             out["value"] = None if value is None else value.decode()
         except UnicodeDecodeError:
-            put(out, "value", value)
+            out["value_base64"] = base64.b64encode(value).decode()
         listed.append(out)
     return listed
 
@@ -228,15 +238,6 @@ def _headers_json(rows: list[dict[str, Any]] | None) -> str | None:
 
 def _in_base64(column: Any) -> list[str | None]:
     return [None if value is None else base64.b64encode(value).decode() for value in column.to_pylist()]
-
-
-def _text_or_bytes(column: Any) -> list[str | bytes | None]:
-    """A value that is UTF-8 as text, any other as it is."""
-    try:
-        texts: list[str | bytes | None] = column.cast(pa.string()).to_pylist()
-        return texts
-    except pa.ArrowInvalid:
-        return [_text_of(value) for value in column.to_pylist()]
 
 
 def _text_of(value: bytes | None) -> str | bytes | None:
