@@ -8,6 +8,7 @@ a transaction ended, is raised to read_committed readers as ever.  Not thread-sa
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalog._native import batches as native
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from kafkalog.format.names import TopicPartition
+    from kafkalog.log.snapshot import Snapshot
     from kafkalog.log.view import PartitionView
     from kafkalog.segment.reader import Extent
     from kafkalog.segment.transaction_index import AbortedTxn
@@ -30,20 +32,20 @@ UNREADABLE = (BadBytesError, InvalidRecordException)
 
 
 class _Resumed(NamedTuple):
-    """Reading goes on at this batch: its segment's place in the snapshot, its position and offset."""
+    """Reading goes on at this batch: its segment's base offset, its position and offset."""
 
-    place: int
+    segment_base: int
     position: int
     offset: int
 
 
 class PastDamage:
-    """A `Source` over a view that has not to be looked at again: it stays as it was when this was made."""
+    """A `Source` over a view, for one reader."""
 
     def __init__(self, view: PartitionView) -> None:
         self._view = view
         self._resumed: _Resumed | None = None
-        self._last: tuple[int, int] = (-1, -1)  # place and position of the damage met last
+        self._last: tuple[int, int] = (-1, -1)  # segment's base and position of the damage met last
         self.topic_partition: TopicPartition = view.topic_partition
 
     cuts = 0
@@ -56,12 +58,19 @@ class PastDamage:
         return self._view.visible_end(isolation)
 
     def extent(self, offset: int, isolation: str = "read_uncommitted") -> Extent | None:
+        return self._view.over(lambda seen: self._resumed_extent(seen, offset, isolation)) or self._view.extent(
+            offset, isolation
+        )
+
+    def _resumed_extent(self, seen: Snapshot, offset: int, isolation: str) -> Extent | None:
+        """In the segment where reading goes on, from there on: a search would run into the damage again."""
         resumed = self._resumed
-        if resumed is not None and offset >= resumed.offset and offset < self._view.visible_end(isolation):
-            bases = self._view.snapshot.bases
-            if resumed.place + 1 == len(bases) or offset < bases[resumed.place + 1]:
-                return self._view.over(lambda seen: seen.extent_at(resumed.place, resumed.position, isolation))
-        return self._view.extent(offset, isolation)
+        if resumed is None or offset < resumed.offset or offset >= seen.visible_end(isolation):
+            return None
+        place = bisect_right(seen.bases, offset) - 1
+        if place < 0 or seen.bases[place] != resumed.segment_base:
+            return None
+        return seen.extent_at(place, resumed.position, isolation)
 
     def aborted_in(self, first_offset: int, last_offset: int) -> Sequence[AbortedTxn]:
         return self._view.aborted_in(first_offset, last_offset)
@@ -73,7 +82,7 @@ class PastDamage:
         self._view.check_usable()
 
     def recheck(self) -> None:
-        """Places are those of one snapshot."""
+        """What is passed over is passed over."""
 
     def check_end(self, isolation: str = "read_uncommitted") -> None:
         self._view.check_end(isolation)
@@ -83,17 +92,17 @@ class PastDamage:
 
         The error again where it is not about bytes of a segment, or comes from a place that was passed already.
         """
-        view = self._view
-        paths = [segment.path for segment in view.segments]
+        seen = self._view.snapshot
+        paths = [segment.path for segment in seen.segments]
         if error.path not in paths or error.position is None:
             raise error
         place, position = paths.index(str(error.path)), error.position
-        if (place, position) <= self._last:
+        segment = seen.segments[place]
+        if (segment.base_offset, position) <= self._last:
             raise error
-        self._last = (place, position)
-        segment = view.segments[place]
-        end = view.readable_bytes(segment)
-        file = view.snapshot.file(segment)
+        self._last = (segment.base_offset, position)
+        end = seen.readable_bytes(segment)
+        file = seen.file(segment)
         expected, behind = reader.offset, position + 1
         # Where nothing was read yet the batch that holds the offset may begin before it.
         least = segment.base_offset if expected == reader.first_offset else expected
@@ -110,12 +119,12 @@ class PastDamage:
         stop = end if found is None else found.position
         if found is not None:
             next_offset = max(found.base_offset, expected) if found.magic >= 2 else expected
-            self._resumed = _Resumed(place, stop, next_offset)
+            self._resumed = _Resumed(segment.base_offset, stop, next_offset)
         elif place + 1 < len(paths):
-            next_offset = max(view.snapshot.bases[place + 1], expected)
-            self._resumed = _Resumed(place + 1, 0, next_offset)
+            next_offset = max(seen.bases[place + 1], expected)
+            self._resumed = _Resumed(seen.bases[place + 1], 0, next_offset)
         else:
-            next_offset = view.log_end_offset
+            next_offset = seen.log_end_offset
         reader.seek(next_offset)
         at_end = found is None and place + 1 == len(paths)
         size = file.size() if at_end else stop

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -100,3 +101,15 @@ def test_a_full_disk_below_stdout(name: str, unbuffered: str, log_dir: Path) -> 
     assert (done.returncode, done.stderr.count(b"\n")) == (3, 1)
     assert done.stderr.startswith(b"kafkalog: standard output: ")
     assert b"No space left" in done.stderr
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGINT") or os.name == "nt", reason="signals of a POSIX system")
+def test_ctrl_c_ends_a_follower_quietly(log_dir: Path) -> None:
+    line = [sys.executable, "-m", "kafkalog", "cat", str(log_dir), "t-0", "--last", "1", "--follow"]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"x" * 1000 + b"\n"
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (130, b"")
+    assert err.strip() == b"kafkalog: interrupted"
