@@ -10,7 +10,7 @@ cimport cython
 from cpython.buffer cimport PyBuffer_Release
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport INT32_MAX, INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memset
 
@@ -36,6 +36,7 @@ from kafkalog._native.memory cimport SLACK, Block, check_memory, copy_bytes, res
 from kafkalog._native.octets cimport open_octets
 from kafkalog._native.octets import bytes_of
 from kafkalog._native.record cimport Batch, HeaderView, RecordView
+from kafkalog._native.utf8 cimport is_utf8
 from kafkalog._native.batches import BATCH_DTYPE as _BATCH_DTYPE
 
 NEEDS_PAYLOAD, FULL = rec.NEEDS_PAYLOAD, rec.FULL
@@ -122,36 +123,6 @@ cdef inline void put_binary(
         copy_bytes(column.data.at + column.filled, at, size, end)
         column.filled += size
     (<int32_t*>column.offsets.at)[row + 1] = <int32_t>column.filled
-
-
-cdef bint is_utf8(const uint8_t* at, int64_t size) noexcept nogil:
-    cdef int64_t i = 0
-    cdef int more, k
-    cdef uint32_t point, low
-    while i < size:
-        if at[i] < 0x80:
-            i += 1
-            continue
-        if at[i] < 0xC2:
-            return False
-        if at[i] < 0xE0:
-            more, point, low = 1, at[i] & 0x1F, 0x80
-        elif at[i] < 0xF0:
-            more, point, low = 2, at[i] & 0x0F, 0x800
-        elif at[i] < 0xF5:
-            more, point, low = 3, at[i] & 0x07, 0x10000
-        else:
-            return False
-        if i + more >= size:
-            return False
-        for k in range(1, more + 1):
-            if at[i + k] & 0xC0 != 0x80:
-                return False
-            point = (point << 6) | (at[i + k] & 0x3F)
-        if point < low or point > 0x10FFFF or 0xD800 <= point <= 0xDFFF:
-            return False
-        i += more + 1
-    return True
 
 
 cdef bint reserve_rows(Sink* sink, int64_t rows, int64_t data_bytes) noexcept nogil:

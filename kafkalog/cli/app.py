@@ -27,13 +27,35 @@ INTERRUPTED, PIPE_CLOSED = 130, 141  # 128 and the number of the signal, as a sh
 # Name -> what `kafkalog --help` says.  The module kafkalog.cli.<name> has the command as `command`.
 COMMANDS = {
     "append": "Append records from stdin to a partition.",
-    "cat": "Print the records of a partition.",
+    "cat": "Print the records of a partition: all, the last ones, or those with a key, a text, a header.",
     "describe": "Show partitions, segments, sizes, offsets, times and codecs of a log directory.",
     "dump": "Print batches, records, indexes and checkpoints of files, line by line as kafka-dump-log.",
+    "export": "Write the records of partitions to Parquet, Arrow, CSV or JSON files.",
     "recover": "Tell or do what an open after a crash does: cut what is torn, rebuild the rest.",
     "reindex": "Check the indexes of partitions against their logs and rebuild the wrong ones.",
     "salvage": "Copy what can be read of damaged partitions to a new directory.",
+    "transactions": "Show open and hanging transactions, and which one holds read_committed readers back.",
     "verify": "Check every batch and every index entry of a log directory.",
+}
+# What `kafkalog <command> --help` ends with.
+EXAMPLES = {
+    "append": ("kafkalog append /var/kafka-logs orders-0 -K : < lines.txt",),
+    "cat": (
+        "kafkalog cat /var/kafka-logs orders --key customer-7 --json",
+        "kafkalog cat /var/kafka-logs orders-0 --last 10 -f '%o %T %k: %s\\n'",
+        "kafkalog cat /var/kafka-logs orders --from 2026-11-01T09:00 --until 2026-11-01T09:05 --grep 'refused|failed'",
+    ),
+    "describe": ("kafkalog describe /var/kafka-logs orders --segments",),
+    "dump": ("kafkalog dump --files /var/kafka-logs/orders-0/00000000000000000000.log --print-data-log",),
+    "export": (
+        "kafkalog export /var/kafka-logs orders --to orders/ --from 2026-11-01",
+        "kafkalog export /var/kafka-logs orders-0 --to orders-0.csv --skip-damage",
+    ),
+    "recover": ("kafkalog recover /var/kafka-logs orders-0",),
+    "reindex": ("kafkalog reindex /var/kafka-logs orders-0 --yes",),
+    "salvage": ("kafkalog salvage /var/kafka-logs /mnt/rescued orders",),
+    "transactions": ("kafkalog transactions /var/kafka-logs orders --hanging-after 1h",),
+    "verify": ("kafkalog verify /var/kafka-logs orders-0 --deep",),
 }
 
 
@@ -67,6 +89,7 @@ class LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         command: click.Command = importlib.import_module(f"kafkalog.cli.{cmd_name}").command
+        command.epilog = "\b\n" + "\n".join(("For example:", *(f"  {line}" for line in EXAMPLES[cmd_name])))
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

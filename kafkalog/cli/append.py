@@ -29,7 +29,7 @@ from kafkalog.topics.rows import Row
 
 BATCH_RECORDS = 10_000
 VALUES = ("payload", "payload_base64", "value", "value_base64")
-FIELDS = (*VALUES, "key", "key_base64", "ts", "headers", "topic", "partition", "offset", "tstype")
+FIELDS = (*VALUES, "key", "key_base64", "ts", "headers", "topic", "partition", "offset", "tstype", "broker")
 HEADER_FIELDS = ("key", "value", "value_base64")
 JSON_NAMES = {
     list: "an array",
@@ -66,9 +66,9 @@ def command(
 
     With --json each line is an object: payload (or value) as text, null, or any JSON, which is stored as its text; or
     payload_base64 (value_base64).  As one likes: key or key_base64; ts in ms, -1 or null for now; headers, a list of
-    objects of key and value or value_base64.  topic, partition, offset and tstype, which cat prints, are not looked
-    at.  At a line with any other field, with none of the payloads or with a field twice, it stops with exit code 2:
-    the lines before it are appended, and how many that are is told.
+    objects of key and value or value_base64.  topic, partition, offset, tstype and broker, which cat prints, are not
+    looked at.  At a line with any other field, with none of the payloads or with a field twice, it stops with exit
+    code 2: the lines before it are appended, and how many that are is told.
     """
     if compression is not None and compression not in codecs.NAMES:
         raise Usage(f"unknown codec {compression!r}, expected one of {', '.join(codecs.NAMES)}")
@@ -106,7 +106,8 @@ def command(
         offsets = (
             {"firstOffset": first, "lastOffset": end - 1} if end > first else {"firstOffset": -1, "lastOffset": -1}
         )
-        emit_json({"partition": partition, "records": end - first, **offsets})
+        topic, number = log.topic_partition
+        emit_json({"kind": "appended", "topic": topic, "partition": number, "records": end - first, **offsets})
     elif end > first:
         emit(f"{partition}: {end - first} records at offsets {first} to {end - 1}")
     else:

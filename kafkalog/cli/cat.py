@@ -1,42 +1,61 @@
-"""`kafkalog cat`: the records of a partition as text or JSON lines."""
+"""`kafkalog cat`: the records of a partition as text or JSON lines; all, the last ones, or those that match."""
 
 from __future__ import annotations
 
-import re
 import sys
 import time
 from collections.abc import Callable, Iterator
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from kafkalog.cli import choosing
 from kafkalog.cli.app import CLEAN, Usage
-from kafkalog.cli.console import emit_json, locate, parse_time_ms, put_bytes, some
+from kafkalog.cli.console import emit_json, note, put_bytes, some
 from kafkalog.cli.dump_lines import headers_json
+from kafkalog.cli.template import formatter
 from kafkalog.log.view import PartitionView
-from kafkalog.topics.records import Record
+from kafkalog.toolbox.window import Window, last, offsets
+from kafkalog.topics.records import CREATE_TIME, LOG_APPEND_TIME, Record
 
-TIMESTAMP_TYPE_NAMES = {-1: None, 0: "create", 1: "append"}
-ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\"}
+if TYPE_CHECKING:
+    from kafkalog.toolbox.search import Match
+    from kafkalog.topics.reader import ChunkReader
+
+TIMESTAMP_TYPE_NAMES = {CREATE_TIME: "create", LOG_APPEND_TIME: "logappend"}
 FOLLOW_EVERY_S = 0.2
+NO_BROKER = -1
 
 
 @click.command("cat", short_help="Print records as text or JSON lines.")
 @click.argument("log_dir", type=click.Path())
 @click.argument("partitions", nargs=-1)
-@click.option("--from", "start", metavar="OFFSET|TIME", help="First record: an offset, ISO time or @ms.")
-@click.option("--to", "end", metavar="OFFSET|TIME", help="Where to stop (exclusive).")
+@choosing.TOPIC
+@choosing.START
+@click.option("--until", "--to", "end", metavar="OFFSET|TIME", help=choosing.END_HELP)
 @click.option("-n", "--limit", type=click.IntRange(min=0), help="At most so many records of each partition.")
-@click.option("--committed", is_flag=True, help="Leave out aborted and open transactions (read_committed).")
+@click.option("--last", "count", type=click.IntRange(min=0), help="Only the last so many of each partition.")
+@click.option("--key", "keys", multiple=True, help="Only this key: text, hex:00ff or base64:AP8=.  Several: any.")
+@click.option("--all-partitions", is_flag=True, help="With --key: also where the key's hash does not lead.")
+@click.option("--grep", "patterns", multiple=True, metavar="RE", help="Only values that match.  Several: all.")
+@click.option("--header", "headers", multiple=True, metavar="NAME[=VALUE]", help="Only with it.  Several: all.")
+@choosing.COMMITTED
 @click.option("-f", "--format", "template", default="%s\\n", show_default=True, help="Text with kcat's %s %k %o ...")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a record; bytes that are not UTF-8 as base64.")
 @click.option("--follow", is_flag=True, help="Wait for more at the end, until interrupted (one partition).")
 def command(
     log_dir: str,
     partitions: tuple[str, ...],
+    topics: tuple[str, ...],
     start: str | None,
     end: str | None,
     limit: int | None,
+    count: int | None,
+    keys: tuple[str, ...],
+    all_partitions: bool,
+    patterns: tuple[str, ...],
+    headers: tuple[str, ...],
     committed: bool,
     template: str,
     as_json: bool,
@@ -44,70 +63,107 @@ def command(
 ) -> int:
     """Print the records of PARTITIONS (topic-0, or a topic for all of its partitions) of LOG_DIR.
 
-    A directory with one partition needs no name.
+    A directory with one partition needs no name.  Works beside a running broker.
 
-    Format: %s value, %S its size, %k key, %K its size, %o offset, %T timestamp in ms, %t topic, %p partition, %h
-    headers; \\n and \\t as in C.  Works beside a running broker.
+    Format: %s value, %S its size, %R its size in four bytes, %k key, %K its size, %o offset, %T timestamp in ms, %t
+    topic, %p partition, %h headers, %% itself; \\n, \\t, \\x1f as in C.  JSON has kcat's names, and headers as a list
+    of objects; text that is no UTF-8 is in key_base64, payload_base64, value_base64: `append --json` takes it.
+
+    --key, --grep and --header go together, and need pyarrow.  --key of a topic looks only in the partition that Kafka's
+    producers choose by the key.  --grep has RE2's syntax.  --last reads from the end.
     """
-    log_dir, chosen = locate(log_dir, partitions)
-    if not partitions and len(chosen) > 1:
+    if count is not None and limit is not None:
+        raise Usage("found both --last and --limit, expected one of them")
+    window = choosing.window(start, end)
+    show = _json if as_json else _printer(template)
+    wanted = [choosing.key(text) for text in keys]
+    pairs = [choosing.header(text) for text in headers]
+    log_dir, chosen = choosing.chosen(log_dir, partitions, topics)
+    if not (partitions or topics) and len(chosen) > 1 and len({partition.topic for partition in chosen}) > 1:
         raise Usage(f"{log_dir} has {some(map(str, chosen))}: name the partitions to print, or a topic")
+    many = len(chosen) > 1
+    said = ""
+    if wanted and not all_partitions:
+        names = (*partitions, *topics) or tuple({partition.topic for partition in chosen})
+        chosen, said = choosing.narrowed(chosen, names, wanted)
     if follow and len(chosen) > 1:
         raise Usage(f"--follow takes one partition, found {len(chosen)}")
-    isolation = "read_committed" if committed else "read_uncommitted"
-    show = _json if as_json else _formatter(template)
-    for partition in chosen:
-        with PartitionView(log_dir, partition) as view:
-            for record in _records(view, start, end, limit, isolation, follow):
+    match = _match(wanted, patterns, pairs)
+    isolation = choosing.isolation(committed)
+    found = 0
+    for partition_name in chosen:
+        with PartitionView(log_dir, partition_name) as view:
+            for record in _Reading(view, isolation, match).records(window, limit, count, follow, lenient=many):
                 show(record)
+                found += 1
+    if said and not found:
+        note("note: nothing found there; a producer with another partitioner puts keys elsewhere")
     return CLEAN
 
 
-def _records(
-    view: PartitionView, start: str | None, end: str | None, limit: int | None, isolation: str, follow: bool
-) -> Iterator[Record]:
-    from kafkalog.topics.reader import ChunkReader
+def _match(keys: list[bytes], patterns: tuple[str, ...], headers: list[tuple[str, bytes | None]]) -> Match | None:
+    if not (keys or patterns or headers):
+        return None
+    from kafkalog.toolbox.search import Match
 
-    begin = view.log_start_offset if start is None else _offset(view, start)
-    stop = None if end is None else _offset(view, end)
-    if start is not None and not _is_offset(start):
-        begin = max(begin, view.log_start_offset)
-    reader = ChunkReader(view, begin, isolation=isolation, end_offset=stop)
-    left = limit
-    while True:
-        for record in reader.records():
-            if left is not None:
-                if left == 0:
-                    return
-                left -= 1
-            yield record
-        if not follow or (stop is not None and reader.offset >= stop):
-            return
-        sys.stdout.flush()
-        time.sleep(FOLLOW_EVERY_S)
-        view.refresh()
+    return Match(keys, patterns, headers)
 
 
-def _is_offset(text: str) -> bool:
-    return re.fullmatch(r"\d+", text) is not None
+class _Reading:
+    """One partition's records, as many as asked for."""
 
+    def __init__(self, view: PartitionView, isolation: str, match: Match | None) -> None:
+        self._view = view
+        self._isolation = isolation
+        self._match = match
 
-def _offset(view: PartitionView, text: str) -> int:
-    """An integer is an offset, anything else a time: the first record at or after it."""
-    if _is_offset(text):
-        return int(text)
-    found = view.offset_for_time(parse_time_ms(text))
-    return view.log_end_offset if found is None else found
+    def records(
+        self, window: Window, limit: int | None, count: int | None, follow: bool, *, lenient: bool
+    ) -> Iterator[Record]:
+        view = self._view
+        begin, stop = offsets(view, window, lenient=lenient)
+        if count is not None:
+            high = view.visible_end(self._isolation)
+            high = high if stop is None else min(stop, high)
+            yield from last(self._between, count, max(begin, view.log_start_offset), high)
+            begin = max(begin, high)
+        left = limit
+        reader = self._reader(begin, stop)
+        while True:
+            for record in self._found(reader):
+                if left is not None:
+                    if left == 0:
+                        return
+                    left -= 1
+                yield record
+            if not follow or (stop is not None and reader.offset >= stop):
+                return
+            sys.stdout.flush()
+            time.sleep(FOLLOW_EVERY_S)
+            view.refresh()
+
+    def _between(self, start: int, end: int) -> Iterator[Record]:
+        return self._found(self._reader(start, end))
+
+    def _reader(self, start: int, end: int | None) -> ChunkReader:
+        from kafkalog.topics.reader import ChunkReader
+
+        return ChunkReader(self._view, start, isolation=self._isolation, end_offset=end)
+
+    def _found(self, reader: ChunkReader) -> Iterator[Record]:
+        if self._match is None:
+            return reader.records()
+        from kafkalog.toolbox.search import matching
+
+        return matching(reader, self._match)
 
 
 def _json(record: Record) -> None:
-    out: dict[str, Any] = {
-        "topic": record.topic,
-        "partition": record.partition,
-        "offset": record.offset,
-        "tstype": TIMESTAMP_TYPE_NAMES.get(record.timestamp_type),
-        "ts": record.timestamp,
-    }
+    out: dict[str, Any] = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
+    kind = TIMESTAMP_TYPE_NAMES.get(record.timestamp_type)
+    if kind is not None:
+        out |= {"tstype": kind, "ts": record.timestamp}
+    out["broker"] = NO_BROKER
     if record.headers:
         out["headers"] = headers_json(record.headers)
     put_bytes(out, "key", record.key)
@@ -115,33 +171,9 @@ def _json(record: Record) -> None:
     emit_json(out)
 
 
-def _formatter(template: str) -> Callable[[Record], None]:
-    """A printer for a kcat-style template; Usage for a letter that it does not know."""
-    fields: dict[str, Callable[[Record], bytes]] = {
-        "s": lambda record: record.value or b"",
-        "S": lambda record: str(record.serialized_value_size).encode(),
-        "k": lambda record: record.key or b"",
-        "K": lambda record: str(record.serialized_key_size).encode(),
-        "o": lambda record: str(record.offset).encode(),
-        "T": lambda record: str(record.timestamp).encode(),
-        "t": lambda record: record.topic.encode(),
-        "p": lambda record: str(record.partition).encode(),
-        "h": lambda record: b",".join(
-            name.encode() + b"=" + (b"NULL" if value is None else value) for name, value in record.headers
-        ),
-        "%": lambda record: b"%",
-    }
-    parts: list[bytes | Callable[[Record], bytes]] = []
-    for letter, escape, text in re.findall(r"%(.)|\\(.)|([^%\\]+|[%\\]$)", template, re.DOTALL):
-        if letter:
-            if letter not in fields:
-                raise Usage(f"unknown %{letter} in --format, expected one of {' '.join('%' + name for name in fields)}")
-            parts.append(fields[letter])
-        else:
-            parts.append(text.encode() if text else ESCAPES.get(escape, "\\" + escape).encode())
-    out = sys.stdout.buffer
+def _printer(template: str) -> Callable[[Record], None]:
+    return partial(_print, formatter(template))
 
-    def show(record: Record) -> None:
-        out.write(b"".join(part if isinstance(part, bytes) else part(record) for part in parts))
 
-    return show
+def _print(text_of: Callable[[Record], bytes], record: Record) -> None:
+    sys.stdout.buffer.write(text_of(record))

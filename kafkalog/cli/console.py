@@ -37,8 +37,23 @@ def emit(line: str) -> None:
 
 
 def emit_json(value: Any) -> None:
-    """One JSON value on a line of its own."""
+    """One JSON value on a line of its own.
+
+    Names are camelCase, as in Kafka's own JSON, and each object says its `kind`; a partition is `topic` and the number
+    `partition`.  Records of `cat` are kcat's instead, and have its names alone.  What is no UTF-8 stands under its name
+    and `_base64`.
+    """
     sys.stdout.write(json.dumps(value, ensure_ascii=False, separators=(",", ":")) + "\n")
+
+
+def fields(named: Any) -> dict[str, Any]:
+    """A NamedTuple's fields under the names that JSON has: first_offset is firstOffset."""
+    return {camel(name): value for name, value in named._asdict().items()}
+
+
+def camel(name: str) -> str:
+    first, *others = name.split("_")
+    return first + "".join(word.capitalize() for word in others)
 
 
 def note(text: str) -> None:
@@ -136,7 +151,7 @@ def select_partitions(log_dir: str, wanted: tuple[str, ...] = ()) -> dict[TopicP
     for name in wanted:
         hits = {tp: path for tp, path in found.items() if str(tp) == name or tp.topic == name}
         if not hits:
-            near = _nearest(name, [str(tp) for tp in found])
+            near = _nearest(name, [*map(str, found), *sorted({tp.topic for tp in found})])
             raise UnknownTopicOrPartitionException(
                 f"no topic or partition {name!r} in {log_dir}",
                 hint=f"did you mean {near}?" if near else f"it has {some(map(str, found))}",
@@ -146,7 +161,12 @@ def select_partitions(log_dir: str, wanted: tuple[str, ...] = ()) -> dict[TopicP
 
 
 def locate(path: str, wanted: tuple[str, ...]) -> tuple[str, dict[TopicPartition, str]]:
-    """(log directory, partitions) of a command line that names a log directory, or one partition's own folder."""
+    """(log directory, partitions) of a command line that names a log directory, one partition's own folder, or a topic
+    as if it had one (`logs/orders` for `logs/orders-0`, `logs/orders-1` ...)."""
+    if not wanted and not OS_FILES.exists(path):
+        folder, name = os.path.split(os.path.normpath(path))
+        with contextlib.suppress(Usage, KafkalogError, OSError):
+            return folder or os.curdir, select_partitions(folder or os.curdir, (name,))
     if not wanted and OS_FILES.is_dir(path):
         folder, name = os.path.split(os.path.normpath(path))
         if name in ("", os.curdir, os.pardir):

@@ -39,6 +39,7 @@ def command(log_dir: str, partitions: tuple[str, ...], segments: bool, as_json: 
             if as_json:
                 emit_json(
                     {
+                        "kind": "partition",
                         "topic": partition.topic,
                         "partition": partition.partition,
                         "path": path,

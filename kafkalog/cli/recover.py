@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from kafkalog.cli.app import CLEAN, FINDINGS, exit_code_of, one_line
-from kafkalog.cli.console import Progress, emit, emit_json, locate, log_bytes, note, parse_settings
+from kafkalog.cli.console import Progress, emit, emit_json, fields, locate, log_bytes, note, parse_settings
 from kafkalog.config import LogConfig
 from kafkalog.toolbox.recovery import Recovered, recover
 
@@ -77,7 +77,8 @@ def _lost(records: int, size_bytes: int) -> str:
 def _json(result: Recovered, act: bool) -> dict[str, Any]:
     return {
         "kind": "partition",
-        "partition": str(result.partition),
+        "topic": result.partition.topic,
+        "partition": result.partition.partition,
         "done": act,
         "recoveryPoint": result.recovery_point,
         "error": None if result.error is None else one_line(result.error),
@@ -86,8 +87,8 @@ def _json(result: Recovered, act: bool) -> dict[str, Any]:
         "endOffset": result.end_offset,
         "lostRecords": result.lost_records,
         "lostBytes": result.lost_bytes,
-        "cuts": [cut._asdict() for cut in result.cuts],
-        "dropped": result.dropped,
+        "cuts": [fields(cut) for cut in result.cuts],
+        "dropped": [{"path": path, "bytes": size} for path, size in result.dropped.items()],
         "added": result.added,
         "removed": result.removed,
         "changed": result.changed,

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import click
 
 from kafkalog.cli.app import CLEAN, FINDINGS
-from kafkalog.cli.console import Progress, emit, emit_json, locate, log_bytes
+from kafkalog.cli.console import Progress, emit, emit_json, fields, locate, log_bytes
 from kafkalog.files import OS_FILES
 from kafkalog.format import names
 from kafkalog.toolbox.reindex import INDEX_INTERVAL_BYTES, SegmentIndexes, check_indexes, rewrite
@@ -63,7 +63,7 @@ def command(
 def _tell(segment: SegmentIndexes, yes: bool, as_json: bool) -> None:
     damaged = segment.right is None
     if as_json:
-        findings = [finding._asdict() for finding in segment.findings]
+        findings = [fields(finding) for finding in segment.findings]
         emit_json(
             {
                 "kind": "segment",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from kafkalog.cli.app import CLEAN, FINDINGS
-from kafkalog.cli.console import Progress, emit, emit_json, locate, log_bytes, size_words
+from kafkalog.cli.console import Progress, emit, emit_json, fields, locate, log_bytes, size_words
 from kafkalog.toolbox.salvage import salvage
 
 
@@ -26,10 +26,9 @@ def command(source: str, target: str, partitions: tuple[str, ...], as_json: bool
         report = salvage(source, target, chosen, progress=bar.advance)
     for lost in report.lost:
         if as_json:
-            emit_json({"kind": "lost", **lost._asdict()})
+            emit_json({"kind": "lost", **fields(lost)})
             continue
-        gone = f", offsets {lost.first_offset} to {lost.last_offset}" if lost.last_offset >= lost.first_offset else ""
-        emit(f"lost: {lost.path}: bytes {lost.position} to {lost.position + lost.length}{gone}: {lost.what}")
+        emit(f"lost: {lost}")
     if as_json:
         emit_json(
             {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from kafkalog.cli.app import CLEAN, FINDINGS
-from kafkalog.cli.console import Progress, emit, emit_json, locate, log_bytes, note, paint, size_words
+from kafkalog.cli.console import Progress, emit, emit_json, fields, locate, log_bytes, note, paint, size_words
 from kafkalog.toolbox.verify import verify
 
 
@@ -27,7 +27,7 @@ def command(log_dir: str, partitions: tuple[str, ...], deep: bool, as_json: bool
         report = verify(root, some, deep=deep, progress=bar.advance)
     for finding in report.findings:
         if as_json:
-            emit_json({"kind": "finding", **finding._asdict()})
+            emit_json({"kind": "finding", **fields(finding)})
         else:
             emit(paint(str(finding), "red"))
     for text in report.notes:

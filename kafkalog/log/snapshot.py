@@ -119,11 +119,12 @@ class SegmentView:
 
 class Transactions(NamedTuple):
     """`stable`: the first offset of the oldest open transaction, or the log's end.  `damage`: where the search for it
-    met something unreadable; then a transaction may look open only for that."""
+    met something unreadable; then a transaction may look open only for that.  `open`: producer id -> first offset."""
 
     stable: int
     aborted: list[AbortedTxn]
     damage: Unreadable | None
+    open: dict[int, int]
 
 
 class Snapshot:
@@ -234,6 +235,10 @@ class Snapshot:
         place, position = self.position_of(offset)
         if place == len(self.segments):
             return None  # compaction took what was there
+        return self.extent_at(place, position, isolation)
+
+    def extent_at(self, place: int, position: int, isolation: str) -> Extent:
+        """The stretch from a batch's first byte on, for whoever knows that it is one."""
         segment = self.segments[place]
         end = self.readable_bytes(segment)
         following = self._base_behind(place)
@@ -303,6 +308,10 @@ class Snapshot:
         """Every aborted transaction that the directory knows of, by first offset."""
         return self._read_transactions().aborted
 
+    @property
+    def transactions(self) -> Transactions:
+        return self._read_transactions()
+
     def aborted_in(self, first_offset: int, last_offset: int) -> list[AbortedTxn]:
         return [txn for txn in self.aborted if txn.first_offset <= last_offset and txn.last_offset >= first_offset]
 
@@ -321,7 +330,10 @@ class Snapshot:
             aborted = {txn[:3]: txn for txn in [*seen, *indexed]}
             stable = follower.first_open_offset(self.log_end_offset)
             self._transactions = Transactions(
-                max(stable, self.log_start_offset), sorted(aborted.values(), key=lambda txn: txn[1:3]), damage
+                max(stable, self.log_start_offset),
+                sorted(aborted.values(), key=lambda txn: txn[1:3]),
+                damage,
+                dict(follower.open),
             )
         return self._transactions
 

@@ -40,6 +40,10 @@ class Lost(NamedTuple):
     last_offset: int
     what: str
 
+    def __str__(self) -> str:
+        gone = f", offsets {self.first_offset} to {self.last_offset}" if self.last_offset >= self.first_offset else ""
+        return f"{self.path}: bytes {self.position} to {self.position + self.length}{gone}: {self.what}"
+
 
 @dataclass
 class SalvageReport:

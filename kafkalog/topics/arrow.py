@@ -16,7 +16,7 @@ from kafkalog._native.decode import ColumnBuilder
 from kafkalog.errors import IllegalArgumentException, KafkalogError
 from kafkalog.format.arrow import add_batches
 from kafkalog.format.values import shown
-from kafkalog.limits import LONG_MAX
+from kafkalog.limits import LONG_MAX, LONG_MIN
 
 if TYPE_CHECKING:
     from kafkalog.topics.reader import Chunk, ChunkReader
@@ -72,9 +72,12 @@ def record_batches(
     columns: Sequence[str] | None,
     batch_rows: int,
     known: Mapping[str, tuple[str, Any]] = PYTHON_COLUMNS,
+    *,
+    batch_bytes: int = LONG_MAX,
 ) -> Iterator[pa.RecordBatch]:
     """What the reader finds from its offset to its end, in record batches of up to `batch_rows` rows.
 
+    One that has `batch_bytes` of keys, values and headers takes no further chunk: it is about that large, and a chunk.
     At damage the records before it come first, then the error.
     """
     wanted = schema(columns, known)
@@ -87,7 +90,7 @@ def record_batches(
             row = 0
             while row < len(chunk.table):
                 row = decoder.add(chunk, row)
-                if decoder.rows >= batch_rows or row < len(chunk.table):
+                if decoder.rows >= batch_rows or decoder.data_bytes >= batch_bytes or row < len(chunk.table):
                     yield from _sliced(decoder.finish(), wanted, known, batch_rows)
             if reader.end_offset is not None and reader.offset >= reader.end_offset:
                 break
@@ -103,7 +106,10 @@ def _sliced(
     decoded: Mapping[str, Any], wanted: pa.Schema, known: Mapping[str, tuple[str, Any]], batch_rows: int
 ) -> Iterator[pa.RecordBatch]:
     rows = len(decoded["offset"])
-    arrays = [_as_type(decoded[known[field.name][0]], known[field.name][0], field.type) for field in wanted]
+    try:
+        arrays = [_as_type(decoded[known[field.name][0]], known[field.name][0], field.type) for field in wanted]
+    except pa.ArrowInvalid as error:  # milliseconds that are too many for microseconds
+        raise _unfitting_time(decoded, error) from None
     batch = pa.RecordBatch.from_arrays(arrays, schema=wanted)
     # Even slices: Spark is at its best with batches of one size, and none is ever tiny.
     count = max(1, (rows + batch_rows - 1) // batch_rows)
@@ -111,6 +117,17 @@ def _sliced(
         begin, end = rows * number // count, rows * (number + 1) // count
         if begin < end:
             yield batch.slice(begin, end - begin)
+
+
+def _unfitting_time(decoded: Mapping[str, Any], error: Exception) -> KafkalogError:
+    times = decoded["timestamp"].to_numpy()
+    for offset, timestamp in zip(decoded["offset"].to_numpy(), times, strict=True):
+        if not LONG_MIN <= int(timestamp) * 1000 <= LONG_MAX:
+            return IllegalArgumentException(
+                f"the record at offset {offset} has the timestamp {timestamp} ms, more than microseconds can say",
+                hint="read it as it is with `kafkalog cat`, or leave it out of the offsets that are read",
+            )
+    return IllegalArgumentException(str(error))
 
 
 def _as_type(array: Any, source: str, kind: pa.DataType) -> Any:
@@ -139,6 +156,10 @@ class _Decoder:
     @property
     def rows(self) -> int:
         return 0 if self._builder is None else self._builder.rows
+
+    @property
+    def data_bytes(self) -> int:
+        return 0 if self._builder is None else self._builder.data_bytes
 
     def add(self, chunk: Chunk, start_row: int) -> int:
         """Decode a chunk's batches from a row on; the row reached, which is less than all when a column is full."""

@@ -184,8 +184,10 @@ class ChunkReader(Closing):
             yield chunk
 
     def seek(self, offset: int) -> None:
-        """Go on from another offset; what was kept of a cut batch is dropped."""
+        """Go on from another offset; what was kept of a cut batch, and what was doubted, is dropped."""
         self.offset = self.first_offset = values.offset(offset)
+        self._suspect = self._suspected = self._raise_suspect = None
+        self._looks = 0
         self.close()
 
     def close(self) -> None:

@@ -14,6 +14,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -249,6 +250,10 @@ def toolbox(source: str, found: list[str], complaints: Complaints, damage: Damag
     for name in found:
         command(complaints, "cat", source, name, "--json")
         command(complaints, "cat", source, name, "--committed", "--from", f"@{NOW_MS + 3000}", "-f", "%o %k %h %s\\n")
+        command(complaints, "cat", source, name, "--last", "3", "--grep", "[0-9]", "--json")
+        command(complaints, "transactions", source, name, "--json")
+        with tempfile.TemporaryDirectory() as place:
+            command(complaints, "export", source, name, "--to", f"{place}/x.jsonl", "--headers", "--skip-damage")
         folder = os.path.join(source, name)
         for path in sorted(os.listdir(folder)):
             if not _worth_dumping(f"{name}/{path}", damage):

@@ -516,8 +516,8 @@ is_on = getattr(sys, "_is_gil_enabled", lambda: True)
 import numpy
 before = is_on()
 import kafkalog
-from kafkalog._native import arrow, batches, crc32c, decode, descriptor, encode, fetch, java_hash, log_end, octets
-from kafkalog._native import producers, records, search, tail, validation
+from kafkalog._native import arrow, batches, crc32c, decode, descriptor, encode, fetch, java_hash, json_text, log_end
+from kafkalog._native import murmur2, octets, producers, records, search, tail, validation
 assert is_on() == before
 """
 

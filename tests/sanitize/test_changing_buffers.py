@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import struct
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kafkalog._native import batches, crc32c, decode, encode, records, search, validation
+from kafkalog._native import batches, crc32c, decode, encode, json_text, murmur2, records, search, validation
 from kafkalog.errors import KafkalogError
 from kafkalog.format import arrow, codecs
 from kafkalog.format import records as format_records
@@ -101,6 +102,7 @@ def test_scans_and_headers(data: bytes) -> None:
 def test_one_batch(data: bytes) -> None:
     with changing(data, KEYLESS) as view:
         end = max(0, len(view) - 30)
+        offsets = struct.pack("=4i", 0, len(view) // 3, len(view) // 3, len(view))
         steps: list[Callable[[], object]] = [
             lambda: batches.header_at(view),
             lambda: batches.header_at(view, end),
@@ -110,6 +112,9 @@ def test_one_batch(data: bytes) -> None:
             lambda: batches.restamp(view, last_offset=9, max_timestamp=5, timestamp_type=1),
             lambda: crc32c.crc32c(view),
             lambda: crc32c.crc32(view),
+            lambda: murmur2.murmur2(view),
+            lambda: json_text.json_fields(b",", b"value", view, offsets),
+            lambda: json_text.json_fields(b",", b"value", b"x" * 100, view[: len(view) // 4 * 4], view),
         ]
 
         def step() -> None:

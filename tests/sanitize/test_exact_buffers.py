@@ -11,7 +11,7 @@ import struct
 
 import pytest
 
-from kafkalog._native import batches, crc32c, fetch, search
+from kafkalog._native import batches, crc32c, fetch, json_text, murmur2, search
 from tests.reference.batches import legacy_batch, scan, v2_batch
 from tests.reference.crc import crc32c as plain_crc32c
 from tests.reference.search import offset_end, time_end
@@ -37,6 +37,16 @@ def test_checksums_of_every_length(implementation: str) -> None:
     assert crc32c.crc32c(exact(noise), implementation=implementation) == plain_crc32c(noise)
     for length in (*range(300), 9000):
         crc32c.crc32(exact(noise[:length]))
+
+
+def test_hashes_and_texts_of_every_length() -> None:
+    noise = random.Random(2).randbytes(300) + "größe \U0001f600".encode() * 10
+    for length in range(len(noise)):
+        data = noise[-length:] if length else b""
+        assert murmur2.murmur2(exact(data)) == murmur2.murmur2(data)
+        offsets = struct.pack("=4i", 0, length // 2, length // 2, length)
+        for in_base64 in (False, True):
+            json_text.json_fields(b"", b"k", exact(data), exact(offsets), exact(b"\x05"), in_base64=in_base64)
 
 
 @FRAMINGS

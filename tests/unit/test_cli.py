@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 import kafkalog
-from kafkalog.cli.app import invoke
-from kafkalog.cli.console import Progress
+from kafkalog.cli.app import COMMANDS, invoke
+from kafkalog.cli.console import Progress, color_allowed
 from kafkalog.format.group_records import CommittedOffset, OffsetKey, encode_offset_commit
 
 START_MS = 1_700_000_000_000
@@ -57,10 +57,37 @@ def run(capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPa
 
 
 def test_help_lists_the_commands(run: Any) -> None:
-    for argv in (["--help"], ["verify", "--help"], ["dump", "-h"], ["cat", "-h"], ["append", "-h"], ["describe", "-h"]):
-        result = run(*argv)
+    result = run("--help")
+    assert (result.code, result.err) == (0, "")
+    assert "Usage: kafkalog" in result.out
+    assert set(COMMANDS) <= {line.split()[0] for line in result.lines if line.startswith("  ")}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_of_each_ends_with_an_example(run: Any, name: str) -> None:
+    """Which is one line as it would be typed, of options that the command has."""
+    for flag in ("--help", "-h"):
+        result = run(name, flag)
         assert (result.code, result.err) == (0, "")
-        assert "Usage: kafkalog" in result.out
+        assert f"Usage: kafkalog {name}" in result.out
+        examples = result.out.partition("For example:\n")[2].splitlines()
+        assert examples
+        for line in examples:
+            words = line.split()
+            assert words[:2] == ["kafkalog", name]
+            for word in words:
+                assert not word.startswith("--") or f"{word} " in result.out.replace(",", " ").partition("For exa")[0]
+
+
+def test_colours_only_where_they_are_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    for value, wanted in (("", True), ("1", False)):
+        monkeypatch.setenv("NO_COLOR", value)
+        assert color_allowed(Terminal()) is wanted
+        assert not color_allowed(io.StringIO())
 
 
 def test_help_imports_neither_numpy_nor_rich() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,10 +16,13 @@ COMMANDS = {
     "append": ("append", "DIR", "t-0", "--json"),
     "cat": ("cat", "DIR", "t-0"),
     "describe": ("describe", "DIR"),
+    "cat filtered": ("cat", "DIR", "t-0", "--grep", "x", "--last", "1500"),
     "dump": ("dump", "--files", "LOG", "--print-data-log"),
+    "export": ("export", "DIR", "--to", "TARGET", "--json"),
     "recover": ("recover", "DIR"),
     "reindex": ("reindex", "DIR"),
     "salvage": ("salvage", "DIR", "TARGET"),
+    "transactions": ("transactions", "DIR"),
     "verify": ("verify", "DIR"),
     "help": ("--help",),
     "help of one": ("cat", "--help"),
@@ -51,7 +55,7 @@ def test_nobody_reads(name: str, log_dir: Path) -> None:
     assert (done.returncode, done.stderr) == (141, b"")
 
 
-@pytest.mark.parametrize("name", ["cat", "describe", "dump"])
+@pytest.mark.parametrize("name", ["cat", "cat filtered", "describe", "dump", "transactions"])
 def test_the_reader_goes_after_a_line(name: str, log_dir: Path) -> None:
     for n in range(300):  # more than a pipe holds, also for describe
         (log_dir / f"{'topic' * 40}-{n}").mkdir()
@@ -97,3 +101,15 @@ def test_a_full_disk_below_stdout(name: str, unbuffered: str, log_dir: Path) -> 
     assert (done.returncode, done.stderr.count(b"\n")) == (3, 1)
     assert done.stderr.startswith(b"kafkalog: standard output: ")
     assert b"No space left" in done.stderr
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGINT") or os.name == "nt", reason="signals of a POSIX system")
+def test_ctrl_c_ends_a_follower_quietly(log_dir: Path) -> None:
+    line = [sys.executable, "-m", "kafkalog", "cat", str(log_dir), "t-0", "--last", "1", "--follow"]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"x" * 1000 + b"\n"
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (130, b"")
+    assert err.strip() == b"kafkalog: interrupted"

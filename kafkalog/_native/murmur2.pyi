@@ -1,0 +1,3 @@
+from typing_extensions import Buffer
+
+def murmur2(data: Buffer) -> int: ...

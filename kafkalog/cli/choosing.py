@@ -1,0 +1,117 @@
+"""What to read, as the reading commands are asked: partitions, a window of offsets or times, keys and headers.
+
+The options stand here once, for `cat`, `export` and `transactions`; what they mean is in `kafkalog.toolbox.window` and
+`kafkalog.toolbox.search`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from kafkalog.cli.app import Usage
+from kafkalog.cli.console import locate, note, parse_time_ms, some
+from kafkalog.limits import LONG_MAX
+from kafkalog.toolbox.window import Bound, Time, Window
+
+if TYPE_CHECKING:
+    from kafkalog.format.names import TopicPartition
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+TOPIC = click.option("--topic", "topics", multiple=True, metavar="NAME", help="A topic, or topic-0; as PARTITIONS.")
+START = click.option("--from", "start", metavar="OFFSET|TIME", help="First record: an offset, ISO time or @ms.")
+COMMITTED = click.option("--committed", is_flag=True, help="Leave out aborted and open transactions (read_committed).")
+END_HELP = "Where to stop (exclusive): an offset, ISO time or @ms."
+
+
+def chosen(path: str, partitions: Sequence[str], topics: Sequence[str]) -> tuple[str, dict[TopicPartition, str]]:
+    """(log directory, folders of partitions) that a command line names."""
+    return locate(path, (*partitions, *topics))
+
+
+def isolation(committed: bool) -> str:
+    return "read_committed" if committed else "read_uncommitted"
+
+
+def window(start: str | None, end: str | None) -> Window:
+    """Of --from and --until; Usage for what is neither an offset nor a time, or a window that is upside down."""
+    asked = Window(_bound(start), _bound(end))
+    first, behind = asked
+    if first is not None and behind is not None and type(first) is type(behind) and first > behind:  # type: ignore[operator]
+        raise Usage(f"--from {start} lies behind --until {end}, expected it before")
+    return asked
+
+
+def _bound(text: str | None) -> Bound:
+    """An integer is an offset, anything else a time: the first record at or after it."""
+    if text is None:
+        return None
+    if re.fullmatch(r"[0-9]+", text):
+        offset = int(text) if len(text) < 20 else LONG_MAX + 1
+        if offset > LONG_MAX:
+            raise Usage(f"{text:.40} is no offset, expected 0 to {LONG_MAX}")
+        return offset
+    return Time(parse_time_ms(text))
+
+
+def key(text: str) -> bytes:
+    """`text`, or bytes as `hex:00ff` or `base64:AP8=`; `text:hex:` for a key that begins so itself."""
+    return _octets(text, "--key")
+
+
+def header(text: str) -> tuple[str, bytes | None]:
+    """`name=value`, the value as that of a key; `name` alone asks for any value."""
+    name, equals, value = text.partition("=")
+    if not name:
+        raise Usage(f"--header {text!r} has no name, expected such as --header trace-id=7, or --header trace-id")
+    return name, _octets(value, "--header") if equals else None
+
+
+def _octets(text: str, option: str) -> bytes:
+    way, colon, rest = text.partition(":")
+    try:
+        if colon and way == "hex":
+            return bytes.fromhex(rest)
+        if colon and way == "base64":
+            return base64.b64decode(rest, validate=True)
+    except (ValueError, binascii.Error):
+        expected = "pairs of hex digits, such as hex:00ff" if way == "hex" else "base64, such as base64:AP8="
+        raise Usage(f"{option} {text!r}: found no {way}, expected {expected} (text:{way}:... is text)") from None
+    return (rest if colon and way == "text" else text).encode("utf-8", "surrogateescape")
+
+
+def narrowed(
+    partitions: dict[TopicPartition, str], named: Sequence[str], keys: Sequence[bytes]
+) -> tuple[dict[TopicPartition, str], str]:
+    """The partitions that keys hash to, where a whole topic was named and is here whole; and what to say of that.
+
+    A partition that was named itself is looked at whatever the keys say.
+    """
+    from kafkalog.format.keys import partition_for_key
+
+    kept = dict(partitions)
+    said = ""
+    for topic in sorted({partition.topic for partition in partitions if partition.topic in named}):
+        of_topic = [partition for partition in partitions if partition.topic == topic]
+        count = len(of_topic)
+        if count == 1:
+            continue
+        if {partition.partition for partition in of_topic} != set(range(count)):
+            note(f"note: not all partitions of {topic} are here, so a key does not tell its partition: looking in all")
+            continue
+        wanted = {partition_for_key(each, count) for each in keys}
+        for partition in of_topic:
+            if partition.partition not in wanted and str(partition) not in named:
+                del kept[partition]
+        said = (
+            f"looked only in {some(f'{topic}-{number}' for number in sorted(wanted))} of {count} partitions, where "
+            "Kafka's murmur2 puts the key; --all-partitions looks everywhere"
+        )
+        note(f"note: {said}")
+    return kept, said

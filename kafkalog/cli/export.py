@@ -1,0 +1,117 @@
+"""`kafkalog export`: records of partitions to Parquet, Arrow, CSV or JSON lines."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from kafkalog.cli import choosing
+from kafkalog.cli.app import CLEAN, FINDINGS, Usage
+from kafkalog.cli.console import Progress, emit, emit_json, fields, log_bytes, note, size_words
+from kafkalog.errors import BadBytesError, InvalidRecordException
+from kafkalog.files import OS_FILES
+from kafkalog.toolbox.export import FORMATS, ExportedFile, ExportOptions, ExportReport, export
+
+SUFFIXES = tuple(f".{name}" for name in FORMATS)
+
+
+@click.command("export", short_help="Write records to Parquet, Arrow, CSV or JSON files.")
+@click.argument("log_dir", type=click.Path())
+@click.argument("partitions", nargs=-1)
+@click.option("--to", "target", metavar="DIR|FILE", required=True, type=click.Path(), help="Where to write.")
+@click.option(
+    "--format", "kind", metavar="NAME", help=f"{', '.join(FORMATS)}; by default what FILE ends in, or parquet."
+)
+@click.option("--codec", metavar="NAME", help="Compression of parquet (none, snappy, gzip, lz4, zstd) and arrow.")
+@choosing.TOPIC
+@choosing.START
+@click.option("--until", "end", metavar="OFFSET|TIME", help=choosing.END_HELP)
+@choosing.COMMITTED
+@click.option("--headers", is_flag=True, help="Add the column headers.")
+@click.option("--base64", "in_base64", is_flag=True, help="Keys and values of csv and jsonl in base64, all of them.")
+@click.option("--skip-damage", is_flag=True, help="Go on behind damage and say what was left out (exit 1).")
+@click.option("--force", is_flag=True, help="Replace files that are there.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a file and a lost range, and a summary.")
+@click.option("--progress", is_flag=True, help="Show progress also where stderr is no terminal.")
+def command(
+    log_dir: str,
+    partitions: tuple[str, ...],
+    target: str,
+    kind: str | None,
+    codec: str | None,
+    topics: tuple[str, ...],
+    start: str | None,
+    end: str | None,
+    committed: bool,
+    headers: bool,
+    in_base64: bool,
+    skip_damage: bool,
+    force: bool,
+    as_json: bool,
+    progress: bool,
+) -> int:
+    """Write the records of PARTITIONS (topic-0, or a topic; default: all) of LOG_DIR to files that others read.
+
+    To a FILE that ends in .parquet, .arrow, .csv or .jsonl all go into one; to a DIR one a partition, such as
+    orders-0.parquet.  Columns are those of Spark's Kafka source: key, value, topic, partition, offset, timestamp,
+    timestampType, and headers where asked for.  A file appears when it is whole.  Works beside a running broker.
+
+    At damage it stops with exit code 1 and without the file; --skip-damage goes on behind it.  Needs pyarrow.
+    """
+    if kind is None:
+        kind = next((name for name in FORMATS if target.endswith(f".{name}")), None)
+        if kind is None and not OS_FILES.is_dir(target) and "." in os.path.basename(target):
+            raise Usage(f"--to {target}: no format ends so, expected {', '.join(SUFFIXES)}, a folder, or --format")
+    options = ExportOptions(
+        format=kind or "parquet",
+        codec=codec,
+        window=choosing.window(start, end),
+        isolation=choosing.isolation(committed),
+        headers=headers,
+        in_base64=in_base64,
+        skip_damage=skip_damage,
+        force=force,
+    )
+    log_dir, chosen = choosing.chosen(log_dir, partitions, topics)
+    report = ExportReport()
+    try:
+        with Progress(log_bytes(chosen.values()), "exported", force=progress) as bar:
+            export(log_dir, list(chosen), target, options, report=report, progress=bar.advance)
+    except (BadBytesError, InvalidRecordException) as error:
+        error.hint = (
+            f"--skip-damage goes on behind it; {error.hint}" if error.hint else "--skip-damage goes on behind it"
+        )
+        raise
+    finally:
+        for file in report.files:
+            _tell(file, as_json)
+        for lost in report.lost:
+            if as_json:
+                emit_json({"kind": "lost", **fields(lost)})
+            else:
+                note(f"lost: {lost}")
+    if as_json:
+        emit_json(
+            {
+                "kind": "summary",
+                "files": len(report.files),
+                "partitions": len(chosen),
+                "records": report.records,
+                "bytes": report.bytes,
+                "lost": len(report.lost),
+            }
+        )
+    else:
+        emit(
+            f"in all: {len(chosen)} partitions, {report.records} records, {size_words(report.bytes)} in "
+            f"{len(report.files)} files; {len(report.lost)} ranges lost"
+        )
+    return FINDINGS if report.lost else CLEAN
+
+
+def _tell(file: ExportedFile, as_json: bool) -> None:
+    if as_json:
+        emit_json({"kind": "file", **fields(file)})
+    else:
+        emit(f"{file.path}: {file.records} records, {size_words(file.bytes)}")

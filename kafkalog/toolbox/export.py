@@ -1,0 +1,218 @@
+"""Records of partitions to files that others read: Parquet, Arrow, CSV or JSON lines.
+
+The columns are those of Spark's Kafka source.  What is in memory is one batch of rows, however large a partition is; a
+file has its name once it is whole (`export_files.WholeFile`).  Damage ends an export with its error, and nothing of
+that file stays, unless it shall be passed over: then each stretch that was left out is told (`past_damage`).  The
+source is only read, without a lock, beside a running broker too.  Needs pyarrow.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kafkalog.errors import IllegalArgumentException
+from kafkalog.files import OS_FILES, Files, parent_dir
+from kafkalog.format import values
+from kafkalog.format.needs import need_pyarrow
+from kafkalog.log.source import check_isolation
+from kafkalog.log.view import PartitionView
+from kafkalog.toolbox.past_damage import UNREADABLE, PastDamage
+from kafkalog.toolbox.salvage import Lost
+from kafkalog.toolbox.window import Window, offsets
+from kafkalog.topics.reader import Chunk, ChunkReader
+
+if TYPE_CHECKING:
+    from kafkalog.format.names import TopicPartition
+    from kafkalog.log.source import Source
+
+FORMATS: Mapping[str, tuple[str, ...]] = {  # and the compressions that each can have, the usual one first
+    "parquet": ("snappy", "none", "gzip", "lz4", "zstd"),
+    "arrow": ("none", "lz4", "zstd"),
+    "csv": ("none",),
+    "jsonl": ("none",),
+}
+COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType", "headers")
+BATCH_ROWS = 262_144  # of a row group at most
+BATCH_BYTES = 48 << 20
+CHUNK_BYTES = 4 << 20
+
+
+@dataclass(frozen=True)
+class ExportOptions:
+    """`format` is one of FORMATS, `codec` a compression that it knows (None: its usual one), `window` what to read of
+    each partition.  `headers` adds that column.  `in_base64`: keys and values of CSV and JSON lines in base64.
+    `skip_damage` goes on behind damage.  `force` replaces files that are there."""
+
+    format: str = "parquet"
+    codec: str | None = None
+    window: Window = field(default_factory=Window)
+    isolation: str = "read_uncommitted"
+    headers: bool = False
+    in_base64: bool = False
+    skip_damage: bool = False
+    force: bool = False
+
+
+class ExportedFile(NamedTuple):
+    """A file that was written: the partitions in it, in this order, its records and its bytes."""
+
+    path: str
+    partitions: list[str]
+    records: int
+    bytes: int
+
+
+@dataclass
+class ExportReport:
+    """What was written so far, also where an error ended it; `lost` is what damage kept out of it."""
+
+    files: list[ExportedFile] = field(default_factory=list)
+    lost: list[Lost] = field(default_factory=list)
+
+    @property
+    def records(self) -> int:
+        return sum(file.records for file in self.files)
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.bytes for file in self.files)
+
+
+def export(
+    log_dir: str | os.PathLike[str],
+    partitions: Sequence[TopicPartition],
+    target: str | os.PathLike[str],
+    options: ExportOptions,
+    *,
+    report: ExportReport | None = None,
+    files: Files = OS_FILES,
+    progress: Callable[[int], None] | None = None,
+) -> ExportReport:
+    """Write `partitions` of a log directory to `target`: one file of that name where it has the format's suffix
+    (`.parquet`), else a folder with a file each (`topic-0.parquet`), which is made where it is missing.
+
+    `progress` is told of the log's bytes as they are read.  IllegalArgumentException where a file is there already, or
+    the options make no sense; CorruptRecordException or InvalidRecordException at damage; OSError of the disk.
+    """
+    values.function(progress, "progress", "a function of the bytes just read")
+    need_pyarrow()
+    codec = _checked(options)
+    report = ExportReport() if report is None else report
+    plan = targets(os.fspath(target), partitions, options.format, files)
+    from kafkalog.toolbox.export_files import refuse_existing
+
+    for path in plan:
+        refuse_existing(files, path, force=options.force)
+    for path, chosen in plan.items():
+        files.mkdirs_synced(parent_dir(path))
+        out = _Export(log_dir, options, codec, files, progress, lenient=len(partitions) > 1)
+        out.write(chosen, path, report)
+    return report
+
+
+def targets(
+    target: str, partitions: Sequence[TopicPartition], kind: str, files: Files
+) -> Mapping[str, Sequence[TopicPartition]]:
+    """The files that an export makes, and the partitions in each."""
+    if not files.is_dir(target) and target.endswith(f".{kind}"):
+        return {target: partitions}
+    if files.exists(target) and not files.is_dir(target):
+        raise IllegalArgumentException(
+            "found a file there", path=target, hint=f"expected a folder, or a name that ends in .{kind}"
+        )
+    return {os.path.join(target, f"{partition}.{kind}"): (partition,) for partition in partitions}
+
+
+def _checked(options: ExportOptions) -> str:
+    """The codec to use."""
+    check_isolation(options.isolation)
+    if options.format not in FORMATS:
+        raise IllegalArgumentException(f"unknown format {options.format!r}", hint=f"there are {', '.join(FORMATS)}")
+    known = FORMATS[options.format]
+    codec = known[0] if options.codec is None else options.codec
+    if codec not in known:
+        raise IllegalArgumentException(
+            f"{options.format} has no compression {codec!r}", hint=f"it has {', '.join(sorted(known))}"
+        )
+    if options.in_base64 and options.format not in ("csv", "jsonl"):
+        raise IllegalArgumentException(f"{options.format} holds any bytes as they are", hint="leave base64 out")
+    return codec
+
+
+class _Export:
+    """What all files of one export have in common."""
+
+    def __init__(
+        self,
+        log_dir: str | os.PathLike[str],
+        options: ExportOptions,
+        codec: str,
+        files: Files,
+        progress: Callable[[int], None] | None,
+        *,
+        lenient: bool,
+    ) -> None:
+        self._log_dir = log_dir
+        self._options = options
+        self._codec = codec
+        self._files = files
+        self._progress = progress
+        self._lenient = lenient
+        self._columns = [name for name in COLUMNS if options.headers or name != "headers"]
+
+    def write(self, partitions: Sequence[TopicPartition], path: str, report: ExportReport) -> None:
+        """One file."""
+        from kafkalog.toolbox.export_files import WholeFile, writer
+        from kafkalog.topics import arrow
+
+        options, records = self._options, 0
+        lost: list[Lost] = []
+        schema = arrow.schema(self._columns, arrow.SPARK_COLUMNS)
+        with WholeFile(self._files, path, force=options.force) as sink:
+            out = writer(options.format, sink, schema, self._codec, in_base64=options.in_base64)
+            for partition in partitions:
+                with PartitionView(self._log_dir, partition, files=self._files) as view:
+                    for batch in self._batches(view, lost):
+                        out.write(batch)
+                        records += batch.num_rows
+            out.close()
+        report.lost += lost
+        report.files.append(ExportedFile(path, [str(partition) for partition in partitions], records, sink.size))
+
+    def _batches(self, view: PartitionView, lost: list[Lost]) -> Iterator[Any]:
+        """A partition's record batches; what is passed over goes to `lost`."""
+        from kafkalog.topics import arrow
+
+        options = self._options
+        start, end = offsets(view, options.window, lenient=self._lenient)
+        past = PastDamage(view) if options.skip_damage else None
+        reader = _Counted(past or view, start, end, options.isolation, self._progress)
+        while True:
+            try:
+                yield from arrow.record_batches(
+                    reader, self._columns, BATCH_ROWS, arrow.SPARK_COLUMNS, batch_bytes=BATCH_BYTES
+                )
+                return
+            except UNREADABLE as error:
+                if past is None:
+                    raise
+                lost.append(past.skip(reader, error))
+
+
+class _Counted(ChunkReader):
+    """Tells how much it reads."""
+
+    def __init__(
+        self, source: Source, start: int, end: int | None, isolation: str, progress: Callable[[int], None] | None
+    ) -> None:
+        super().__init__(source, start, end_offset=end, isolation=isolation, chunk_bytes=CHUNK_BYTES)
+        self._progress = progress
+
+    def read_chunk(self) -> Chunk | None:
+        chunk = super().read_chunk()
+        if chunk is not None and self._progress is not None:
+            self._progress(len(chunk.data))
+        return chunk

@@ -1,0 +1,274 @@
+"""Record batches to a file of a format: Parquet, Arrow, CSV or JSON lines, under a temporary name until it is whole.
+
+A file is written through the one door to the disk, synced, and renamed; what fails leaves nothing.  Parquet and Arrow
+hold bytes as they are.  CSV and JSON lines are text: JSON has bytes that are no UTF-8 in base64, under a name that says
+so (`value_base64`); CSV has no such name, so that they are refused there unless keys and values are all asked for in
+base64.  Imported where pyarrow is there.  Not thread-safe.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+
+from kafkalog._native.json_text import json_fields
+from kafkalog.errors import IllegalArgumentException, KafkaException
+from kafkalog.files import Files, parent_dir
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+BYTES = ("key", "value")
+FIRST_MS, LAST_MS = -62_135_596_800_000, 253_402_300_799_999  # years 1 to 9999, which ISO 8601 writes in four digits
+
+
+class WholeFile:
+    """A file that has its name once all of it is written and on the disk; a context manager.
+
+    Inside the block it takes what is written to it.  At its end it is there, at an error the temporary file has gone.
+    """
+
+    def __init__(self, files: Files, path: str, *, force: bool) -> None:
+        self._files = files
+        self._force = force
+        self.path = path
+        self.temporary = os.path.join(parent_dir(path), f".{os.path.basename(path)}.{os.getpid()}.tmp")
+        self.size = 0
+        self.closed = False
+
+    def __enter__(self) -> WholeFile:
+        self._file = self._files.open(self.temporary, create=True)
+        if self._file.size():
+            self._file.truncate(0)  # of a process of the same number that was killed
+        return self
+
+    def write(self, data: Buffer) -> int:
+        """Takes bytes; what comes after a failure (a library's last words) is not wanted any more."""
+        view = memoryview(data).cast("B")
+        if not self.closed:
+            try:
+                self._file.pwrite(view, self.size)
+            except BaseException:
+                self.closed = True
+                raise
+            self.size += len(view)
+        return len(view)
+
+    def tell(self) -> int:
+        return self.size
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    def close(self) -> None:
+        """The block's end closes it."""
+
+    def __exit__(self, kind: object, error: object, at: object) -> None:
+        done = False
+        try:
+            if kind is None:
+                self._file.sync()
+                self._file.close()
+                refuse_existing(self._files, self.path, force=self._force)
+                self._files.rename(self.temporary, self.path)
+                done = True
+                self._files.sync_dir(parent_dir(self.path))
+        finally:
+            self.closed = True
+            if not done:
+                self._file.close()
+                with contextlib.suppress(OSError):
+                    self._files.unlink(self.temporary)
+
+
+def refuse_existing(files: Files, path: str, *, force: bool) -> None:
+    """IllegalArgumentException where something has the name, unless it may be replaced; a folder never may."""
+    if files.is_dir(path):
+        raise IllegalArgumentException("found a folder of the file's name", path=path, hint="choose another target")
+    if not force and (files.exists(path) or files.is_link(path)):
+        raise IllegalArgumentException("exists already", path=path, hint="--force replaces it")
+
+
+class Writer(Protocol):
+    """A format's file that is being written: batches, then the end."""
+
+    def write(self, batch: Any) -> None: ...
+    def close(self) -> None: ...
+
+
+def writer(kind: str, sink: WholeFile, schema: Any, codec: str, *, in_base64: bool) -> Writer:
+    """The writer of a format (of `export.FORMATS`) for batches of a schema."""
+    makers: dict[str, Callable[[], Writer]] = {
+        "parquet": lambda: _Parquet(sink, schema, codec),
+        "arrow": lambda: _Arrow(sink, schema, codec),
+        "csv": lambda: _Csv(sink, schema, in_base64=in_base64),
+        "jsonl": lambda: _JsonLines(sink, in_base64=in_base64),
+    }
+    return makers[kind]()
+
+
+class _Parquet:
+    """A row group a batch: what is in memory is one batch."""
+
+    def __init__(self, sink: WholeFile, schema: Any, codec: str) -> None:
+        import pyarrow.parquet as parquet
+
+        self._writer = parquet.ParquetWriter(pa.PythonFile(sink, mode="w"), schema, compression=codec)
+
+    def write(self, batch: Any) -> None:
+        self._writer.write_table(pa.Table.from_batches([batch]))
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class _Arrow:
+    def __init__(self, sink: WholeFile, schema: Any, codec: str) -> None:
+        options = pa.ipc.IpcWriteOptions(compression=None if codec == "none" else codec)
+        self._writer = pa.ipc.new_file(pa.PythonFile(sink, mode="w"), schema, options=options)
+
+    def write(self, batch: Any) -> None:
+        self._writer.write_batch(batch)
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class _Csv:
+    """As Spark writes it, but null is an empty field and empty text a quoted one; headers are JSON."""
+
+    def __init__(self, sink: WholeFile, schema: Any, *, in_base64: bool) -> None:
+        import pyarrow.csv as csv
+
+        self._base64 = in_base64
+        self._names = schema.names
+        kinds = {"partition": pa.int32(), "offset": pa.int64(), "timestampType": pa.int32()}
+        self._schema = pa.schema([(name, kinds.get(name, pa.string())) for name in schema.names])
+        self._writer = csv.CSVWriter(pa.PythonFile(sink, mode="w"), self._schema)
+
+    def write(self, batch: Any) -> None:
+        columns = []
+        for name in self._names:
+            column = batch.column(name)
+            if name in BYTES:
+                column = pa.array(_in_base64(column), pa.string()) if self._base64 else _as_text(batch, name)
+            elif name == "timestamp":
+                column = iso_times(column)
+            elif name == "headers":
+                column = pa.array([_headers_json(row) for row in column.to_pylist()], pa.string())
+            columns.append(column)
+        self._writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=self._schema))
+
+    def close(self) -> None:
+        self._writer.close()
+
+
+class _JsonLines:
+    """One object a record, its names those of the columns; made column by column, each row's field natively."""
+
+    def __init__(self, sink: WholeFile, *, in_base64: bool) -> None:
+        self._sink = sink
+        self._base64 = in_base64
+
+    def write(self, batch: Any) -> None:
+        import pyarrow.compute as compute
+
+        pieces = []
+        for place, name in enumerate(batch.schema.names):
+            before = "," if place else "{"
+            column = batch.column(name)
+            if name in BYTES or name == "topic":
+                pieces.append(_fields(column, before, name, in_base64=self._base64 and name in BYTES))
+                continue
+            if name == "timestamp":
+                texts = iso_times(column)
+                pieces += [_text(f'{before}"{name}":"'), texts.cast(pa.large_string()), _text('"')]
+                continue
+            texts = pa.array(map(_headers_json, column.to_pylist())) if name == "headers" else column
+            pieces += [_text(f'{before}"{name}":'), compute.fill_null(texts.cast(pa.large_string()), "null")]
+        lines = compute.binary_join_element_wise(*pieces, _text("}\n"), _text(""))
+        ends = memoryview(lines.buffers()[1]).cast("q")
+        self._sink.write(memoryview(lines.buffers()[2])[: ends[len(lines)]])
+
+    def close(self) -> None:
+        """Lines need no end."""
+
+
+def _text(text: str) -> Any:
+    return pa.scalar(text, pa.large_string())
+
+
+def _fields(column: Any, before: str, name: str, *, in_base64: bool) -> Any:
+    """A column of bytes as fields of JSON objects: a column of text."""
+    validity, offsets, data = column.buffers()
+    count = len(column)
+    places = memoryview(offsets)[4 * column.offset : 4 * (column.offset + count + 1)]
+    texts, ends = json_fields(
+        before.encode(), name.encode(), b"" if data is None else data, places, validity, column.offset,
+        in_base64=in_base64,
+    )  # fmt: skip
+    return pa.LargeStringArray.from_buffers(count, pa.py_buffer(ends), pa.py_buffer(texts))
+
+
+def _headers(rows: list[dict[str, Any]] | None) -> list[dict[str, Any]] | None:
+    """Headers as JSON has them, in order, doubles kept."""
+    if rows is None:
+        return None
+    listed = []
+    for row in rows:
+        out: dict[str, Any] = {"key": row["key"]}
+        value = row["value"]
+        try:
+            out["value"] = None if value is None else value.decode()
+        except UnicodeDecodeError:
+            out["value_base64"] = base64.b64encode(value).decode()
+        listed.append(out)
+    return listed
+
+
+def _headers_json(rows: list[dict[str, Any]] | None) -> str | None:
+    return None if rows is None else json.dumps(_headers(rows), ensure_ascii=False, separators=(",", ":"))
+
+
+def _in_base64(column: Any) -> list[str | None]:
+    return [None if value is None else base64.b64encode(value).decode() for value in column.to_pylist()]
+
+
+def _text_of(value: bytes | None) -> str | bytes | None:
+    try:
+        return None if value is None else value.decode()
+    except UnicodeDecodeError:
+        return value
+
+
+def _as_text(batch: Any, name: str) -> Any:
+    column = batch.column(name)
+    try:
+        return column.cast(pa.string())
+    except pa.ArrowInvalid:
+        row = next(row for row, value in enumerate(column.to_pylist()) if isinstance(_text_of(value), bytes))
+        where = f"the record at offset {batch.column('offset')[row]} of {batch.column('topic')[row]}"
+        raise KafkaException(
+            f"the {name} of {where}-{batch.column('partition')[row]} is no UTF-8, which CSV cannot hold",
+            hint="--base64 writes keys and values so; parquet, arrow and jsonl hold any bytes",
+        ) from None
+
+
+def iso_times(column: Any) -> Any:
+    """Timestamps as 2026-11-21T09:00:00.000Z; `@` and milliseconds where the year has not four digits."""
+    import pyarrow.compute as compute
+
+    numbers = column.cast(pa.timestamp("ms", "UTC"), safe=False).view(pa.int64())
+    odd = compute.or_(compute.less(numbers, FIRST_MS), compute.greater(numbers, LAST_MS))
+    usual = compute.if_else(odd, pa.scalar(0, pa.int64()), numbers).view(pa.timestamp("ms", "UTC"))
+    texts = compute.strftime(usual, "%Y-%m-%dT%H:%M:%SZ")
+    if not compute.any(odd).as_py():
+        return texts
+    plain = compute.binary_join_element_wise(pa.scalar("@"), numbers.cast(pa.string()), "")
+    return compute.if_else(odd, plain, texts)

@@ -1,0 +1,173 @@
+"""The transactions of a partition: which are open, since when, and which one holds the last stable offset back.
+
+Which are open is the view's word (`Snapshot.transactions`), what read_committed readers go by.  The rest is read from
+the log, all of it: how many markers commit and abort, and of what is open its first and last batch.  Reads only, beside
+a running broker too.  Kafka calls a transaction hanging when it is open for longer than `transaction.max.timeout.ms`
+allows: then its coordinator has lost it, and nothing will end it but an operator (kafka-transactions --abort).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from kafkalog.errors import KafkalogError
+from kafkalog.files import OS_FILES, Files
+from kafkalog.format import names
+from kafkalog.format.snapshots import ProducerSnapshotEntry, read_snapshot
+from kafkalog.segment.file_records import LogScan
+from kafkalog.segment.reader import Unreadable
+from kafkalog.segment.transactions import Marker, TransactionFollower
+
+if TYPE_CHECKING:
+    from kafkalog._native.batches import BatchHeader
+    from kafkalog.format.names import TopicPartition
+    from kafkalog.log.snapshot import Snapshot
+    from kafkalog.log.view import PartitionView
+
+HANGING_AFTER_MS = 900_000  # Kafka's transaction.max.timeout.ms
+
+
+class OpenTransaction(NamedTuple):
+    """`start_timestamp` is that of its first batch, `last_timestamp` of its last, in ms (-1 where it is not known: the
+    log no longer has it); `records` how many are in the log; `age_ms` since its start, or its last where that is not
+    known."""
+
+    producer_id: int
+    producer_epoch: int
+    first_offset: int
+    last_offset: int
+    start_timestamp: int
+    last_timestamp: int
+    records: int
+    age_ms: int
+    hanging: bool
+
+
+@dataclass
+class PartitionTransactions:
+    """What is known of one partition.  `open` is sorted by first offset: the first of it holds `last_stable_offset`
+    back.  `committed` and `aborted` count the markers in the log.  `damage`: what could not be read may have ended one.
+    """
+
+    partition: TopicPartition
+    log_start_offset: int
+    log_end_offset: int
+    last_stable_offset: int
+    open: list[OpenTransaction] = field(default_factory=list)
+    committed: int = 0
+    aborted: int = 0
+    damage: list[Unreadable] = field(default_factory=list)
+
+    @property
+    def hanging(self) -> int:
+        return sum(txn.hanging for txn in self.open)
+
+
+class _Seen(NamedTuple):
+    """Of one open transaction, so far."""
+
+    producer_epoch: int
+    first_offset: int
+    last_offset: int
+    start_timestamp: int
+    last_timestamp: int
+    records: int
+
+
+class _Follower(TransactionFollower):
+    """Keeps what is seen of those that are open."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: dict[int, _Seen] = {}
+
+    def observe(self, header: BatchHeader, batch: memoryview) -> Marker | None:
+        marker = super().observe(header, batch)
+        if marker is not None:
+            self.seen.pop(header.producer_id, None)
+        elif header.is_transactional:
+            begin = header.max_timestamp if header.log_append else header.base_timestamp
+            end = header.max_timestamp
+            before = self.seen.get(header.producer_id)
+            self.seen[header.producer_id] = _Seen(
+                header.producer_epoch,
+                header.base_offset if before is None else before.first_offset,
+                header.last_offset,
+                begin if before is None else before.start_timestamp,
+                end if before is None else max(end, before.last_timestamp),
+                header.count + (0 if before is None else before.records),
+            )
+        return marker
+
+
+def find_transactions(
+    view: PartitionView,
+    now_ms: int,
+    *,
+    hanging_after_ms: int = HANGING_AFTER_MS,
+    files: Files = OS_FILES,
+    progress: Callable[[int], None] | None = None,
+) -> PartitionTransactions:
+    """What a view shows of transactions at a time.  CorruptIndexException where an index of aborted ones is cut."""
+
+    def look(seen: Snapshot) -> PartitionTransactions:
+        known = seen.transactions
+        found = PartitionTransactions(
+            seen.topic_partition, seen.log_start_offset, seen.log_end_offset, seen.last_stable_offset
+        )
+        follower = _Follower()
+        for segment in seen.segments:
+            end = seen.readable_bytes(segment)
+            scan = LogScan(seen.file(segment), 0, end)
+            for piece in scan:
+                for marker in follower.feed(piece):
+                    with contextlib.suppress(KafkalogError):  # `verify --deep` tells
+                        aborts = marker.is_abort()
+                        found.aborted += aborts
+                        found.committed += not aborts
+                if progress is not None:
+                    progress(int(piece.table["size"].sum()))
+            if scan.position < end:
+                found.damage.append(Unreadable.where_stopped(seen.file(segment), scan))
+        if known.damage is not None and known.damage not in found.damage:
+            found.damage.append(known.damage)
+        begun = sorted(known.open.items(), key=lambda entry: entry[1])
+        lasting = {entry.producer_id: entry for entry in _snapshot(seen, files)} if begun else {}
+        for producer_id, first_offset in begun:
+            about = follower.seen.get(producer_id) or _of_snapshot(lasting.get(producer_id), first_offset)
+            start = about.start_timestamp if about.first_offset <= first_offset else -1
+            since = start if start >= 0 else about.last_timestamp
+            age = now_ms - since if since >= 0 else 0
+            found.open.append(
+                OpenTransaction(
+                    producer_id,
+                    about.producer_epoch,
+                    first_offset,
+                    about.last_offset,
+                    start,
+                    about.last_timestamp,
+                    about.records,
+                    age,
+                    age > hanging_after_ms,
+                )
+            )
+        return found
+
+    return view.over(look)
+
+
+def _snapshot(seen: Snapshot, files: Files) -> Iterable[ProducerSnapshotEntry]:
+    """The newest producer snapshot that can be read: of a transaction whose records the log no longer has."""
+    for offset in sorted(names.offsets_in(seen.listed, names.PRODUCER_SNAPSHOT_FILE_SUFFIX), reverse=True):
+        with contextlib.suppress(KafkalogError, OSError):
+            return read_snapshot(names.producer_snapshot_file(seen.directory, offset), files)
+    return ()
+
+
+def _of_snapshot(entry: ProducerSnapshotEntry | None, first_offset: int) -> _Seen:
+    if entry is None:
+        return _Seen(-1, first_offset, -1, -1, -1, 0)
+    return _Seen(entry.producer_epoch, first_offset, entry.last_offset, -1, entry.timestamp, 0)

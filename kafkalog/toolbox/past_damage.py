@@ -1,0 +1,133 @@
+"""Reading on behind damage: a partition's view for a ChunkReader that shall not end there, and what it passed over.
+
+Behind damage reading goes on at the next batch that can be proved by its CRC, or with the next segment.  What was left
+out is told each time, with its file, bytes and offsets.  Offsets are not believed twice: batches that do not fit
+between their neighbours are damage as well.  Damage of an index of aborted transactions, or one that leaves unknown how
+a transaction ended, is raised to read_committed readers as ever.  Not thread-safe.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING, NamedTuple
+
+from kafkalog._native import batches as native
+from kafkalog.errors import BadBytesError, InvalidRecordException, KafkalogError
+from kafkalog.format.batch import MAGIC_AT, RECORD_BATCH_OVERHEAD
+from kafkalog.segment.file_records import crc_matches_in
+from kafkalog.segment.resync import next_batch
+from kafkalog.toolbox.salvage import Lost
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from kafkalog.format.names import TopicPartition
+    from kafkalog.log.snapshot import Snapshot
+    from kafkalog.log.view import PartitionView
+    from kafkalog.segment.reader import Extent
+    from kafkalog.segment.transaction_index import AbortedTxn
+    from kafkalog.topics.reader import ChunkReader
+
+UNREADABLE = (BadBytesError, InvalidRecordException)
+
+
+class _Resumed(NamedTuple):
+    """Reading goes on at this batch: its segment's base offset, its position and offset."""
+
+    segment_base: int
+    position: int
+    offset: int
+
+
+class PastDamage:
+    """A `Source` over a view, for one reader."""
+
+    def __init__(self, view: PartitionView) -> None:
+        self._view = view
+        self._resumed: _Resumed | None = None
+        self._last: tuple[int, int] = (-1, -1)  # segment's base and position of the damage met last
+        self.topic_partition: TopicPartition = view.topic_partition
+
+    cuts = 0
+
+    @property
+    def log_start_offset(self) -> int:
+        return self._view.log_start_offset
+
+    def visible_end(self, isolation: str = "read_uncommitted") -> int:
+        return self._view.visible_end(isolation)
+
+    def extent(self, offset: int, isolation: str = "read_uncommitted") -> Extent | None:
+        return self._view.over(lambda seen: self._resumed_extent(seen, offset, isolation)) or self._view.extent(
+            offset, isolation
+        )
+
+    def _resumed_extent(self, seen: Snapshot, offset: int, isolation: str) -> Extent | None:
+        """In the segment where reading goes on, from there on: a search would run into the damage again."""
+        resumed = self._resumed
+        if resumed is None or offset < resumed.offset or offset >= seen.visible_end(isolation):
+            return None
+        place = bisect_right(seen.bases, offset) - 1
+        if place < 0 or seen.bases[place] != resumed.segment_base:
+            return None
+        return seen.extent_at(place, resumed.position, isolation)
+
+    def aborted_in(self, first_offset: int, last_offset: int) -> Sequence[AbortedTxn]:
+        return self._view.aborted_in(first_offset, last_offset)
+
+    def offset_for_time(self, timestamp_ms: int) -> int | None:
+        return self._view.offset_for_time(timestamp_ms)
+
+    def check_usable(self) -> None:
+        self._view.check_usable()
+
+    def recheck(self) -> None:
+        """What is passed over is passed over."""
+
+    def check_end(self, isolation: str = "read_uncommitted") -> None:
+        self._view.check_end(isolation)
+
+    def skip(self, reader: ChunkReader, error: KafkalogError) -> Lost:
+        """Set the reader behind the damage that it raised, or at the end; what is left out.
+
+        The error again where it is not about bytes of a segment, or comes from a place that was passed already.
+        """
+        seen = self._view.snapshot
+        paths = [segment.path for segment in seen.segments]
+        if error.path not in paths or error.position is None:
+            raise error
+        place, position = paths.index(str(error.path)), error.position
+        segment = seen.segments[place]
+        if (segment.base_offset, position) <= self._last:
+            raise error
+        self._last = (segment.base_offset, position)
+        end = seen.readable_bytes(segment)
+        file = seen.file(segment)
+        expected, behind = reader.offset, position + 1
+        # Where nothing was read yet the batch that holds the offset may begin before it.
+        least = segment.base_offset if expected == reader.first_offset else expected
+        head = file.pread(RECORD_BATCH_OVERHEAD, position)
+        header = native.header_at(head) if len(head) == RECORD_BATCH_OVERHEAD and head[MAGIC_AT] <= 2 else None
+        if header is not None and crc_matches_in(file, position, header.size):
+            behind = position + header.size
+            if header.magic >= 2 and segment.base_offset <= header.base_offset < expected:
+                least = (
+                    header.base_offset
+                )  # its records are what is wrong: the chunk's batches behind it were not taken
+                expected = max(least, reader.first_offset)
+        found = next_batch(file, behind, end, min_offset=least, base_offset=segment.base_offset)
+        stop = end if found is None else found.position
+        if found is not None:
+            next_offset = max(found.base_offset, expected) if found.magic >= 2 else expected
+            self._resumed = _Resumed(segment.base_offset, stop, next_offset)
+        elif place + 1 < len(paths):
+            next_offset = max(seen.bases[place + 1], expected)
+            self._resumed = _Resumed(seen.bases[place + 1], 0, next_offset)
+        else:
+            next_offset = seen.log_end_offset
+        reader.seek(next_offset)
+        at_end = found is None and place + 1 == len(paths)
+        size = file.size() if at_end else stop
+        if at_end:
+            reader.end_offset = next_offset  # there is nothing more to ask for
+        return Lost(segment.path, position, size - position, expected, next_offset - 1, error.message)

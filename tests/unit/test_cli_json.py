@@ -1,0 +1,124 @@
+"""One family of names in what commands print with --json: each command is run, with and without findings, and each
+object looked through."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kafkalog
+from kafkalog.cli.app import COMMANDS
+from tests.unit.cli_kit import Run, of_kafka, run
+
+__all__ = ["run"]
+
+CAMEL = re.compile(r"[a-z]+([A-Z][a-z]*)*(_base64)?")
+KCAT = {"topic", "partition", "offset", "tstype", "ts", "broker", "headers", "key", "payload"}
+KAFKAS = {"compresscodec", "isvalid"}  # kafka-dump-log writes them so
+
+# Command lines; {clean}, {damaged} and {kafka} are log directories, {new} is a name that nothing has yet.
+LINES = {
+    "append": ["append {clean} t-0 --json", "append {clean} t-0 --create --json"],
+    "cat": ["cat {clean} t-0 --json", "cat {kafka} --json", "cat {damaged} t-0 --json --key k"],
+    "describe": ["describe {clean} --json", "describe {damaged} --json"],
+    "dump": [
+        "dump {clean}/t-0/00000000000000000000.log --print-data-log --json",
+        "dump {clean}/t-0/{log}.index --json",
+    ],
+    "export": ["export {clean} --to {new} --json", "export {damaged} --to {new} --skip-damage --json"],
+    "recover": ["recover {clean} --json", "recover {damaged} --from-start --json"],
+    "reindex": ["reindex {clean} --json --all", "reindex {damaged} --json"],
+    "salvage": ["salvage {clean} {new} --json", "salvage {damaged} {new} --json"],
+    "transactions": ["transactions {clean} --json", "transactions {damaged} --json", "transactions {kafka} --json"],
+    "verify": ["verify {clean} --json", "verify {damaged} --json --deep"],
+}
+
+
+def names(value: Any) -> Iterator[str]:
+    """Every name in a JSON value; the fields of `codecs` are codecs."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield name
+            yield from () if name == "codecs" else names(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from names(inner)
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> dict[str, Path]:
+    roots = {"clean": tmp_path / "clean", "damaged": tmp_path / "damaged"}
+    config = {"internal.segment.bytes": "700", "index.interval.bytes": "100"}
+    for root in roots.values():
+        with kafkalog.open_log(root, "t-0", config=config) as log:
+            for n in range(12):
+                log.append(b"value %d" % n + b"." * 60, key=b"k", headers=[("h", b"\xff")])
+            with log.transaction("x") as txn:
+                txn.append(b"\xff\x00", key=b"\xff")
+            txn.begin()
+            txn.append(b"aborted")
+            txn.abort()
+    first, second, *_ = sorted((roots["damaged"] / "t-0").glob("*.log"))
+    for path in (first, second):
+        data = bytearray(path.read_bytes())
+        data[-1] ^= 1
+        path.write_bytes(data)
+    next((roots["damaged"] / "t-0").glob("*.index")).write_bytes(bytes([0, 0, 0, 9, 0, 0, 0, 9]))
+    return roots | {"kafka": of_kafka("recover_torn_tail", tmp_path / "kafka"), "log": Path(f"{0:020}")}
+
+
+def test_every_command_is_here() -> None:
+    assert set(LINES) == set(COMMANDS)
+
+
+@pytest.mark.parametrize("command", LINES)
+def test_names_are_of_one_family(run: Run, places: dict[str, Path], tmp_path: Path, command: str) -> None:
+    kinds = set()
+    for number, line in enumerate(LINES[command]):
+        argv = line.format(**places, new=tmp_path / f"new{number}").split()
+        result = run(*argv, stdin=b'{"payload":"1"}\n')
+        assert result.code in (0, 1), result.err
+        assert result.lines, line
+        for text in result.lines:
+            entry = json.loads(text)
+            assert isinstance(entry, dict)
+            if command == "cat":
+                assert {name.removesuffix("_base64") for name in entry} <= KCAT
+                assert {name.removesuffix("_base64") for name in names(entry)} <= KCAT | {"value"}
+                continue
+            kinds.add(entry["kind"])
+            odd = {name for name in names(entry) if not CAMEL.fullmatch(name)} - KAFKAS
+            assert not odd, (line, odd)
+            if "partition" in entry:  # of one partition, always the same two
+                assert isinstance(entry["partition"], int)
+                assert isinstance(entry["topic"], str)
+    wanted = {
+        "append": {"appended"},
+        "cat": set(),
+        "describe": {"partition"},
+        "export": {"file", "lost", "summary"},
+        "recover": {"partition", "summary"},
+        "reindex": {"segment", "summary"},
+        "salvage": {"lost", "summary"},
+        "transactions": {"partition"},
+        "verify": {"finding", "summary"},
+    }
+    assert kinds == wanted.get(command, kinds)
+
+
+@pytest.mark.parametrize(
+    "argv", ["verify {damaged} --deep", "export {damaged} --to {new} --skip-damage", "cat {clean}"]
+)
+def test_data_on_stdout_notes_on_stderr(run: Run, places: dict[str, Path], tmp_path: Path, argv: str) -> None:
+    """Nothing but JSON on stdout, whatever there is to say beside it."""
+    result = run(
+        *argv.format(**places, new=tmp_path / "new").split(), "--json", *(["--progress"] * ("cat" not in argv))
+    )
+    for line in result.lines:
+        json.loads(line)
+    assert "cat" in argv or result.err
