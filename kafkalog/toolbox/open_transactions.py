@@ -17,8 +17,8 @@ from kafkalog.errors import KafkalogError
 from kafkalog.files import OS_FILES, Files
 from kafkalog.format import names
 from kafkalog.format.snapshots import ProducerSnapshotEntry, read_snapshot
-from kafkalog.segment.file_records import LogScan
 from kafkalog.segment.reader import Unreadable
+from kafkalog.segment.scan import LogScan
 from kafkalog.segment.transactions import Marker, TransactionFollower
 
 if TYPE_CHECKING:

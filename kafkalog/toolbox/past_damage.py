@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from kafkalog._native import batches as native
 from kafkalog.errors import BadBytesError, InvalidRecordException, KafkalogError
 from kafkalog.format.batch import MAGIC_AT, RECORD_BATCH_OVERHEAD
-from kafkalog.segment.file_records import crc_matches_in
 from kafkalog.segment.resync import next_batch
+from kafkalog.segment.scan import crc_matches_in
 from kafkalog.toolbox.salvage import Lost
 
 if TYPE_CHECKING:
