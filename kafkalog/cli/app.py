@@ -24,15 +24,23 @@ if TYPE_CHECKING:
 CLEAN, FINDINGS, USAGE, IO = 0, 1, 2, 3
 INTERRUPTED, PIPE_CLOSED = 130, 141  # 128 and the number of the signal, as a shell tells it
 
-# Name -> what `kafkalog --help` says.  The module kafkalog.cli.<name> has the command as `command`.
+# Name -> what `kafkalog --help` says.  The module kafkalog.cli.<name>, dashes as underscores, has it as `command`.
 COMMANDS = {
     "append": "Append records from stdin to a partition.",
     "cat": "Print the records of a partition.",
+    "checkpoint": "Show what a log directory's checkpoints say beside what is there; set one line with care.",
+    "delete-records": "Raise a partition's log start: what lies below is unreadable for ever.",
     "describe": "Show partitions, segments, sizes, offsets, times and codecs of a log directory.",
+    "du": "Show what takes the space: by topic, kind of file and age of segments.",
     "dump": "Print batches, records, indexes and checkpoints of files, line by line as kafka-dump-log.",
+    "explain": "Tell why each segment of a partition is still here, and when it goes.",
+    "log-dirs": "Print partitions and sizes of log directories as kafka-log-dirs does.",
+    "move": "Move a partition to another log directory, offline.",
     "recover": "Tell or do what an open after a crash does: cut what is torn, rebuild the rest.",
     "reindex": "Check the indexes of partitions against their logs and rebuild the wrong ones.",
+    "retain": "Delete old segments by retention's rules, or until so many bytes are free.",
     "salvage": "Copy what can be read of damaged partitions to a new directory.",
+    "topics": "Show the topics of log directories in one table.",
     "verify": "Check every batch and every index entry of a log directory.",
 }
 
@@ -66,7 +74,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = importlib.import_module(f"kafkalog.cli.{cmd_name}").command
+        command: click.Command = importlib.import_module(f"kafkalog.cli.{cmd_name.replace('-', '_')}").command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -50,18 +50,24 @@ T = TypeVar("T")
 class PartitionView(Closing):
     """A read-only look at `log_dir/topic-partition`, a `Source` of readers; a context manager.
 
-    UnknownTopicOrPartitionException when there is no such folder.  `log_start_offset` and `log_end_offset` are those
+    UnknownTopicOrPartitionException when there is no such folder; `folder` names it where it is not the partition's
+    own, but a `-future` copy.  `log_start_offset` and `log_end_offset` are those
     of the last `refresh()`.
     """
 
     def __init__(
-        self, log_dir: str | os.PathLike[str], topic_partition: str | TopicPartition, *, files: Files = OS_FILES
+        self,
+        log_dir: str | os.PathLike[str],
+        topic_partition: str | TopicPartition,
+        *,
+        files: Files = OS_FILES,
+        folder: str | None = None,
     ) -> None:
         self.log_dir = os.fspath(log_dir)
         if isinstance(topic_partition, str):
             topic_partition = names.parse_topic_partition_name(topic_partition)
         self.topic_partition = topic_partition
-        self.directory = os.path.join(self.log_dir, str(topic_partition))
+        self.directory = os.path.join(self.log_dir, folder or str(topic_partition))
         self._files = files
         self._open_files = OpenFiles(files)
         self._refreshing = threading.RLock()  # a signal handler may look as well
