@@ -23,8 +23,8 @@ def command(log_dirs: tuple[str, ...], exact: bool, as_json: bool, progress: boo
 
     Partitions, segments and sizes are exact.  Without --exact RECORDS is the span of offsets (at most as many; of a
     compacted topic fewer), and FIRST, LAST and CODECS come from a few batches of each segment and the time indexes;
-    `~` marks these.  Reads only, takes no lock.  Folders that are deleted, moving, stray or not Kafka's are named on stderr;
-    exit 1 for what a broker does not start with, or a partition that cannot be read.
+    `~` marks these.  Reads only, takes no lock.  Folders that are deleted, moving, stray or not Kafka's are named on
+    stderr; exit 1 for what a broker does not start with, or a partition that cannot be read.
 
     \b
     Example: kafkalog topics /disk1/kafka-logs /disk2/kafka-logs

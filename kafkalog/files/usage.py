@@ -51,6 +51,14 @@ def walk(root: str) -> Iterator[Used]:
                     continue
 
 
+def allocated_bytes(path: str) -> int:
+    """What one file takes of the disk; 0 where there is none."""
+    try:
+        return os.lstat(path).st_blocks * BLOCK_BYTES
+    except FileNotFoundError:
+        return 0
+
+
 def free_bytes(path: str) -> int:
     """What a user may still write on the file system of `path`."""
     found = os.statvfs(path)
