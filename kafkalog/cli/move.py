@@ -49,7 +49,8 @@ def command(partition: str, to_dir: str, dry_run: bool, yes: bool, as_json: bool
         with Progress(move.size, "moved", force=progress) as bar:
             carry_out(move, progress=bar.advance)
     _tell(move, act, as_json)
-    if act and not OS_FILES.exists(os.path.join(target_dir, names.META_PROPERTIES_FILE)):
+    theirs, ours = (os.path.join(at, names.META_PROPERTIES_FILE) for at in (target_dir, source_dir))
+    if OS_FILES.exists(ours) and not OS_FILES.exists(theirs):
         note(f"note: {target_dir} has no {names.META_PROPERTIES_FILE}: a broker formats a new log directory first")
     return CLEAN
 
@@ -84,7 +85,7 @@ def _tell(move: Move, act: bool, as_json: bool) -> None:
         )
         return
     what = TELL[move.step].format(size=size_words(move.size), target=move.target_dir)
-    if act:
+    if act and move.step is not Step.DONE:
         emit(f"{move.partition}: moved to {move.target_dir}, {size_words(move.size)}")
     else:
         emit(f"{move.partition}: {what}{'' if move.step is Step.DONE else ' (--yes does it)'}")
