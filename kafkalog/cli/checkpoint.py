@@ -39,8 +39,10 @@ class _ShowUnlessSet(click.Group):
 @click.group("checkpoint", cls=_ShowUnlessSet, short_help="Show checkpoints; set one line with care.")
 def command() -> None:
     """Show what the checkpoints of log directories say (recovery points, log starts, high watermarks, the cleaner's
-    progress), the clean-shutdown marker and meta.properties, beside where each log begins and ends: lines that have no
-    folder, folders that have no line, offsets beyond a log's end.  Exit 1 when there is one.
+    progress), the clean-shutdown marker and meta.properties, beside where each log begins and ends.
+
+    Exit 1 for lines that have no folder, offsets beyond a log's end and files that cannot be read; folders that have no
+    line are named too.
 
     `kafkalog checkpoint set FILE PARTITION OFFSET` sets one line.
 
@@ -94,6 +96,9 @@ def _print(table: CheckpointTable) -> None:
         )
     for text in table.findings:
         emit(paint(text, "red"))
+    for row in table.rows:
+        for text in row.notes:
+            note(f"note: {row.partition}: {text}")
 
 
 def _print_json(table: CheckpointTable) -> None:
@@ -112,6 +117,7 @@ def _print_json(table: CheckpointTable) -> None:
                 "firstBaseOffset": None if extent is None else extent.first_base,
                 "logEndOffset": None if extent is None else extent.log_end_offset,
                 "findings": row.findings,
+                "notes": row.notes,
             }
         )
     meta = table.meta

@@ -24,10 +24,11 @@ class Used(NamedTuple):
     is_dir: bool
 
 
-def walk(root: str) -> Iterator[Used]:
+def walk(root: str, seen: set[tuple[int, int]] | None = None) -> Iterator[Used]:
     """`root` and everything in it, folders before what they hold, each in the order of names.  What goes away meanwhile
-    is passed over.  OSError of `root`, PermissionError of a folder."""
-    seen: set[tuple[int, int]] = set()
+    is passed over.  `seen`, files with several names that were counted, is one for all roots of a sum.  OSError of
+    `root`, PermissionError of a folder."""
+    seen = set() if seen is None else seen
     waiting = [(root, os.lstat(root))]
     while waiting:
         path, found = waiting.pop()

@@ -39,6 +39,7 @@ class CheckpointRow:
     lines: dict[str, int | None]
     extent: Extent | None
     findings: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
 
 
 @dataclass
@@ -87,7 +88,7 @@ def checkpoint_table(log_dir: str, *, files: Files = OS_FILES) -> CheckpointTabl
             except KafkalogError as error:
                 row.findings.append(" ".join(str(error).split()))
             if row.lines[RECOVERY] is None and isinstance(table.files[RECOVERY], int):
-                row.findings.append(f"has no line in {RECOVERY}: all its records count as not flushed")
+                row.notes.append(f"has no line in {RECOVERY} (yet): without one all records count as not flushed")
             row.findings += [
                 f"{name} says {offset}: {why}"
                 for name, offset in row.lines.items()

@@ -85,11 +85,12 @@ class DiskUsage:
 def disk_usage(log_dirs: Sequence[str], now_ms: int) -> DiskUsage:
     """Of all these directories together.  OSError where one cannot be read."""
     usage = DiskUsage()
+    seen: set[tuple[int, int]] = set()
     for log_dir in log_dirs:
         folders = folders_of(log_dir)
         homes = _homes(folders)
         allocated = {}
-        for used in walk(log_dir):
+        for used in walk(log_dir, seen):
             topic, kind = _place(os.path.relpath(used.path, log_dir), used, homes)
             usage.total.add(used)
             usage.by_topic.setdefault(topic, Sum()).add(used)
