@@ -9,6 +9,7 @@ from kafkalog.cli.console import Progress, emit, emit_json, log_bytes, note, pai
 from kafkalog.cli.places import partition_at, topic_settings
 from kafkalog.config import LogConfig
 from kafkalog.files import SYSTEM_CLOCK
+from kafkalog.log.checkpoint_lines import CheckpointLines
 from kafkalog.log.retention_rule import Rule
 from kafkalog.toolbox.explain import Explained, explain
 from kafkalog.toolbox.segment_facts import was_compacted
@@ -92,7 +93,7 @@ def command(
         )
     if not settings and broker_properties is None:
         note("note: Kafka's defaults were taken: the topic's own settings are not in the log directory (-X gives them)")
-    if config.delete and was_compacted(log_dir, wanted):
+    if config.delete and was_compacted(wanted, CheckpointLines(log_dir)):
         note("note: a cleaner compacted this partition: its cleanup.policy is compact, or has it (-X cleanup.policy=)")
     return FINDINGS if told.findings else CLEAN
 

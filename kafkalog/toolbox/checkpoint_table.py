@@ -17,6 +17,7 @@ from kafkalog.format import names, values
 from kafkalog.format.checkpoints import CleanShutdownFile, OffsetCheckpointFile
 from kafkalog.format.meta_properties import MetaProperties, read_meta_properties
 from kafkalog.format.names import TopicPartition
+from kafkalog.log.checkpoint_lines import CheckpointLines
 from kafkalog.log.view import PartitionView
 from kafkalog.toolbox.folders import CHECKPOINTS, folders_of
 
@@ -80,11 +81,12 @@ def checkpoint_table(log_dir: str, *, files: Files = OS_FILES) -> CheckpointTabl
         table.findings.append(" ".join(str(error).split()))
     found = folders_of(log_dir, files)
     future = set(found.future.values())
+    checkpoints = CheckpointLines(log_dir, files)
     for partition in sorted({*found.partitions, *(each for of in lines.values() for each in of)}):
         row = CheckpointRow(partition, {name: of.get(partition) for name, of in lines.items()}, None)
         if partition in found.partitions:
             try:
-                row.extent = extent_of(log_dir, partition, files)
+                row.extent = extent_of(log_dir, partition, files, checkpoints)
             except KafkalogError as error:
                 row.findings.append(" ".join(str(error).split()))
             if row.lines[RECOVERY] is None and isinstance(table.files[RECOVERY], int):
@@ -102,9 +104,11 @@ def checkpoint_table(log_dir: str, *, files: Files = OS_FILES) -> CheckpointTabl
     return table
 
 
-def extent_of(log_dir: str, partition: TopicPartition, files: Files = OS_FILES) -> Extent:
+def extent_of(
+    log_dir: str, partition: TopicPartition, files: Files = OS_FILES, checkpoints: CheckpointLines | None = None
+) -> Extent:
     """UnknownTopicOrPartitionException and what else a view raises."""
-    with PartitionView(log_dir, partition, files=files) as view:
+    with PartitionView(log_dir, partition, files=files, checkpoints=checkpoints) as view:
         bases = [segment.base_offset for segment in view.segments]
         end = view.log_end_offset
     return Extent(bases[0] if bases else end, bases[-1] if bases else end, end)
@@ -173,14 +177,9 @@ def plan_change(path: str, partition: TopicPartition, offset: int | None, *, fil
 
 
 def _others(log_dir: str, name: str, partition: TopicPartition, files: Files) -> dict[str, int]:
-    found = {}
-    for other in CHECKPOINTS:
-        if other != name:
-            path = os.path.join(log_dir, other)
-            line = OffsetCheckpointFile(path, files, create=False).read_or_empty().get(partition)
-            if line is not None:
-                found[other] = line
-    return found
+    checkpoints = CheckpointLines(log_dir, files)
+    lines = {other: checkpoints.line(other, partition) for other in CHECKPOINTS if other != name}
+    return {other: line for other, line in lines.items() if line is not None}
 
 
 def _nonsense(name: str, old: int | None, new: int | None, extent: Extent, others: dict[str, int]) -> list[str]:

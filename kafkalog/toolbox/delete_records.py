@@ -12,6 +12,7 @@ from kafkalog.config import LogConfig
 from kafkalog.errors import OffsetOutOfRangeException, PolicyViolationException
 from kafkalog.files import OS_FILES, Files
 from kafkalog.format.names import TopicPartition
+from kafkalog.log.checkpoint_lines import CheckpointLines
 from kafkalog.log.view import PartitionView
 from kafkalog.toolbox.segment_facts import SegmentFacts, look, was_compacted
 from kafkalog.topics.opening import open_log
@@ -52,7 +53,8 @@ def plan_deletion(
         with PartitionView(log_dir, partition, files=files) as view:
             found = view.offset_for_time(time_ms)
             offset = view.log_end_offset if found is None else found
-    facts = look(log_dir, partition, files=files)
+    checkpoints = CheckpointLines(log_dir, files)
+    facts = look(log_dir, partition, files=files, checkpoints=checkpoints)
     if offset > facts.high_watermark:
         what = "log end" if facts.high_watermark == facts.log_end_offset else "high watermark"
         raise OffsetOutOfRangeException(
@@ -60,7 +62,7 @@ def plan_deletion(
             hint=f"the partition has offsets {facts.log_start_offset} to {facts.log_end_offset - 1}",
         )
     unsaid = "cleanup.policy" not in config.originals
-    if (config.compact and not config.delete) or (unsaid and was_compacted(log_dir, partition, files)):
+    if (config.compact and not config.delete) or (unsaid and was_compacted(partition, checkpoints)):
         raise PolicyViolationException(
             f"{partition} is compacted: its records are the latest of their keys, and Kafka deletes none by offset",
             hint="where its cleanup.policy has delete too, say so: -X cleanup.policy=compact,delete",

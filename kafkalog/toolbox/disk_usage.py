@@ -13,11 +13,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from kafkalog.errors import KafkalogError
-from kafkalog.files import OS_FILES
 from kafkalog.files.usage import Used, walk
 from kafkalog.format import names
 from kafkalog.format.index_entries import OFFSET_ENTRY, TIME_ENTRY
-from kafkalog.format.names import TopicPartition
+from kafkalog.log.checkpoint_lines import CheckpointLines
 from kafkalog.log.view import PartitionView
 from kafkalog.toolbox.folders import Folders, folders_of
 
@@ -101,9 +100,11 @@ def disk_usage(log_dirs: Sequence[str], now_ms: int) -> DiskUsage:
                 usage.by_age.setdefault(name, Sum()).add(used)
             if not used.is_dir:
                 allocated[used.path] = used
+        checkpoints = CheckpointLines(log_dir)
         for partition, path in folders.partitions.items():
             with contextlib.suppress(KafkalogError):  # what cannot be read has no end that we know
-                _preallocated(usage.preallocated, log_dir, partition, path, allocated)
+                view = PartitionView(log_dir, partition, checkpoints=checkpoints)
+                _preallocated(usage.preallocated, view, path, allocated)
     usage.by_topic = dict(sorted(usage.by_topic.items(), key=lambda entry: -entry[1].allocated))
     usage.by_kind = {kind: usage.by_kind[kind] for kind in KINDS if kind in usage.by_kind}
     usage.by_age = {name: usage.by_age[name] for name, _ in AGES if name in usage.by_age}
@@ -157,8 +158,8 @@ def _kind_of(name: str) -> str:
     return "foreign"
 
 
-def _preallocated(total: Sum, log_dir: str, partition: TopicPartition, folder: str, allocated: dict[str, Used]) -> None:
-    with PartitionView(log_dir, partition, files=OS_FILES) as view:
+def _preallocated(total: Sum, view: PartitionView, folder: str, allocated: dict[str, Used]) -> None:
+    with view:
         if not view.segments:
             return
         last = view.segments[-1]

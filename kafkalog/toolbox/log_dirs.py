@@ -18,9 +18,9 @@ from kafkalog.files import OS_FILES, Files
 from kafkalog.format import names
 from kafkalog.format.meta_properties import read_meta_properties
 from kafkalog.format.names import TopicPartition
+from kafkalog.log.checkpoint_lines import CheckpointLines
 from kafkalog.log.view import PartitionView
 from kafkalog.toolbox.folders import folders_of
-from kafkalog.toolbox.segment_facts import checkpointed
 
 UNKNOWN_BROKER = -1  # a directory without meta.properties, as kafkalog makes it
 STORAGE_ERROR = "org.apache.kafka.common.errors.KafkaStorageException"
@@ -70,13 +70,14 @@ def _describe(
     try:
         broker = broker_of(path, files)
         found = folders_of(path, files)
+        checkpoints = CheckpointLines(path, files)
         chosen = [(partition, at, False) for partition, at in found.partitions.items()]
         chosen += [(partition, at, True) for at, partition in found.future.items()]
         rows: dict[TopicPartition, list[dict[str, Any]]] = {}
         for partition, at, is_future in chosen:
             if topics and partition.topic not in topics and not is_future:
                 continue
-            row = _partition(path, partition, at, is_future, files)
+            row = _partition(path, partition, at, is_future, files, checkpoints)
             if not is_future:
                 ends[partition] = row["end"]
             if not topics or partition.topic in topics:
@@ -88,9 +89,12 @@ def _describe(
     return broker, entry
 
 
-def _partition(log_dir: str, partition: TopicPartition, folder: str, is_future: bool, files: Files) -> dict[str, Any]:
-    watermark = checkpointed(log_dir, names.HIGH_WATERMARK_CHECKPOINT_FILE, partition, files)  # first: the end moves on
-    with PartitionView(log_dir, partition, files=files, folder=os.path.basename(folder)) as view:
+def _partition(
+    log_dir: str, partition: TopicPartition, folder: str, is_future: bool, files: Files, checkpoints: CheckpointLines
+) -> dict[str, Any]:
+    watermark = checkpoints.line(names.HIGH_WATERMARK_CHECKPOINT_FILE, partition)  # first: the end moves on
+    name = os.path.basename(folder)
+    with PartitionView(log_dir, partition, files=files, folder=name, checkpoints=checkpoints) as view:
         size = sum(view.readable_bytes(segment) for segment in view.segments)
         end = view.log_end_offset
     lag = 0 if watermark is None else max(watermark - end, 0)

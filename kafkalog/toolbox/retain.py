@@ -22,6 +22,7 @@ from kafkalog.files import OS_FILES, Files, ManualScheduler
 from kafkalog.files.usage import allocated_bytes, free_bytes, walk
 from kafkalog.format import names
 from kafkalog.format.names import TopicPartition
+from kafkalog.log.checkpoint_lines import CheckpointLines
 from kafkalog.log.retention import delete_by
 from kafkalog.log.retention_rule import Rule, runs_of
 from kafkalog.log.types import LogStartOffsetIncrementReason
@@ -133,15 +134,16 @@ def _facts(
     plan: Plan, partitions: Mapping[TopicPartition, str], also_compacted: bool, files: Files
 ) -> dict[TopicPartition, PartitionFacts]:
     known = {}
+    checkpoints = CheckpointLines(plan.log_dir, files)
     for partition in partitions:
         if partition.topic == names.CLUSTER_METADATA_TOPIC:
             plan.skipped[partition] = "the controller's log, which goes by its own snapshots"
         elif not also_compacted and partition.topic in names.INTERNAL_TOPICS:
             plan.skipped[partition] = "a topic of Kafka's own, whose beginning is needed"
-        elif not also_compacted and was_compacted(plan.log_dir, partition, files):
+        elif not also_compacted and was_compacted(partition, checkpoints):
             plan.skipped[partition] = "compacted: its oldest records are the latest of their keys"
         else:
-            known[partition] = look(plan.log_dir, partition, files=files)
+            known[partition] = look(plan.log_dir, partition, files=files, checkpoints=checkpoints)
     return known
 
 

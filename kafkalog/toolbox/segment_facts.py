@@ -7,18 +7,16 @@ works beside a running broker.  Where a time index is believed here, a broker th
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from kafkalog.errors import KafkalogError
 from kafkalog.files import OS_FILES, Files
 from kafkalog.format import names
-from kafkalog.format.checkpoints import OffsetCheckpointFile
 from kafkalog.format.names import TopicPartition
+from kafkalog.log.checkpoint_lines import CheckpointLines
 from kafkalog.log.retention_rule import Bounds
 from kafkalog.log.snapshot import SegmentView, Snapshot
 from kafkalog.log.view import PartitionView
@@ -73,23 +71,20 @@ def look(
     *,
     exact: bool = False,
     files: Files = OS_FILES,
+    checkpoints: CheckpointLines | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> PartitionFacts:
     """The facts of `log_dir/partition`; raises what `PartitionView` does.  `progress` is called with the bytes of logs
     just passed."""
-    watermark = checkpointed(log_dir, names.HIGH_WATERMARK_CHECKPOINT_FILE, partition, files)
-    with PartitionView(log_dir, partition, files=files) as view:
+    checkpoints = checkpoints or CheckpointLines(log_dir, files)
+    watermark = checkpoints.line(names.HIGH_WATERMARK_CHECKPOINT_FILE, partition)
+    with PartitionView(log_dir, partition, files=files, checkpoints=checkpoints) as view:
         return view.over(lambda seen: _facts(seen, watermark, exact, files, progress or (lambda size_bytes: None)))
 
 
-def checkpointed(log_dir: str, name: str, partition: TopicPartition, files: Files = OS_FILES) -> int | None:
-    """The partition's line of one of a directory's checkpoints; None without one, or where it cannot be read."""
-    return OffsetCheckpointFile(os.path.join(log_dir, name), files, create=False).read_or_empty().get(partition)
-
-
-def was_compacted(log_dir: str, partition: TopicPartition, files: Files = OS_FILES) -> bool:
+def was_compacted(partition: TopicPartition, checkpoints: CheckpointLines) -> bool:
     """Whether a cleaner has been there: the only trace of cleanup.policy=compact in a log directory."""
-    return checkpointed(log_dir, names.CLEANER_OFFSET_CHECKPOINT_FILE, partition, files) is not None
+    return checkpoints.line(names.CLEANER_OFFSET_CHECKPOINT_FILE, partition) is not None
 
 
 def _facts(
@@ -213,8 +208,3 @@ def all_headers(view: PartitionView, found: Contents, progress: Callable[[int], 
 
 
 _UNSEEN_BYTES = 17  # a shorter rest is not seen by Kafka's file framing
-
-
-def unreadable(error: KafkalogError) -> str:
-    """One line of what keeps a partition from being looked at."""
-    return " ".join(str(error).split())

@@ -14,6 +14,7 @@ from kafkalog.errors import KafkalogError
 from kafkalog.files import OS_FILES, Files
 from kafkalog.format import codecs, names
 from kafkalog.format.names import TopicPartition
+from kafkalog.log.checkpoint_lines import CheckpointLines
 from kafkalog.log.view import PartitionView
 from kafkalog.toolbox.folders import Folders, folders_of, topic_id_of
 from kafkalog.toolbox.segment_facts import Contents, all_headers, headers_at_ends
@@ -64,6 +65,7 @@ def topics(
     for log_dir in log_dirs:
         found = folders_of(log_dir, files)
         _tell_odd(found, result)
+        checkpoints = CheckpointLines(log_dir, files)
         for partition, path in found.partitions.items():
             if partition in homes:
                 result.findings.append(
@@ -73,7 +75,16 @@ def topics(
             homes.setdefault(partition, log_dir)
             row = result.rows.setdefault(partition.topic, TopicRow(partition.topic))
             try:
-                _look(row, log_dir, partition, path, exact, files, progress or (lambda size_bytes: None), result)
+                row.partitions.append(partition.partition)
+                if log_dir not in row.log_dirs:
+                    row.log_dirs.append(log_dir)
+                with PartitionView(log_dir, partition, files=files, checkpoints=checkpoints) as view:
+                    unread = _look(row, view, exact, progress or (lambda size_bytes: None))
+                if unread:
+                    result.findings.append(f"{path}: {unread} bytes are no batches (`kafkalog verify` says which)")
+                topic_id = topic_id_of(path, files)
+                if topic_id is not None and topic_id not in row.topic_ids:
+                    row.topic_ids.append(topic_id)
             except KafkalogError as error:
                 result.findings.append(f"{path}: {' '.join(str(error).split())}")
     for row in result.rows.values():
@@ -102,29 +113,12 @@ def _tell_odd(found: Folders, result: Topics) -> None:
         result.notes.append(f"{found.metadata}: the controller's log, no topic")
 
 
-def _look(
-    row: TopicRow,
-    log_dir: str,
-    partition: TopicPartition,
-    path: str,
-    exact: bool,
-    files: Files,
-    progress: Callable[[int], None],
-    result: Topics,
-) -> None:
-    row.partitions.append(partition.partition)
-    if log_dir not in row.log_dirs:
-        row.log_dirs.append(log_dir)
-    with PartitionView(log_dir, partition, files=files) as view:
-        row.segments += len(view.segments)
-        row.bytes += sum(segment.size for segment in view.segments)
-        row.offsets += view.log_end_offset - view.log_start_offset
-        if exact:
-            unread = all_headers(view, row.contents, progress)
-            if unread:
-                result.findings.append(f"{path}: {unread} bytes are no batches (`kafkalog verify` says which)")
-        else:
-            headers_at_ends(view, row.contents)
-    topic_id = topic_id_of(path, files)
-    if topic_id is not None and topic_id not in row.topic_ids:
-        row.topic_ids.append(topic_id)
+def _look(row: TopicRow, view: PartitionView, exact: bool, progress: Callable[[int], None]) -> int:
+    """One partition's part of the row; answers how many bytes are no batches, where all were looked at."""
+    row.segments += len(view.segments)
+    row.bytes += sum(segment.size for segment in view.segments)
+    row.offsets += view.log_end_offset - view.log_start_offset
+    if exact:
+        return all_headers(view, row.contents, progress)
+    headers_at_ends(view, row.contents)
+    return 0
