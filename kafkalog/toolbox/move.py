@@ -38,7 +38,7 @@ from kafkalog.format.names import TopicPartition
 from kafkalog.manager import directory as directories
 from kafkalog.manager.directory import Lease
 from kafkalog.manager.log_dirs import listing
-from kafkalog.toolbox.folders import CHECKPOINTS
+from kafkalog.toolbox.folders import CHECKPOINTS, folders_of
 
 COPY_BYTES = 1 << 20
 Progress = Callable[[int], None]
@@ -94,13 +94,15 @@ def plan_move(source_dir: str, partition: TopicPartition, target_dir: str, *, fi
     """What is there and what is to be done; changes nothing.
 
     UnknownTopicOrPartitionException where neither directory has the partition; IllegalArgumentException where the two
-    are one, belong to different nodes or clusters, or the target is too small or no log directory.
+    are one, belong to different nodes or clusters, or the target is too small or no log directory, or where a broker
+    is moving the partition.
     """
     for path in (source_dir, target_dir):
         listing(path, files)
     if os.path.realpath(source_dir) == os.path.realpath(target_dir):
         raise IllegalArgumentException("found the source's own directory, expected another one", path=target_dir)
     _check_same_node(source_dir, target_dir, files)
+    _refuse_kafkas_own(partition, (source_dir, target_dir), files)
     plain = Move(partition, source_dir, target_dir, Step.DONE, 0, 0, free_bytes(target_dir))
     at_source, at_target = files.is_dir(plain.source), files.is_dir(plain.target)
     leaving = files.is_dir(plain.outgoing)
@@ -140,6 +142,18 @@ def _check_same_node(source_dir: str, target_dir: str, files: Files) -> None:
                 path=target_dir,
                 hint="a partition moves between the log.dirs of one broker",
             )
+
+
+def _refuse_kafkas_own(partition: TopicPartition, log_dirs: tuple[str, str], files: Files) -> None:
+    """A broker that is in the middle of moving the partition has a `-future` copy of it, which is not ours."""
+    for log_dir in log_dirs:
+        for path, of in folders_of(log_dir, files).future.items():
+            if of == partition and f".{_move_id(partition)}-" not in os.path.basename(path):
+                raise IllegalArgumentException(
+                    f"found a copy that a broker makes of {partition}, expected nobody to be moving it",
+                    path=path,
+                    hint="let the broker finish, or remove that folder while it is stopped",
+                )
 
 
 def _meta(log_dir: str, files: Files) -> MetaProperties | None:
@@ -182,6 +196,7 @@ def carry_out(move: Move, *, files: Files = OS_FILES, progress: Progress | None 
             if move.step is Step.COPY:
                 files.rename(move.future, move.target)
                 files.sync_dir(move.target_dir)
+            files.remove_tree(move.outgoing)  # of an earlier move, which came back meanwhile
             files.rename(move.source, move.outgoing)
             files.sync_dir(move.source_dir)
         _drop_lines(move, files)

@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 
-from kafkalog import Record
 from kafkalog.cli.app import invoke
 from kafkalog.format.names import TopicPartition
+from kafkalog.toolbox import move
 from tests.broker import clients, kraft
 from tests.conformance import kafka_jars
 from tests.conftest import IN_CI, missing_tool
@@ -60,7 +60,7 @@ def kafka_log_dirs(tool: kafka_jars.Driver, node: kraft.Broker, *args: str) -> s
         "--bootstrap-server", node.bootstrap, "--describe", *args, main="org.apache.kafka.tools.LogDirsCommand"
     )
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    return done.stdout.splitlines()[-1] if done.stdout.splitlines()[-1].strip() else done.stdout.splitlines()[-2]
+    return next(line for line in done.stdout.splitlines() if line.startswith("{"))
 
 
 def ordered(told: str) -> dict[str, Any]:
@@ -82,7 +82,10 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     reason = missing_tool("broker")
     if reason is not None:
         (pytest.fail if IN_CI else pytest.skip)(f"left out: {reason}")
-    tool = kafka_jars.tools()
+    try:
+        tool = kafka_jars.tools()
+    except kafka_jars.KafkaMissingError as error:
+        (pytest.fail if IN_CI else pytest.skip)(f"left out: {error}")
     place = tmp_path_factory.mktemp("toolbox")
     with kraft.broker(place, log_dir_count=2) as node:
         yield tell(node, tool)
@@ -154,7 +157,7 @@ def test_log_dirs_is_kafkas(story: Story) -> None:
     for theirs, ours in story.told:
         assert ours == theirs
     theirs, ours = story.of_t
-    assert json.loads(theirs) == json.loads(ours) or ordered(theirs) == ordered(ours)
+    assert ordered(theirs) == ordered(ours)
 
 
 def test_beside_the_broker_all_of_them_tell_and_none_changes(story: Story) -> None:
@@ -174,23 +177,56 @@ def test_the_broker_serves_what_was_moved_and_writes_on_there(story: Story) -> N
     assert story.homes == [[str(story.home / "t-0")], [str(story.moved_to / "t-0")], [str(story.moved_to / "t-0")]]
 
 
-def values(seen: clients.Seen) -> list[Record]:
-    return seen.records
-
-
 def test_deleted_records_stay_deleted(story: Story) -> None:
     before, after, last = story.served
     for served in (after, last):
         assert served[T1].start == 100
-        assert values(served[T1]) == [record for record in values(before[T1]) if record.offset >= 100]
+        assert served[T1].records == [record for record in before[T1].records if record.offset >= 100]
 
 
 def test_what_retention_left_is_served(story: Story) -> None:
     _, after, last = story.served
     start = last[T0].start
     assert start > after[T0].start
-    assert values(last[T0])[:-20] == [record for record in values(after[T0]) if record.offset >= start]
+    assert last[T0].records[:-20] == [record for record in after[T0].records if record.offset >= start]
 
 
 def test_the_broker_has_no_complaints(story: Story) -> None:
     assert story.complaints == [[], [], []]
+
+
+def test_a_move_that_a_crash_cut_short(tmp_path: Path) -> None:
+    """Over half a copy the broker serves the source; over two it refuses to start, and the same move goes on."""
+    with kraft.broker(tmp_path / "node", log_dir_count=2) as node:
+        node.start()
+        clients.create_topics(node.bootstrap, {"t": (1, SMALL)})
+        producer = clients.ConfluentProducer(node.bootstrap, "zstd")
+        for number in range(8):
+            producer.send("t", 0, clients.rows(number, 20))
+        before = clients.consume(node.bootstrap, [T0], "read_committed")
+        node.stop()
+        home = next(at for at in node.log_dirs if (at / "t-0").is_dir())
+        other = next(at for at in node.log_dirs if at != home)
+        plan = move.plan_move(str(home), T0, str(other))
+        shutil.copytree(plan.source, plan.future)
+        torn = sorted(Path(plan.future).glob("*.log"))[1]
+        torn.write_bytes(torn.read_bytes()[:700] + bytes(300))
+        for log_dir in node.log_dirs:
+            (log_dir / ".kafka_cleanshutdown").unlink()
+        node.start()
+        assert clients.consume(node.bootstrap, [T0], "read_committed") == before
+        node.stop()
+        assert [path for path in folders(node) if path.endswith("t-0")] == [str(home / "t-0")]
+
+        shutil.copytree(home / "t-0", other / "t-0")
+        node.launch()
+        assert node.wait(kraft.START_SECONDS_MAX) != 0
+        assert "Duplicate log directories for t-0" in node.log_text()
+        plan = move.plan_move(str(home), T0, str(other))
+        assert plan.step is move.Step.COMPARE
+        move.carry_out(plan)
+        node.start()
+        assert clients.consume(node.bootstrap, [T0], "read_committed") == before
+        assert node.complaints(("t-0",)) == []
+        node.stop()
+        assert [path for path in folders(node) if path.endswith("t-0")] == [str(other / "t-0")]

@@ -509,6 +509,27 @@ def test_move_refuses(root: Path, tmp_path: Path, run: Run) -> None:
         move.carry_out(move.plan_move(str(root), TopicPartition("t", 0), str(other)))
 
 
+def test_move_leaves_a_brokers_own_move_alone(root: Path, tmp_path: Path, run: Run) -> None:
+    other = tmp_path / "other"
+    (other / f"t-0.{HEX}-future").mkdir(parents=True)
+    code, _, err = run("move", root / "t-0", other, "--yes")
+    assert code == 2
+    assert "let the broker finish" in err
+
+
+def test_there_and_back_again(root: Path, tmp_path: Path, run: Run) -> None:
+    """What an interrupted move left on its way out is in nobody's way."""
+    other = tmp_path / "other"
+    other.mkdir()
+    plan = move.plan_move(str(root), T0, str(other))
+    shutil.copytree(root / "t-0", plan.outgoing)
+    whole = content(root, "t-0")
+    assert run("move", root / "t-0", other, "--yes")[0] == 0
+    assert run("move", other / "t-0", root, "--yes")[0] == 0
+    assert content(root, "t-0") == whole
+    assert [path.name for path in (*root.glob("t-0*"), *other.glob("t-0*"))] == ["t-0"]
+
+
 def test_a_move_that_was_cut_short_between_the_renames(root: Path, tmp_path: Path, run: Run) -> None:
     other = tmp_path / "other"
     other.mkdir()
