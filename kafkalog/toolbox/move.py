@@ -3,9 +3,9 @@
 Kafka's own way of moving, without a broker: a copy grows in `topic-0.<id>-future`; once it is whole, compared and on
 the disk, and its lines stand in the target's checkpoints, it takes the partition's name; then the source becomes
 `topic-0.<id>-delete`, loses its lines, and is removed.  Both directories are held meanwhile as by open logs: locked,
-and without their clean-shutdown markers, so that a broker that starts on what a crash left recovers, and believes no
-half copy.  For a moment both directories have the partition: over that a broker refuses to start, while over none it
-would begin an empty log.
+and without their clean-shutdown markers.  So a broker that starts on half a copy does not believe it: it recovers what
+is there and finishes the move itself, or puts the copy away as a stray.  For a moment both directories have the
+partition: over that a broker refuses to start, while over none it would begin an empty log.
 
 `<id>` is always the same for a partition.  So a move that was cut short is found again, and the same call finishes it:
 files that are there already are compared, not copied; and where both have the partition the source goes only if every
@@ -186,6 +186,8 @@ def carry_out(move: Move, *, files: Files = OS_FILES, progress: Progress | None 
         clean = target.clean
         if move.step is Step.COPY:
             target_changed = True
+            for name in CHECKPOINTS:  # a recovery point of old would have half a copy believed
+                _set_line(move.target_dir, name, move.partition, None, files)
             _copy_all(move, files, tell)
             clean = source.clean  # what was not closed cleanly there was not made clean by being copied
         elif move.step is Step.COMPARE:
