@@ -15,6 +15,7 @@ from kafkalog.config import LogConfig
 from kafkalog.files import OS_FILES, Files
 from kafkalog.format.names import TopicPartition
 from kafkalog.log.retention_rule import Rule, rules_of, runs_of
+from kafkalog.log.snapshot import Snapshot
 from kafkalog.log.view import PartitionView
 from kafkalog.toolbox.segment_facts import PartitionFacts, SegmentFacts, look
 from kafkalog.topics.opening import open_log
@@ -195,15 +196,18 @@ def _find_future(explanation: Explanation, log_dir: str, config: LogConfig, now_
 
 
 def _first_after(view: PartitionView, base_offset: int, now_ms: int) -> FutureRecord | None:
-    seen = view.snapshot
-    if base_offset not in seen.bases:
-        return None
-    offset = seen.reader(seen.bases.index(base_offset)).find_time(now_ms + 1, 0, seen.log_start_offset)
-    if offset is None:
-        return None
-    with open_log(view.log_dir, view.topic_partition, read_only=True) as log:
-        for record in log.records(offset, offset + 1):
-            return FutureRecord(record.offset, record.timestamp)
+    """The first record of a segment that lies in the future; None where the segment has gone."""
+
+    def offset_in(seen: Snapshot) -> int | None:
+        if base_offset not in seen.bases:
+            return None
+        return seen.reader(seen.bases.index(base_offset)).find_time(now_ms + 1, 0, seen.log_start_offset)
+
+    offset = view.over(offset_in)
+    if offset is not None:
+        with open_log(view.log_dir, view.topic_partition, read_only=True) as log:
+            for record in log.records(max(offset, log.log_start_offset), offset + 1):
+                return FutureRecord(record.offset, record.timestamp)
     return None
 
 

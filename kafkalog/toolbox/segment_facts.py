@@ -172,14 +172,21 @@ class Contents:
             self.first_timestamp = first_ms if self.first_timestamp < 0 else min(self.first_timestamp, first_ms)
         self.last_timestamp = max(self.last_timestamp, last_ms)
 
+    def add(self, other: Contents) -> None:
+        """Those of another partition."""
+        self.batches += other.batches
+        self.records += other.records
+        self.codecs |= other.codecs
+        self.see_times(other.first_timestamp, other.last_timestamp)
+
     def codec_ids(self) -> list[int]:
         return [codec for codec in range(CODEC_BITS + 1) if self.codecs >> codec & 1]
 
 
-def headers_at_ends(view: PartitionView, found: Contents) -> None:
-    """Into `found`: the first batch of each segment, and the one that its index names last: times and codecs of few
-    reads, however long the log is."""
-    seen = view.snapshot
+def headers_at_ends(seen: Snapshot) -> Contents:
+    """The first batch of each segment, and the one that its index names last: times and codecs of few reads, however
+    long the log is.  FileNotFoundError where a segment has gone."""
+    found = Contents()
     for place, segment in enumerate(seen.segments):
         end = seen.readable_bytes(segment)
         for start in {0, _last_indexed_position(seen, place)} if end else set():
@@ -192,19 +199,19 @@ def headers_at_ends(view: PartitionView, found: Contents) -> None:
         found.see_times(-1, _last_time(segment))
         if place == len(seen.segments) - 1 and end:
             found.see_times(-1, _largest_behind(seen, segment, _last_indexed_position(seen, place), end))
+    return found
 
 
-def all_headers(view: PartitionView, found: Contents, progress: Callable[[int], None]) -> int:
-    """Into `found`: every batch header; answers how many bytes could not be read as batches."""
-    seen = view.snapshot
-    unread = 0
+def all_headers(seen: Snapshot, progress: Callable[[int], None]) -> tuple[Contents, int]:
+    """Every batch header, and how many bytes are no batches.  FileNotFoundError where a segment has gone."""
+    found, unread = Contents(), 0
     for segment in seen.segments:
         scan = LogScan(seen.file(segment), 0, seen.readable_bytes(segment), check_crc=False)
         for piece in scan:
             found.feed(piece.table)
             progress(int(piece.table["size"].sum()))
         unread += max(0, scan.end - scan.position - _UNSEEN_BYTES)
-    return unread
+    return found, unread
 
 
 _UNSEEN_BYTES = 17  # a shorter rest is not seen by Kafka's file framing

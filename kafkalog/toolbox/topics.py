@@ -115,10 +115,13 @@ def _tell_odd(found: Folders, result: Topics) -> None:
 
 def _look(row: TopicRow, view: PartitionView, exact: bool, progress: Callable[[int], None]) -> int:
     """One partition's part of the row; answers how many bytes are no batches, where all were looked at."""
+    unread = 0
+    if exact:
+        contents, unread = view.over(lambda seen: all_headers(seen, progress))
+    else:
+        contents = view.over(headers_at_ends)
+    row.contents.add(contents)
     row.segments += len(view.segments)
     row.bytes += sum(segment.size for segment in view.segments)
     row.offsets += view.log_end_offset - view.log_start_offset
-    if exact:
-        return all_headers(view, row.contents, progress)
-    headers_at_ends(view, row.contents)
-    return 0
+    return unread

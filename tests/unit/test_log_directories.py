@@ -16,7 +16,7 @@ import kafkalog
 from kafkalog.cli.app import COMMANDS, invoke
 from kafkalog.config import LogConfig
 from kafkalog.errors import CorruptRecordException
-from kafkalog.files import Files
+from kafkalog.files import Files, OsFiles
 from kafkalog.files.testing import FaultyFiles, UnsyncedFiles
 from kafkalog.files.usage import free_bytes, walk
 from kafkalog.format.checkpoints import OffsetCheckpointFile
@@ -578,3 +578,27 @@ def test_walk_passes_over_what_goes_away(tmp_path: Path) -> None:
             shutil.rmtree(tmp_path / "b")
             shutil.rmtree(tmp_path / "a")
     assert seen == [".", "a", "b", "c", "c/file"]
+
+
+@pytest.mark.parametrize("opens", [1, 2, 3, 4, 5, 7, 9, 12])
+def test_segments_may_go_while_one_looks(opens: int, root: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker's retention beside us: the next look finds what is left."""
+    copy = root.parent / "copy"
+    opened = OsFiles.open
+    left = 0
+
+    def go(self: OsFiles, path: str, **how: Any) -> Any:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            for first in sorted((copy / "t-0").glob("*.log"))[:2]:
+                first.rename(f"{first}.deleted")
+        return opened(self, path, **how)
+
+    for command in (["topics"], ["topics", "--exact"], ["log-dirs"], ["du"], ["checkpoint"]):
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(root, copy)
+        left = opens
+        with monkeypatch.context() as patched:
+            patched.setattr(OsFiles, "open", go)
+            assert run(*command, copy)[0] == 0, command
