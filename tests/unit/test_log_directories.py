@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import random
 import shutil
 import subprocess
 from pathlib import Path
@@ -602,3 +603,37 @@ def test_segments_may_go_while_one_looks(opens: int, root: Path, run: Run, monke
         with monkeypatch.context() as patched:
             patched.setattr(OsFiles, "open", go)
             assert run(*command, copy)[0] == 0, command
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_damaged_directories_are_told_or_refused_in_one_line(seed: int, root: Path, run: Run) -> None:
+    rng = random.Random(seed)
+    victims = [path for path in sorted(root.rglob("*")) if path.is_file()]
+    for _ in range(rng.randint(1, 6)):
+        path = rng.choice(victims)
+        data = bytearray(path.read_bytes())
+        if data and rng.random() < 0.8:
+            for _ in range(rng.randint(1, 20)):
+                data[rng.randrange(len(data))] = rng.choice([0, 1, 127, 128, 255, rng.randrange(256)])
+            path.write_bytes(data[: rng.randint(1, len(data))] if rng.random() < 0.3 else data)
+        else:
+            path.write_bytes(rng.randbytes(rng.randrange(200)))
+    for argv in (
+        ["topics", root],
+        ["topics", "--exact", root],
+        ["log-dirs", root],
+        ["du", root],
+        ["checkpoint", root],
+        ["explain", root / "t-0", "-X", "retention.ms=1"],
+        ["explain", root / "t-0", "--exact", "--json"],
+        ["retain", root, "-X", "retention.ms=1000"],
+        ["retain", root, "-X", "retention.bytes=10", "--yes"],
+        ["delete-records", root / "t-0", "--before", "@1700000001000", "--yes"],
+        ["checkpoint", "set", root / "recovery-point-offset-checkpoint", "t-0", "1", "--yes"],
+        ["move", root / "t-0", root.parent],
+    ):
+        code, _, err = run(*argv)
+        assert code in (0, 1, 2, 3), argv
+        assert "Traceback" not in err
+        if code > 1:
+            assert len([text for text in err.splitlines() if text.startswith("kafkalog: ")]) == 1, err
