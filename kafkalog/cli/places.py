@@ -31,7 +31,7 @@ def log_dirs_at(paths: Sequence[str]) -> list[str]:
         if not OS_FILES.is_dir(path):
             raise Usage(f"{path}: found a file, expected a Kafka log directory (the folder that holds topic-0 ...)")
         refuse_partition_folder(OS_FILES.list_dir(path), path)
-        found.setdefault(os.path.realpath(path), path)
+        found.setdefault(os.path.abspath(path), path)
     return list(found.values())
 
 
@@ -110,7 +110,7 @@ def topic_settings(texts: Iterable[str], broker_properties: str | None) -> LogCo
     LogConfig.validate(overrides)
     defaults = None
     if broker_properties is not None:
-        if not os.path.isfile(broker_properties):
+        if not OS_FILES.exists(broker_properties) or OS_FILES.is_dir(broker_properties):
             raise Usage(f"{broker_properties}: no such file, expected a broker's server.properties")
         defaults = BrokerLogConfig.from_props(parse_properties(OS_FILES.read_bytes(broker_properties))).log_config
     return LogConfig.from_props(defaults, overrides)

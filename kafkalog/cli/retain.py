@@ -60,6 +60,8 @@ def command(
             "no rule given, expected -X retention.ms=..., -X retention.bytes=..., --broker-properties FILE or "
             "--target-free BYTES (a topic's own settings are not in the log directory)"
         )
+    if target_free is not None and set(RULES) & config.overridden_configs:
+        raise Usage("found --target-free and a rule of retention, expected one of them: the one goes by age alone")
     config = _only_given(config, broker_properties is not None)
     wanted_free = None if target_free is None else parse_bytes(target_free, "--target-free")
     log_dir, chosen, named = partitions_at(place, partitions)

@@ -115,6 +115,15 @@ class Lease:
                 raise self.life.refusal(f"{partition} of {directory.path}")
             directory.checkpoint(partition, recovery_point, log_start)
 
+    def set_line(self, name: str, offset: int | None) -> None:
+        """Write the partition's line of the checkpoint of that name, or take it away: for who holds the partition, but
+        has no log open.  As `LogDirectory.set_line`; IllegalStateException once the lease is over."""
+        directory, partition = self.directory, self._tenancy.partition
+        with directory._guard:
+            if not self.life.live:
+                raise self.life.refusal(f"{partition} of {directory.path}")
+            directory.set_line(name, partition, offset)
+
     def leave(self, *, clean: bool) -> None:
         """The log is closed, and whether all of it went well; the last one out gives the directory back.
 
@@ -320,6 +329,23 @@ class LogDirectory:
             lines = self._recovery_points.read_or_empty()
             lines[partition] = recovery_point()
             self._write(self._recovery_points, lines)
+
+    def set_line(self, name: str, partition: TopicPartition, offset: int | None) -> None:
+        """Write one partition's line of the checkpoint of that name, others kept; None takes it away.
+
+        CorruptCheckpointException where the file cannot be read: writing it anew would take the others' lines.
+        """
+        with self._guard:
+            self._check_process()
+            checkpoint = OffsetCheckpointFile(os.path.join(self.path, name), self.files, create=False)
+            lines = checkpoint.read() if self.files.exists(checkpoint.path) else {}
+            if lines.get(partition) == offset:
+                return
+            if offset is None:
+                del lines[partition]
+            else:
+                lines[partition] = offset
+            self._write(checkpoint, lines)
 
     def _write(self, checkpoint: OffsetCheckpointFile, lines: dict[TopicPartition, int]) -> None:
         try:

@@ -23,7 +23,6 @@ from enum import Enum
 
 from kafkalog._native.crc32c import crc32c
 from kafkalog.errors import (
-    CorruptCheckpointException,
     CorruptRecordException,
     IllegalArgumentException,
     KafkaStorageException,
@@ -35,6 +34,7 @@ from kafkalog.format import names
 from kafkalog.format.checkpoints import OffsetCheckpointFile
 from kafkalog.format.meta_properties import MetaProperties, read_meta_properties
 from kafkalog.format.names import TopicPartition
+from kafkalog.log.checkpoint_lines import CheckpointLines
 from kafkalog.manager import directory as directories
 from kafkalog.manager.directory import Lease
 from kafkalog.manager.log_dirs import listing
@@ -95,10 +95,15 @@ def plan_move(source_dir: str, partition: TopicPartition, target_dir: str, *, fi
 
     UnknownTopicOrPartitionException where neither directory has the partition; IllegalArgumentException where the two
     are one, belong to different nodes or clusters, or the target is too small or no log directory, or where a broker
-    is moving the partition.
+    is moving the partition.  CorruptCheckpointException where a checkpoint of either cannot be read: a log start that
+    got lost would bring deleted records back.
     """
     for path in (source_dir, target_dir):
         listing(path, files)
+        for name in CHECKPOINTS:
+            checkpoint = OffsetCheckpointFile(os.path.join(path, name), files, create=False)
+            if files.exists(checkpoint.path):
+                checkpoint.read()
     if os.path.realpath(source_dir) == os.path.realpath(target_dir):
         raise IllegalArgumentException("found the source's own directory, expected another one", path=target_dir)
     _check_same_node(source_dir, target_dir, files)
@@ -172,8 +177,7 @@ def carry_out(move: Move, *, files: Files = OS_FILES, progress: Progress | None 
 
     LogDirLockedException where a broker has either directory; IllegalArgumentException where the partition is open in
     this process; CorruptRecordException where both directories have the partition and the two differ;
-    CorruptCheckpointException where a checkpoint of the target cannot be read; KafkaStorageException where the disk
-    gives back other bytes; OSError where it fails.  Then it can be called again.
+    KafkaStorageException where the disk gives back other bytes; OSError where it fails.  Then it can be called again.
     """
     if move.step is Step.DONE:
         return
@@ -186,22 +190,21 @@ def carry_out(move: Move, *, files: Files = OS_FILES, progress: Progress | None 
         clean = target.clean
         if move.step is Step.COPY:
             target_changed = True
-            for name in CHECKPOINTS:  # a recovery point of old would have half a copy believed
-                _set_line(move.target_dir, name, move.partition, None, files)
+            _drop_lines(target)  # a recovery point of old would have half a copy believed
             _copy_all(move, files, tell)
             clean = source.clean  # what was not closed cleanly there was not made clean by being copied
         elif move.step is Step.COMPARE:
             _compare_all(move, files, tell)
         source_changed = target_changed = True
         if move.step is not Step.CLEAN_UP:
-            _take_lines(move, files)
+            _take_lines(move, target, files)
             if move.step is Step.COPY:
                 files.rename(move.future, move.target)
                 files.sync_dir(move.target_dir)
             files.remove_tree(move.outgoing)  # of an earlier move, which came back meanwhile
             files.rename(move.source, move.outgoing)
             files.sync_dir(move.source_dir)
-        _drop_lines(move, files)
+        _drop_lines(source)
         files.remove_tree(move.outgoing)
         files.sync_dir(move.source_dir)
         target.leave(clean=clean)
@@ -292,42 +295,18 @@ def _compare_all(move: Move, files: Files, progress: Progress) -> None:
 # --- lines -------------------------------------------------------------------------------------------------
 
 
-def _take_lines(move: Move, files: Files) -> None:
+def _take_lines(move: Move, target: Lease, files: Files) -> None:
     """The source's lines to the target's checkpoints: of each file, or none where the source has none."""
+    lines = CheckpointLines(move.source_dir, files)
     for name in CHECKPOINTS:
-        line = _lines(move.source_dir, name, files, strict=False).get(move.partition)
-        _set_line(move.target_dir, name, move.partition, line, files)
+        target.set_line(name, lines.line(name, move.partition))
 
 
-def _drop_lines(move: Move, files: Files) -> None:
+def _drop_lines(lease: Lease) -> None:
     for name in CHECKPOINTS:
-        _set_line(move.source_dir, name, move.partition, None, files, strict=False)
+        lease.set_line(name, None)
 
 
 def _has_lines(log_dir: str, partition: TopicPartition, files: Files) -> bool:
-    return any(partition in _lines(log_dir, name, files, strict=False) for name in CHECKPOINTS)
-
-
-def _lines(log_dir: str, name: str, files: Files, *, strict: bool) -> dict[TopicPartition, int]:
-    checkpoint = OffsetCheckpointFile(os.path.join(log_dir, name), files, create=False)
-    try:
-        return checkpoint.read()
-    except FileNotFoundError:
-        return {}
-    except CorruptCheckpointException:
-        if strict:  # to write it anew would take every other partition's line
-            raise
-        return {}
-
-
-def _set_line(
-    log_dir: str, name: str, partition: TopicPartition, offset: int | None, files: Files, *, strict: bool = True
-) -> None:
-    lines = _lines(log_dir, name, files, strict=strict)
-    if lines.get(partition) == offset:
-        return
-    if offset is None:
-        del lines[partition]
-    else:
-        lines[partition] = offset
-    OffsetCheckpointFile(os.path.join(log_dir, name), files, create=False).write(lines)
+    lines = CheckpointLines(log_dir, files)
+    return any(lines.line(name, partition) is not None for name in CHECKPOINTS)

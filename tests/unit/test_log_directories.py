@@ -299,6 +299,7 @@ def test_checkpoint_set_refuses_nonsense(root: Path, run: Run) -> None:
 def test_retain_by_the_rules(root: Path, run: Run) -> None:
     before, whole = snapshot(root), content(root, "t-0")
     assert run("retain", root)[0] == 2
+    assert run("retain", root, "-X", "retention.bytes=1", "--target-free", "1")[0] == 2
     code, told = run.json("retain", root, "-X", "retention.bytes=1000")
     assert (code, snapshot(root)) == (0, before)
     assert [entry["partition"] for entry in told[:-1]] == ["t-0", "t-1"]
@@ -516,6 +517,21 @@ def test_move_leaves_a_brokers_own_move_alone(root: Path, tmp_path: Path, run: R
     code, _, err = run("move", root / "t-0", other, "--yes")
     assert code == 2
     assert "let the broker finish" in err
+
+
+def test_move_wants_checkpoints_that_can_be_read(root: Path, tmp_path: Path, run: Run) -> None:
+    other = tmp_path / "other"
+    fill(other, "w-0", 2)
+    for at in (root, other):
+        kept = (at / "log-start-offset-checkpoint").read_bytes()
+        (at / "log-start-offset-checkpoint").write_text("0\n1\n\n")
+        before = (snapshot(root), snapshot(other))
+        code, _, err = run("move", root / "t-0", other, "--yes")
+        assert code == 1
+        assert "log-start-offset-checkpoint" in err
+        assert (snapshot(root), snapshot(other)) == before
+        (at / "log-start-offset-checkpoint").write_bytes(kept)
+    assert run("move", root / "t-0", other, "--yes")[0] == 0
 
 
 def test_there_and_back_again(root: Path, tmp_path: Path, run: Run) -> None:
