@@ -7,7 +7,7 @@ keeps its segment, and with it everything behind (KAFKA-20609).  Reads only, tak
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -87,8 +87,8 @@ def explain(
         gone += count
     left = facts._replace(segments=facts.segments[gone:])
     explanation = Explanation(facts, told)
-    for place, entry in enumerate(told[gone:]):
-        entry.reasons = _reasons(left, place, config, now_ms)
+    for entry, upto in zip(told[gone:], _run_up(left), strict=True):
+        entry.reasons = _reasons(left, upto, config, now_ms)
     _find_future(explanation, log_dir, config, now_ms, files)
     for entry in told:
         if entry.segment.lost_times:
@@ -99,24 +99,44 @@ def explain(
     return explanation
 
 
-def _reasons(left: PartitionFacts, place: int, config: LogConfig, now_ms: int) -> list[Reason]:
-    """Of a segment that stays, `place` in what is left after the pass."""
-    upto = left.segments[: place + 1]
-    segment = upto[-1]
+class _Upto(NamedTuple):
+    """A segment that stays, and what is older and stays too: how many bytes the log has without them, which has the
+    largest time, which is the first that the high watermark holds."""
+
+    segment: SegmentFacts
+    bytes_without: int
+    latest: SegmentFacts
+    unreplicated: SegmentFacts | None
+
+
+def _run_up(left: PartitionFacts) -> Iterator[_Upto]:
+    size = left.size
+    latest = unreplicated = None
+    for segment in left.segments:
+        size -= segment.size
+        if latest is None or segment.largest_timestamp > latest.largest_timestamp:
+            latest = segment
+        if unreplicated is None and left.high_watermark < segment.end_offset:
+            unreplicated = segment
+        yield _Upto(segment, size, latest, unreplicated)
+
+
+def _reasons(left: PartitionFacts, upto: _Upto, config: LogConfig, now_ms: int) -> list[Reason]:
+    """Of a segment that stays when the others are gone."""
+    segment, held = upto.segment, upto.unreplicated
     if segment.active and segment.size == 0:
         return [Reason("active", "the active segment, with nothing in it: a log is never without one")]
-    for older in upto:
-        if left.high_watermark < older.end_offset:
-            behind = None if older is segment else older.base_offset
-            place_of = "its" if behind is None else f"segment {behind}'s"
-            return [
-                Reason(
-                    "highWatermark",
-                    f"the high watermark {left.high_watermark} lies below {place_of} end {older.end_offset}: nothing "
-                    "goes before all replicas have it",
-                    behind,
-                )
-            ]
+    if held is not None:
+        behind = None if held is segment else held.base_offset
+        whose = "its" if behind is None else f"segment {behind}'s"
+        return [
+            Reason(
+                "highWatermark",
+                f"the high watermark {left.high_watermark} lies below {whose} end {held.end_offset}: nothing goes "
+                "before all replicas have it",
+                behind,
+            )
+        ]
     reasons = [_reason(rule, left, upto, config, now_ms) for rule in rules_of(config)]
     if not config.delete:
         policy = "compact" if config.compact else "none"
@@ -128,8 +148,8 @@ def _reasons(left: PartitionFacts, place: int, config: LogConfig, now_ms: int) -
     return reasons
 
 
-def _reason(rule: Rule, left: PartitionFacts, upto: Sequence[SegmentFacts], config: LogConfig, now_ms: int) -> Reason:
-    segment = upto[-1]
+def _reason(rule: Rule, left: PartitionFacts, upto: _Upto, config: LogConfig, now_ms: int) -> Reason:
+    segment = upto.segment
     match rule:
         case Rule.LOG_START:
             if segment.active:
@@ -142,11 +162,11 @@ def _reason(rule: Rule, left: PartitionFacts, upto: Sequence[SegmentFacts], conf
         case Rule.SIZE:
             if config.retention_bytes < 0:
                 return Reason("size", "retention.bytes is off (-1)")
-            missing = config.retention_bytes + sum(each.size for each in upto) - left.size
+            missing = config.retention_bytes - upto.bytes_without
             return Reason(
                 "size",
-                f"without it, and what is older, the log would have {left.size - sum(each.size for each in upto)} "
-                f"bytes, retention.bytes keeps {config.retention_bytes}: it goes after {missing} bytes more, or with "
+                f"without it, and what is older, the log would have {upto.bytes_without} bytes, "
+                f"retention.bytes keeps {config.retention_bytes}: it goes after {missing} bytes more, or with "
                 f"retention.bytes={config.retention_bytes - missing}",
                 after_bytes=missing,
             )
@@ -154,11 +174,10 @@ def _reason(rule: Rule, left: PartitionFacts, upto: Sequence[SegmentFacts], conf
             return _time_reason(upto, config, now_ms)
 
 
-def _time_reason(upto: Sequence[SegmentFacts], config: LogConfig, now_ms: int) -> Reason:
+def _time_reason(upto: _Upto, config: LogConfig, now_ms: int) -> Reason:
     if config.retention_ms < 0:
         return Reason("time", "retention.ms is off (-1)")
-    segment = upto[-1]
-    holds = max(upto, key=lambda each: each.largest_timestamp)
+    segment, holds = upto.segment, upto.latest
     until = holds.largest_timestamp + config.retention_ms + 1
     blocked = holds.largest_timestamp > segment.largest_timestamp
     of = f"segment {holds.base_offset} has to go first: its" if blocked else "its"
@@ -177,16 +196,17 @@ def _time_reason(upto: Sequence[SegmentFacts], config: LogConfig, now_ms: int) -
 
 def _find_future(explanation: Explanation, log_dir: str, config: LogConfig, now_ms: int, files: Files) -> None:
     """Names the records that lie in the future, and what they hold."""
-    late = [entry for entry in explanation.segments if entry.segment.record_timestamp > now_ms]
+    told = explanation.segments
+    late = [(place, entry) for place, entry in enumerate(told) if entry.segment.record_timestamp > now_ms]
     if not late:
         return
     with PartitionView(log_dir, explanation.facts.partition, files=files) as view:
-        for entry in late:
+        for place, entry in late:
             entry.future = _first_after(view, entry.segment.base_offset, now_ms)
             where = (
                 "" if entry.future is None else f", first at offset {entry.future.offset} ({entry.future.timestamp})"
             )
-            held = sum(each.segment.base_offset > entry.segment.base_offset for each in explanation.segments)
+            held = len(told) - 1 - place
             counts = config.delete and config.retention_ms >= 0
             explanation.findings.append(
                 f"{entry.segment.path}: timestamps up to {entry.segment.record_timestamp}, "

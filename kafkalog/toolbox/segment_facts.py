@@ -111,7 +111,7 @@ def _facts(
                 segment.mtime_ms,
                 record_timestamp,
                 place == last,
-                lost and _has_times(seen, segment),
+                lost and _has_times(seen, place),
             )
         )
         progress(segment.size)
@@ -139,8 +139,8 @@ def _largest_behind(seen: Snapshot, segment: SegmentView, start: int, end: int) 
     return largest
 
 
-def _has_times(seen: Snapshot, segment: SegmentView) -> bool:
-    head = seen.reader(seen.segments.index(segment)).header_at(0)
+def _has_times(seen: Snapshot, place: int) -> bool:
+    head = seen.reader(place).header_at(0)
     return head is not None and head.max_timestamp >= 0
 
 
