@@ -24,16 +24,24 @@ if TYPE_CHECKING:
 CLEAN, FINDINGS, USAGE, IO = 0, 1, 2, 3
 INTERRUPTED, PIPE_CLOSED = 130, 141  # 128 and the number of the signal, as a shell tells it
 
-# Name -> what `kafkalog --help` says.  The module kafkalog.cli.<name> has the command as `command`.
+# Name -> what `kafkalog --help` says.  The module kafkalog.cli.<name>, dashes as underscores, has it as `command`.
 COMMANDS = {
     "append": "Append records from stdin to a partition.",
     "cat": "Print the records of a partition: all, the last ones, or those with a key, a text, a header.",
+    "checkpoint": "Show what a log directory's checkpoints say beside what is there; set one line with care.",
+    "delete-records": "Raise a partition's log start: what lies below is unreadable for ever.",
     "describe": "Show partitions, segments, sizes, offsets, times and codecs of a log directory.",
+    "du": "Show what takes the space: by topic, kind of file and age of segments.",
     "dump": "Print batches, records, indexes and checkpoints of files, line by line as kafka-dump-log.",
+    "explain": "Tell why each segment of a partition is still here, and when it goes.",
     "export": "Write the records of partitions to Parquet, Arrow, CSV or JSON files.",
+    "log-dirs": "Print partitions and sizes of log directories as kafka-log-dirs does.",
+    "move": "Move a partition to another log directory, offline.",
     "recover": "Tell or do what an open after a crash does: cut what is torn, rebuild the rest.",
     "reindex": "Check the indexes of partitions against their logs and rebuild the wrong ones.",
+    "retain": "Delete old segments by retention's rules, or until so many bytes are free.",
     "salvage": "Copy what can be read of damaged partitions to a new directory.",
+    "topics": "Show the topics of log directories in one table.",
     "transactions": "Show open and hanging transactions, and which one holds read_committed readers back.",
     "verify": "Check every batch and every index entry of a log directory.",
 }
@@ -45,15 +53,29 @@ EXAMPLES = {
         "kafkalog cat /var/kafka-logs orders-0 --last 10 -f '%o %T %k: %s\\n'",
         "kafkalog cat /var/kafka-logs orders --from 2026-11-01T09:00 --until 2026-11-01T09:05 --grep 'refused|failed'",
     ),
+    "checkpoint": (
+        "kafkalog checkpoint /var/kafka-logs",
+        "kafkalog checkpoint set /var/kafka-logs/recovery-point-offset-checkpoint orders-0 1200 --yes",
+    ),
+    "delete-records": ("kafkalog delete-records /var/kafka-logs/orders-0 --before 2026-01-01T00:00:00Z",),
     "describe": ("kafkalog describe /var/kafka-logs orders --segments",),
+    "du": ("kafkalog du /var/kafka-logs",),
     "dump": ("kafkalog dump --files /var/kafka-logs/orders-0/00000000000000000000.log --print-data-log",),
+    "explain": ("kafkalog explain /var/kafka-logs/orders-0 -X retention.ms=86400000",),
     "export": (
         "kafkalog export /var/kafka-logs orders --to orders/ --from 2026-11-01",
         "kafkalog export /var/kafka-logs orders-0 --to orders-0.csv --skip-damage",
     ),
+    "log-dirs": ("kafkalog log-dirs /disk1/kafka-logs /disk2/kafka-logs --topic-list orders,payments",),
+    "move": ("kafkalog move /disk1/kafka-logs/orders-0 /disk2/kafka-logs --yes",),
     "recover": ("kafkalog recover /var/kafka-logs orders-0",),
     "reindex": ("kafkalog reindex /var/kafka-logs orders-0 --yes",),
+    "retain": (
+        "kafkalog retain /var/kafka-logs --target-free 10GiB",
+        "kafkalog retain /var/kafka-logs/orders -X retention.ms=86400000 --yes",
+    ),
     "salvage": ("kafkalog salvage /var/kafka-logs /mnt/rescued orders",),
+    "topics": ("kafkalog topics /disk1/kafka-logs /disk2/kafka-logs",),
     "transactions": ("kafkalog transactions /var/kafka-logs orders --hanging-after 1h",),
     "verify": ("kafkalog verify /var/kafka-logs orders-0 --deep",),
 }
@@ -88,7 +110,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command: click.Command = importlib.import_module(f"kafkalog.cli.{cmd_name}").command
+        command: click.Command = importlib.import_module(f"kafkalog.cli.{cmd_name.replace('-', '_')}").command
         command.epilog = "\b\n" + "\n".join(("For example:", *(f"  {line}" for line in EXAMPLES[cmd_name])))
         return command
 

@@ -41,6 +41,9 @@ TOPIC_CONFIGS_FILE = ".kafkalog_topics"  # ours; a broker passes over it
 MOVE_FILE_SUFFIX = ".kafkalog_move"  # ours as well: topic-0.kafkalog_move while a move is being finished
 REMOTE_LOG_INDEX_CACHE_DIR = "remote-log-index-cache"
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
+INTERNAL_TOPICS = frozenset(
+    {"__consumer_offsets", "__transaction_state", "__share_group_state", CLUSTER_METADATA_TOPIC}
+)
 
 MAX_DIR_NAME_LENGTH = 255
 MAX_TOPIC_NAME_LENGTH = 249

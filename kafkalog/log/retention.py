@@ -1,4 +1,4 @@
-"""Which segments are old enough to go: by log start offset, by size, by time.  The three predicates and the guards.
+"""Deletes the segments that are old enough: by log start offset, by size, by time, as `retention_rule` decides.
 
 Segments go oldest first and never above the high watermark; the active one may go too, after a roll.  Works on a
 PartitionState, whose lock the functions take.  Mirrors UnifiedLog.deleteOldSegments and what it calls (4.4.0, without
@@ -7,27 +7,17 @@ remote storage).
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TypeAlias
-
 from kafkalog.limits import to_int32, to_int64
 from kafkalog.log.partition import PartitionState
+from kafkalog.log.retention_rule import Bounds, Held, Rule, condition_of, oldest_run, rules_of
 from kafkalog.log.types import LogStartOffsetIncrementReason
 from kafkalog.segment.log_segment import LogSegment
 
-DeletionCondition: TypeAlias = Callable[[LogSegment, LogSegment | None], bool]
-
 
 def delete_old_segments(log: PartitionState) -> int:
-    """Applies the topic's cleanup.policy; answers how many segments were chosen.
-
-    A log that is only compacted, or has no policy, still drops what lies below its log start offset.
-    """
+    """Applies the topic's cleanup.policy; answers how many segments were chosen."""
     try:
-        deleted = _delete(log, log_start_breached(log), "log start offset")
-        if log.config.delete:
-            deleted += delete_by_size(log) + delete_by_time(log)
-        return deleted
+        return sum(delete_by(log, rule) for rule in rules_of(log.config))
     finally:
         log.retention_size_in_percent = size_in_percent(log)
 
@@ -38,76 +28,25 @@ def size_in_percent(log: PartitionState) -> int:
     return to_int32(to_int64(log.size * 100) // retention_bytes) if retention_bytes > 0 else 0
 
 
-def log_start_breached(log: PartitionState) -> DeletionCondition:
-    """Segments that lie wholly below the log start offset."""
-
-    def should_delete(segment: LogSegment, following: LogSegment | None) -> bool:
-        return following is not None and following.base_offset <= log.log_start_offset
-
-    return should_delete
-
-
-def delete_by_size(log: PartitionState) -> int:
-    retention_bytes = log.config.retention_bytes
+def delete_by(log: PartitionState, rule: Rule) -> int:
+    """Applies one rule; answers how many segments were chosen."""
+    now_ms = log.context.clock.milliseconds()
     with log.lock:  # two passes at once would both take the same bytes for too many
-        size = log.size
-        if retention_bytes < 0 or size < retention_bytes:
-            return 0
-        return _delete(log, size_breached(size - retention_bytes), "retention size")
+        deletable = _deletable_segments(log, rule, now_ms)
+        return _delete_segments(log, deletable, rule.value) if deletable else 0
 
 
-def size_breached(excess_bytes: int) -> DeletionCondition:
-    """Segments that can go and leave at least the retained size."""
-
-    def should_delete(segment: LogSegment, following: LogSegment | None) -> bool:
-        nonlocal excess_bytes
-        if excess_bytes - segment.size < 0:
-            return False
-        excess_bytes -= segment.size
-        return True
-
-    return should_delete
-
-
-def delete_by_time(log: PartitionState) -> int:
-    retention_ms = log.config.retention_ms
-    if retention_ms < 0:
-        return 0
-    return _delete(log, time_breached(log, log.context.clock.milliseconds(), retention_ms), "retention time")
-
-
-def time_breached(log: PartitionState, now_ms: int, retention_ms: int) -> DeletionCondition:
-    """Segments whose largest timestamp (file time where there is none) is older than the retention."""
-
-    def should_delete(segment: LogSegment, following: LogSegment | None) -> bool:
-        largest_ms = segment.largest_timestamp
-        if now_ms < largest_ms:
-            log.context.logger.warning("%s contains future timestamp(s), making it ineligible to be deleted", segment)
-        return to_int64(now_ms - largest_ms) > retention_ms
-
-    return should_delete
-
-
-def deletable_segments(log: PartitionState, predicate: DeletionCondition) -> list[LogSegment]:
-    """The longest run of oldest segments that lie below the high watermark and fulfil `predicate`."""
+def _deletable_segments(log: PartitionState, rule: Rule, now_ms: int) -> list[LogSegment]:
+    """Those that break the rule, oldest first; under the lock."""
     segments = list(log.local_log.segments.values())
-    deletable: list[LogSegment] = []
-    for index, segment in enumerate(segments):
-        following = segments[index + 1] if index + 1 < len(segments) else None
-        assert following is None or segment.base_offset < following.base_offset, (segment, following)
-        upper_bound = log.log_end_offset if following is None else following.base_offset
-        if log.high_watermark < upper_bound or not predicate(segment, following):
-            break
-        if following is None and segment.size == 0:
-            break  # the last segment, with nothing in it: a log is never without one
-        deletable.append(segment)
-    return deletable
-
-
-def _delete(log: PartitionState, predicate: DeletionCondition, reason: str) -> int:
-    with log.lock:
-        deletable = deletable_segments(log, predicate)
-        return _delete_segments(log, deletable, reason) if deletable else 0
+    condition = condition_of(rule, segments, log.log_start_offset, log.config, now_ms)
+    if condition is None:
+        return []
+    run = oldest_run(segments, Bounds(log.log_start_offset, log.high_watermark, log.log_end_offset), condition)
+    if rule is Rule.TIME and run.held is Held.RULE and now_ms < segments[run.length].largest_timestamp:
+        held = segments[run.length]
+        log.context.logger.warning("%s contains future timestamp(s), making it ineligible to be deleted", held)
+    return segments[: run.length]
 
 
 def _delete_segments(log: PartitionState, deletable: list[LogSegment], reason: str) -> int:

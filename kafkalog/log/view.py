@@ -28,9 +28,10 @@ from kafkalog.errors import (
 from kafkalog.files import OS_FILES, File, Files
 from kafkalog.format import names
 from kafkalog.format.batch import RECORD_BATCH_OVERHEAD
-from kafkalog.format.checkpoints import CleanShutdownFile, OffsetCheckpointFile
+from kafkalog.format.checkpoints import CleanShutdownFile
 from kafkalog.format.names import TopicPartition
 from kafkalog.limits import INT_MAX
+from kafkalog.log.checkpoint_lines import CheckpointLines
 from kafkalog.log.snapshot import OpenFiles, SegmentView, Snapshot
 from kafkalog.segment.loss import all_zero, reason
 from kafkalog.segment.order import highest_offset
@@ -50,24 +51,31 @@ T = TypeVar("T")
 class PartitionView(Closing):
     """A read-only look at `log_dir/topic-partition`, a `Source` of readers; a context manager.
 
-    UnknownTopicOrPartitionException when there is no such folder.  `log_start_offset` and `log_end_offset` are those
-    of the last `refresh()`.
+    UnknownTopicOrPartitionException when there is no such folder; `folder` names it where it is not the partition's
+    own, but a `-future` copy.  `checkpoints` are one for all views of a directory.  `log_start_offset` and
+    `log_end_offset` are those of the last `refresh()`.
     """
 
     def __init__(
-        self, log_dir: str | os.PathLike[str], topic_partition: str | TopicPartition, *, files: Files = OS_FILES
+        self,
+        log_dir: str | os.PathLike[str],
+        topic_partition: str | TopicPartition,
+        *,
+        files: Files = OS_FILES,
+        folder: str | None = None,
+        checkpoints: CheckpointLines | None = None,
     ) -> None:
         self.log_dir = os.fspath(log_dir)
         if isinstance(topic_partition, str):
             topic_partition = names.parse_topic_partition_name(topic_partition)
         self.topic_partition = topic_partition
-        self.directory = os.path.join(self.log_dir, str(topic_partition))
+        self.directory = os.path.join(self.log_dir, folder or str(topic_partition))
         self._files = files
         self._open_files = OpenFiles(files)
         self._refreshing = threading.RLock()  # a signal handler may look as well
         self.life: Life | None = None  # of the Log that looks through it
         self._searched: tuple[SegmentView, int] | None = None  # no batch from there to its end; by _refreshing
-        self._parsed: dict[str, tuple[bytes, int | None]] = {}  # checkpoints: their bytes, our line; by _refreshing
+        self._checkpoints = checkpoints or CheckpointLines(self.log_dir, files, only=topic_partition)
         self._closed = False
         self.snapshot = self._empty(frozenset(), ())  # replaced whole, by the holder of _refreshing
         self.refresh()
@@ -167,7 +175,7 @@ class PartitionView(Closing):
         clean = self._closed_cleanly()
         listed = frozenset(self._files.list_dir(self.directory))
         seen = self._empty(listed, self._segments(listed))
-        checkpoint = self._checkpointed(names.LOG_START_OFFSET_CHECKPOINT_FILE) or 0
+        checkpoint = self._checkpoints.line(names.LOG_START_OFFSET_CHECKPOINT_FILE, self.topic_partition) or 0
         start = max(checkpoint, seen.bases[0]) if seen.bases else checkpoint
         seen.log_end_offset = start
         why = batches.OK
@@ -209,19 +217,6 @@ class PartitionView(Closing):
         if gone and not (segments and max(gone) < segments[0].base_offset):
             raise gone[max(gone)]
         return tuple(segments)
-
-    def _checkpointed(self, name: str) -> int | None:
-        """The partition's line of a checkpoint; parsed again only when the file says something else."""
-        path = os.path.join(self.log_dir, name)
-        try:
-            data = self._files.read_bytes(path)
-            before = self._parsed.get(name)
-            if before is None or before[0] != data:
-                entries = dict(OffsetCheckpointFile(path, self._files, create=False).decode(data))
-                before = self._parsed[name] = (data, entries.get(self.topic_partition))
-        except (BadBytesError, ValueError, OSError):
-            return None  # as a broker that cannot read it
-        return before[1]
 
     def _closed_cleanly(self) -> bool:
         return CleanShutdownFile(self.log_dir, self._files).exists()
@@ -271,7 +266,7 @@ class PartitionView(Closing):
 
     def _judge_end(self, seen: Snapshot, why: int, *, clean: bool) -> Unreadable | None:
         """What is wrong behind the last whole batch; None where it may just not be written yet."""
-        point = self._checkpointed(names.RECOVERY_POINT_CHECKPOINT_FILE)
+        point = self._checkpoints.line(names.RECOVERY_POINT_CHECKPOINT_FILE, self.topic_partition)
         end = seen.log_end_offset
         if not seen.segments:
             return None

@@ -29,6 +29,7 @@ from kafkalog.errors import IllegalArgumentException, KafkalogError, KafkaStorag
 from kafkalog.files import Clock, Files, LogDirFailureChannel, Scheduler, ThreadScheduler
 from kafkalog.files.lines import Lines
 from kafkalog.files.processes import Life, belongs_here, held_over_forks, opened_elsewhere
+from kafkalog.format.checkpoints import OffsetCheckpointFile
 from kafkalog.format.names import TopicPartition
 from kafkalog.manager import log_dirs
 from kafkalog.manager.held import HeldDirectory
@@ -109,6 +110,15 @@ class Lease:
             if not self.life.live:
                 raise self.life.refusal(f"{partition} of {directory.path}")
             directory.checkpoint(partition, recovery_point, log_start)
+
+    def set_line(self, name: str, offset: int | None) -> None:
+        """Write the partition's line of the checkpoint of that name, or take it away: for who holds the partition, but
+        has no log open.  As `LogDirectory.set_line`; IllegalStateException once the lease is over."""
+        directory, partition = self.directory, self._tenancy.partition
+        with directory._guard:
+            if not self.life.live:
+                raise self.life.refusal(f"{partition} of {directory.path}")
+            directory.set_line(name, partition, offset)
 
     def leave(self, *, clean: bool) -> None:
         """The log is closed, and whether all of it went well; the last one out gives the directory back.
@@ -292,6 +302,23 @@ class LogDirectory:
             lines = self._held.recovery_points.read_or_empty()
             lines[partition] = recovery_point()
             self._held.write(self._held.recovery_points, lines)
+
+    def set_line(self, name: str, partition: TopicPartition, offset: int | None) -> None:
+        """Write one partition's line of the checkpoint of that name, others kept; None takes it away.
+
+        CorruptCheckpointException where the file cannot be read: writing it anew would take the others' lines.
+        """
+        with self._guard:
+            self._check_process()
+            checkpoint = OffsetCheckpointFile(os.path.join(self.path, name), self.files, create=False)
+            lines = checkpoint.read() if self.files.exists(checkpoint.path) else {}
+            if lines.get(partition) == offset:
+                return
+            if offset is None:
+                del lines[partition]
+            else:
+                lines[partition] = offset
+            self._held.write(checkpoint, lines)
 
 
 def enter(

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from typing import Protocol
 
 from kafkalog.config import LogConfig
-from kafkalog.errors import CorruptCheckpointException
+from kafkalog.errors import CorruptCheckpointException, KafkaStorageException
 from kafkalog.files import Files
 from kafkalog.files.lines import Lines
 from kafkalog.format import names
@@ -99,11 +99,14 @@ class StoredTopicConfigs:
 
 
 def stored_overrides(directory: str, topic: str, files: Files) -> Mapping[str, str] | None:
-    """A topic's overrides as one directory has them; None where it has none.  CorruptCheckpointException, OSError."""
+    """A topic's overrides as one directory has them; None where it has none.  CorruptCheckpointException,
+    KafkaStorageException."""
     try:
         return _read(_path(directory), files)[1].get(topic)
     except (FileNotFoundError, NotADirectoryError):
         return None
+    except OSError as error:
+        raise KafkaStorageException.because_of(error, f"cannot read the settings of {topic}") from error
 
 
 def _path(directory: str) -> str:

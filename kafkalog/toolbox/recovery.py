@@ -106,7 +106,7 @@ def recover(
         files: Files = watched_files(watch) if act else stack.enter_context(OverlayFiles(watch=watch))
         with files.lock(os.path.join(root, names.LOCK_FILE)):
             points = _distrust(root, partitions, files, from_start=from_start)
-        hold = _hold(root, files)
+        hold = hold_directory(root, files)
         try:
             for partition in partitions:
                 folder = os.path.join(root, str(partition))
@@ -130,7 +130,7 @@ def recover(
                 except KafkalogError as error:
                     result.error = error
                     hold.leave(clean=False)  # the directory counts as offline now: the next one starts afresh
-                    hold = _hold(root, files)
+                    hold = hold_directory(root, files)
                 result.cuts = watch.cuts
                 _compare(result, folder, before, _look(files, folder))
                 yield result
@@ -138,8 +138,8 @@ def recover(
             hold.leave(clean=True)
 
 
-def _hold(root: str, files: Files) -> directories.Lease:
-    """The directory, which stays ours between two partitions."""
+def hold_directory(root: str, files: Files) -> directories.Lease:
+    """The directory, which stays ours between two partitions; background work waits for `tick` of its scheduler."""
     return directories.enter(root, HOLDER, files, SYSTEM_CLOCK, ManualScheduler(SYSTEM_CLOCK), create=False)
 
 

@@ -1,0 +1,191 @@
+"""`kafkalog checkpoint`: what the checkpoints of a log directory say; one line of one of them set."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import click
+
+from kafkalog.cli.app import CLEAN, FINDINGS, Usage
+from kafkalog.cli.console import emit, emit_json, note, paint
+from kafkalog.cli.places import log_dirs_at, print_table
+from kafkalog.errors import KafkaException
+from kafkalog.format import names
+from kafkalog.format.names import TopicPartition
+from kafkalog.toolbox.checkpoint_table import Change, CheckpointTable, change_line, checkpoint_table, plan_change
+from kafkalog.toolbox.folders import CHECKPOINTS
+
+HEADERS = ("PARTITION", "RECOVERY POINT", "LOG START", "HIGH WATERMARK", "CLEANER", "FIRST SEGMENT", "LOG END")
+
+
+class _ShowUnlessSet(click.Group):
+    """`checkpoint DIR` is `checkpoint show DIR`."""
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        if args and args[0] not in self.commands:
+            args = ["show", *args]
+        return super().resolve_command(ctx, args)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and not set(args) & {"--help", "-h"}:
+            args = ["show", *args]
+        return super().parse_args(ctx, args)
+
+    def format_usage(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        formatter.write_usage(ctx.command_path, "[--json] LOG_DIRS... | set FILE PARTITION OFFSET")
+
+
+@click.group("checkpoint", cls=_ShowUnlessSet, short_help="Show checkpoints; set one line with care.")
+def command() -> None:
+    """Show what the checkpoints of log directories say (recovery points, log starts, high watermarks, the cleaner's
+    progress), the clean-shutdown marker and meta.properties, beside where each log begins and ends.
+
+    Exit 1 for lines that have no folder, offsets beyond a log's end and files that cannot be read; folders that have no
+    line are named too.
+
+    `kafkalog checkpoint set FILE PARTITION OFFSET` sets one line.
+    """
+
+
+@command.command("show")
+@click.argument("log_dirs", nargs=-1, required=True, type=click.Path())
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a partition, and one a directory.")
+def show(log_dirs: tuple[str, ...], as_json: bool) -> int:
+    """The table of LOG_DIRS.  Reads only, takes no lock."""
+    code = CLEAN
+    for log_dir in log_dirs_at(log_dirs):
+        table = checkpoint_table(log_dir)
+        (_print_json if as_json else _print)(table)
+        if table.findings:
+            code = FINDINGS
+    return code
+
+
+def _print(table: CheckpointTable) -> None:
+    meta = table.meta
+    emit(table.log_dir)
+    if meta is None:
+        emit(f"  no readable {names.META_PROPERTIES_FILE}")
+    else:
+        emit(f"  cluster {meta.cluster_id}, node {meta.node_id}, directory {meta.directory_id}, version {meta.version}")
+    epoch = "" if table.broker_epoch in (None, -1) else f" of broker epoch {table.broker_epoch}"
+    emit(f"  closed cleanly{epoch}" if table.clean_shutdown else "  not closed cleanly, or in use: no marker")
+    absent = [name for name, lines in table.files.items() if lines is None]
+    if absent:
+        emit(f"  not there: {', '.join(absent)}")
+    if table.rows:
+        print_table(
+            HEADERS,
+            [
+                (
+                    row.partition,
+                    *("-" if row.lines[name] is None else row.lines[name] for name in CHECKPOINTS),
+                    *(("no folder", "-") if row.extent is None else (row.extent.first_base, row.extent.log_end_offset)),
+                )
+                for row in table.rows
+            ],
+        )
+    for text in table.findings:
+        emit(paint(text, "red"))
+    for row in table.rows:
+        for text in row.notes:
+            note(f"note: {row.partition}: {text}")
+
+
+def _print_json(table: CheckpointTable) -> None:
+    recovery, start, watermark, cleaner = CHECKPOINTS
+    for row in table.rows:
+        extent = row.extent
+        emit_json(
+            {
+                "kind": "partition",
+                "logDir": table.log_dir,
+                "partition": str(row.partition),
+                "recoveryPoint": row.lines[recovery],
+                "logStart": row.lines[start],
+                "highWatermark": row.lines[watermark],
+                "cleaner": row.lines[cleaner],
+                "firstBaseOffset": None if extent is None else extent.first_base,
+                "logEndOffset": None if extent is None else extent.log_end_offset,
+                "findings": row.findings,
+                "notes": row.notes,
+            }
+        )
+    meta = table.meta
+    emit_json(
+        {
+            "kind": "directory",
+            "logDir": table.log_dir,
+            "cleanShutdown": table.clean_shutdown,
+            "brokerEpoch": table.broker_epoch,
+            "clusterId": None if meta is None else meta.cluster_id,
+            "nodeId": None if meta is None else meta.node_id,
+            "directoryId": None if meta is None else meta.directory_id,
+            "files": table.files,
+            "findings": table.findings,
+        }
+    )
+
+
+@command.command("set")
+@click.argument("file", type=click.Path())
+@click.argument("partition")
+@click.argument("offset", metavar="OFFSET|none")
+@click.option("--dry-run", is_flag=True, help="Only tell what would change; the default.")
+@click.option("--yes", is_flag=True, help="Do it.")
+@click.option("--force", is_flag=True, help="Also what makes no sense.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def set_line(file: str, partition: str, offset: str, dry_run: bool, yes: bool, force: bool, as_json: bool) -> int:
+    """Set PARTITION's line of the checkpoint FILE to OFFSET (`none` takes it away), under the directory's lock.
+
+    The file is copied to FILE.bak first and replaced in one step.  What makes no sense (an offset beyond the log's
+    end, a partition that is not there, a log start that brings deleted records back) is refused, exit 2, unless
+    --force.
+    """
+    if offset != "none" and not re.fullmatch(r"\d{1,19}", offset):
+        raise Usage(f"OFFSET: found {offset!r}, expected a whole number from 0, or none to take the line away")
+    change = plan_change(file, _partition(partition), None if offset == "none" else int(offset))
+    act = yes and not dry_run
+    for text in change.notes:
+        note(f"note: {text}")
+    if change.nonsense and not force:
+        raise Usage(f"{file}: {partition} {offset}: {'; '.join(change.nonsense)} (--force does it all the same)")
+    copy = change_line(change) if act and change.old != change.new else ""
+    _tell_change(change, act, copy, as_json)
+    return CLEAN
+
+
+def _partition(text: str) -> TopicPartition:
+    try:
+        found = names.parse_topic_partition_name(text)
+    except KafkaException:
+        found = None
+    if found is None or str(found) != text:
+        raise Usage(f"PARTITION: found {text!r}, expected topic, dash and number, such as orders-0")
+    return found
+
+
+def _tell_change(change: Change, act: bool, copy: str, as_json: bool) -> None:
+    if as_json:
+        emit_json(
+            {
+                "kind": "change",
+                "path": change.path,
+                "partition": str(change.partition),
+                "old": change.old,
+                "new": change.new,
+                "done": act,
+                "copy": copy or None,
+                "nonsense": change.nonsense,
+            }
+        )
+        return
+    for text in change.nonsense:
+        note(f"kafkalog: forced: {text}")
+    old, new = ("no line" if offset is None else offset for offset in (change.old, change.new))
+    if change.old == change.new:
+        emit(f"{change.path}: {change.partition}: {old} already")
+        return
+    done = "set" if act else "would be set (--yes does it)"
+    emit(f"{change.path}: {change.partition}: {old} -> {new} {done}{f', the file before is {copy}' if copy else ''}")

@@ -1,0 +1,66 @@
+"""`kafkalog delete-records`: raise a partition's log start."""
+
+from __future__ import annotations
+
+import logging
+
+import click
+
+from kafkalog.cli.app import CLEAN
+from kafkalog.cli.console import emit, emit_json, note, size_words
+from kafkalog.cli.places import parse_offset_or_time, partition_at, topic_settings
+from kafkalog.toolbox.delete_records import delete_records, plan_deletion
+
+
+@click.command("delete-records", short_help="Raise a partition's log start.")
+@click.argument("partition", type=click.Path())
+@click.option("--before", required=True, metavar="OFFSET|TIME", help="The first offset, or time, that is to stay.")
+@click.option("-X", "--config", "settings", multiple=True, metavar="KEY=VALUE", help="Topic setting.")
+@click.option("--dry-run", is_flag=True, help="Only tell what would become unreadable; the default.")
+@click.option("--yes", is_flag=True, help="Do it.  It cannot be undone.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def command(partition: str, before: str, settings: tuple[str, ...], dry_run: bool, yes: bool, as_json: bool) -> int:
+    """Make everything of PARTITION (a folder: DIR/orders-0) below an offset, or older than a time, unreadable for ever,
+    as Kafka's DeleteRecords does: the log start is raised and checkpointed.
+
+    Files that lie wholly below go with the next retention: a broker's, or `kafkalog retain`.  Without --yes it only
+    tells, also beside a running broker; with it the directory must be free (exit 3).  A time is ISO 8601 (UTC unless it
+    says otherwise) or @milliseconds; what is at or after the first record of that time stays.
+    """
+    act = yes and not dry_run
+    config = topic_settings(settings, None)
+    offset, time_ms = parse_offset_or_time(before)
+    log_dir, wanted = partition_at(partition)
+    plan = plan_deletion(log_dir, wanted, config, offset=offset, time_ms=time_ms)
+    logging.getLogger("kafkalog").addHandler(logging.NullHandler())  # what the engine would log is told here
+    start = delete_records(log_dir, plan, config) if act and plan.offsets else plan.new_start
+    size = sum(segment.file_bytes for segment in plan.segments)
+    if as_json:
+        emit_json(
+            {
+                "kind": "partition",
+                "partition": str(wanted),
+                "done": act,
+                "logStartOffset": plan.log_start_offset,
+                "newLogStartOffset": start,
+                "logEndOffset": plan.log_end_offset,
+                "offsets": plan.offsets,
+                "segments": len(plan.segments),
+                "bytes": size,
+            }
+        )
+        return CLEAN
+    if not plan.offsets:
+        emit(f"{wanted}: nothing below {before} that is not deleted: the log start is {plan.log_start_offset}")
+        return CLEAN
+    done = "deleted" if act else "would be deleted (--yes does it)"
+    emit(
+        f"{wanted}: offsets {plan.log_start_offset} to {start - 1} {done}; the log "
+        f"{'starts' if act else 'would start'} at {start}, ends at {plan.log_end_offset}"
+    )
+    if plan.segments:
+        note(
+            f"note: {len(plan.segments)} segments ({size_words(size)}) lie below; they go with the next retention, a "
+            f"broker's or `kafkalog retain {partition} -X retention.ms=-1 --yes`"
+        )
+    return CLEAN

@@ -1,0 +1,52 @@
+"""`kafkalog du`: what takes the space of log directories."""
+
+from __future__ import annotations
+
+import click
+
+from kafkalog.cli.app import CLEAN
+from kafkalog.cli.console import emit, emit_json, size_words
+from kafkalog.cli.places import log_dirs_at, print_table
+from kafkalog.files import SYSTEM_CLOCK
+from kafkalog.toolbox.disk_usage import Sum, disk_usage
+
+HEADERS = ("FILES", "SIZE", "ON DISK")
+
+
+@click.command("du", short_help="Show what takes the space.")
+@click.argument("log_dirs", nargs=-1, required=True, type=click.Path())
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a topic, kind and age, and a summary.")
+def command(log_dirs: tuple[str, ...], as_json: bool) -> int:
+    """Show what takes the space of LOG_DIRS: by topic, by kind of file, and logs by the age of their segments.
+
+    SIZE is bytes as files are long, ON DISK what the file system has given them, as `du -B1` counts: preallocated
+    indexes are long but hardly there.  Kinds name also what is on its way out (.deleted, -delete) or was left by a
+    crash (.cleaned, .swap).  Age is the time since a segment's file was last written.  Reads only, takes no lock.
+    """
+    usage = disk_usage(log_dirs_at(log_dirs), SYSTEM_CLOCK.milliseconds())
+    tables = (("topic", usage.by_topic), ("fileKind", usage.by_kind), ("age", usage.by_age))
+    if as_json:
+        for kind, sums in tables:
+            for name, each in sums.items():
+                emit_json({"kind": kind, "name": name, **_json(each)})
+        emit_json({"kind": "summary", **_json(usage.total), "preallocated": _json(usage.preallocated)})
+        return CLEAN
+    for title, (_, sums) in zip(("TOPIC", "KIND", "LOGS BY AGE"), tables, strict=True):
+        if sums:
+            print_table((title, *HEADERS), [(name, *_cells(each)) for name, each in sums.items()])
+            emit("")
+    spare = usage.preallocated
+    emit(f"preallocated behind the ends: {size_words(spare.size)}, on disk {size_words(spare.allocated)}")
+    emit(
+        f"in all: {usage.total.files} files and folders, {size_words(usage.total.size)}, on disk "
+        f"{size_words(usage.total.allocated)}"
+    )
+    return CLEAN
+
+
+def _cells(each: Sum) -> tuple[object, ...]:
+    return each.files, size_words(each.size), size_words(each.allocated)
+
+
+def _json(each: Sum) -> dict[str, int]:
+    return {"files": each.files, "size": each.size, "allocated": each.allocated}

@@ -1,0 +1,150 @@
+"""`kafkalog explain`: why each segment of a partition is still here."""
+
+from __future__ import annotations
+
+import click
+
+from kafkalog.cli.app import CLEAN, FINDINGS
+from kafkalog.cli.console import Progress, emit, emit_json, log_bytes, note, paint, size_words, time_words
+from kafkalog.cli.places import partition_at, topic_settings
+from kafkalog.config import LogConfig
+from kafkalog.files import SYSTEM_CLOCK
+from kafkalog.log.checkpoint_lines import CheckpointLines
+from kafkalog.log.retention_rule import Rule
+from kafkalog.toolbox.explain import Explained, explain
+from kafkalog.toolbox.segment_facts import was_compacted
+
+SETTINGS = ("cleanup.policy", "retention.ms", "retention.bytes")
+GOES = {
+    Rule.LOG_START: "lies below the log start",
+    Rule.SIZE: "more than retention.bytes without it",
+    Rule.TIME: "older than retention.ms",
+}
+
+
+@click.command("explain", short_help="Tell why each segment is still here, and when it goes.")
+@click.argument("partition", type=click.Path())
+@click.option(
+    "-X",
+    "--config",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Topic setting (they are not in the log directory).",
+)
+@click.option("--broker-properties", type=click.Path(), metavar="FILE", help="A server.properties with the defaults.")
+@click.option("--exact", is_flag=True, help="Read all batch headers instead of believing time indexes.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a segment, and a summary.")
+@click.option("--progress", is_flag=True, help="Show progress also where stderr is no terminal.")
+def command(
+    partition: str,
+    settings: tuple[str, ...],
+    broker_properties: str | None,
+    exact: bool,
+    as_json: bool,
+    progress: bool,
+) -> int:
+    """Tell why each segment of PARTITION (a folder: DIR/orders-0) is still here: which rule of retention keeps it,
+    which bound, what would have to change, and when it goes.
+
+    Segments go oldest first and never above the high watermark, so what holds one holds all behind it.  A topic's own
+    settings are kept in the cluster's metadata, not beside its records: give them with -X.  Reads only, takes no lock,
+    works beside a running broker.  Exit 1 when timestamps lie in the future or a time index lost its entries.
+    """
+    config = topic_settings(settings, broker_properties)
+    log_dir, wanted = partition_at(partition)
+    now_ms = SYSTEM_CLOCK.milliseconds()
+    with Progress(log_bytes([f"{log_dir}/{wanted}"]), "looked at", force=progress) as bar:
+        told = explain(log_dir, wanted, config, now_ms, exact=exact, progress=bar.advance)
+    facts = told.facts
+    if not as_json:
+        emit(
+            f"{wanted}: log start {facts.log_start_offset}, high watermark {facts.high_watermark}"
+            f"{'' if facts.watermark_known else ' (no checkpoint: the log end)'}, log end {facts.log_end_offset}"
+        )
+        emit(", ".join(f"{name}={value} ({source})" for name, value, source in _settings(config)))
+    for entry in told.segments:
+        if as_json:
+            emit_json(_json(entry))
+        else:
+            _print(entry, now_ms)
+    for text in told.findings:
+        if not as_json:
+            emit(paint(text, "red"))
+    if as_json:
+        emit_json(
+            {
+                "kind": "summary",
+                "partition": str(wanted),
+                "nowMs": now_ms,
+                "logStartOffset": facts.log_start_offset,
+                "highWatermark": facts.high_watermark,
+                "highWatermarkKnown": facts.watermark_known,
+                "logEndOffset": facts.log_end_offset,
+                "size": facts.size,
+                "config": {name: value for name, value, _ in _settings(config)},
+                "segments": len(told.segments),
+                "goes": sum(entry.goes is not None for entry in told.segments),
+                "findings": told.findings,
+            }
+        )
+    if not settings and broker_properties is None:
+        note("note: Kafka's defaults were taken: the topic's own settings are not in the log directory (-X gives them)")
+    if config.delete and was_compacted(wanted, CheckpointLines(log_dir)):
+        note("note: a cleaner compacted this partition: its cleanup.policy is compact, or has it (-X cleanup.policy=)")
+    return FINDINGS if told.findings else CLEAN
+
+
+def _settings(config: LogConfig) -> list[tuple[str, object, str]]:
+    values = config.values()
+    shown = []
+    for name in SETTINGS:
+        value = values[name]
+        source = "given" if name in config.overridden_configs else "broker" if name in config.originals else "default"
+        shown.append((name, ",".join(map(str, value)) if isinstance(value, tuple) else value, source))
+    return shown
+
+
+def _print(entry: Explained, now_ms: int) -> None:
+    segment = entry.segment
+    times = "file time " if segment.record_timestamp < 0 else "up to "
+    emit(
+        f"{segment.base_offset:020d}.log  {size_words(segment.size):>10}  offsets {segment.base_offset} to "
+        f"{segment.end_offset - 1}, {times}{time_words(segment.largest_timestamp)}"
+        f"{', active' if segment.active else ''}"
+    )
+    if entry.goes is not None:
+        roll = ", after a roll" if segment.active else ""
+        emit(f"  {paint('goes', 'yellow')} with the next pass: {GOES[entry.goes]}{roll}")
+        return
+    until = entry.until_ms
+    emit(f"  stays{'' if until is None else f' until {time_words(until)}'}")
+    for reason in entry.reasons:
+        emit(f"    {reason.what}: {reason.text}")
+
+
+def _json(entry: Explained) -> dict[str, object]:
+    segment = entry.segment
+    return {
+        "kind": "segment",
+        "baseOffset": segment.base_offset,
+        "endOffset": segment.end_offset,
+        "path": segment.path,
+        "size": segment.size,
+        "active": segment.active,
+        "largestTimestamp": segment.record_timestamp,
+        "fileTimestamp": segment.mtime_ms,
+        "goes": None if entry.goes is None else entry.goes.value,
+        "untilMs": entry.until_ms,
+        "future": None if entry.future is None else entry.future._asdict(),
+        "reasons": [
+            {
+                "what": reason.what,
+                "text": reason.text,
+                "blockedBy": reason.blocked_by,
+                "untilMs": reason.until_ms,
+                "afterBytes": reason.after_bytes,
+            }
+            for reason in entry.reasons
+        ],
+    }

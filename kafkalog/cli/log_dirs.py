@@ -1,0 +1,32 @@
+"""`kafkalog log-dirs`: what kafka-log-dirs prints, of directories instead of a broker."""
+
+from __future__ import annotations
+
+import click
+
+from kafkalog.cli.app import CLEAN, IO
+from kafkalog.cli.console import emit_json, note
+from kafkalog.cli.places import log_dirs_at
+from kafkalog.toolbox.log_dirs import UNKNOWN_BROKER, log_dirs
+
+
+@click.command("log-dirs", short_help="Print partitions and sizes as kafka-log-dirs does.")
+@click.argument("paths", metavar="LOG_DIRS...", nargs=-1, required=True, type=click.Path())
+@click.option("--topic-list", metavar="TOPIC,TOPIC...", help="Only these topics.")
+@click.option("--json", "as_json", is_flag=True, help="For symmetry: the output is JSON in any case.")
+@click.option("--describe", is_flag=True, hidden=True)
+def command(paths: tuple[str, ...], topic_list: str | None, as_json: bool, describe: bool) -> int:
+    """Print the partitions of LOG_DIRS, their sizes, and the lag of copies that are moving, as one JSON object: the one
+    that kafka-log-dirs prints, without a broker.
+
+    Name all directories of a broker together; its id comes from meta.properties (-1 where there is none).  Reads only,
+    takes no lock, works beside a running broker.  A directory that cannot be read has an "error" and makes exit code 3.
+    """
+    topics = [topic for topic in (topic_list or "").split(",") if topic]
+    found, problems = log_dirs(log_dirs_at(paths), topics)
+    emit_json(found)
+    for text in problems:
+        note(f"kafkalog: {text}")
+    if any(broker["broker"] == UNKNOWN_BROKER for broker in found["brokers"]):
+        note("note: broker -1 stands for directories without meta.properties")
+    return IO if problems else CLEAN

@@ -1,0 +1,88 @@
+"""`kafkalog move`: a partition to another log directory, offline."""
+
+from __future__ import annotations
+
+import os
+
+import click
+
+from kafkalog.cli.app import CLEAN, Usage
+from kafkalog.cli.console import Progress, emit, emit_json, note, size_words
+from kafkalog.cli.places import log_dirs_at, partition_at
+from kafkalog.errors import KafkalogError
+from kafkalog.files import OS_FILES
+from kafkalog.format import names
+from kafkalog.format.names import TopicPartition
+from kafkalog.toolbox.move import Move, Step, carry_out, plan_move
+
+TELL = {
+    Step.COPY: "copy {size} to {target}, then remove the source",
+    Step.COMPARE: "both directories have it: compare {size}, then remove the source if every byte is the same",
+    Step.CLEAN_UP: "it is in {target} already: remove what is left of the source",
+    Step.DONE: "nothing: it is in {target} already",
+}
+
+
+@click.command("move", short_help="Move a partition to another log directory, offline.")
+@click.argument("partition", type=click.Path())
+@click.argument("to_dir", type=click.Path())
+@click.option("--dry-run", is_flag=True, help="Only tell what would be done; the default.")
+@click.option("--yes", is_flag=True, help="Do it.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+@click.option("--progress", is_flag=True, help="Show progress also where stderr is no terminal.")
+def command(partition: str, to_dir: str, dry_run: bool, yes: bool, as_json: bool, progress: bool) -> int:
+    """Move PARTITION (a folder: DIR/orders-0) to the log directory TO_DIR of the same broker, while that is stopped.
+
+    The files are copied to a -future folder, synced and compared byte by byte; then the copy gets the partition's name,
+    the source becomes a -delete folder and is removed, and its lines in the checkpoints move too.  Both directories are
+    locked meanwhile (exit 3 when a broker has one).  A crash loses nothing, and the same command goes on where it was.
+    Without --yes it only tells.
+    """
+    act = yes and not dry_run
+    (target_dir,) = log_dirs_at([to_dir])
+    source_dir, wanted = _source(partition)
+    move = plan_move(source_dir, wanted, target_dir)
+    if act:
+        with Progress(move.size, "moved", force=progress) as bar:
+            carry_out(move, progress=bar.advance)
+    _tell(move, act, as_json)
+    theirs, ours = (os.path.join(at, names.META_PROPERTIES_FILE) for at in (target_dir, source_dir))
+    if OS_FILES.exists(ours) and not OS_FILES.exists(theirs):
+        note(f"note: {target_dir} has no {names.META_PROPERTIES_FILE}: a broker formats a new log directory first")
+    return CLEAN
+
+
+def _source(path: str) -> tuple[str, TopicPartition]:
+    """As `partition_at`; a move that was cut short may have taken the folder already."""
+    if not OS_FILES.exists(path):
+        folder, name = os.path.split(os.path.normpath(path))
+        try:
+            partition = names.parse_topic_partition_name(name)
+        except KafkalogError:
+            raise Usage(f"{path}: not found, expected a partition's folder, such as /var/kafka-logs/orders-0") from None
+        if str(partition) == name and OS_FILES.is_dir(folder or os.curdir):
+            return folder or os.curdir, partition
+    return partition_at(path)
+
+
+def _tell(move: Move, act: bool, as_json: bool) -> None:
+    if as_json:
+        emit_json(
+            {
+                "kind": "move",
+                "partition": str(move.partition),
+                "from": move.source_dir,
+                "to": move.target_dir,
+                "step": move.step.value,
+                "bytes": move.size,
+                "copied": move.copied,
+                "targetFree": move.free,
+                "done": act,
+            }
+        )
+        return
+    what = TELL[move.step].format(size=size_words(move.size), target=move.target_dir)
+    if act and move.step is not Step.DONE:
+        emit(f"{move.partition}: moved to {move.target_dir}, {size_words(move.size)}")
+    else:
+        emit(f"{move.partition}: {what}{'' if move.step is Step.DONE else ' (--yes does it)'}")

@@ -1,0 +1,128 @@
+"""What the commands for many partitions share: from what was typed to directories, partitions, offsets and settings.
+
+Each mistake that a newcomer makes gets one line that says what was found and what to type instead.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+
+from kafkalog.cli.app import Usage
+from kafkalog.cli.console import emit, parse_settings, parse_time_ms, select_partitions, some
+from kafkalog.config import BrokerLogConfig, LogConfig
+from kafkalog.files import OS_FILES
+from kafkalog.format.java_text import parse_properties
+from kafkalog.format.names import TopicPartition
+from kafkalog.manager.log_dirs import partition_of_folder, partitions_in, refuse_partition_folder
+
+_BYTES = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGTP]?)(i?)B?", re.IGNORECASE)
+_POWERS = " KMGTP"
+
+
+def log_dirs_at(paths: Sequence[str]) -> list[str]:
+    """Log directories as they were named, each once; Usage for what is none (it may be empty)."""
+    found: dict[str, str] = {}
+    for path in paths:
+        if not OS_FILES.exists(path):
+            hint = " (log.dirs of server.properties is split at commas: name each)" if "," in path else ""
+            raise Usage(f"{path}: not found, expected a Kafka log directory{hint}")
+        if not OS_FILES.is_dir(path):
+            raise Usage(f"{path}: found a file, expected a Kafka log directory (the folder that holds topic-0 ...)")
+        refuse_partition_folder(OS_FILES.list_dir(path), path)
+        found.setdefault(os.path.abspath(path), path)
+    return list(found.values())
+
+
+def partition_at(path: str) -> tuple[str, TopicPartition]:
+    """(log directory, partition) of a partition's own folder; Usage for anything else."""
+    folder, name = _split(path)
+    if not OS_FILES.is_dir(path):
+        if OS_FILES.exists(path):
+            raise Usage(f"{path}: found a file, expected a partition's folder, such as {folder}")
+        if OS_FILES.is_dir(folder):
+            hits = select_partitions(folder, (name,))  # or says what is there
+            example = os.path.join(folder, str(next(iter(hits))))
+            raise Usage(f"{path}: found a topic with {some(map(str, hits))}, expected one partition, such as {example}")
+        raise Usage(f"{path}: not found, expected a partition's folder, such as /var/kafka-logs/orders-0")
+    partition = partition_of_folder(folder, name, OS_FILES)
+    if partition is not None:
+        return folder, partition
+    inside = partitions_in(path, OS_FILES.list_dir(path), OS_FILES)
+    if inside:
+        example = os.path.join(path, str(next(iter(inside))))
+        raise Usage(
+            f"{path}: found a log directory with {some(map(str, inside))}, expected one partition's folder, such as "
+            f"{example}"
+        )
+    raise Usage(f"{path}: found a folder of another name, expected one partition's, such as orders-0")
+
+
+def partitions_at(path: str, wanted: tuple[str, ...]) -> tuple[str, dict[TopicPartition, str], bool]:
+    """(log directory, partitions, whether they were named) of DIR, DIR/orders-0, or DIR/orders for all of a topic."""
+    if wanted:
+        return path, select_partitions(path, wanted), True
+    folder, name = _split(path)
+    if OS_FILES.is_dir(folder):
+        if partition_of_folder(folder, name, OS_FILES) is not None:
+            return folder, select_partitions(folder, (name,)), True
+        if not OS_FILES.exists(path):
+            known = partitions_in(folder, OS_FILES.list_dir(folder), OS_FILES)
+            if any(partition.topic == name for partition in known):
+                return folder, select_partitions(folder, (name,)), True
+    return path, select_partitions(path), False
+
+
+def _split(path: str) -> tuple[str, str]:
+    folder, name = os.path.split(os.path.normpath(path))
+    if name in ("", os.curdir, os.pardir):
+        folder, name = os.path.split(os.path.abspath(path))
+    return folder or os.curdir, name
+
+
+def parse_bytes(text: str, what: str) -> int:
+    """ "10GiB", "500M", "1073741824"; units are powers of 1024.  Usage for anything else."""
+    found = _BYTES.fullmatch(text.strip())
+    if found is None:
+        raise Usage(
+            f"{what}: {text!r} is no size, expected bytes, or a number with KiB, MiB, GiB or TiB, such as 10GiB"
+        )
+    number, unit, _ = found.groups()
+    return int(float(number) * 1024 ** _POWERS.index(unit.upper() or " "))
+
+
+def parse_offset_or_time(text: str) -> tuple[int | None, int | None]:
+    """(offset, None) or (None, milliseconds); Usage for neither."""
+    if re.fullmatch(r"\d+", text):
+        return int(text), None
+    if re.fullmatch(r"-\d+", text):
+        raise Usage(f"{text} is no offset, expected 0 or more, a time such as 2026-11-21T09:00:00Z, or @milliseconds")
+    return None, parse_time_ms(text)
+
+
+def topic_settings(texts: Iterable[str], broker_properties: str | None) -> LogConfig:
+    """Settings of a topic: `-X key=value` over the defaults that a server.properties makes, over Kafka's.
+
+    Usage, ConfigException for what is no setting.
+    """
+    overrides = parse_settings(texts)
+    LogConfig.validate(overrides)
+    defaults = None
+    if broker_properties is not None:
+        if not OS_FILES.exists(broker_properties) or OS_FILES.is_dir(broker_properties):
+            raise Usage(f"{broker_properties}: no such file, expected a broker's server.properties")
+        defaults = BrokerLogConfig.from_props(parse_properties(OS_FILES.read_bytes(broker_properties))).log_config
+    return LogConfig.from_props(defaults, overrides)
+
+
+def print_table(headers: Sequence[str], rows: Sequence[Sequence[object]], *, left: int = 1) -> None:
+    """Columns under their headers: the first `left` to the left, the rest to the right."""
+    cells = [list(map(str, headers)), *([str(cell) for cell in row] for row in rows)]
+    widths = [max(len(row[column]) for row in cells) for column in range(len(headers))]
+    for row in cells:
+        shown = [
+            cell.ljust(width) if column < left else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        emit("  ".join(shown).rstrip())

@@ -1,0 +1,159 @@
+"""`kafkalog retain`: delete old segments, by the rules or until enough is free."""
+
+from __future__ import annotations
+
+import logging
+import os
+
+import click
+
+from kafkalog.cli.app import CLEAN, FINDINGS, Usage
+from kafkalog.cli.console import emit, emit_json, note, size_words, time_words
+from kafkalog.cli.places import parse_bytes, partitions_at, topic_settings
+from kafkalog.config import LogConfig
+from kafkalog.files import SYSTEM_CLOCK
+from kafkalog.format import names
+from kafkalog.toolbox.retain import Choice, Plan, carry_out, plan_by_rules, plan_until_free
+
+RULES = ("retention.ms", "retention.bytes")
+
+
+@click.command("retain", short_help="Delete old segments, by the rules or until enough is free.")
+@click.argument("place", metavar="DIR|TOPIC|PARTITION", type=click.Path())
+@click.argument("partitions", nargs=-1)
+@click.option("--target-free", metavar="BYTES", help="Delete the oldest until so much is free, such as 10GiB.")
+@click.option("-X", "--config", "settings", multiple=True, metavar="KEY=VALUE", help="Topic setting: the rules.")
+@click.option("--broker-properties", type=click.Path(), metavar="FILE", help="A server.properties with the rules.")
+@click.option("--dry-run", is_flag=True, help="Only tell what would go; the default.")
+@click.option("--yes", is_flag=True, help="Delete.  It cannot be undone.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a partition that loses segments, and a summary.")
+def command(
+    place: str,
+    partitions: tuple[str, ...],
+    target_free: str | None,
+    settings: tuple[str, ...],
+    broker_properties: str | None,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> int:
+    """Delete old segments of a log directory (DIR), of one topic in it (DIR/orders) or of one partition (DIR/orders-0),
+    as retention does, without a broker.
+
+    Either by retention's rules, which -X or --broker-properties give (a topic's own settings are not in the log
+    directory), or with --target-free: the oldest segments of all partitions until so many bytes of the file system are
+    free.  The active segment never goes, nothing above the high watermark; Kafka's own topics and compacted ones only
+    where they are named and -X cleanup.policy=delete says so.  Log start and checkpoints are left as a broker expects
+    them.
+
+    Without --yes it only tells, also beside a running broker; with it the directory must be free (exit 3).  Exit 1 when
+    --target-free cannot be reached.
+    """
+    act = yes and not dry_run
+    config = topic_settings(settings, broker_properties)
+    if target_free is None and broker_properties is None and not set(RULES) & config.overridden_configs:
+        raise Usage(
+            "no rule given, expected -X retention.ms=..., -X retention.bytes=..., --broker-properties FILE or "
+            "--target-free BYTES (a topic's own settings are not in the log directory)"
+        )
+    if target_free is not None and set(RULES) & config.overridden_configs:
+        raise Usage("found --target-free and a rule of retention, expected one of them: the one goes by age alone")
+    config = _only_given(config, broker_properties is not None)
+    wanted_free = None if target_free is None else parse_bytes(target_free, "--target-free")
+    log_dir, chosen, named = partitions_at(place, partitions)
+    also_compacted = named and "cleanup.policy" in config.overridden_configs and config.delete
+    if wanted_free is None:
+        now_ms = SYSTEM_CLOCK.milliseconds()
+        plan = plan_by_rules(log_dir, chosen, config, now_ms, also_compacted=also_compacted)
+    else:
+        plan = plan_until_free(log_dir, chosen, wanted_free, also_compacted=also_compacted)
+    logging.getLogger("kafkalog").addHandler(logging.NullHandler())  # what the engine would log is told here
+    for partition, why in plan.skipped.items():
+        note(f"note: {partition} is left alone: {why}")
+
+    def tell(choice: Choice) -> None:
+        _tell(plan, choice, act, as_json)
+
+    gained = 0
+    if act:
+        gained = carry_out(plan, config, done=tell)
+    else:
+        for choice in plan.choices:
+            tell(choice)
+    _sum_up(plan, act, gained, as_json)
+    return FINDINGS if plan.missing else CLEAN
+
+
+def _only_given(config: LogConfig, from_broker: bool) -> LogConfig:
+    """Rules that nobody gave are off: what deletes goes by nothing that was not said."""
+    known = config.originals if from_broker else {name: config.originals[name] for name in config.overridden_configs}
+    off = {name: "-1" for name in RULES if name not in known}
+    return LogConfig.from_props(off, known)
+
+
+def _tell(plan: Plan, choice: Choice, act: bool, as_json: bool) -> None:
+    going = choice.going
+    if as_json:
+        emit_json(
+            {
+                "kind": "partition",
+                "partition": str(choice.partition),
+                "done": act,
+                "logStartOffset": choice.log_start_offset,
+                "newLogStartOffset": choice.new_start,
+                "bytes": choice.allocated,
+                "segments": [
+                    {
+                        "baseOffset": each.segment.base_offset,
+                        "endOffset": each.segment.end_offset,
+                        "path": each.segment.path,
+                        "size": each.segment.size,
+                        "allocated": each.allocated,
+                        "largestTimestamp": each.segment.largest_timestamp,
+                        "rule": None if each.rule is None else each.rule.value,
+                    }
+                    for each in going
+                ],
+            }
+        )
+        return
+    emit(
+        f"{choice.partition}: {len(going)} segments, {size_words(choice.allocated)} "
+        f"{'deleted' if act else 'would go (--yes deletes them)'}; log start {choice.log_start_offset} -> "
+        f"{choice.new_start}"
+    )
+    for each in going:
+        why = "" if each.rule is None else f", {each.rule.value}"
+        emit(
+            f"  {names.filename_prefix_from_offset(each.segment.base_offset)}.log  {size_words(each.allocated):>10}  "
+            f"up to {time_words(each.segment.largest_timestamp)}{why}"
+        )
+
+
+def _sum_up(plan: Plan, act: bool, gained: int, as_json: bool) -> None:
+    segments = sum(len(choice.going) for choice in plan.choices)
+    if as_json:
+        emit_json(
+            {
+                "kind": "summary",
+                "done": act,
+                "partitions": len(plan.choices),
+                "segments": segments,
+                "bytes": plan.allocated,
+                "gained": gained if act else None,
+                "missing": plan.missing,
+                "deletedFolders": list(plan.deleted_folders),
+                "skipped": {str(partition): why for partition, why in plan.skipped.items()},
+            }
+        )
+        return
+    for folder, size in plan.deleted_folders.items():
+        emit(
+            f"{os.path.basename(folder)}: {size_words(size)} of a deleted partition {'removed' if act else 'would go'}"
+        )
+    emit(
+        f"in all: {segments} segments of {len(plan.choices)} partitions, {size_words(plan.allocated)}"
+        + (f", {size_words(gained)} given back" if act else "")
+    )
+    if plan.missing:
+        emit(f"not enough: {size_words(plan.missing)} more would have to go; what is left may not be deleted")

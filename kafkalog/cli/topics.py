@@ -1,0 +1,97 @@
+"""`kafkalog topics`: one table of what several log directories hold."""
+
+from __future__ import annotations
+
+import click
+
+from kafkalog.cli.app import CLEAN, FINDINGS
+from kafkalog.cli.console import Progress, emit, emit_json, log_bytes, note, paint, size_words, time_words
+from kafkalog.cli.places import log_dirs_at, print_table
+from kafkalog.toolbox.folders import folders_of
+from kafkalog.toolbox.topics import TopicRow, topics
+
+HEADERS = ("TOPIC", "ID", "PARTITIONS", "SEGMENTS", "SIZE", "RECORDS", "FIRST", "LAST", "CODECS")
+
+
+@click.command("topics", short_help="Show the topics of log directories in one table.")
+@click.argument("log_dirs", nargs=-1, required=True, type=click.Path())
+@click.option("--exact", is_flag=True, help="Read all batch headers: records, times and codecs are exact then.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a topic, findings, and a summary.")
+@click.option("--progress", is_flag=True, help="Show progress also where stderr is no terminal.")
+def command(log_dirs: tuple[str, ...], exact: bool, as_json: bool, progress: bool) -> int:
+    """Show the topics of LOG_DIRS, all directories of a broker together.
+
+    Partitions, segments and sizes are exact.  Without --exact RECORDS is the span of offsets (at most as many; of a
+    compacted topic fewer), and FIRST, LAST and CODECS come from a few batches of each segment and the time indexes;
+    `~` marks these.  Reads only, takes no lock.  Folders that are deleted, moving, stray or not Kafka's are named on
+    stderr; exit 1 for what a broker does not start with, or a partition that cannot be read.
+    """
+    places = log_dirs_at(log_dirs)
+    total = log_bytes(path for place in places for path in folders_of(place).partitions.values()) if exact else 0
+    with Progress(total, "read", force=progress) as bar:
+        found = topics(places, exact=exact, progress=bar.advance)
+    if as_json:
+        for row in found.rows.values():
+            emit_json(_json(row, exact))
+    elif found.rows:
+        print_table(HEADERS, [_cells(row, exact) for row in found.rows.values()], left=2)
+    else:
+        note("no topics: expected folders such as orders-0 (is this the broker's log.dirs?)")
+    for text in found.findings:
+        if as_json:
+            emit_json({"kind": "finding", "what": text})
+        else:
+            emit(paint(text, "red"))
+    for text in found.notes:
+        note(f"note: {text}")
+    if as_json:
+        emit_json(
+            {
+                "kind": "summary",
+                "topics": len(found.rows),
+                "partitions": sum(len(row.partitions) for row in found.rows.values()),
+                "segments": sum(row.segments for row in found.rows.values()),
+                "bytes": sum(row.bytes for row in found.rows.values()),
+                "findings": len(found.findings),
+                "notes": found.notes,
+            }
+        )
+    return FINDINGS if found.findings else CLEAN
+
+
+def _cells(row: TopicRow, exact: bool) -> list[object]:
+    about = "" if exact else "~"
+    contents = row.contents
+    records = contents.records if exact else row.offsets
+    return [
+        row.topic + (" (internal)" if row.internal else ""),
+        row.topic_ids[0] if len(row.topic_ids) == 1 else "several" if row.topic_ids else "-",
+        len(row.partitions),
+        row.segments,
+        size_words(row.bytes),
+        f"{about}{records}",
+        about + time_words(contents.first_timestamp),
+        about + time_words(contents.last_timestamp),
+        about + (",".join(row.codec_names) or "-"),
+    ]
+
+
+def _json(row: TopicRow, exact: bool) -> dict[str, object]:
+    contents = row.contents
+    return {
+        "kind": "topic",
+        "topic": row.topic,
+        "topicId": row.topic_ids[0] if len(row.topic_ids) == 1 else None,
+        "internal": row.internal,
+        "partitions": row.partitions,
+        "logDirs": row.log_dirs,
+        "segments": row.segments,
+        "bytes": row.bytes,
+        "offsets": row.offsets,
+        "records": contents.records if exact else None,
+        "batches": contents.batches if exact else None,
+        "firstTimestamp": contents.first_timestamp,
+        "lastTimestamp": contents.last_timestamp,
+        "codecs": row.codec_names,
+        "exact": exact,
+    }

@@ -1,0 +1,66 @@
+"""What files take on the disk: bytes as they are named, and blocks as the file system counts them.
+
+As the system's `du` sees it: links are not followed, a file with several names counts once, folders take space too.
+Reads only.  For sums; everything else about files goes through `Files`.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from typing import NamedTuple
+
+BLOCK_BYTES = 512  # of st_blocks, whatever the file system's own
+
+
+class Used(NamedTuple):
+    """One file, folder or link: `size` its bytes, `allocated` what it takes of the disk."""
+
+    path: str
+    size: int
+    allocated: int
+    mtime_ms: int
+    is_dir: bool
+
+
+def walk(root: str, seen: set[tuple[int, int]] | None = None) -> Iterator[Used]:
+    """`root` and everything in it, folders before what they hold, each in the order of names.  What goes away meanwhile
+    is passed over.  `seen`, files with several names that were counted, is one for all roots of a sum.  OSError of
+    `root`, PermissionError of a folder."""
+    seen = set() if seen is None else seen
+    waiting = [(root, os.lstat(root))]
+    while waiting:
+        path, found = waiting.pop()
+        is_dir = stat.S_ISDIR(found.st_mode)
+        if not is_dir and found.st_nlink > 1:
+            if (found.st_dev, found.st_ino) in seen:
+                continue
+            seen.add((found.st_dev, found.st_ino))
+        allocated = found.st_blocks * BLOCK_BYTES
+        yield Used(path, found.st_size, allocated, found.st_mtime_ns // 1_000_000, is_dir)
+        if is_dir:
+            try:
+                names = sorted(os.listdir(path), reverse=True)
+            except FileNotFoundError:
+                continue
+            for name in names:
+                inside = os.path.join(path, name)
+                try:
+                    waiting.append((inside, os.lstat(inside)))
+                except FileNotFoundError:
+                    continue
+
+
+def allocated_bytes(path: str) -> int:
+    """What one file takes of the disk; 0 where there is none."""
+    try:
+        return os.lstat(path).st_blocks * BLOCK_BYTES
+    except FileNotFoundError:
+        return 0
+
+
+def free_bytes(path: str) -> int:
+    """What a user may still write on the file system of `path`."""
+    found = os.statvfs(path)
+    return found.f_bavail * found.f_frsize

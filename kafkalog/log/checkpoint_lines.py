@@ -1,0 +1,41 @@
+"""What a log directory's offset checkpoints say, for those who look at it from outside: read again, parsed only if new.
+
+One that is absent or cannot be read has no lines, as for a broker at start.  One object may serve the views of a whole
+directory (each would parse the lines of all partitions else), or keep the lines of one partition alone.  Needs no lock:
+an entry is replaced whole.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+
+from kafkalog.errors import BadBytesError
+from kafkalog.files import OS_FILES, Files
+from kafkalog.format.checkpoints import OffsetCheckpointFile
+from kafkalog.format.names import TopicPartition
+
+
+class CheckpointLines:
+    """The checkpoints of `log_dir`; `only` keeps that partition's lines and forgets the others'."""
+
+    def __init__(self, log_dir: str, files: Files = OS_FILES, *, only: TopicPartition | None = None) -> None:
+        self._log_dir = log_dir
+        self._files = files
+        self._only = only
+        self._parsed: dict[str, tuple[bytes, Mapping[TopicPartition, int]]] = {}  # by name: its bytes, its lines
+
+    def line(self, name: str, partition: TopicPartition) -> int | None:
+        """The partition's offset in the checkpoint of that name, now; None without one."""
+        path = os.path.join(self._log_dir, name)
+        try:
+            data = self._files.read_bytes(path)
+            before = self._parsed.get(name)
+            if before is None or before[0] != data:
+                entries = dict(OffsetCheckpointFile(path, self._files, create=False).decode(data))
+                if self._only is not None:
+                    entries = {key: offset for key, offset in entries.items() if key == self._only}
+                before = self._parsed[name] = (data, entries)
+        except (BadBytesError, ValueError, OSError):
+            return None
+        return before[1].get(partition)

@@ -1,0 +1,240 @@
+"""What a log directory's checkpoints say, beside what is there: one row a partition, and one line set with care.
+
+recovery-point: below it everything was flushed.  log-start: where the log begins, where that is not the first segment.
+replication: the high watermark.  cleaner: up to where compaction has been.  Whoever sets a line holds the directory's
+lock; looking takes none.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from kafkalog.errors import IllegalArgumentException, KafkalogError, UnknownTopicOrPartitionException
+from kafkalog.files import OS_FILES, Files, parent_dir
+from kafkalog.format import names, values
+from kafkalog.format.checkpoints import CleanShutdownFile, OffsetCheckpointFile
+from kafkalog.format.meta_properties import MetaProperties, read_meta_properties
+from kafkalog.format.names import TopicPartition
+from kafkalog.log.checkpoint_lines import CheckpointLines
+from kafkalog.log.view import PartitionView
+from kafkalog.toolbox.folders import CHECKPOINTS, folders_of
+
+RECOVERY, START, WATERMARK, CLEANER = CHECKPOINTS
+
+
+class Extent(NamedTuple):
+    """Where a partition's files begin and end."""
+
+    first_base: int
+    active_base: int
+    log_end_offset: int
+
+
+@dataclass
+class CheckpointRow:
+    """One partition: its lines by checkpoint file (None: no line), and what its folder holds (None: no folder)."""
+
+    partition: TopicPartition
+    lines: dict[str, int | None]
+    extent: Extent | None
+    findings: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass
+class CheckpointTable:
+    """A directory.  `files` says of each checkpoint how many lines it has, or why it cannot be read (None: absent)."""
+
+    log_dir: str
+    rows: list[CheckpointRow] = field(default_factory=list)
+    files: dict[str, int | str | None] = field(default_factory=dict)
+    clean_shutdown: bool = False
+    broker_epoch: int | None = None
+    meta: MetaProperties | None = None
+    findings: list[str] = field(default_factory=list)
+
+
+def checkpoint_table(log_dir: str, *, files: Files = OS_FILES) -> CheckpointTable:
+    """All that can be read.  OSError where the directory cannot be listed."""
+    table = CheckpointTable(log_dir)
+    lines: dict[str, dict[TopicPartition, int]] = {}
+    for name in CHECKPOINTS:
+        path = os.path.join(log_dir, name)
+        lines[name] = {}
+        try:
+            lines[name] = OffsetCheckpointFile(path, files, create=False).read()
+            table.files[name] = len(lines[name])
+        except FileNotFoundError:
+            table.files[name] = None
+        except (KafkalogError, OSError) as error:
+            table.files[name] = " ".join(str(error).split())
+            table.findings.append(f"{path}: {table.files[name]}")
+    marker = CleanShutdownFile(log_dir, files)
+    table.clean_shutdown, table.broker_epoch = marker.exists(), marker.read()
+    try:
+        table.meta = read_meta_properties(os.path.join(log_dir, names.META_PROPERTIES_FILE), files)
+    except FileNotFoundError:
+        pass
+    except KafkalogError as error:
+        table.findings.append(" ".join(str(error).split()))
+    found = folders_of(log_dir, files)
+    future = set(found.future.values())
+    checkpoints = CheckpointLines(log_dir, files)
+    for partition in sorted({*found.partitions, *(each for of in lines.values() for each in of)}):
+        row = CheckpointRow(partition, {name: of.get(partition) for name, of in lines.items()}, None)
+        if partition in found.partitions:
+            try:
+                row.extent = extent_of(log_dir, partition, files, checkpoints)
+            except KafkalogError as error:
+                row.findings.append(" ".join(str(error).split()))
+            if row.lines[RECOVERY] is None and isinstance(table.files[RECOVERY], int):
+                row.notes.append(f"has no line in {RECOVERY} (yet): without one all records count as not flushed")
+            row.findings += [
+                f"{name} says {offset}: {why}"
+                for name, offset in row.lines.items()
+                if offset is not None and row.extent is not None and (why := _beyond(name, offset, row.extent))
+            ]
+        elif partition not in future and partition.topic != names.CLUSTER_METADATA_TOPIC:
+            where = ", ".join(name for name, offset in row.lines.items() if offset is not None)
+            row.findings.append(f"has no folder, but a line in {where}; a broker drops it when it writes the file next")
+        table.rows.append(row)
+    table.findings += [f"{row.partition}: {what}" for row in table.rows for what in row.findings]
+    return table
+
+
+def extent_of(
+    log_dir: str, partition: TopicPartition, files: Files = OS_FILES, checkpoints: CheckpointLines | None = None
+) -> Extent:
+    """UnknownTopicOrPartitionException and what else a view raises."""
+    with PartitionView(log_dir, partition, files=files, checkpoints=checkpoints) as view:
+        bases = [segment.base_offset for segment in view.segments]
+        end = view.log_end_offset
+    return Extent(bases[0] if bases else end, bases[-1] if bases else end, end)
+
+
+def _beyond(name: str, offset: int, extent: Extent) -> str | None:
+    """Why an offset cannot be; None where it can."""
+    if offset > extent.log_end_offset:
+        why = {
+            RECOVERY: "more was flushed than there is: files are missing, or were cut",
+            START: "all that is there would be deleted",
+            WATERMARK: "replicas have more than this one",
+            CLEANER: "more was compacted than there is",
+        }[name]
+        return f"it lies beyond the log's end {extent.log_end_offset}: {why}"
+    if name == CLEANER and offset > extent.active_base:
+        return f"it lies in the active segment {extent.active_base}, which is never compacted"
+    return None
+
+
+class Change(NamedTuple):
+    """One line that is to be set: `old` and `new` None stand for no line.  `nonsense` is why nobody should."""
+
+    path: str
+    partition: TopicPartition
+    old: int | None
+    new: int | None
+    nonsense: list[str]
+    notes: list[str]
+
+
+def plan_change(path: str, partition: TopicPartition, offset: int | None, *, files: Files = OS_FILES) -> Change:
+    """What setting a line of the checkpoint at `path` means.
+
+    IllegalArgumentException where that is no offset checkpoint, or the offset none; CorruptCheckpointException where it
+    cannot be read: it is not written over.
+    """
+    name, log_dir = os.path.basename(path), parent_dir(os.path.abspath(path))
+    if name not in CHECKPOINTS:
+        raise IllegalArgumentException(
+            f"found {name or path}, expected one of {', '.join(CHECKPOINTS)}",
+            path=path,
+            hint="name the file with its folder",
+        )
+    if offset is not None:
+        offset = values.offset(offset, "OFFSET")
+        if offset < 0:
+            raise IllegalArgumentException(f"OFFSET: found {offset}, expected 0 or more")
+    lines = _read(path, files)
+    old = lines.get(partition)
+    nonsense: list[str] = []
+    notes: list[str] = []
+    try:
+        extent = extent_of(log_dir, partition, files)
+    except UnknownTopicOrPartitionException:
+        extent = None
+        if offset is not None:
+            nonsense.append(f"{log_dir} has no folder {partition}: a broker drops the line")
+    if extent is not None:
+        nonsense += _nonsense(name, old, offset, extent, _others(log_dir, name, partition, files))
+    if name == RECOVERY and CleanShutdownFile(log_dir, files).exists():
+        notes.append(f"{names.CLEAN_SHUTDOWN_FILE} is there: a broker believes it, and looks at no recovery point")
+    if name == RECOVERY and offset is None:
+        notes.append("without a line all records count as not flushed: the next unclean start looks at all of them")
+    return Change(path, partition, old, offset, nonsense, notes)
+
+
+def _others(log_dir: str, name: str, partition: TopicPartition, files: Files) -> dict[str, int]:
+    checkpoints = CheckpointLines(log_dir, files)
+    lines = {other: checkpoints.line(other, partition) for other in CHECKPOINTS if other != name}
+    return {other: line for other, line in lines.items() if line is not None}
+
+
+def _nonsense(name: str, old: int | None, new: int | None, extent: Extent, others: dict[str, int]) -> list[str]:
+    if new is None:
+        if name == START and old is not None and old > extent.first_base:
+            return [f"without the line offsets {extent.first_base} to {old - 1}, which were deleted, come back"]
+        return []
+    found = []
+    beyond = _beyond(name, new, extent)
+    if beyond:
+        found.append(beyond)
+    if name == START:
+        if new < extent.first_base:
+            found.append(f"it lies below the first segment {extent.first_base}: nothing is there")
+        if old is not None and new < old:
+            found.append(f"offsets {max(new, extent.first_base)} to {old - 1}, which were deleted, come back")
+        if WATERMARK in others and new > others[WATERMARK]:
+            found.append(f"it lies above the high watermark {others[WATERMARK]} of {WATERMARK}")
+    if name == WATERMARK and new < max(others.get(START, 0), extent.first_base):
+        found.append(f"it lies below the log's start {max(others.get(START, 0), extent.first_base)}")
+    if name == RECOVERY and old is not None and new > old:
+        found.append(f"offsets {old} to {new - 1} were not flushed: a crash would leave damage that nobody looks at")
+    return found
+
+
+def change_line(change: Change, *, files: Files = OS_FILES) -> str:
+    """Sets the line and keeps a copy of the file as it was; answers the copy's path ("" where there was no file).
+
+    Takes the directory's lock: LogDirLockedException beside a broker.
+    """
+    with files.lock(os.path.join(parent_dir(os.path.abspath(change.path)), names.LOCK_FILE)):
+        lines = _read(change.path, files)
+        copy = _keep_copy(change.path, files)
+        if change.new is None:
+            lines.pop(change.partition, None)
+        else:
+            lines[change.partition] = change.new
+        OffsetCheckpointFile(change.path, files, create=False).write(lines)
+    return copy
+
+
+def _read(path: str, files: Files) -> dict[TopicPartition, int]:
+    try:
+        return OffsetCheckpointFile(path, files, create=False).read()
+    except FileNotFoundError:
+        return {}
+
+
+def _keep_copy(path: str, files: Files) -> str:
+    if not files.exists(path):
+        return ""
+    number, copy = 0, f"{path}.bak"
+    while files.exists(copy):
+        number += 1
+        copy = f"{path}.bak.{number}"
+    files.write_file(copy, files.read_bytes(path), sync=True)
+    files.sync_dir(parent_dir(copy))
+    return copy

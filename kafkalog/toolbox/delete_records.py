@@ -1,0 +1,87 @@
+"""Raise a partition's log start, as Kafka's DeleteRecords does: what lies below is unreadable for ever.
+
+Told first, from files; done under the directory's lock, through the engine, and checkpointed before it returns.  Files
+that lie wholly below go with the next retention (`toolbox.retain`, or a broker's).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kafkalog.config import LogConfig
+from kafkalog.errors import OffsetOutOfRangeException, PolicyViolationException
+from kafkalog.files import OS_FILES, Files
+from kafkalog.format.names import TopicPartition
+from kafkalog.log.checkpoint_lines import CheckpointLines
+from kafkalog.log.view import PartitionView
+from kafkalog.toolbox.segment_facts import SegmentFacts, look, was_compacted
+from kafkalog.topics.opening import open_log
+
+
+class Deletion(NamedTuple):
+    """What a raise of the log start does: `segments` lie wholly below and go with the next retention."""
+
+    partition: TopicPartition
+    log_start_offset: int
+    new_start: int
+    log_end_offset: int
+    high_watermark: int
+    segments: list[SegmentFacts]
+
+    @property
+    def offsets(self) -> int:
+        """How many become unreadable: records, and what markers and compaction left."""
+        return max(0, self.new_start - self.log_start_offset)
+
+
+def plan_deletion(
+    log_dir: str,
+    partition: TopicPartition,
+    config: LogConfig,
+    *,
+    offset: int | None = None,
+    time_ms: int | None = None,
+    files: Files = OS_FILES,
+) -> Deletion:
+    """Everything below `offset`, or below the first record at or after `time_ms` (the log end where there is none).
+
+    OffsetOutOfRangeException beyond the high watermark; PolicyViolationException for a compacted partition, unless
+    `config` says that it is deleted from as well.
+    """
+    if offset is None:
+        assert time_ms is not None
+        with PartitionView(log_dir, partition, files=files) as view:
+            found = view.offset_for_time(time_ms)
+            offset = view.log_end_offset if found is None else found
+    checkpoints = CheckpointLines(log_dir, files)
+    facts = look(log_dir, partition, files=files, checkpoints=checkpoints)
+    if offset > facts.high_watermark:
+        what = "log end" if facts.high_watermark == facts.log_end_offset else "high watermark"
+        raise OffsetOutOfRangeException(
+            f"offset {offset} of {partition} lies beyond the {what} {facts.high_watermark}",
+            hint=f"the partition has offsets {facts.log_start_offset} to {facts.log_end_offset - 1}",
+        )
+    unsaid = "cleanup.policy" not in config.originals
+    if (config.compact and not config.delete) or (unsaid and was_compacted(partition, checkpoints)):
+        raise PolicyViolationException(
+            f"{partition} is compacted: its records are the latest of their keys, and Kafka deletes none by offset",
+            hint="where its cleanup.policy has delete too, say so: -X cleanup.policy=compact,delete",
+        )
+    start = max(offset, facts.log_start_offset)
+    below = [segment for segment in facts.segments if not segment.active and segment.end_offset <= start]
+    return Deletion(partition, facts.log_start_offset, start, facts.log_end_offset, facts.high_watermark, below)
+
+
+def delete_records(log_dir: str, deletion: Deletion, config: LogConfig, *, files: Files = OS_FILES) -> int:
+    """Does it; answers the log start.  LogDirLockedException beside a broker; CorruptRecordException where the log was
+    not closed cleanly and is damaged (`kafkalog recover` cuts it)."""
+    with open_log(
+        log_dir,
+        deletion.partition,
+        config=config,
+        create=False,
+        files=files,
+        abort_left_open=False,
+        on_damage="raise",
+    ) as log:
+        return log.delete_records(deletion.new_start)

@@ -1,0 +1,177 @@
+"""What takes the space of log directories: every file once, by topic, by kind, and segments by age.
+
+The sums are those of the system's `du`: files in bytes and in blocks, folders with their own.  Beside them what is
+preallocated: bytes of the active segment's files behind its end.  Reads only, takes no lock; what a broker deletes
+meanwhile is passed over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from kafkalog.errors import KafkalogError
+from kafkalog.files.usage import Used, walk
+from kafkalog.format import names
+from kafkalog.format.index_entries import OFFSET_ENTRY, TIME_ENTRY
+from kafkalog.log.checkpoint_lines import CheckpointLines
+from kafkalog.log.view import PartitionView
+from kafkalog.toolbox.folders import Folders, folders_of
+
+DIRECTORY = "(directory)"  # what belongs to no topic
+KINDS = (
+    "logs",
+    "offset indexes",
+    "time indexes",
+    "transaction indexes",
+    "producer snapshots",
+    "checkpoints",
+    ".deleted",
+    ".cleaned",
+    ".swap",
+    "-delete",
+    "-future",
+    "-stray",
+    "folders",
+    "metadata log",
+    "foreign",
+)
+_HOUR_MS = 3_600_000
+AGES = (  # up to so many ms
+    ("under 1 hour", _HOUR_MS),
+    ("under 1 day", 24 * _HOUR_MS),
+    ("under 7 days", 7 * 24 * _HOUR_MS),
+    ("under 30 days", 30 * 24 * _HOUR_MS),
+    ("older", None),
+)
+_BY_SUFFIX = (
+    (names.LOG_FILE_SUFFIX, "logs"),
+    (names.INDEX_FILE_SUFFIX, "offset indexes"),
+    (names.TIME_INDEX_FILE_SUFFIX, "time indexes"),
+    (names.TXN_INDEX_FILE_SUFFIX, "transaction indexes"),
+    (names.PRODUCER_SNAPSHOT_FILE_SUFFIX, "producer snapshots"),
+)
+_BLOCK_BYTES = 4096  # of most file systems: what is left of a file's last block is not preallocated
+
+
+@dataclass
+class Sum:
+    """`size` bytes in `files` files (folders too), which take `allocated` bytes of the disk."""
+
+    files: int = 0
+    size: int = 0
+    allocated: int = 0
+
+    def add(self, used: Used) -> None:
+        self.files += 1
+        self.size += used.size
+        self.allocated += used.allocated
+
+
+@dataclass
+class DiskUsage:
+    """`by_topic` and `by_kind` each sum up to `total`; `by_age` to the logs of kind "logs"."""
+
+    total: Sum = field(default_factory=Sum)
+    by_topic: dict[str, Sum] = field(default_factory=dict)
+    by_kind: dict[str, Sum] = field(default_factory=dict)
+    by_age: dict[str, Sum] = field(default_factory=dict)
+    preallocated: Sum = field(default_factory=Sum)  # behind the ends of active segments and their indexes
+
+
+def disk_usage(log_dirs: Sequence[str], now_ms: int) -> DiskUsage:
+    """Of all these directories together.  OSError where one cannot be read."""
+    usage = DiskUsage()
+    seen: set[tuple[int, int]] = set()
+    for log_dir in log_dirs:
+        folders = folders_of(log_dir)
+        homes = _homes(folders)
+        allocated = {}
+        for used in walk(log_dir, seen):
+            topic, kind = _place(os.path.relpath(used.path, log_dir), used, homes)
+            usage.total.add(used)
+            usage.by_topic.setdefault(topic, Sum()).add(used)
+            usage.by_kind.setdefault(kind, Sum()).add(used)
+            if kind == "logs":
+                age = now_ms - used.mtime_ms
+                name = next(name for name, limit in AGES if limit is None or age < limit)
+                usage.by_age.setdefault(name, Sum()).add(used)
+            if not used.is_dir:
+                allocated[used.path] = used
+        checkpoints = CheckpointLines(log_dir)
+        for partition, path in folders.partitions.items():
+            with contextlib.suppress(KafkalogError):  # what cannot be read has no end that we know
+                view = PartitionView(log_dir, partition, checkpoints=checkpoints)
+                _preallocated(usage.preallocated, view, path, allocated)
+    usage.by_topic = dict(sorted(usage.by_topic.items(), key=lambda entry: -entry[1].allocated))
+    usage.by_kind = {kind: usage.by_kind[kind] for kind in KINDS if kind in usage.by_kind}
+    usage.by_age = {name: usage.by_age[name] for name, _ in AGES if name in usage.by_age}
+    return usage
+
+
+def _homes(found: Folders) -> dict[str, tuple[str, str | None]]:
+    """Folder's name -> topic, and the kind of everything in it (None: by each file)."""
+    homes: dict[str, tuple[str, str | None]] = {}
+
+    def put(paths: Iterable[str], kind: str) -> None:
+        for path in paths:
+            homes[os.path.basename(path)] = (names.parse_topic_partition_name(path).topic, kind)
+
+    for partition, path in found.partitions.items():
+        homes[os.path.basename(path)] = (partition.topic, None)
+    put(found.deleted, "-delete")
+    put(found.future, "-future")
+    put(found.strays, "-stray")
+    if found.metadata is not None:
+        homes[os.path.basename(found.metadata)] = (names.CLUSTER_METADATA_TOPIC, "metadata log")
+    for path in found.foreign_folders + found.foreign_files:
+        homes[os.path.basename(path)] = (DIRECTORY, "foreign")
+    return homes
+
+
+def _place(relative: str, used: Used, homes: dict[str, tuple[str, str | None]]) -> tuple[str, str]:
+    """(topic, kind) of a file or folder."""
+    top, _, inside = relative.partition(os.sep)
+    if relative == os.curdir:
+        return DIRECTORY, "folders"
+    if top not in homes:
+        return DIRECTORY, "folders" if used.is_dir else "checkpoints"
+    topic, kind = homes[top]
+    if kind is not None:
+        return topic, kind
+    if used.is_dir:
+        return topic, "folders" if not inside else "foreign"
+    return topic, _kind_of(inside)
+
+
+def _kind_of(name: str) -> str:
+    for suffix in (names.DELETED_FILE_SUFFIX, names.CLEANED_FILE_SUFFIX, names.SWAP_FILE_SUFFIX):
+        if name.endswith(suffix):
+            return suffix
+    if name in (names.LEADER_EPOCH_CHECKPOINT_FILE, names.PARTITION_METADATA_FILE):
+        return "checkpoints"
+    for suffix, kind in _BY_SUFFIX:
+        if names.segment_base(name, suffix) is not None:
+            return kind
+    return "foreign"
+
+
+def _preallocated(total: Sum, view: PartitionView, folder: str, allocated: dict[str, Used]) -> None:
+    with view:
+        if not view.segments:
+            return
+        last = view.segments[-1]
+        base = last.base_offset
+        ends = {
+            last.path: view.readable_bytes(last),
+            names.offset_index_file(folder, base): len(last.offset_entries) * OFFSET_ENTRY.size,
+            names.time_index_file(folder, base): len(last.time_entries) * TIME_ENTRY.size,
+        }
+    for path, end in ends.items():
+        used = allocated.get(path)
+        if used is not None and used.size > end:
+            total.files += 1
+            total.size += used.size - end
+            total.allocated += max(0, used.allocated - -(-end // _BLOCK_BYTES) * _BLOCK_BYTES)

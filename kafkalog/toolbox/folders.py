@@ -1,0 +1,101 @@
+"""What lies in a log directory, by name: partitions, folders that are on their way in or out, and what is not Kafka's.
+
+A broker refuses to start over a folder that is named like none of these, and over a partition that is in two of its
+directories.  Knows names and listings; opens no log.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+
+from kafkalog.errors import KafkalogError
+from kafkalog.files import OS_FILES, Files
+from kafkalog.format import names
+from kafkalog.format.names import TopicPartition
+from kafkalog.format.partition_metadata import read_partition_metadata
+from kafkalog.manager.log_dirs import partitions_in
+
+CHECKPOINTS = (
+    names.RECOVERY_POINT_CHECKPOINT_FILE,
+    names.LOG_START_OFFSET_CHECKPOINT_FILE,
+    names.HIGH_WATERMARK_CHECKPOINT_FILE,
+    names.CLEANER_OFFSET_CHECKPOINT_FILE,
+)
+_OWN_FILES = frozenset(
+    {
+        *CHECKPOINTS,
+        names.LOCK_FILE,
+        names.META_PROPERTIES_FILE,
+        names.CLEAN_SHUTDOWN_FILE,
+        "bootstrap.checkpoint",
+        f"{names.META_PROPERTIES_FILE}.tmp",
+    }
+)
+
+
+@dataclass
+class Folders:
+    """One log directory.  All values are paths."""
+
+    log_dir: str
+    partitions: dict[TopicPartition, str] = field(default_factory=dict)
+    deleted: list[str] = field(default_factory=list)  # `-delete`
+    future: dict[str, TopicPartition] = field(default_factory=dict)  # `-future`
+    strays: list[str] = field(default_factory=list)  # `-stray`
+    metadata: str | None = None  # the controller's log, which is no topic's
+    foreign_folders: list[str] = field(default_factory=list)
+    foreign_files: list[str] = field(default_factory=list)
+
+    @property
+    def moving(self) -> list[str]:
+        """Folders that are no partition's now, but were, or will be."""
+        return sorted([*self.deleted, *self.future, *self.strays])
+
+
+def folders_of(log_dir: str, files: Files = OS_FILES) -> Folders:
+    """What is in `log_dir`.  OSError where it cannot be listed."""
+    listed = files.list_dir(log_dir)
+    found = Folders(log_dir, dict(sorted(partitions_in(log_dir, listed, files).items())))
+    own = {os.path.basename(path) for path in found.partitions.values()}
+    for partition, path in list(found.partitions.items()):
+        if partition.topic == names.CLUSTER_METADATA_TOPIC:
+            found.metadata = path
+            del found.partitions[partition]
+    for name in listed:
+        path = os.path.join(log_dir, name)
+        if name in own or name == names.REMOTE_LOG_INDEX_CACHE_DIR:
+            continue
+        if not files.is_dir(path):
+            if name not in _OWN_FILES and not _is_leftover(name):
+                found.foreign_files.append(path)
+        elif names.is_delete_dir(name) and _partition_of(name):
+            found.deleted.append(path)
+        elif names.is_stray_dir(name) and _partition_of(name):
+            found.strays.append(path)
+        elif names.is_future_dir(name) and (partition_or_none := _partition_of(name)) is not None:
+            found.future[path] = partition_or_none
+        else:
+            found.foreign_folders.append(path)
+    return found
+
+
+def _is_leftover(name: str) -> bool:
+    """A checkpoint that was being written, or a copy that `checkpoint set` kept."""
+    return any(name == f"{own}.tmp" or name.startswith(f"{own}.bak") for own in CHECKPOINTS)
+
+
+def _partition_of(name: str) -> TopicPartition | None:
+    try:
+        return names.parse_topic_partition_name(name)
+    except KafkalogError:
+        return None
+
+
+def topic_id_of(folder: str, files: Files = OS_FILES) -> str | None:
+    """The topic id in a partition's partition.metadata; None without one.  CorruptCheckpointException."""
+    path = os.path.join(folder, names.PARTITION_METADATA_FILE)
+    try:
+        return read_partition_metadata(path, files).topic_id
+    except FileNotFoundError:
+        return None

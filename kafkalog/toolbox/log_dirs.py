@@ -1,0 +1,108 @@
+"""What kafka-log-dirs tells of a running broker, told of directories: partitions, sizes, lag of copies that move.
+
+The same JSON as org.apache.kafka.tools.LogDirsCommand prints behind its two lines of greeting, keys in its order.  A
+partition's size is that of its segments' logs, without indexes and preallocated bytes, as UnifiedLog.size; offsetLag is
+0 but for a `-future` copy, which lags behind its source, and for a replica whose end lies below its high watermark.
+Reads only, takes no lock.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from kafkalog._native.java_hash import hash_map_order, topic_partition_hash
+from kafkalog.errors import KafkalogError
+from kafkalog.files import OS_FILES, Files
+from kafkalog.format import names
+from kafkalog.format.meta_properties import read_meta_properties
+from kafkalog.format.names import TopicPartition
+from kafkalog.log.checkpoint_lines import CheckpointLines
+from kafkalog.log.view import PartitionView
+from kafkalog.toolbox.folders import folders_of
+
+UNKNOWN_BROKER = -1  # a directory without meta.properties, as kafkalog makes it
+STORAGE_ERROR = "org.apache.kafka.common.errors.KafkaStorageException"
+UNKNOWN_LAG = -1
+
+
+def log_dirs(
+    paths: Sequence[str], topics: Collection[str] = (), *, files: Files = OS_FILES
+) -> tuple[dict[str, Any], list[str]]:
+    """The JSON of these directories (of `topics` only, where some are named), and what was wrong with them."""
+    problems: list[str] = []
+    brokers: dict[int, list[dict[str, Any]]] = {}
+    ends: dict[TopicPartition, int] = {}
+    for path in paths:
+        broker, entry = _describe(path, topics, files, ends, problems)
+        brokers.setdefault(broker, []).append(entry)
+    for entries in brokers.values():
+        for entry in entries:
+            for each in entry["partitions"]:
+                end, partition = each.pop("end"), each.pop("of")
+                if each["isFuture"]:
+                    each["offsetLag"] = ends[partition] - end if partition in ends else UNKNOWN_LAG
+    return (
+        {
+            "brokers": [{"broker": broker, "logDirs": entries} for broker, entries in sorted(brokers.items())],
+            "version": 1,
+        },
+        problems,
+    )
+
+
+def broker_of(log_dir: str, files: Files = OS_FILES) -> int:
+    """The node id in meta.properties, UNKNOWN_BROKER where there is none.  CorruptCheckpointException."""
+    try:
+        node = read_meta_properties(os.path.join(log_dir, names.META_PROPERTIES_FILE), files).node_id
+    except FileNotFoundError:
+        return UNKNOWN_BROKER
+    return UNKNOWN_BROKER if node is None else node
+
+
+def _describe(
+    path: str, topics: Collection[str], files: Files, ends: dict[TopicPartition, int], problems: list[str]
+) -> tuple[int, dict[str, Any]]:
+    shown = os.path.abspath(path)
+    broker = UNKNOWN_BROKER
+    entry: dict[str, Any] = {"partitions": [], "error": None, "logDir": shown}
+    try:
+        broker = broker_of(path, files)
+        found = folders_of(path, files)
+        checkpoints = CheckpointLines(path, files)
+        chosen = [(partition, at, False) for partition, at in found.partitions.items()]
+        chosen += [(partition, at, True) for at, partition in found.future.items()]
+        rows: dict[TopicPartition, list[dict[str, Any]]] = {}
+        for partition, at, is_future in chosen:
+            if topics and partition.topic not in topics and not is_future:
+                continue
+            row = _partition(path, partition, at, is_future, files, checkpoints)
+            if not is_future:
+                ends[partition] = row["end"]
+            if not topics or partition.topic in topics:
+                rows.setdefault(partition, []).append(row)
+        entry["partitions"] = [row for each in hash_map_order(rows, topic_partition_hash) for row in rows[each]]
+    except (KafkalogError, OSError) as error:
+        problems.append(f"{path}: {' '.join(str(error).split())}")
+        entry["error"] = STORAGE_ERROR
+    return broker, entry
+
+
+def _partition(
+    log_dir: str, partition: TopicPartition, folder: str, is_future: bool, files: Files, checkpoints: CheckpointLines
+) -> dict[str, Any]:
+    watermark = checkpoints.line(names.HIGH_WATERMARK_CHECKPOINT_FILE, partition)  # first: the end moves on
+    name = os.path.basename(folder)
+    with PartitionView(log_dir, partition, files=files, folder=name, checkpoints=checkpoints) as view:
+        size = sum(view.readable_bytes(segment) for segment in view.segments)
+        end = view.log_end_offset
+    lag = 0 if watermark is None else max(watermark - end, 0)
+    return {
+        "partition": str(partition),
+        "size": size,
+        "offsetLag": lag,
+        "isFuture": is_future,
+        "end": end,
+        "of": partition,
+    }

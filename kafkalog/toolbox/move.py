@@ -1,0 +1,312 @@
+"""Move a partition from one log directory to another, offline, so that a crash at any step loses nothing.
+
+Kafka's own way of moving, without a broker: a copy grows in `topic-0.<id>-future`; once it is whole, compared and on
+the disk, and its lines stand in the target's checkpoints, it takes the partition's name; then the source becomes
+`topic-0.<id>-delete`, loses its lines, and is removed.  Both directories are held meanwhile as by open logs: locked,
+and without their clean-shutdown markers.  So a broker that starts on half a copy does not believe it: it recovers what
+is there and finishes the move itself, or puts the copy away as a stray.  For a moment both directories have the
+partition: over that a broker refuses to start, while over none it would begin an empty log.
+
+`<id>` is always the same for a partition.  So a move that was cut short is found again, and the same call finishes it:
+files that are there already are compared, not copied; and where both have the partition the source goes only if every
+byte is the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from enum import Enum
+
+from kafkalog._native.crc32c import crc32c
+from kafkalog.errors import (
+    CorruptRecordException,
+    IllegalArgumentException,
+    KafkaStorageException,
+    UnknownTopicOrPartitionException,
+)
+from kafkalog.files import OS_FILES, SYSTEM_CLOCK, File, Files, ManualScheduler
+from kafkalog.files.usage import free_bytes
+from kafkalog.format import names
+from kafkalog.format.checkpoints import OffsetCheckpointFile
+from kafkalog.format.meta_properties import MetaProperties, read_meta_properties
+from kafkalog.format.names import TopicPartition
+from kafkalog.log.checkpoint_lines import CheckpointLines
+from kafkalog.manager import directory as directories
+from kafkalog.manager.directory import Lease
+from kafkalog.manager.log_dirs import listing
+from kafkalog.toolbox.folders import CHECKPOINTS, folders_of
+
+COPY_BYTES = 1 << 20
+Progress = Callable[[int], None]
+
+
+class Step(Enum):
+    """Where a move begins."""
+
+    COPY = "copy"  # the source has it alone; a copy may have begun
+    COMPARE = "compare"  # both have it: cut short before the source was put away, or two that must not be
+    CLEAN_UP = "clean up"  # the target has it, the source's folder is on its way out
+    DONE = "done"
+
+
+@dataclass(frozen=True)
+class Move:
+    """A move, as it was planned.  `size`: bytes of the source's files; `copied`: of those that are there already."""
+
+    partition: TopicPartition
+    source_dir: str
+    target_dir: str
+    step: Step
+    size: int
+    copied: int
+    free: int
+
+    @property
+    def source(self) -> str:
+        return os.path.join(self.source_dir, str(self.partition))
+
+    @property
+    def target(self) -> str:
+        return os.path.join(self.target_dir, str(self.partition))
+
+    @property
+    def future(self) -> str:
+        """The copy while it grows."""
+        name = names.log_future_dir_name(self.partition, unique_id=_move_id(self.partition))
+        return os.path.join(self.target_dir, name)
+
+    @property
+    def outgoing(self) -> str:
+        """The source on its way out."""
+        name = names.log_delete_dir_name(self.partition, unique_id=_move_id(self.partition))
+        return os.path.join(self.source_dir, name)
+
+
+def _move_id(partition: TopicPartition) -> str:
+    return hashlib.sha256(f"kafkalog move {partition}".encode()).hexdigest()[:32]
+
+
+def plan_move(source_dir: str, partition: TopicPartition, target_dir: str, *, files: Files = OS_FILES) -> Move:
+    """What is there and what is to be done; changes nothing.
+
+    UnknownTopicOrPartitionException where neither directory has the partition; IllegalArgumentException where the two
+    are one, belong to different nodes or clusters, or the target is too small or no log directory, or where a broker
+    is moving the partition.  CorruptCheckpointException where a checkpoint of either cannot be read: a log start that
+    got lost would bring deleted records back.
+    """
+    for path in (source_dir, target_dir):
+        listing(path, files)
+        for name in CHECKPOINTS:
+            checkpoint = OffsetCheckpointFile(os.path.join(path, name), files, create=False)
+            if files.exists(checkpoint.path):
+                checkpoint.read()
+    if os.path.realpath(source_dir) == os.path.realpath(target_dir):
+        raise IllegalArgumentException("found the source's own directory, expected another one", path=target_dir)
+    _check_same_node(source_dir, target_dir, files)
+    _refuse_kafkas_own(partition, (source_dir, target_dir), files)
+    plain = Move(partition, source_dir, target_dir, Step.DONE, 0, 0, free_bytes(target_dir))
+    at_source, at_target = files.is_dir(plain.source), files.is_dir(plain.target)
+    leaving = files.is_dir(plain.outgoing)
+    if not at_source and not at_target:
+        raise UnknownTopicOrPartitionException(
+            f"no partition {partition} in {source_dir}",
+            hint=f"{plain.outgoing} was its folder" if leaving else "`kafkalog topics` lists what is there",
+        )
+    if at_source and at_target:
+        step = Step.COMPARE
+    elif at_source:
+        step = Step.COPY
+    else:
+        step = Step.CLEAN_UP if leaving or _has_lines(source_dir, partition, files) else Step.DONE
+    size = _bytes_in(plain.source, files) if at_source else 0
+    copied = _bytes_in(plain.future, files) if step is Step.COPY and files.is_dir(plain.future) else 0
+    if step is Step.COPY and size - copied > plain.free:
+        raise IllegalArgumentException(
+            f"found {plain.free} bytes free, expected room for {size - copied}",
+            path=target_dir,
+            hint="`kafkalog retain --target-free` makes room",
+        )
+    return Move(partition, source_dir, target_dir, step, size, copied, plain.free)
+
+
+def _check_same_node(source_dir: str, target_dir: str, files: Files) -> None:
+    source, target = (_meta(path, files) for path in (source_dir, target_dir))
+    if source is None or target is None:
+        return
+    for what, ours, theirs in (
+        ("cluster.id", source.cluster_id, target.cluster_id),
+        ("node.id", source.node_id, target.node_id),
+    ):
+        if ours != theirs:
+            raise IllegalArgumentException(
+                f"found {what}={theirs} in {names.META_PROPERTIES_FILE}, expected {ours} as in {source_dir}",
+                path=target_dir,
+                hint="a partition moves between the log.dirs of one broker",
+            )
+
+
+def _refuse_kafkas_own(partition: TopicPartition, log_dirs: tuple[str, str], files: Files) -> None:
+    """A broker that is in the middle of moving the partition has a `-future` copy of it, which is not ours."""
+    for log_dir in log_dirs:
+        for path, of in folders_of(log_dir, files).future.items():
+            if of == partition and f".{_move_id(partition)}-" not in os.path.basename(path):
+                raise IllegalArgumentException(
+                    f"found a copy that a broker makes of {partition}, expected nobody to be moving it",
+                    path=path,
+                    hint="let the broker finish, or remove that folder while it is stopped",
+                )
+
+
+def _meta(log_dir: str, files: Files) -> MetaProperties | None:
+    try:
+        return read_meta_properties(os.path.join(log_dir, names.META_PROPERTIES_FILE), files)
+    except FileNotFoundError:
+        return None
+
+
+def _bytes_in(folder: str, files: Files) -> int:
+    return sum(files.stat(os.path.join(folder, name)).size for name in files.list_files(folder))
+
+
+def carry_out(move: Move, *, files: Files = OS_FILES, progress: Progress | None = None) -> None:
+    """Does, or finishes, what was planned.  `progress` is called with the bytes just copied or compared.
+
+    LogDirLockedException where a broker has either directory; IllegalArgumentException where the partition is open in
+    this process; CorruptRecordException where both directories have the partition and the two differ;
+    KafkaStorageException where the disk gives back other bytes; OSError where it fails.  Then it can be called again.
+    """
+    if move.step is Step.DONE:
+        return
+    tell = progress or (lambda size_bytes: None)
+    source_changed = target_changed = False
+    with ExitStack() as stack:
+        source, target = (_hold(stack, path, move.partition, files) for path in (move.source_dir, move.target_dir))
+        stack.callback(lambda: target.leave(clean=not target_changed and target.clean))
+        stack.callback(lambda: source.leave(clean=not source_changed and source.clean))
+        clean = target.clean
+        if move.step is Step.COPY:
+            target_changed = True
+            _drop_lines(target)  # a recovery point of old would have half a copy believed
+            _copy_all(move, files, tell)
+            clean = source.clean  # what was not closed cleanly there was not made clean by being copied
+        elif move.step is Step.COMPARE:
+            _compare_all(move, files, tell)
+        source_changed = target_changed = True
+        if move.step is not Step.CLEAN_UP:
+            _take_lines(move, target, files)
+            if move.step is Step.COPY:
+                files.rename(move.future, move.target)
+                files.sync_dir(move.target_dir)
+            files.remove_tree(move.outgoing)  # of an earlier move, which came back meanwhile
+            files.rename(move.source, move.outgoing)
+            files.sync_dir(move.source_dir)
+        _drop_lines(source)
+        files.remove_tree(move.outgoing)
+        files.sync_dir(move.source_dir)
+        target.leave(clean=clean)
+        source.leave(clean=True)
+
+
+def _hold(stack: ExitStack, log_dir: str, partition: TopicPartition, files: Files) -> Lease:
+    scheduler = ManualScheduler(SYSTEM_CLOCK)
+    lease = directories.enter(log_dir, partition, files, SYSTEM_CLOCK, scheduler, create=False)
+    stack.callback(lease.leave, clean=False)  # nothing once it was left
+    return lease
+
+
+# --- files -------------------------------------------------------------------------------------------------
+
+
+def _copy_all(move: Move, files: Files, progress: Progress) -> None:
+    """The source's files in the `-future` folder: whole, compared, on the disk, and no others."""
+    files.mkdirs(move.future)
+    files.sync_dir(move.target_dir)
+    inside = files.listing(move.source)
+    if inside.others:
+        raise KafkaStorageException(
+            f"found {', '.join(inside.others)}, expected files only", path=move.source, hint="move them elsewhere first"
+        )
+    for name in files.list_files(move.future):
+        if name not in inside.files:
+            files.unlink(os.path.join(move.future, name))
+    for name in inside.files:
+        _copy(os.path.join(move.source, name), os.path.join(move.future, name), files, progress)
+    files.sync_dir(move.future)
+
+
+def _copy(source: str, target: str, files: Files, progress: Progress) -> None:
+    with files.open(source, writable=False) as old, files.open(target, create=True) as new:
+        size = old.size()
+        if new.size() != size or _digest(new, size) != _digest(old, size):
+            new.truncate(0)
+            position = 0
+            while position < size:
+                data = old.pread(min(COPY_BYTES, size - position), position)
+                if not data:
+                    break
+                if data.count(0) < len(data):  # a hole stays one
+                    new.pwrite(data, position)
+                position += len(data)
+            new.truncate(size)
+            new.sync()
+            if _digest(new, size) != _digest(old, size):
+                raise KafkaStorageException(
+                    f"the copy of {source} reads back as other bytes", path=target, hint="is the disk failing?"
+                )
+        files.set_mtime_ms(target, files.stat(source).mtime_ms)  # retention goes by it where records have no times
+        new.sync()
+    progress(size)
+
+
+def _digest(file: File, size: int) -> tuple[int, int]:
+    """How many bytes there are, up to `size`, and their CRC-32C."""
+    position = digest = 0
+    while position < size and (data := file.pread(min(COPY_BYTES, size - position), position)):
+        digest = crc32c(data, digest)
+        position += len(data)
+    return position, digest
+
+
+def _compare_all(move: Move, files: Files, progress: Progress) -> None:
+    source, target = set(files.list_files(move.source)), set(files.list_files(move.target))
+    different = sorted(source ^ target)
+    for name in sorted(source & target):
+        with (
+            files.open(os.path.join(move.source, name), writable=False) as old,
+            files.open(os.path.join(move.target, name), writable=False) as new,
+        ):
+            size = old.size()
+            if new.size() != size or _digest(old, size) != _digest(new, size):
+                different.append(name)
+            progress(size)
+    if different:
+        raise CorruptRecordException(
+            f"{move.partition} is in both directories, and differs in {', '.join(different[:3])}"
+            + (f" and {len(different) - 3} more" if len(different) > 3 else ""),
+            path=move.target,
+            hint="`kafkalog describe` and `verify` show which one is right; rename or remove the other's folder",
+        )
+
+
+# --- lines -------------------------------------------------------------------------------------------------
+
+
+def _take_lines(move: Move, target: Lease, files: Files) -> None:
+    """The source's lines to the target's checkpoints: of each file, or none where the source has none."""
+    lines = CheckpointLines(move.source_dir, files)
+    for name in CHECKPOINTS:
+        target.set_line(name, lines.line(name, move.partition))
+
+
+def _drop_lines(lease: Lease) -> None:
+    for name in CHECKPOINTS:
+        lease.set_line(name, None)
+
+
+def _has_lines(log_dir: str, partition: TopicPartition, files: Files) -> bool:
+    lines = CheckpointLines(log_dir, files)
+    return any(lines.line(name, partition) is not None for name in CHECKPOINTS)

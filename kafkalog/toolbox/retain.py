@@ -1,0 +1,225 @@
+"""Delete old segments: by retention's rules, or the oldest of a directory until so many bytes are free.
+
+First it is planned, from files alone, also beside a running broker (`Plan`); then, if wanted, done through the engine,
+under the directory's lock: the log start is raised to the first segment that stays, and what lies below goes as
+retention's own first rule has it go.  So checkpoints are right, and a crash on the way leaves a log that begins later,
+or as before.  The active segment never goes, nothing above the (checkpointed) high watermark, and no gap is made.
+
+Which topics may lose their beginning is not known to a log directory: what is compacted, or Kafka's own, is left out
+unless the caller takes the responsibility (`also_compacted`), the controller's log always.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from kafkalog.config import LogConfig
+from kafkalog.errors import KafkaStorageException
+from kafkalog.files import OS_FILES, Files, ManualScheduler
+from kafkalog.files.usage import allocated_bytes, free_bytes, walk
+from kafkalog.format import names
+from kafkalog.format.names import TopicPartition
+from kafkalog.log.checkpoint_lines import CheckpointLines
+from kafkalog.log.retention import delete_by
+from kafkalog.log.retention_rule import Rule, runs_of
+from kafkalog.log.types import LogStartOffsetIncrementReason
+from kafkalog.manager.directory import Lease
+from kafkalog.toolbox.folders import folders_of
+from kafkalog.toolbox.recovery import hold_directory
+from kafkalog.toolbox.segment_facts import PartitionFacts, SegmentFacts, look, was_compacted
+from kafkalog.topics.opening import open_log
+
+
+class Going(NamedTuple):
+    """A segment that is to go: `allocated` is what its files take of the disk."""
+
+    segment: SegmentFacts
+    rule: Rule | None  # None: the oldest of its directory
+    allocated: int
+
+
+@dataclass
+class Choice:
+    """What goes of one partition: its oldest segments, so that the log starts at `new_start`."""
+
+    partition: TopicPartition
+    log_start_offset: int
+    new_start: int
+    going: list[Going] = field(default_factory=list)
+
+    @property
+    def allocated(self) -> int:
+        return sum(each.allocated for each in self.going)
+
+
+@dataclass
+class Plan:
+    """What goes of a directory.  `missing`: bytes that cannot be freed, of those that were asked for."""
+
+    log_dir: str
+    choices: list[Choice] = field(default_factory=list)
+    deleted_folders: dict[str, int] = field(default_factory=dict)  # `-delete` -> bytes on disk
+    skipped: dict[TopicPartition, str] = field(default_factory=dict)
+    missing: int = 0
+
+    @property
+    def allocated(self) -> int:
+        return sum(choice.allocated for choice in self.choices) + sum(self.deleted_folders.values())
+
+
+def plan_by_rules(
+    log_dir: str,
+    partitions: Mapping[TopicPartition, str],
+    config: LogConfig,
+    now_ms: int,
+    *,
+    also_compacted: bool = False,
+    files: Files = OS_FILES,
+) -> Plan:
+    """What retention with these settings takes of each partition, but for active segments."""
+    plan = Plan(log_dir)
+    for partition, facts in _facts(plan, partitions, also_compacted, files).items():
+        choice = _choice(facts)
+        segments = facts.segments
+        for rule, count in runs_of(segments, facts.bounds, config, now_ms):
+            chosen, segments = segments[:count], segments[count:]
+            choice.going += [_going(partition, plan, each, rule) for each in chosen if not each.active]
+        _finish(plan, choice, facts)
+    return plan
+
+
+def plan_until_free(
+    log_dir: str,
+    partitions: Mapping[TopicPartition, str],
+    target_free: int,
+    *,
+    also_compacted: bool = False,
+    files: Files = OS_FILES,
+) -> Plan:
+    """The oldest segments of all partitions, until `target_free` bytes of the file system are free.  Folders of deleted
+    partitions, which a broker removes when it runs, go first."""
+    plan = Plan(log_dir)
+    plan.missing = max(0, target_free - free_bytes(log_dir))
+    for folder in folders_of(log_dir, files).deleted:
+        if plan.missing:
+            size = sum(used.allocated for used in walk(folder))
+            plan.deleted_folders[folder] = size
+            plan.missing = max(0, plan.missing - size)
+    known = _facts(plan, partitions, also_compacted, files)
+    choices = {partition: _choice(facts) for partition, facts in known.items()}
+    # The partition whose next segment is the oldest; one whose turn has come waits for no other's.
+    waiting = [
+        (facts.segments[0].largest_timestamp, partition, 0) for partition, facts in known.items() if facts.segments
+    ]
+    heapq.heapify(waiting)
+    while waiting and plan.missing:
+        _, partition, place = heapq.heappop(waiting)
+        segments = known[partition].segments
+        segment = segments[place]
+        if segment.active or known[partition].high_watermark < segment.end_offset:
+            continue
+        going = _going(partition, plan, segment, None)
+        choices[partition].going.append(going)
+        plan.missing = max(0, plan.missing - going.allocated)
+        heapq.heappush(waiting, (segments[place + 1].largest_timestamp, partition, place + 1))
+    for partition, choice in choices.items():
+        _finish(plan, choice, known[partition])
+    return plan
+
+
+def _facts(
+    plan: Plan, partitions: Mapping[TopicPartition, str], also_compacted: bool, files: Files
+) -> dict[TopicPartition, PartitionFacts]:
+    known = {}
+    checkpoints = CheckpointLines(plan.log_dir, files)
+    for partition in partitions:
+        if partition.topic == names.CLUSTER_METADATA_TOPIC:
+            plan.skipped[partition] = "the controller's log, which goes by its own snapshots"
+        elif not also_compacted and partition.topic in names.INTERNAL_TOPICS:
+            plan.skipped[partition] = "a topic of Kafka's own, whose beginning is needed"
+        elif not also_compacted and was_compacted(partition, checkpoints):
+            plan.skipped[partition] = "compacted: its oldest records are the latest of their keys"
+        else:
+            known[partition] = look(plan.log_dir, partition, files=files, checkpoints=checkpoints)
+    return known
+
+
+def _choice(facts: PartitionFacts) -> Choice:
+    return Choice(facts.partition, facts.log_start_offset, facts.log_start_offset)
+
+
+def _going(partition: TopicPartition, plan: Plan, segment: SegmentFacts, rule: Rule | None) -> Going:
+    folder = f"{plan.log_dir}/{partition}"
+    base = segment.base_offset
+    paths = (
+        names.log_file(folder, base),
+        names.offset_index_file(folder, base),
+        names.time_index_file(folder, base),
+        names.transaction_index_file(folder, base),
+        names.producer_snapshot_file(folder, base),
+    )
+    return Going(segment, rule, sum(map(allocated_bytes, paths)))
+
+
+def _finish(plan: Plan, choice: Choice, facts: PartitionFacts) -> None:
+    if choice.going:
+        choice.new_start = max(choice.going[-1].segment.end_offset, facts.log_start_offset)
+        plan.choices.append(choice)
+
+
+def carry_out(
+    plan: Plan,
+    config: LogConfig,
+    *,
+    files: Files = OS_FILES,
+    done: Callable[[Choice], None] | None = None,
+) -> int:
+    """Does what was planned; answers how many bytes of the disk it gave back.  `done` is called after each partition.
+
+    LogDirLockedException beside a broker; CorruptRecordException where a log that was not closed cleanly is damaged
+    (`kafkalog recover` cuts it), before anything of it is deleted; KafkaStorageException.
+    """
+    gained = 0
+    settings = LogConfig.from_props(config, {"file.delete.delay.ms": "0"})
+    hold = hold_directory(plan.log_dir, files)
+    clean = False
+    try:
+        for folder in plan.deleted_folders:
+            files.remove_tree(folder)
+            gained += plan.deleted_folders[folder]
+        if plan.deleted_folders:
+            files.sync_dir(plan.log_dir)
+        for choice in plan.choices:
+            _delete(plan, choice, settings, hold, files)
+            gained += sum(each.allocated for each in choice.going if not files.exists(each.segment.path))
+            if done is not None:
+                done(choice)
+        clean = True
+    finally:
+        hold.leave(clean=clean)
+    return gained
+
+
+def _delete(plan: Plan, choice: Choice, settings: LogConfig, hold: Lease, files: Files) -> None:
+    with open_log(
+        plan.log_dir,
+        choice.partition,
+        config=settings,
+        create=False,
+        files=files,
+        abort_left_open=False,
+        on_damage="raise",
+    ) as log:
+        engine = log.engine
+        assert engine is not None
+        engine.maybe_increment_log_start_offset(choice.new_start, LogStartOffsetIncrementReason.SEGMENT_DELETION)
+        delete_by(engine, Rule.LOG_START)
+        scheduler = hold.directory.scheduler
+        assert isinstance(scheduler, ManualScheduler)
+        scheduler.tick()  # unlinks what was renamed
+        if scheduler.errors:
+            task, error = scheduler.errors[0]
+            raise KafkaStorageException(f"{task} failed: {error}", path=engine.dir) from error

@@ -1,0 +1,154 @@
+"""Crash states of the commands that change directories: retain, delete-records, move.
+
+Whatever a crash leaves opens, has no gap, and has lost nothing that was not to go; what was told as done is done; and
+the same call, made again, comes to the end that it would have come to.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import kafkalog
+from kafkalog.config import LogConfig
+from kafkalog.files.testing import RecordingFiles, UnsyncedFiles
+from kafkalog.format.names import TopicPartition
+from kafkalog.toolbox import delete_records, move, retain
+from kafkalog.toolbox.verify import verify
+from tests.conftest import LONG
+from tests.crash import harness
+from tests.crash.harness import CrashState
+from tests.crash.partition import NOW_MS
+
+T0, U0, V0 = TopicPartition("t", 0), TopicPartition("u", 0), TopicPartition("v", 0)
+SMALL = {
+    "internal.segment.bytes": "700",
+    "index.interval.bytes": "150",
+    "message.timestamp.before.max.ms": str(1 << 60),
+}
+DAY_MS = 86_400_000
+Found = dict[int, bytes | None]
+
+
+def fill(root: str, partition: TopicPartition, count: int = 24) -> None:
+    """Some segments, one a few days; a transaction; a log start inside the first segment."""
+    with kafkalog.open_log(root, partition, config=SMALL, files=UnsyncedFiles()) as log:
+        for number in range(count):
+            log.append(b"%d" % number * 30, timestamp=NOW_MS + number * DAY_MS)
+        with log.transaction("x") as txn:
+            txn.append(b"committed", timestamp=NOW_MS + count * DAY_MS)
+        log.delete_records(3)
+
+
+def records(root: str, partition: TopicPartition) -> tuple[int, Found]:
+    """The log start, and what a writable open (which recovers) finds."""
+    with kafkalog.open_log(root, partition, config=SMALL, files=UnsyncedFiles(), create=False) as log:
+        return log.log_start_offset, {record.offset: record.value for record in log}
+
+
+def marked(recording: RecordingFiles, state: CrashState, label: str) -> bool:
+    return any(op.kind == "mark" and op.path == label for op in recording.ops[: state.op_count])
+
+
+def test_retain(tmp_path: Path) -> None:
+    config = LogConfig.from_props(None, SMALL | {"retention.ms": str(10 * DAY_MS)})
+    with harness.fast_dir() as root:
+        disk = str(root / "disk")
+        for partition in (T0, U0):
+            fill(disk, partition)
+        before = {partition: records(disk, partition) for partition in (T0, U0)}
+        recording = RecordingFiles(str(root), UnsyncedFiles())
+        folders = {partition: f"{disk}/{partition}" for partition in (T0, U0)}
+        plan = retain.plan_by_rules(disk, folders, config, NOW_MS + 24 * DAY_MS)
+        assert len(plan.choices) == 2
+        assert all(len(choice.going) == 2 for choice in plan.choices)
+        gained = retain.carry_out(plan, config, files=recording, done=lambda choice: recording.mark("deleted"))
+        assert gained == plan.allocated > 0
+        recording.mark("done")
+        after = {partition: records(disk, partition) for partition in (T0, U0)}
+        starts = {choice.partition: choice.new_start for choice in plan.choices}
+        assert {partition: start for partition, (start, _) in after.items()} == starts
+
+    def check(place: str, state: CrashState) -> None:
+        at = os.path.join(place, "disk")
+        for partition in (T0, U0):
+            start, found = records(at, partition)
+            assert before[partition][0] <= start <= starts[partition]
+            assert found == {offset: value for offset, value in before[partition][1].items() if offset >= start}
+            if marked(recording, state, "done"):
+                assert start == starts[partition]
+        assert verify(at, deep=True).ok
+
+    states = harness.check_crashes(
+        recording, check, sample=None if LONG else 150, keep=tmp_path / "state", torn_step=4096
+    )
+    print(f"retain: {states} states")
+
+
+def test_delete_records(tmp_path: Path) -> None:
+    config = LogConfig.from_props(None, SMALL)
+    with harness.fast_dir() as root:
+        disk = str(root / "disk")
+        fill(disk, T0)
+        before = records(disk, T0)
+        recording = RecordingFiles(str(root), UnsyncedFiles())
+        plan = delete_records.plan_deletion(disk, T0, config, offset=14)
+        assert plan.segments
+        assert delete_records.delete_records(disk, plan, config, files=recording) == 14
+        recording.mark("done")
+
+    def check(place: str, state: CrashState) -> None:
+        at = os.path.join(place, "disk")
+        start, found = records(at, T0)
+        assert start in (before[0], 14)
+        assert found == {offset: value for offset, value in before[1].items() if offset >= start}
+        if marked(recording, state, "done"):
+            assert start == 14
+
+    states = harness.check_crashes(
+        recording, check, sample=None if LONG else 150, keep=tmp_path / "state", torn_step=4096
+    )
+    print(f"delete-records: {states} states")
+
+
+def test_move(tmp_path: Path) -> None:
+    with harness.fast_dir() as root:
+        here, there = str(root / "here"), str(root / "there")
+        fill(here, T0)
+        fill(here, U0, 6)
+        fill(there, V0, 6)
+        before = {T0: records(here, T0), U0: records(here, U0), V0: records(there, V0)}
+        recording = RecordingFiles(str(root), UnsyncedFiles())
+        plan = move.plan_move(here, T0, there, files=recording)
+        assert plan.step is move.Step.COPY
+        move.carry_out(plan, files=recording)
+        recording.mark("done")
+        assert move.plan_move(here, T0, there).step is move.Step.DONE
+        assert records(there, T0) == before[T0]
+
+    def check(place: str, state: CrashState) -> None:
+        here, there = os.path.join(place, "here"), os.path.join(place, "there")
+        homes = [at for at in (here, there) if os.path.isdir(os.path.join(at, "t-0"))]
+        assert homes
+        if marked(recording, state, "done"):
+            assert homes == [there]
+        unfinished = [name for name in os.listdir(there) if name.endswith("-future")]
+        assert not (unfinished and os.path.exists(os.path.join(there, ".kafka_cleanshutdown")))
+        for number, at in enumerate(homes):  # whoever opens it instead of going on finds all of it
+            other = os.path.join(place, f"copy-{number}")
+            shutil.copytree(at, other)
+            assert records(other, T0) == before[T0]
+        files = UnsyncedFiles()
+        move.carry_out(move.plan_move(here, T0, there, files=files), files=files)
+        assert [name for name in os.listdir(here) if name.startswith("t-0")] == []
+        assert [name for name in os.listdir(there) if name.startswith("t-0")] == ["t-0"]
+        for at, partition in ((there, T0), (there, V0), (here, U0)):
+            assert records(at, partition) == before[partition]
+        assert verify(there, deep=True).ok
+        assert verify(here, deep=True).ok
+
+    states = harness.check_crashes(
+        recording, check, sample=None if LONG else 200, keep=tmp_path / "state", torn_step=4096
+    )
+    print(f"move: {states} states")

@@ -1,0 +1,655 @@
+"""The commands for directories of many partitions: topics, log-dirs, du, checkpoint, retain, delete-records, move."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import random
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kafkalog
+from kafkalog.cli.app import COMMANDS, invoke
+from kafkalog.config import LogConfig
+from kafkalog.errors import CorruptRecordException
+from kafkalog.files import Files, OsFiles
+from kafkalog.files.testing import FaultyFiles, UnsyncedFiles
+from kafkalog.files.usage import free_bytes, walk
+from kafkalog.format.checkpoints import OffsetCheckpointFile
+from kafkalog.format.meta_properties import MetaProperties, write_meta_properties
+from kafkalog.format.names import TopicPartition
+from kafkalog.toolbox import move, retain
+from kafkalog.toolbox.folders import CHECKPOINTS
+from kafkalog.toolbox.verify import verify
+from tests.crash import harness
+
+SMALL = {"internal.segment.bytes": "600", "index.interval.bytes": "150"}
+NEW = ("checkpoint", "delete-records", "du", "explain", "log-dirs", "move", "retain", "topics")
+START_MS = 1_700_000_000_000
+HEX = "0" * 32
+CLUSTER = "kafkalog-tests-00000AA"
+T0 = TopicPartition("t", 0)
+
+
+def fill(root: Path, name: str, count: int = 20, *, codec: str | None = None, start_ms: int = START_MS) -> None:
+    with kafkalog.open_log(root, name, config=SMALL, compression=codec) as log:
+        for number in range(count):
+            log.append(b"%d" % number * 20, timestamp=start_ms + number * 1000)
+
+
+def content(root: Path, name: str) -> list[tuple[int, bytes | None]]:
+    with kafkalog.open_log(root, name, read_only=True) as log:
+        return [(record.offset, record.value) for record in log]
+
+
+def snapshot(root: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(root)): path.read_bytes() for path in sorted(root.rglob("*")) if path.is_file()}
+
+
+def line(root: Path, name: str, partition: str) -> int | None:
+    lines = OffsetCheckpointFile(str(root / name), create=False).read_or_empty()
+    return {str(key): value for key, value in lines.items()}.get(partition)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    root = tmp_path / "logs"
+    fill(root, "t-0")
+    fill(root, "t-1", codec="lz4", start_ms=START_MS - 10**9)
+    fill(root, "u-0", 3, codec="zstd")
+    return root
+
+
+class Run:
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self.capsys = capsys
+
+    def __call__(self, *argv: object) -> tuple[int, str, str]:
+        code = invoke([str(arg) for arg in argv])
+        out, err = self.capsys.readouterr()
+        return code, out, err
+
+    def json(self, *argv: object) -> tuple[int, list[dict[str, Any]]]:
+        code, out, _ = self(*argv, "--json")
+        return code, [json.loads(text) for text in out.splitlines()]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    return Run(capsys)
+
+
+@pytest.mark.parametrize("command", NEW)
+def test_every_help_has_an_example(command: str, run: Run) -> None:
+    assert command in COMMANDS
+    code, out, err = run(command, "--help")
+    assert (code, err) == (0, "")
+    assert f"Example: kafkalog {command} /" in out
+    assert run(command)[0] == 2
+    code, _, err = run(command, "/no/such-0", *{"move": ["/no"], "delete-records": ["--before", "1"]}.get(command, []))
+    assert code == 2
+    assert err.count("\n") == 1
+
+
+# --- topics --------------------------------------------------------------------------------------------------
+
+
+def test_topics(root: Path, run: Run) -> None:
+    code, (t, u, summary) = run.json("topics", root)
+    assert code == 0
+    assert (t["topic"], t["partitions"], t["offsets"], t["records"]) == ("t", [0, 1], 40, None)
+    assert (t["codecs"], u["codecs"]) == (["none", "lz4"], ["zstd"])
+    assert (t["firstTimestamp"], t["lastTimestamp"]) == (START_MS - 10**9, START_MS + 19_000)
+    assert t["bytes"] == sum(path.stat().st_size for path in root.glob("t-*/*.log"))
+    assert t["segments"] == len(list(root.glob("t-*/*.log")))
+    assert (summary["kind"], summary["partitions"]) == ("summary", 3)
+    code, (exact, *_) = run.json("topics", "--exact", root)
+    assert (exact["records"], exact["batches"], exact["codecs"]) == (40, 40, ["none", "lz4"])
+    code, out, err = run("topics", root)
+    assert out.splitlines()[1].split()[:5] == ["t", "-", "2", str(t["segments"]), f"{t['bytes'] / 1024:.1f}"]
+    assert err == ""
+
+
+def test_topics_names_what_is_odd(root: Path, tmp_path: Path, run: Run) -> None:
+    other = tmp_path / "other"
+    fill(other, "t-1", 2)
+    shutil.copytree(root / "u-0", root / f"u-0.{HEX}-delete")
+    shutil.copytree(root / "u-0", root / f"u-0.{HEX}-stray")
+    shutil.copytree(root / "u-0", root / f"u-1.{HEX}-future")
+    (root / "lost+found").mkdir()
+    (root / "notes.txt").write_text("mine")
+    (root / "__consumer_offsets-3").mkdir()
+    code, found = run.json("topics", root, other, other)
+    assert code == 1
+    findings = [each["what"] for each in found if each["kind"] == "finding"]
+    assert len(findings) == 2
+    assert any("lost+found: a folder that is no partition's" in text for text in findings)
+    assert any("t-1 is in" in text for text in findings)
+    summary = found[-1]
+    for part in ("-delete: a deleted", "-stray: a stray", "-future: a copy of u-1", "notes.txt: a file that is not"):
+        assert any(part in text for text in summary["notes"]), summary
+    assert [each["internal"] for each in found if each["kind"] == "topic"] == [True, False, False]
+    (root / "t-0" / "00000000000000000000.log").write_bytes(b"\x00\x00\x00\x00" * 40)
+    code, found = run.json("topics", "--exact", root)
+    assert any("are no batches" in each.get("what", "") for each in found)
+
+
+@pytest.mark.parametrize(
+    ("make", "hint"),
+    [
+        (lambda tmp: tmp / "missing", "not found, expected a Kafka log directory"),
+        (lambda tmp: f"{tmp},{tmp}", "is split at commas"),
+        (lambda tmp: tmp / "logs" / "t-0", "expected the folder above it"),
+        (lambda tmp: tmp / "file", "found a file"),
+    ],
+)
+def test_mistakes_of_directories(make: Any, hint: str, root: Path, tmp_path: Path, run: Run) -> None:
+    (tmp_path / "file").write_text("")
+    for command in ("topics", "log-dirs", "du", "checkpoint"):
+        code, out, err = run(command, make(tmp_path))
+        assert (code, out) == (2, "")
+        assert hint in err, err
+
+
+# --- log-dirs ------------------------------------------------------------------------------------------------
+
+
+def test_log_dirs(root: Path, tmp_path: Path, run: Run) -> None:
+    write_meta_properties(str(root / "meta.properties"), MetaProperties(1, CLUSTER, 7))
+    other = tmp_path / "other"
+    shutil.copytree(root / "t-0", other / f"t-0.{HEX}-future")
+    last = max((other / f"t-0.{HEX}-future").glob("*.log"))
+    ends = int(last.name[:20])
+    last.write_bytes(b"")
+    code, out, err = run("log-dirs", root, other)
+    assert code == 0
+    assert "broker -1" in err
+    told = json.loads(out)
+    assert [broker["broker"] for broker in told["brokers"]] == [-1, 7]
+    assert told["version"] == 1
+    future, plain = told["brokers"][0]["logDirs"][0], told["brokers"][1]["logDirs"][0]
+    size = sum(path.stat().st_size for path in (other / f"t-0.{HEX}-future").glob("*.log"))
+    assert future["partitions"] == [{"partition": "t-0", "size": size, "offsetLag": 20 - ends, "isFuture": True}]
+    assert (plain["error"], plain["logDir"]) == (None, str(root))
+    assert {each["partition"]: each["offsetLag"] for each in plain["partitions"]} == {"t-0": 0, "t-1": 0, "u-0": 0}
+    told = json.loads(run("log-dirs", root, "--topic-list", "u,v")[1])
+    assert [each["partition"] for each in told["brokers"][0]["logDirs"][0]["partitions"]] == ["u-0"]
+    (other / "meta.properties").write_text("version=9\n")
+    code, out, _ = run("log-dirs", root, other)
+    assert code == 3
+    assert "KafkaStorageException" in json.loads(out)["brokers"][0]["logDirs"][0]["error"]
+
+
+# --- du ------------------------------------------------------------------------------------------------------
+
+
+def test_du_sums_up_as_the_systems(root: Path, tmp_path: Path, run: Run) -> None:
+    other = tmp_path / "other"
+    fill(other, "v-0", 4)
+    shutil.copytree(root / "u-0", root / f"u-0.{HEX}-delete")
+    (root / "t-0" / "00000000000000000000.log.deleted").write_bytes(b"x" * 10_000)
+    (root / "t-0" / "00000000000000000000.log.swap").write_bytes(b"x" * 100)
+    (root / "t-0" / "odd").mkdir()
+    os.link(root / "t-0" / "00000000000000000000.log", root / "again.log")
+    os.symlink("/", root / "link")
+    with kafkalog.open_log(other, "v-1") as log:
+        log.append(b"preallocated")
+        code, found = run.json("du", root, other)
+        assert code == 0
+        *rows, summary = found
+        kinds = {row["name"]: row for row in rows if row["kind"] == "fileKind"}
+        for kind in ("topic", "fileKind"):
+            for column in ("files", "size", "allocated"):
+                assert sum(row[column] for row in rows if row["kind"] == kind) == summary[column], (kind, column)
+        for flag, column in (("-sbc", "size"), ("-scB1", "allocated")):
+            told = subprocess.run(["du", flag, root, other], capture_output=True, text=True, check=True).stdout
+            assert int(told.splitlines()[-1].split()[0]) == summary[column]
+        assert summary["preallocated"]["size"] > 19 << 20
+        assert summary["preallocated"]["allocated"] < 1 << 20
+        assert kinds[".deleted"]["size"] == 10_000
+        assert kinds[".swap"]["size"] == 100
+        assert kinds["-delete"]["files"] == len(list((root / f"u-0.{HEX}-delete").iterdir())) + 1
+        assert sum(row["size"] for row in rows if row["kind"] == "age") == kinds["logs"]["size"]
+    code, out, _ = run("du", root)
+    assert "in all: " in out
+
+
+# --- checkpoint ------------------------------------------------------------------------------------------------
+
+
+def test_checkpoint_table(root: Path, run: Run) -> None:
+    code, out, err = run("checkpoint", root)
+    assert (code, err) == (0, "")
+    assert "closed cleanly" in out
+    assert ["t-0", "20", "-", "-", "-", "0", "20"] in [text.split() for text in out.splitlines()]
+    gone = TopicPartition("gone", 3)
+    OffsetCheckpointFile(str(root / "recovery-point-offset-checkpoint")).write({T0: 21, gone: 4})
+    OffsetCheckpointFile(str(root / "cleaner-offset-checkpoint")).write({T0: 20})
+    (root / "replication-offset-checkpoint").write_text("0\n1\nt 0\n")
+    code, found = run.json("checkpoint", "show", root)
+    assert code == 1
+    rows = {row["partition"]: row for row in found if row["kind"] == "partition"}
+    assert "beyond the log's end 20" in rows["t-0"]["findings"][0]
+    assert "in the active segment" in rows["t-0"]["findings"][1]
+    assert "has no folder, but a line" in rows["gone-3"]["findings"][0]
+    assert "has no line" in rows["u-0"]["notes"][0]
+    directory = found[-1]
+    assert (directory["kind"], directory["cleanShutdown"], directory["brokerEpoch"]) == ("directory", True, -1)
+    assert "Malformed" in directory["files"]["replication-offset-checkpoint"]
+
+
+def test_checkpoint_set(root: Path, run: Run) -> None:
+    path = root / "recovery-point-offset-checkpoint"
+    before = snapshot(root)
+    code, out, err = run("checkpoint", "set", path, "t-0", "3")
+    assert (code, snapshot(root)) == (0, before)
+    assert "20 -> 3 would be set (--yes does it)" in out
+    assert "believes it" in err
+    code, (change,) = run.json("checkpoint", "set", path, "t-0", "3", "--yes")
+    assert (code, change["old"], change["new"], change["done"]) == (0, 20, 3, True)
+    assert Path(change["copy"]).read_bytes() == before["recovery-point-offset-checkpoint"]
+    assert line(root, path.name, "t-0") == 3
+    assert line(root, path.name, "t-1") == 20
+    assert run("checkpoint", "set", path, "t-0", "none", "--yes")[0] == 0
+    assert line(root, path.name, "t-0") is None
+    assert (root / f"{path.name}.bak.1").exists()
+    assert not (root / ".lock").exists()
+
+
+def test_checkpoint_set_refuses_nonsense(root: Path, run: Run) -> None:
+    with kafkalog.open_log(root, "t-0", config=SMALL) as log:
+        log.delete_records(2)
+    points, starts, marks, cleaner = (root / name for name in CHECKPOINTS)
+    before = snapshot(root)
+    for path, partition, offset, hint in (
+        (points, "t-0", "21", "beyond the log's end 20"),
+        (points, "t-9", "1", "no folder t-9"),
+        (starts, "t-0", "1", "come back"),
+        (starts, "t-0", "none", "come back"),
+        (starts, "t-0", "21", "would be deleted"),
+        (marks, "t-0", "1", "below the log's start 2"),
+        (cleaner, "t-0", "20", "never compacted"),
+        (points, "t-0", "1.5", "whole number"),
+        (points, "t-0", "9" * 19, "OFFSET"),
+        (points, "t", "1", "such as orders-0"),
+        (root / "t-0" / "leader-epoch-checkpoint", "t-0", "1", "expected one of"),
+    ):
+        code, _, err = run("checkpoint", "set", path, partition, offset, "--yes")
+        assert code == 2, (path, partition, offset)
+        assert hint in err, err
+    assert snapshot(root) == before
+    code, _, err = run("checkpoint", "set", starts, "t-0", "0", "--yes", "--force")
+    assert code == 0
+    assert "forced: " in err
+    with kafkalog.open_log(root, "t-0", config=SMALL) as log:
+        assert log.log_start_offset == 0
+        assert run("checkpoint", "set", points, "t-0", "1", "--yes")[0] == 3
+    starts.write_text("0\n5\n")
+    assert run("checkpoint", "set", starts, "t-0", "3", "--yes")[0] == 1
+
+
+# --- retain --------------------------------------------------------------------------------------------------
+
+
+def test_retain_by_the_rules(root: Path, run: Run) -> None:
+    before, whole = snapshot(root), content(root, "t-0")
+    assert run("retain", root)[0] == 2
+    assert run("retain", root, "-X", "retention.bytes=1", "--target-free", "1")[0] == 2
+    code, told = run.json("retain", root, "-X", "retention.bytes=1000")
+    assert (code, snapshot(root)) == (0, before)
+    assert [entry["partition"] for entry in told[:-1]] == ["t-0", "t-1"]
+    code, done = run.json("retain", root, "-X", "retention.bytes=1000", "--yes")
+    assert code == 0
+    for entry, was in zip(done[:-1], told[:-1], strict=True):
+        assert entry == {**was, "done": True}
+        assert entry["newLogStartOffset"] == entry["segments"][-1]["endOffset"]
+        assert not [each for each in entry["segments"] if Path(each["path"]).exists()]
+    assert done[-1]["gained"] == done[-1]["bytes"] == told[-1]["bytes"] > 0
+    start = done[0]["newLogStartOffset"]
+    assert content(root, "t-0") == [(offset, value) for offset, value in whole if offset >= start]
+    assert not list(root.rglob("*.deleted"))
+    assert (root / ".kafka_cleanshutdown").exists()
+    assert verify(root, deep=True).ok
+    assert run.json("retain", root, "-X", "retention.bytes=1000", "--yes")[1][-1]["segments"] == 0
+
+
+def test_retain_never_takes_an_active_segment(root: Path, run: Run) -> None:
+    code, done = run.json("retain", root / "t", "-X", "retention.ms=0", "--yes")
+    assert (code, done[-1]["partitions"]) == (0, 2)
+    for name in ("t-0", "t-1"):
+        (left,) = (root / name).glob("*.log")
+        assert left.stat().st_size
+        assert content(root, name)[-1][0] == 19
+    assert len(content(root, "u-0")) == 3
+
+
+def test_retain_until_enough_is_free_takes_the_oldest_of_all(root: Path) -> None:
+    partitions = {TopicPartition("t", 0): str(root / "t-0"), TopicPartition("t", 1): str(root / "t-1")}
+    everything = retain.plan_until_free(str(root), partitions, 1 << 62)
+    assert everything.missing
+    assert [choice.partition.partition for choice in everything.choices] == [0, 1]
+    one = everything.choices[1].going[0].allocated
+    before = free_bytes(str(root))
+    few = retain.plan_until_free(str(root), partitions, before + one)
+    if free_bytes(str(root)) == before:  # somebody else may write to the disk
+        assert [(choice.partition.partition, len(choice.going)) for choice in few.choices] == [(1, 1)]
+        assert not few.missing
+    (root / f"gone-0.{HEX}-delete").mkdir()
+    (root / f"gone-0.{HEX}-delete" / "x").write_bytes(b"x" * 100_000)
+    plan = retain.plan_until_free(str(root), partitions, free_bytes(str(root)) + 4096)
+    assert list(plan.deleted_folders) == [str(root / f"gone-0.{HEX}-delete")]
+    assert not plan.choices
+    assert retain.carry_out(plan, LogConfig.from_props()) >= 100_000
+    assert not (root / f"gone-0.{HEX}-delete").exists()
+
+
+def test_retain_leaves_alone_what_may_not_begin_later(root: Path, run: Run) -> None:
+    fill(root, "__consumer_offsets-0")
+    fill(root, "c-0")
+    OffsetCheckpointFile(str(root / "cleaner-offset-checkpoint")).write({TopicPartition("c", 0): 5})
+    OffsetCheckpointFile(str(root / "replication-offset-checkpoint")).write({TopicPartition("t", 0): 1})
+    code, told = run.json("retain", root, "--target-free", "999PiB")
+    assert code == 1
+    assert set(told[-1]["skipped"]) == {"__consumer_offsets-0", "c-0"}
+    assert [entry["partition"] for entry in told[:-1]] == ["t-1"]
+    assert told[-1]["missing"] > 0
+    for argv, names in (
+        (["-X", "cleanup.policy=delete"], ["c-0"]),
+        (["-X", "cleanup.policy=compact"], []),
+        ([], []),
+    ):
+        told = run.json("retain", root / "c-0", "-X", "retention.ms=0", *argv)[1]
+        assert [entry["partition"] for entry in told[:-1]] == names, argv
+
+
+def test_retain_beside_another(root: Path, run: Run) -> None:
+    with kafkalog.open_log(root, "t-0"):
+        assert run("retain", root / "t-0", "-X", "retention.bytes=0")[0] == 0
+        code, _, err = run("retain", root / "t-0", "-X", "retention.bytes=0", "--yes")
+        assert code == 2
+        assert "open already in this process" in err
+    lock = subprocess.Popen(
+        [shutil.which("python3") or "python3", "-c",
+         "import fcntl,sys; f = open(sys.argv[1], 'w'); fcntl.lockf(f, fcntl.LOCK_EX); print(1, flush=True); input()",
+         str(root / ".lock")], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+    )  # fmt: skip
+    assert lock.stdout is not None
+    lock.stdout.readline()
+    before = snapshot(root / "t-0")
+    for argv in (
+        ["retain", root, "-X", "retention.bytes=0", "--yes"],
+        ["delete-records", root / "t-0", "--before", "9", "--yes"],
+        ["move", root / "t-0", root.parent, "--yes"],
+        ["checkpoint", "set", root / "recovery-point-offset-checkpoint", "t-0", "1", "--yes"],
+    ):
+        code, _, err = run(*argv)
+        assert code == 3 or argv[0] == "move", (argv, err)
+    assert snapshot(root / "t-0") == before
+    lock.communicate(b"\n")
+
+
+@pytest.mark.parametrize("size", ["", "ten", "10XB", "-1", "1e9"])
+def test_retain_wants_a_size(size: str, root: Path, run: Run) -> None:
+    code, _, err = run("retain", root, f"--target-free={size}")
+    assert code == 2
+    assert "such as 10GiB" in err
+
+
+# --- delete-records --------------------------------------------------------------------------------------------
+
+
+def test_delete_records(root: Path, run: Run) -> None:
+    before = snapshot(root)
+    code, out, _ = run("delete-records", root / "t-0", "--before", "7")
+    assert (code, snapshot(root)) == (0, before)
+    assert "offsets 0 to 6 would be deleted (--yes does it)" in out
+    code, (done,) = run.json("delete-records", root / "t-0", "--before", "7", "--yes")
+    assert (code, done["newLogStartOffset"], done["offsets"], done["done"]) == (0, 7, 7, True)
+    assert content(root, "t-0")[0][0] == 7
+    assert line(root, "log-start-offset-checkpoint", "t-0") == 7
+    code, (done,) = run.json("delete-records", root / "t-0", "--before", f"@{START_MS + 11_500}", "--yes")
+    assert done["newLogStartOffset"] == 12
+    code, out, _ = run("delete-records", root / "t-0", "--before", "3", "--yes")
+    assert (code, content(root, "t-0")[0][0]) == (0, 12)
+    assert "nothing below 3" in out
+    code, (done,) = run.json("delete-records", root / "t-0", "--before", "2030-01-01", "--yes")
+    assert (done["newLogStartOffset"], content(root, "t-0")) == (20, [])
+    assert run.json("retain", root / "t-0", "-X", "retention.ms=-1", "--yes")[1][-1]["segments"] > 0
+
+
+def test_delete_records_refuses(root: Path, run: Run) -> None:
+    OffsetCheckpointFile(str(root / "replication-offset-checkpoint")).write({TopicPartition("t", 1): 5})
+    OffsetCheckpointFile(str(root / "cleaner-offset-checkpoint")).write({TopicPartition("u", 0): 1})
+    before = snapshot(root)
+    for argv, hint in (
+        (["t-0", "--before", "21"], "beyond the log end 20"),
+        (["t-1", "--before", "6"], "beyond the high watermark 5"),
+        (["u-0", "--before", "1"], "is compacted"),
+        (["t-0", "--before", "5", "-X", "cleanup.policy=compact"], "is compacted"),
+        (["t-0", "--before", "yesterday"], "neither an offset nor a time"),
+        (["t-0", "--before=-5"], "is no offset"),
+    ):
+        code, _, err = run("delete-records", root / argv[0], *argv[1:], "--yes")
+        assert code == 2, argv
+        assert hint in err, err
+    assert snapshot(root) == before
+    assert run("delete-records", root / "u-0", "--before", "1", "-X", "cleanup.policy=compact,delete", "--yes")[0] == 0
+
+
+# --- move ------------------------------------------------------------------------------------------------------
+
+
+def test_move(root: Path, tmp_path: Path, run: Run) -> None:
+    other = tmp_path / "other"
+    fill(other, "w-0", 2)
+    OffsetCheckpointFile(str(root / "replication-offset-checkpoint")).write({TopicPartition("t", 0): 20})
+    with kafkalog.open_log(root, "t-0", config=SMALL) as log:
+        log.delete_records(3)
+    OffsetCheckpointFile(str(other / "log-start-offset-checkpoint")).write({TopicPartition("t", 0): 9})  # stale
+    files, before = snapshot(root / "t-0"), (snapshot(root), snapshot(other))
+    mtimes = {path.name: path.stat().st_mtime_ns // 10**6 for path in (root / "t-0").iterdir()}
+    code, (told,) = run.json("move", root / "t-0", other)
+    assert (code, told["step"], told["done"]) == (0, "copy", False)
+    assert (snapshot(root), snapshot(other)) == before
+    assert run("move", root / "t-0", other, "--yes")[0] == 0
+    assert snapshot(other / "t-0") == files
+    assert {path.name: path.stat().st_mtime_ns // 10**6 for path in (other / "t-0").iterdir()} == mtimes
+    assert not [path for path in root.iterdir() if path.name.startswith("t-0")]
+    for name, offset in (
+        ("log-start-offset-checkpoint", 3),
+        ("recovery-point-offset-checkpoint", 20),
+        ("replication-offset-checkpoint", 20),
+        ("cleaner-offset-checkpoint", None),
+    ):
+        assert line(root, name, "t-0") is None
+        assert line(other, name, "t-0") == offset
+    assert (root / ".kafka_cleanshutdown").exists()
+    assert (other / ".kafka_cleanshutdown").exists()
+    assert verify(other, deep=True).ok
+    code, out, _ = run("move", root / "t-0", other, "--yes")
+    assert (code, "nothing" in out) == (0, True)
+
+
+def test_move_of_an_unclean_log_stays_unclean(root: Path, tmp_path: Path, run: Run) -> None:
+    other = tmp_path / "other"
+    fill(other, "w-0", 2)
+    (root / ".kafka_cleanshutdown").unlink()
+    assert run("move", root / "t-0", other, "--yes")[0] == 0
+    assert not (other / ".kafka_cleanshutdown").exists()
+    assert not (root / ".kafka_cleanshutdown").exists()
+
+
+def test_move_refuses(root: Path, tmp_path: Path, run: Run) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    assert run("move", root / "t-0", root)[0] == 2
+    assert run("move", root / "x-0", other)[0] == 2
+    assert run("move", root, other)[0] == 2
+    assert run("move", root / "t-0", tmp_path / "none")[0] == 2
+    write_meta_properties(str(root / "meta.properties"), MetaProperties(1, CLUSTER, 1))
+    write_meta_properties(str(other / "meta.properties"), MetaProperties(1, CLUSTER, 2))
+    code, _, err = run("move", root / "t-0", other, "--yes")
+    assert code == 2
+    assert "node.id=2" in err
+    (other / "meta.properties").unlink()
+    fill(other, "t-0", 5)
+    before = (snapshot(root), snapshot(other))
+    code, _, err = run("move", root / "t-0", other, "--yes")
+    assert code == 1
+    assert "is in both directories, and differs" in err
+    assert (snapshot(root), snapshot(other)) == before
+    with kafkalog.open_log(root, "t-1"):
+        code, _, err = run("move", root / "t-1", other, "--yes")
+        assert code == 2
+        assert "open already in this process" in err
+    with pytest.raises(CorruptRecordException):
+        move.carry_out(move.plan_move(str(root), TopicPartition("t", 0), str(other)))
+
+
+def test_move_leaves_a_brokers_own_move_alone(root: Path, tmp_path: Path, run: Run) -> None:
+    other = tmp_path / "other"
+    (other / f"t-0.{HEX}-future").mkdir(parents=True)
+    code, _, err = run("move", root / "t-0", other, "--yes")
+    assert code == 2
+    assert "let the broker finish" in err
+
+
+def test_move_wants_checkpoints_that_can_be_read(root: Path, tmp_path: Path, run: Run) -> None:
+    other = tmp_path / "other"
+    fill(other, "w-0", 2)
+    for at in (root, other):
+        kept = (at / "log-start-offset-checkpoint").read_bytes()
+        (at / "log-start-offset-checkpoint").write_text("0\n1\n\n")
+        before = (snapshot(root), snapshot(other))
+        code, _, err = run("move", root / "t-0", other, "--yes")
+        assert code == 1
+        assert "log-start-offset-checkpoint" in err
+        assert (snapshot(root), snapshot(other)) == before
+        (at / "log-start-offset-checkpoint").write_bytes(kept)
+    assert run("move", root / "t-0", other, "--yes")[0] == 0
+
+
+def test_there_and_back_again(root: Path, tmp_path: Path, run: Run) -> None:
+    """What an interrupted move left on its way out is in nobody's way."""
+    other = tmp_path / "other"
+    other.mkdir()
+    plan = move.plan_move(str(root), T0, str(other))
+    shutil.copytree(root / "t-0", plan.outgoing)
+    whole = content(root, "t-0")
+    assert run("move", root / "t-0", other, "--yes")[0] == 0
+    assert run("move", other / "t-0", root, "--yes")[0] == 0
+    assert content(root, "t-0") == whole
+    assert [path.name for path in (*root.glob("t-0*"), *other.glob("t-0*"))] == ["t-0"]
+
+
+def test_a_move_that_was_cut_short_between_the_renames(root: Path, tmp_path: Path, run: Run) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    shutil.copytree(root / "t-0", other / "t-0")
+    code, (told,) = run.json("move", root / "t-0", other, "--yes")
+    assert (code, told["step"]) == (0, "compare")
+    assert not (root / "t-0").exists()
+    assert len(content(other, "t-0")) == 20
+
+
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
+def test_a_move_on_a_failing_disk_can_be_done_again(error: int) -> None:
+    def prepare(place: str) -> None:
+        with kafkalog.open_log(f"{place}/here", T0, config=SMALL, files=UnsyncedFiles()) as log:
+            for number in range(8):
+                log.append(b"%d" % number * 20)
+        os.mkdir(f"{place}/there")
+
+    def workload(files: Files, place: str) -> None:
+        move.carry_out(move.plan_move(f"{place}/here", T0, f"{place}/there", files=files), files=files)
+
+    def check(place: str, files: FaultyFiles, raised: BaseException | None) -> None:
+        assert raised is None or isinstance(raised, OSError), raised
+        here, there = Path(place, "here"), Path(place, "there")
+        assert (here / "t-0").is_dir() or (there / "t-0").is_dir()
+        move.carry_out(move.plan_move(str(here), T0, str(there)), files=UnsyncedFiles())
+        assert len(content(there, "t-0")) == 8
+        assert not list(here.glob("t-0*"))
+        assert [path.name for path in there.glob("t-0*")] == ["t-0"]
+
+    runs = harness.each_fault(workload, check, error=error, sticky=True, prepare=prepare, inner=UnsyncedFiles())
+    assert runs > 40
+
+
+# --- files.usage -----------------------------------------------------------------------------------------------
+
+
+def test_walk_passes_over_what_goes_away(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_text(name)
+    seen = []
+    for used in walk(str(tmp_path)):
+        seen.append(os.path.relpath(used.path, tmp_path))
+        if seen[-1] == "a":
+            shutil.rmtree(tmp_path / "b")
+            shutil.rmtree(tmp_path / "a")
+    assert seen == [".", "a", "b", "c", "c/file"]
+
+
+@pytest.mark.parametrize("opens", [1, 2, 3, 4, 5, 7, 9, 12])
+def test_segments_may_go_while_one_looks(opens: int, root: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker's retention beside us: the next look finds what is left."""
+    copy = root.parent / "copy"
+    opened = OsFiles.open
+    left = 0
+
+    def go(self: OsFiles, path: str, **how: Any) -> Any:
+        nonlocal left
+        left -= 1
+        if left == 0:
+            for first in sorted((copy / "t-0").glob("*.log"))[:2]:
+                first.rename(f"{first}.deleted")
+        return opened(self, path, **how)
+
+    for command in (["topics"], ["topics", "--exact"], ["log-dirs"], ["du"], ["checkpoint"]):
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(root, copy)
+        left = opens
+        with monkeypatch.context() as patched:
+            patched.setattr(OsFiles, "open", go)
+            assert run(*command, copy)[0] == 0, command
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_damaged_directories_are_told_or_refused_in_one_line(seed: int, root: Path, run: Run) -> None:
+    rng = random.Random(seed)
+    victims = [path for path in sorted(root.rglob("*")) if path.is_file()]
+    for _ in range(rng.randint(1, 6)):
+        path = rng.choice(victims)
+        data = bytearray(path.read_bytes())
+        if data and rng.random() < 0.8:
+            for _ in range(rng.randint(1, 20)):
+                data[rng.randrange(len(data))] = rng.choice([0, 1, 127, 128, 255, rng.randrange(256)])
+            path.write_bytes(data[: rng.randint(1, len(data))] if rng.random() < 0.3 else data)
+        else:
+            path.write_bytes(rng.randbytes(rng.randrange(200)))
+    for argv in (
+        ["topics", root],
+        ["topics", "--exact", root],
+        ["log-dirs", root],
+        ["du", root],
+        ["checkpoint", root],
+        ["explain", root / "t-0", "-X", "retention.ms=1"],
+        ["explain", root / "t-0", "--exact", "--json"],
+        ["retain", root, "-X", "retention.ms=1000"],
+        ["retain", root, "-X", "retention.bytes=10", "--yes"],
+        ["delete-records", root / "t-0", "--before", "@1700000001000", "--yes"],
+        ["checkpoint", "set", root / "recovery-point-offset-checkpoint", "t-0", "1", "--yes"],
+        ["move", root / "t-0", root.parent],
+    ):
+        code, _, err = run(*argv)
+        assert code in (0, 1, 2, 3), argv
+        assert "Traceback" not in err
+        if code > 1:
+            assert len([text for text in err.splitlines() if text.startswith("kafkalog: ")]) == 1, err
