@@ -55,7 +55,7 @@ EXAMPLES = {
     ),
     "checkpoint": (
         "kafkalog checkpoint /var/kafka-logs",
-        "kafkalog checkpoint set /var/kafka-logs/recovery-point-offset-checkpoint orders-0 1200 --yes",
+        "kafkalog checkpoint set /var/kafka-logs/recovery-point-offset-checkpoint orders-0 1200",
     ),
     "delete-records": ("kafkalog delete-records /var/kafka-logs/orders-0 --before 2026-01-01T00:00:00Z",),
     "describe": ("kafkalog describe /var/kafka-logs orders --segments",),

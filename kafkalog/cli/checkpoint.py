@@ -101,7 +101,8 @@ def _print_json(table: CheckpointTable) -> None:
             {
                 "kind": "partition",
                 "logDir": table.log_dir,
-                "partition": str(row.partition),
+                "topic": row.partition.topic,
+                "partition": row.partition.partition,
                 "recoveryPoint": row.lines[recovery],
                 "logStart": row.lines[start],
                 "highWatermark": row.lines[watermark],
@@ -172,7 +173,8 @@ def _tell_change(change: Change, act: bool, copy: str, as_json: bool) -> None:
             {
                 "kind": "change",
                 "path": change.path,
-                "partition": str(change.partition),
+                "topic": change.partition.topic,
+                "partition": change.partition.partition,
                 "old": change.old,
                 "new": change.new,
                 "done": act,

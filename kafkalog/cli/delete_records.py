@@ -39,7 +39,8 @@ def command(partition: str, before: str, settings: tuple[str, ...], dry_run: boo
         emit_json(
             {
                 "kind": "partition",
-                "partition": str(wanted),
+                "topic": wanted.topic,
+                "partition": wanted.partition,
                 "done": act,
                 "logStartOffset": plan.log_start_offset,
                 "newLogStartOffset": start,

@@ -8,9 +8,10 @@ from kafkalog.cli.app import CLEAN, FINDINGS
 from kafkalog.cli.console import Progress, emit, emit_json, log_bytes, note, paint, size_words, time_words
 from kafkalog.cli.places import partition_at, topic_settings
 from kafkalog.config import LogConfig
-from kafkalog.files import SYSTEM_CLOCK
+from kafkalog.files import OS_FILES, SYSTEM_CLOCK
 from kafkalog.log.checkpoint_lines import CheckpointLines
 from kafkalog.log.retention_rule import Rule
+from kafkalog.manager.topic_configs import stored_overrides
 from kafkalog.toolbox.explain import Explained, explain
 from kafkalog.toolbox.segment_facts import was_compacted
 
@@ -47,12 +48,14 @@ def command(
     """Tell why each segment of PARTITION (a folder: DIR/orders-0) is still here: which rule of retention keeps it,
     which bound, what would have to change, and when it goes.
 
-    Segments go oldest first and never above the high watermark, so what holds one holds all behind it.  A topic's own
-    settings are kept in the cluster's metadata, not beside its records: give them with -X.  Reads only, takes no lock,
+    Segments go oldest first and never above the high watermark, so what holds one holds all behind it.  A broker keeps
+    a topic's own settings in the cluster's metadata, not beside its records: give them with -X.  What a LogManager keeps
+    there is taken.  Reads only, takes no lock,
     works beside a running broker.  Exit 1 when timestamps lie in the future or a time index lost its entries.
     """
-    config = topic_settings(settings, broker_properties)
     log_dir, wanted = partition_at(partition)
+    stored = stored_overrides(log_dir, wanted.topic, OS_FILES)
+    config = topic_settings(settings, broker_properties, stored)
     now_ms = SYSTEM_CLOCK.milliseconds()
     with Progress(log_bytes([f"{log_dir}/{wanted}"]), "looked at", force=progress) as bar:
         told = explain(log_dir, wanted, config, now_ms, exact=exact, progress=bar.advance)
@@ -75,7 +78,8 @@ def command(
         emit_json(
             {
                 "kind": "summary",
-                "partition": str(wanted),
+                "topic": wanted.topic,
+                "partition": wanted.partition,
                 "nowMs": now_ms,
                 "logStartOffset": facts.log_start_offset,
                 "highWatermark": facts.high_watermark,
@@ -88,7 +92,7 @@ def command(
                 "findings": told.findings,
             }
         )
-    if not settings and broker_properties is None:
+    if not settings and not stored and broker_properties is None:
         note("note: Kafka's defaults were taken: the topic's own settings are not in the log directory (-X gives them)")
     if config.delete and was_compacted(wanted, CheckpointLines(log_dir)):
         note("note: a cleaner compacted this partition: its cleanup.policy is compact, or has it (-X cleanup.policy=)")

@@ -70,7 +70,8 @@ def _tell(move: Move, act: bool, as_json: bool) -> None:
         emit_json(
             {
                 "kind": "move",
-                "partition": str(move.partition),
+                "topic": move.partition.topic,
+                "partition": move.partition.partition,
                 "from": move.source_dir,
                 "to": move.target_dir,
                 "step": move.step.value,

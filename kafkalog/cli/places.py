@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from kafkalog.cli.app import Usage
 from kafkalog.cli.console import emit, parse_settings, parse_time_ms, select_partitions, some
@@ -101,12 +101,15 @@ def parse_offset_or_time(text: str) -> tuple[int | None, int | None]:
     return None, parse_time_ms(text)
 
 
-def topic_settings(texts: Iterable[str], broker_properties: str | None) -> LogConfig:
-    """Settings of a topic: `-X key=value` over the defaults that a server.properties makes, over Kafka's.
+def topic_settings(
+    texts: Iterable[str], broker_properties: str | None, stored: Mapping[str, str] | None = None
+) -> LogConfig:
+    """Settings of a topic: `-X key=value` over those `stored` beside the data, over the defaults that a
+    server.properties makes, over Kafka's.
 
     Usage, ConfigException for what is no setting.
     """
-    overrides = parse_settings(texts)
+    overrides = {**(stored or {}), **parse_settings(texts)}
     LogConfig.validate(overrides)
     defaults = None
     if broker_properties is not None:

@@ -97,7 +97,8 @@ def _tell(plan: Plan, choice: Choice, act: bool, as_json: bool) -> None:
         emit_json(
             {
                 "kind": "partition",
-                "partition": str(choice.partition),
+                "topic": choice.partition.topic,
+                "partition": choice.partition.partition,
                 "done": act,
                 "logStartOffset": choice.log_start_offset,
                 "newLogStartOffset": choice.new_start,

@@ -25,26 +25,37 @@ KAFKAS = {"compresscodec", "isvalid"}  # kafka-dump-log writes them so
 LINES = {
     "append": ["append {clean} t-0 --json", "append {clean} t-0 --create --json"],
     "cat": ["cat {clean} t-0 --json", "cat {kafka} --json", "cat {damaged} t-0 --json --key k"],
+    "checkpoint": [
+        "checkpoint {clean} --json",
+        "checkpoint set {clean}/recovery-point-offset-checkpoint t-0 1 --json",
+    ],
+    "delete-records": ["delete-records {clean}/t-0 --before 3 --json"],
     "describe": ["describe {clean} --json", "describe {damaged} --json"],
+    "du": ["du {clean} --json"],
     "dump": [
         "dump {clean}/t-0/00000000000000000000.log --print-data-log --json",
         "dump {clean}/t-0/{log}.index --json",
     ],
+    "explain": ["explain {clean}/t-0 -X retention.ms=1000 --json"],
     "export": ["export {clean} --to {new} --json", "export {damaged} --to {new} --skip-damage --json"],
+    "log-dirs": ["log-dirs {clean}"],
+    "move": ["move {clean}/t-0 {other} --json"],
     "recover": ["recover {clean} --json", "recover {damaged} --from-start --json"],
     "reindex": ["reindex {clean} --json --all", "reindex {damaged} --json"],
+    "retain": ["retain {clean} -X retention.ms=1 --json"],
     "salvage": ["salvage {clean} {new} --json", "salvage {damaged} {new} --json"],
+    "topics": ["topics {clean} --json", "topics {damaged} --json"],
     "transactions": ["transactions {clean} --json", "transactions {damaged} --json", "transactions {kafka} --json"],
     "verify": ["verify {clean} --json", "verify {damaged} --json --deep"],
 }
 
 
 def names(value: Any) -> Iterator[str]:
-    """Every name in a JSON value; the fields of `codecs` are codecs."""
+    """Every name in a JSON value; what is in `codecs`, `config` and `files` goes by names of its own."""
     if isinstance(value, dict):
         for name, inner in value.items():
             yield name
-            yield from () if name == "codecs" else names(inner)
+            yield from () if name in ("codecs", "config", "files") else names(inner)
     elif isinstance(value, list):
         for inner in value:
             yield from names(inner)
@@ -69,7 +80,12 @@ def places(tmp_path: Path) -> dict[str, Path]:
         data[-1] ^= 1
         path.write_bytes(data)
     next((roots["damaged"] / "t-0").glob("*.index")).write_bytes(bytes([0, 0, 0, 9, 0, 0, 0, 9]))
-    return roots | {"kafka": of_kafka("recover_torn_tail", tmp_path / "kafka"), "log": Path(f"{0:020}")}
+    kafkalog.open_log(tmp_path / "other", "u-0").close()
+    return roots | {
+        "other": tmp_path / "other",
+        "kafka": of_kafka("recover_torn_tail", tmp_path / "kafka"),
+        "log": Path(f"{0:020}"),
+    }
 
 
 def test_every_command_is_here() -> None:
@@ -91,6 +107,9 @@ def test_names_are_of_one_family(run: Run, places: dict[str, Path], tmp_path: Pa
                 assert {name.removesuffix("_base64") for name in entry} <= KCAT
                 assert {name.removesuffix("_base64") for name in names(entry)} <= KCAT | {"value"}
                 continue
+            if command == "log-dirs":  # kafka-log-dirs' own object
+                assert set(entry) == {"version", "brokers"}
+                continue
             kinds.add(entry["kind"])
             odd = {name for name in names(entry) if not CAMEL.fullmatch(name)} - KAFKAS
             assert not odd, (line, odd)
@@ -100,11 +119,19 @@ def test_names_are_of_one_family(run: Run, places: dict[str, Path], tmp_path: Pa
     wanted = {
         "append": {"appended"},
         "cat": set(),
+        "checkpoint": {"partition", "directory", "change"},
+        "delete-records": {"partition"},
         "describe": {"partition"},
+        "du": {"topic", "fileKind", "age", "summary"},
+        "explain": {"segment", "summary"},
         "export": {"file", "lost", "summary"},
+        "log-dirs": set(),
+        "move": {"move"},
         "recover": {"partition", "summary"},
         "reindex": {"segment", "summary"},
+        "retain": {"partition", "summary"},
         "salvage": {"lost", "summary"},
+        "topics": {"topic", "summary"},
         "transactions": {"partition"},
         "verify": {"finding", "summary"},
     }
