@@ -253,8 +253,9 @@ class PartitionOffsets(Watermarks):
                 # Where it follows the end, it goes back with that, which is no news.
                 level = logging.INFO if self.high_watermark_follows else logging.WARNING
                 logger.log(level, "%s: high watermark goes back from %s to %s", self, self.high_watermark_metadata, new)
-            self.local_log.check_if_closed()
+            self.local_log.check_owner()
             self.set_high_watermark(new)
+            self.local_log.check_if_closed()  # as late as Kafka does it
             if self.first_unstable_is_rough:
                 self.maybe_increment_first_unstable_offset()
 
