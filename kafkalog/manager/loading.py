@@ -43,8 +43,8 @@ def look(held: HeldDirectory, *, tolerant: bool) -> Found:
     clean = held.marker.exists()
     if clean:
         held.marker.delete()
-    recovery_points = held.read(held.recovery_points)
-    log_starts = held.read(held.log_starts)
+    recovery_points = held.read(held.recovery_points, tolerant=tolerant)
+    log_starts = held.read(held.log_starts, tolerant=tolerant)
     folders, strangers = [], []
     for name in held.files.names_in(held.path):
         path = os.path.join(held.path, name)
