@@ -388,7 +388,8 @@ class _Bin:
 
 
 class _Tree:
-    """A red-black tree by (hash as a signed int, key), shaped as HashMap.TreeNode and ConcurrentHashMap.TreeBin do it."""
+    """A red-black tree by (hash as a signed int, key), in the shape of HashMap.TreeNode and ConcurrentHashMap.TreeBin.
+    """
 
     __slots__ = ("left", "node", "parent", "red", "right", "root")
 

@@ -371,7 +371,8 @@ class ManagerWriter:
 
     def alone(self) -> None:
         """A partition's log is opened without a manager meanwhile."""
-        name = self.choose.choice(sorted(self.seen)) if self.seen else "foo-0"
+        names = [name for name in sorted(self.seen) if not name.endswith("-9")]  # there may be a file of that name
+        name = self.choose.choice(names) if names else "foo-0"
         writer = PartitionWriter(self, "alone")
         clean = self.chance(0.5)
         self.add(

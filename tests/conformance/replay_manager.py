@@ -2,8 +2,9 @@
 
 Beyond the format, for moves between directories: `lm_future` {topic_partition, dir, max_batches (all)} makes the future
 log in `dir` (as the preferred directory), cuts it where it does not fit the current log, copies batches to it, gives it
-the current log's high watermark and start, and opens it as handle `log`; `lm_move` {topic_partition, dir} does that and
-lets it take the partition's place, its handle too; `lm_truncate` and `lm_delete` take `future` (false).
+the current log's high watermark and start, and opens it as handle `log`; `lm_move` {topic_partition, dir} does that,
+lets what is due run, and has it take the partition's place, its handle too; `lm_truncate` and `lm_delete` take `future`
+(false).
 """
 
 from __future__ import annotations
@@ -140,6 +141,7 @@ def _future(session: Session, op: Op, result: Result) -> None:
 def _move(session: Session, op: Op, result: Result) -> None:
     """The future log, filled, takes the partition's place."""
     future = _filled(session, op)
+    session.scheduler.tick()
     source = _manager(session).get_log(_partition(op))
     assert source is not None
     _manager(session).replace_current_with_future_log(_partition(op))

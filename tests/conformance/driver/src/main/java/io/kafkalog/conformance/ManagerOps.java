@@ -62,7 +62,7 @@ final class ManagerOps {
             case "lm_truncate" ->
                 manager.truncateTo(Map.of(topicPartition(op), op.number("offset")), op.flag("future", false));
             case "lm_future" -> session.put(op.handle(), future(op));
-            case "lm_move" -> move(op);
+            case "lm_move" -> move(op, result);
             case "lm_shutdown" -> shutdown(op);
             case "lm_crash" -> abandon();
             default -> throw new ScriptError("unknown operation " + op.name());
@@ -179,8 +179,9 @@ final class ManagerOps {
     }
 
     /** The future log, filled, takes the partition's place. */
-    private void move(Op op) throws IOException {
+    private void move(Op op, ObjectNode result) throws IOException {
         UnifiedLog future = future(op);
+        session.runDueTasks(result);
         UnifiedLog source = manager.getLog(topicPartition(op)).orElseThrow();
         manager.replaceCurrentWithFutureLog(topicPartition(op));
         session.forget(source);
