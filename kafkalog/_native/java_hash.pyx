@@ -1,4 +1,5 @@
-"""The order in which Java's hash maps give their entries: Kafka writes checkpoints and snapshots in it.
+"""The order in which Java's hash maps (and one of Scala's) give their entries: Kafka writes checkpoints and snapshots
+in it.
 
 A HashMap goes through its buckets in order, and through a bucket's chain in the order of arrival; the number of
 buckets grows with the map and never shrinks, so the order depends on how large the map once was.  `JavaHashMap` keeps
@@ -16,6 +17,7 @@ _TREEIFY_AT = 8
 _MIN_TREEIFY_CAPACITY = 64
 _UNTREEIFY_AT = 6
 _MAX_CAPACITY = 1 << 30
+_ANY_REF_TABLE = 16
 
 
 def _int32(value):
@@ -195,11 +197,27 @@ class JavaHashMap(dict):
 class JavaConcurrentHashMap(JavaHashMap):
     """A dict that iterates as java.util.concurrent.ConcurrentHashMap does, of one thread.
 
-    It grows one entry sooner than a HashMap, and growing turns parts of a chain around.  Chains stay chains here: nine
-    keys of one bucket, which Java makes a tree of, are only followed as far as the table grows for them.
+    It grows one entry sooner than a HashMap, and growing turns parts of a chain around.  A chain that has become a tree
+    takes new entries at its front, and is a chain again when the tree has become small; where nine keys have one and
+    the same hash, Java builds the tree by identity hashes, and when it becomes small is its secret.
     """
 
     __slots__ = ()
+
+    def __setitem__(self, key, value):
+        if key in self:
+            self._replaced(key)
+            dict.__setitem__(self, key, value)
+        else:
+            self._arrive(key)
+            dict.__setitem__(self, key, value)
+
+    def _replaced(self, key):
+        """The eighth of a chain that gets another value is counted as a ninth that arrives."""
+        found = self._bins[spread(self._hash_of(key)) & (self._capacity - 1)]
+        if not found.is_tree and len(found.nodes) >= _TREEIFY_AT:
+            if [node[1] for node in found.nodes].index(key) >= _TREEIFY_AT - 1:
+                self._too_long(found)
 
     def _arrive(self, key):
         hashed = spread(self._hash_of(key))
@@ -207,32 +225,118 @@ class JavaConcurrentHashMap(JavaHashMap):
         found = self._bins.get(index)
         if found is None:
             self._bins[index] = _Bin([(hashed, key)])
+        elif found.is_tree:
+            found.tree.insert((hashed, key))
+            found.nodes.insert(0, (hashed, key))
         else:
             found.nodes.append((hashed, key))
-            if len(found.nodes) > _TREEIFY_AT and self._capacity < _MIN_TREEIFY_CAPACITY:
-                wanted = table_size_for(self._capacity * 3 + 1)
-                while self._capacity - self._capacity // 4 < wanted:
-                    self._grow()
+            if len(found.nodes) > _TREEIFY_AT:
+                self._too_long(found)
         while len(self) + 1 >= self._capacity - self._capacity // 4:
             self._grow()
+
+    def _too_long(self, found):
+        """A small table grows instead, and not by one step."""
+        if self._capacity >= _MIN_TREEIFY_CAPACITY:
+            found.grow_tree()
+            return
+        wanted = table_size_for(self._capacity * 3 + 1)
+        while self._capacity - self._capacity // 4 < wanted:
+            self._grow()
+
+    def _leave(self, key):
+        index = spread(self._hash_of(key)) & (self._capacity - 1)
+        found = self._bins[index]
+        if not found.is_tree:
+            found.remove(key)
+        else:
+            found.nodes = [node for node in found.nodes if node[1] != key]
+            if found.tree.is_small():
+                found.tree = None
+            else:
+                found.tree.delete(key)
+        if not found.nodes:
+            del self._bins[index]
 
     def _grow(self):
         bit = self._capacity
         self._capacity *= 2
         bins = {}
         for index, old in self._bins.items():
-            nodes = old.nodes
-            run = len(nodes) - 1  # from here on all go the same way, and stay as they are
-            while run > 0 and nodes[run - 1][0] & bit == nodes[run][0] & bit:
-                run -= 1
-            sides = ([], [])
-            sides[1 if nodes[run][0] & bit else 0].extend(nodes[run:])
-            for node in nodes[:run]:
-                sides[1 if node[0] & bit else 0].insert(0, node)
-            for place, side in zip((index, index + bit), sides):
+            if old.is_tree:
+                sides = tuple([node for node in old.nodes if bool(node[0] & bit) == high] for high in (False, True))
+            else:
+                sides = self._turned(old.nodes, bit)
+            for place, side, other in zip((index, index + bit), sides, reversed(sides)):
                 if side:
-                    bins[place] = _Bin(side)
+                    bins[place] = _Bin(side) if other or not old.is_tree else old
+                    if old.is_tree and len(side) <= _UNTREEIFY_AT:
+                        bins[place].tree = None
+                    elif old.is_tree and other:
+                        bins[place].grow_tree()
         self._bins = bins
+
+    def _turned(self, nodes, bit):
+        run = len(nodes) - 1  # from here on all go the same way, and stay as they are
+        while run > 0 and nodes[run - 1][0] & bit == nodes[run][0] & bit:
+            run -= 1
+        sides = ([], [])
+        sides[1 if nodes[run][0] & bit else 0].extend(nodes[run:])
+        for node in nodes[:run]:
+            sides[1 if node[0] & bit else 0].insert(0, node)
+        return sides
+
+
+class AnyRefMap(dict):
+    """A dict that iterates as scala.collection.mutable.AnyRefMap (2.13) does; nothing is ever taken out of it.
+
+    Kafka's ReplicaManager writes high watermarks in this order.  One table of open addresses: what finds its place
+    taken goes on by growing steps, so the order depends on the order of arrival.
+    """
+
+    __slots__ = ("_hash_of",)
+
+    def __init__(self, hash_of):
+        super().__init__()
+        self._hash_of = hash_of
+
+    def __iter__(self):
+        table = [None] * _ANY_REF_TABLE
+        for size, key in enumerate(dict.keys(self), 1):
+            _place(table, (self._finished(key), key))
+            if 2 * size > len(table) - 1:
+                moved = [None] * (2 * len(table))
+                for entry in table:
+                    if entry is not None:
+                        _place(moved, entry)
+                table = moved
+        for entry in table:
+            if entry is not None:
+                yield entry[1]
+
+    def _finished(self, key):
+        """The first half of MurmurHash3's end; 0 means an empty place."""
+        value = spread(self._hash_of(key)) * 0x85EBCA6B & 0xFFFFFFFF
+        return ((value ^ value >> 13) & 0x7FFFFFFF) or 0x41081989
+
+    def keys(self):
+        return list(self)
+
+    def values(self):
+        return [self[key] for key in self]
+
+    def items(self):
+        return [(key, self[key]) for key in self]
+
+
+def _place(table, entry):
+    mask = len(table) - 1
+    at = entry[0] & mask
+    step = 0
+    while table[at] is not None:
+        step += 1
+        at = at + 2 * (step + 1) * step - 3 & mask
+    table[at] = entry
 
 
 class _Bin:
@@ -260,10 +364,13 @@ class _Bin:
         return False
 
     def treeify(self):
+        self.grow_tree()
+        self._root_to_front()
+
+    def grow_tree(self):
         self.tree = _Tree()
         for node in self.nodes:
             self.tree.insert(node)
-        self._root_to_front()
 
     def remove(self, key):
         self.nodes = [node for node in self.nodes if node[1] != key]
@@ -271,9 +378,7 @@ class _Bin:
             if len(self.nodes) <= _UNTREEIFY_AT:
                 self.tree = None
             else:  # as good as Java's rebalancing for what follows; the chain itself is untouched
-                self.tree = _Tree()
-                for node in self.nodes:
-                    self.tree.insert(node)
+                self.grow_tree()
 
     def _root_to_front(self):
         assert self.tree is not None
@@ -283,9 +388,7 @@ class _Bin:
 
 
 class _Tree:
-    """Red-black insertion by (hash as a signed int, key), as HashMap.TreeNode does it.
-
-    Knows only what it needs to name its root.
+    """A red-black tree by (hash as a signed int, key), in the shape of HashMap.TreeNode and ConcurrentHashMap.TreeBin.
     """
 
     __slots__ = ("left", "node", "parent", "red", "right", "root")
@@ -355,6 +458,105 @@ class _Tree:
             if top >= 0:
                 self.red[top] = True
                 self._rotate(top, left=not up_is_left)
+
+    def is_small(self):
+        """Too small for a tree, as ConcurrentHashMap sees it before it takes a node out."""
+        root = self.root
+        return root < 0 or self.right[root] < 0 or self.left[root] < 0 or self.left[self.left[root]] < 0
+
+    def delete(self, key):
+        """Take a key out, and balance what is left."""
+        gone = next(at for at, node in enumerate(self.node) if node is not None and node[1] == key)
+        self.node[gone] = None
+        if self.left[gone] >= 0 and self.right[gone] >= 0:
+            self._swap_with_successor(gone)
+        below = self.left[gone] if self.left[gone] >= 0 else self.right[gone]
+        if below >= 0:
+            self._replace_below(self.parent[gone], gone, below)
+            self.left[gone] = self.right[gone] = self.parent[gone] = -1
+            if not self.red[gone]:
+                self._balance_deletion(below)
+            return
+        if not self.red[gone]:
+            self._balance_deletion(gone)
+        up = self.parent[gone]
+        if up >= 0:
+            if self.left[up] == gone:
+                self.left[up] = -1
+            elif self.right[up] == gone:
+                self.right[up] = -1
+            self.parent[gone] = -1
+
+    def _replace_below(self, up, old, new):
+        """`new` takes the place of `old` below `up`."""
+        self.parent[new] = up
+        if up < 0:
+            self.root = new
+        elif self.left[up] == old:
+            self.left[up] = new
+        else:
+            self.right[up] = new
+
+    def _swap_with_successor(self, gone):
+        after = self.right[gone]
+        while self.left[after] >= 0:
+            after = self.left[after]
+        self.red[gone], self.red[after] = self.red[after], self.red[gone]
+        above, right_of_after, right = self.parent[gone], self.right[after], self.right[gone]
+        up_of_after = self.parent[after]
+        self._replace_below(above, gone, after)
+        if after == right:
+            self.right[after] = gone
+            self.parent[gone] = after
+        else:
+            self.parent[gone] = up_of_after
+            self.left[up_of_after] = gone
+            self.right[after] = right
+            self.parent[right] = after
+        self.left[after] = self.left[gone]
+        self.parent[self.left[after]] = after
+        self.left[gone] = -1
+        self.right[gone] = right_of_after
+        if right_of_after >= 0:
+            self.parent[right_of_after] = gone
+
+    def _balance_deletion(self, at):
+        while at >= 0 and at != self.root:
+            if self.red[at]:
+                self.red[at] = False
+                return
+            up = self.parent[at]
+            is_left = self.left[up] == at
+            near, far = (self.left, self.right) if is_left else (self.right, self.left)
+            other = far[up]
+            if other >= 0 and self.red[other]:
+                self.red[other] = False
+                self.red[up] = True
+                self._rotate(up, left=is_left)
+                up = self.parent[at]
+                other = far[up]
+            if other < 0:
+                at = up
+                continue
+            inner, outer = near[other], far[other]
+            if (inner < 0 or not self.red[inner]) and (outer < 0 or not self.red[outer]):
+                self.red[other] = True
+                at = up
+                continue
+            if outer < 0 or not self.red[outer]:
+                self.red[inner] = False
+                self.red[other] = True
+                self._rotate(other, left=not is_left)
+                up = self.parent[at]
+                other = far[up]
+            self.red[other] = self.red[up]
+            if far[other] >= 0:
+                self.red[far[other]] = False
+            self.red[up] = False
+            self._rotate(up, left=is_left)
+            at = self.root
+        if at >= 0:
+            self.red[at] = False
 
     def _rotate(self, at, *, left):
         down, side = (self.right, self.left) if left else (self.left, self.right)

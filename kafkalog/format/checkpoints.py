@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Generic, NamedTuple, TypeVar
 
-from kafkalog._native.java_hash import JavaHashMap, hash_map_order, topic_partition_hash
+from kafkalog._native.java_hash import AnyRefMap, JavaHashMap, hash_map_order, topic_partition_hash
 from kafkalog.errors import CorruptCheckpointException, KafkalogError
 from kafkalog.files import OS_FILES, Files, parent_dir
 from kafkalog.format import values
@@ -184,12 +184,12 @@ class OffsetCheckpointFile(CheckpointFile[tuple[TopicPartition, int]]):
         )
 
     def write(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Replace the file, in the order of Kafka's HashMap: `offsets`' own where it is a JavaHashMap, else that of a
-        fresh map filled in the given order.  OSError; IllegalArgumentException for what is no offset, and the file
-        stays as it is: one bad line would take all partitions' offsets with it."""
+        """Replace the file, in the order of Kafka's HashMap: `offsets`' own where it is such a map (or Scala's), else
+        that of a fresh map filled in the given order.  OSError; IllegalArgumentException for what is no offset, and
+        the file stays as it is: one bad line would take all partitions' offsets with it."""
         for partition, offset in offsets.items():
             values.offset(offset, str(partition))
-        if isinstance(offsets, JavaHashMap):
+        if isinstance(offsets, JavaHashMap | AnyRefMap):
             order = list(offsets)
         else:
             order = hash_map_order(offsets, topic_partition_hash)

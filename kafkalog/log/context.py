@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 LOG_FLUSH = MetricName("kafka.log", "LogFlushStats", "LogFlushRateAndTimeMs")
 
+ALREADY_OFFLINE = "is already offline due to a previous IO exception"
+
 
 class ProducerSettings(NamedTuple):
     """The broker's settings for the producers of its partitions; the defaults are Kafka's."""
@@ -113,9 +115,10 @@ class PartitionContext:
 
     # --- the disk --------------------------------------------------------------------------------------
 
-    def guard(self, doing: str) -> IoGuard:
-        """The I/O guard of an operation; `doing` completes `Error while ...`."""
-        return IoGuard(self, doing)
+    def guard(self, doing: str, *, refuses: bool = True) -> IoGuard:
+        """The I/O guard of an operation; `doing` completes `Error while ...`.  Unless it `refuses`, the operation
+        begins even where the directory is offline, as those of Kafka do that have no such guard."""
+        return IoGuard(self, doing, refuses)
 
     def check_online(self) -> None:
         """KafkaStorageException when an earlier I/O error took the log directory offline; that error is its cause."""
@@ -123,7 +126,7 @@ class PartitionContext:
         if channel.has_offline_log_dir(log_dir):
             first = channel.cause(log_dir)
             raise KafkaStorageException(
-                f"The log dir {log_dir} is already offline due to a previous IO exception.",
+                f"The log dir {log_dir} {ALREADY_OFFLINE}.",
                 hint=None if first is None else f"the first was {type(first).__name__}: {first}",
             ) from first
 
@@ -150,14 +153,16 @@ class IoGuard:
     KafkaStorageException that chains it.  Nested guards pass the inner one's exception on unchanged.
     """
 
-    __slots__ = ("context", "doing")
+    __slots__ = ("context", "doing", "refuses")
 
-    def __init__(self, context: PartitionContext, doing: str) -> None:
+    def __init__(self, context: PartitionContext, doing: str, refuses: bool) -> None:
         self.context = context
         self.doing = doing
+        self.refuses = refuses
 
     def __enter__(self) -> None:
-        self.context.check_online()
+        if self.refuses:
+            self.context.check_online()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

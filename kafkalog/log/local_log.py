@@ -78,11 +78,15 @@ class LocalLog(LogEnd):
     def log_end_offset(self) -> int:
         return self.next_offset_metadata[0]
 
-    def guard(self, doing: str) -> IoGuard:
+    def guard(self, doing: str, *, refuses: bool = True) -> IoGuard:
         """The I/O guard of an operation of the process that opened the log."""
+        self.check_owner()
+        return self.context.guard(doing, refuses=refuses)
+
+    def check_owner(self) -> None:
+        """Raises in a forked child: the log is the parent's."""
         if self.life == FORKED:
             raise self.is_foreign()
-        return self.context.guard(doing)
 
     @property
     def is_closed(self) -> bool:

@@ -253,8 +253,9 @@ class PartitionOffsets(Watermarks):
                 self.context.logger.log(
                     level, "%s: high watermark goes back from %s to %s", self, self.high_watermark_metadata, new
                 )
-            self.local_log.check_if_closed()
+            self.local_log.check_owner()
             self.set_high_watermark(new)
+            self.local_log.check_if_closed()  # as late as Kafka does it
             if self.first_unstable_is_rough:
                 self.maybe_increment_first_unstable_offset()
 

@@ -104,13 +104,34 @@ class UnifiedLog(PartitionState):
         *,
         on_damage: Callable[[Damage], None] | None = None,
     ) -> UnifiedLog:
+        """`load`, but an I/O error takes the log directory offline and raises KafkaStorageException."""
+        context.check_online()
+        try:
+            return cls.load(
+                context, log_start_offset, recovery_point, last_shutdown_clean, topic_id, remaining_segments,
+                on_damage=on_damage,
+            )  # fmt: skip
+        except OSError as error:
+            context.raise_offline(f"Error while loading log dir {context.dir}", error)
+
+    @classmethod
+    def load(
+        cls,
+        context: PartitionContext,
+        log_start_offset: int,
+        recovery_point: int,
+        last_shutdown_clean: bool,
+        topic_id: str | None = None,
+        remaining_segments: Callable[[int], object] | None = None,
+        *,
+        on_damage: Callable[[Damage], None] | None = None,
+    ) -> UnifiedLog:
         """Opens the partition of `context` (made where missing): loads, recovers after an unclean shutdown, repairs.
 
         `log_start_offset` and `recovery_point` are the checkpoints' values.  `remaining_segments` is told how many
         segments are left to recover.  `on_damage` is told of each cut before it is made; what it raises ends the open,
-        and nothing is cut.  An I/O error takes the log directory offline and raises KafkaStorageException.
+        and nothing is cut.  OSError: the caller says whether the log directory is offline for it.
         """
-        context.check_online()
         checkpoints = Checkpoints(log_start_offset, recovery_point, last_shutdown_clean)
         segments = LogSegments(context.topic_partition)
         files = context.files
@@ -128,10 +149,8 @@ class UnifiedLog(PartitionState):
             ).load()  # fmt: skip
             local_log = LocalLog(context, segments, loaded.recovery_point, loaded.next_offset_metadata)
             return cls(loaded.log_start_offset, local_log, epochs, producers, topic_id)
-        except BaseException as error:
+        except BaseException:
             segments.close_quietly()
-            if isinstance(error, OSError):
-                context.raise_offline(f"Error while loading log dir {context.dir}", error)
             raise
 
     # --- what it is --------------------------------------------------------------------------------------
@@ -367,7 +386,7 @@ class UnifiedLog(PartitionState):
             ).verification_guard
 
     def take_producer_snapshot(self) -> None:
-        with self.lock, self.local_log.guard("taking producer state snapshot"):
+        with self.lock, self.local_log.guard("taking producer state snapshot", refuses=False):
             self.local_log.check_if_closed()
             self.producer_state_manager.take_snapshot()
 
@@ -451,8 +470,9 @@ class UnifiedLog(PartitionState):
         self.update_high_watermark(self.log_end_offset_metadata)
 
     def delete_old_segments(self) -> int:
-        """Retention by the topic's policy; answers the number of segments that it chose."""
-        with self.local_log.guard("deleting old segments"):
+        """Retention by the topic's policy; answers the number of segments that it chose.  Where there is nothing to
+        delete, a directory that is offline does not matter."""
+        with self.local_log.guard("deleting old segments", refuses=False):
             self.settle()
             return retention.delete_old_segments(self)
 

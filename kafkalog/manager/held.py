@@ -78,9 +78,12 @@ class HeldDirectory:
             if not self.files.exists(checkpoint.path):
                 self.files.create(checkpoint.path)
 
-    def read(self, checkpoint: OffsetCheckpointFile, *, is_new: bool = False) -> dict[TopicPartition, int]:
+    def read(
+        self, checkpoint: OffsetCheckpointFile, *, is_new: bool = False, tolerant: bool = True
+    ) -> dict[TopicPartition, int]:
         """What a checkpoint says.  One that is missing is made, empty; what cannot be read counts for nothing, as in
-        Kafka at start, and a warning says what that means unless the directory is new.  OSError where it is not made.
+        Kafka at start, and a warning says what that means unless the directory is new.  Unless `tolerant` the
+        directory is offline then, which Kafka's broker is told later.  OSError where it is not made.
         """
         lines: dict[TopicPartition, int] = {}
         problem: str | None = None
@@ -92,6 +95,9 @@ class HeldDirectory:
             self.write(checkpoint, {})  # Kafka makes an empty one, which cannot be told from a lost one
         except (KafkalogError, OSError) as error:
             problem = str(error)
+            if not tolerant:
+                message = f"Error while reading checkpoint file {checkpoint.path}"
+                self.failure_channel.maybe_add_offline_log_dir(self.path, message, error)
         if problem is not None:
             meaning = _MEANING[os.path.basename(checkpoint.path)]
             Lines(LOGGER, self.path).warning("%s: found %s; %s", checkpoint.path, problem, meaning)

@@ -59,8 +59,8 @@ def look(held: HeldDirectory, *, tolerant: bool) -> Found:
             continue
         if partition.topic != names.CLUSTER_METADATA_TOPIC:
             folders.append(path)
-    recovery_points = held.read(held.recovery_points, is_new=not folders)
-    log_starts = held.read(held.log_starts, is_new=not folders)
+    recovery_points = held.read(held.recovery_points, is_new=not folders, tolerant=tolerant)
+    log_starts = held.read(held.log_starts, is_new=not folders, tolerant=tolerant)
     strange = sorted(set(strangers) - _OF_THE_FILE_SYSTEM)
     if strange:
         Lines(LOGGER, held.path).warning("passed over %s, which are no partitions' folders", ", ".join(strange))

@@ -24,7 +24,7 @@ from kafkalog.format.checkpoints import OffsetCheckpointFile
 from kafkalog.format.names import TopicPartition
 from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.manager.held import HeldDirectory
-from kafkalog.manager.registry import LogRegistry, Logs
+from kafkalog.manager.registry import LogRegistry
 
 LOGGER = "kafkalog.manager"
 
@@ -34,8 +34,14 @@ ALL = "*"  # cordoned.log.dirs: every one
 class LogDirectories:
     """Made with its locks taken.  `live` is replaced whole: path -> what is held, in the order that was given."""
 
-    def __init__(self, log_dirs: Sequence[str], files: Files, failure_channel: LogDirFailureChannel) -> None:
-        """LogDirLockedException, KafkaException for duplicates, NoLiveLogDirException; holds nothing then."""
+    def __init__(
+        self, log_dirs: Sequence[str], files: Files, failure_channel: LogDirFailureChannel, *, keep_failed: bool = False
+    ) -> None:
+        """LogDirLockedException, KafkaException for duplicates, NoLiveLogDirException; holds nothing then.
+
+        `keep_failed`: one whose lock or id the disk refuses is told to the channel only, as by Kafka's class alone.
+        """
+        self._keep_failed = keep_failed
         self.paths = list(log_dirs)
         self.files = files
         self.failure_channel = failure_channel
@@ -90,7 +96,8 @@ class LogDirectories:
                 step(held)
             except OSError as error:
                 self.failure_channel.maybe_add_offline_log_dir(path, f"{failed} {path}", error)
-                self.take_out(path)
+                if not self._keep_failed:
+                    self.take_out(path)
 
     def _load_id(self, held: HeldDirectory) -> None:
         found = held.directory_id()
@@ -167,36 +174,34 @@ class LogDirectories:
 
     def checkpoint_high_watermarks(self, log_dir: str, registry: LogRegistry) -> bool:
         held = self.live.get(log_dir)
-        return held is not None and self._write(held, held.high_watermarks, registry, _high_watermarks)
+        return held is not None and self._write(
+            held, held.high_watermarks, registry, LogRegistry.high_watermarks_in_dir
+        )
 
     def _write(
         self,
         held: HeldDirectory,
         checkpoint: OffsetCheckpointFile,
         registry: LogRegistry,
-        lines_of: Callable[[Logs], Mapping[TopicPartition, int]],
+        lines_of: Callable[[LogRegistry, str], Mapping[TopicPartition, int]],
     ) -> bool:
         with self._writing[held.path]:
             try:
-                held.write(checkpoint, lines_of(registry.in_dir(held.path)))
+                held.write(checkpoint, lines_of(registry, held.path))
                 return True
             except KafkaStorageException:
                 Lines(LOGGER, held.path).exception("Disk error while writing %s", checkpoint.path)
                 return False
 
 
-def _recovery_points(logs: Logs) -> dict[TopicPartition, int]:
-    return {partition: log.recovery_point for partition, log in logs.items()}
+def _recovery_points(registry: LogRegistry, log_dir: str) -> dict[TopicPartition, int]:
+    return {partition: log.recovery_point for partition, log in registry.in_dir(log_dir).items()}
 
 
-def _high_watermarks(logs: Logs) -> dict[TopicPartition, int]:
-    return {partition: log.high_watermark for partition, log in logs.items()}
-
-
-def _log_starts(logs: Logs) -> dict[TopicPartition, int]:
+def _log_starts(registry: LogRegistry, log_dir: str) -> dict[TopicPartition, int]:
     """Only of logs that start inside their first segment: the others are found to start at its base."""
     lines: dict[TopicPartition, int] = {}
-    for partition, log in logs.items():
+    for partition, log in registry.in_dir(log_dir).items():
         start = log.log_start_offset_to_checkpoint
         if start is not None:
             lines[partition] = start

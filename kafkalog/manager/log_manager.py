@@ -24,8 +24,10 @@ from typing import NamedTuple
 
 from kafkalog.config import LogConfig
 from kafkalog.errors import (
+    CorruptCheckpointException,
     IllegalStateException,
     InconsistentTopicIdException,
+    KafkaException,
     KafkalogError,
     KafkaStorageException,
 )
@@ -35,7 +37,7 @@ from kafkalog.files.processes import belongs_here, opened_elsewhere
 from kafkalog.format import names
 from kafkalog.format.log_lines import lines_of_folder
 from kafkalog.format.names import TopicPartition
-from kafkalog.log.context import PartitionContext
+from kafkalog.log.context import ALREADY_OFFLINE, PartitionContext
 from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.manager import move_notes
 from kafkalog.manager.jobs import Outcome, run_side_by_side
@@ -104,7 +106,7 @@ class LogManager:
         self._remaining: Remaining | None = None
         self._owns_scheduler = scheduler is None
         self.scheduler: Scheduler = ThreadScheduler(clock) if scheduler is None else scheduler
-        self.directories = LogDirectories(absolute_paths(log_dirs), files, self.failure_channel)
+        self.directories = LogDirectories(absolute_paths(log_dirs), files, self.failure_channel, keep_failed=bare)
         self.metrics.show(self.directories, gauges_of_directories)
         belongs_here(self)
         try:
@@ -202,7 +204,8 @@ class LogManager:
                 self.failure_channel.listen(self._on_failure)
             self._load_logs(is_stray or (lambda log: False), progress)
             self._state = _RUNNING
-            self._settle_failures()
+            if not self._bare:
+                self._settle_failures()
             self._schedule()
         except BaseException:
             if self._state is not _LOST:
@@ -213,9 +216,13 @@ class LogManager:
         self, is_stray: Callable[[UnifiedLog], bool], progress: Callable[[LoadProgress], object] | None
     ) -> None:
         found: list[Found] = []
+        refused: KafkaException | None = None
         for path, held in self.directories.live.items():
             try:
                 of = look(held, tolerant=not self._bare)
+            except KafkaException as error:
+                refused = error
+                break  # the directories before it are being loaded by now
             except OSError as error:
                 if not isinstance(error, KafkaStorageException):
                     self.failure_channel.maybe_add_offline_log_dir(path, f"Error while loading log dir {path}", error)
@@ -235,6 +242,8 @@ class LogManager:
         finally:
             self.metrics.hide(remaining)
             self._remaining = None
+        if refused is not None:
+            raise refused
         for of in found:
             self._judge_load(of, outcomes[of.held.path])
         if not self._bare:
@@ -244,13 +253,20 @@ class LogManager:
         path = of.held.path
         for folder, outcome in zip(of.folders, outcomes, strict=True):
             error = outcome.error
-            if isinstance(error, KafkaStorageException) and isinstance(error.__cause__, OSError):
+            if isinstance(error, KafkaStorageException) and self._is_of_the_disk(error):
                 lines_of_folder(LOGGER, folder).error("the directory is offline, for loading this failed: %s", error)
             elif isinstance(error, OSError) and not isinstance(error, KafkalogError):
                 self.failure_channel.maybe_add_offline_log_dir(path, f"Error while loading log dir {path}", error)
             elif error is not None:
                 raise error
         self._all_loaded[path] = all(outcome.done for outcome in outcomes)
+
+    def _is_of_the_disk(self, error: KafkaStorageException) -> bool:
+        """Whether it was caused by what Kafka calls an IOException: a checkpoint that does not parse is one.  Where the
+        directory was offline before, Kafka's class alone knows no cause."""
+        if self._bare and ALREADY_OFFLINE in error.message:
+            return False
+        return isinstance(error.__cause__, OSError) or type(error.__cause__) is CorruptCheckpointException
 
     def _load_log(
         self,
@@ -261,7 +277,7 @@ class LogManager:
     ) -> None:
         partition = names.parse_topic_partition_name(folder)
         self._initializing[partition] = False
-        log = UnifiedLog.create(
+        log = UnifiedLog.load(
             self._context(folder, partition),
             of.log_starts.get(partition, 0),
             of.recovery_points.get(partition, 0),
@@ -390,7 +406,11 @@ class LogManager:
             self._check_future(partition, preferred)
         folder = self._make_folder(partition, [preferred] if preferred else self.next_log_dirs(), is_future=is_future)
         self._initializing[partition] = False
-        log = UnifiedLog.create(self._context(folder, partition), 0, 0, True, topic_id)
+        context = self._context(folder, partition)
+        try:
+            log = UnifiedLog.load(context, 0, 0, True, topic_id)
+        except OSError as error:
+            context.raise_offline(f"Error while creating log for {partition} in dir {context.parent_dir}", error)
         if not self._bare:
             log.follow_log_end()
         self.registry.put(log, is_future=is_future)
@@ -433,7 +453,8 @@ class LogManager:
     def maybe_update_preferred_log_dir(self, topic_partition: str | TopicPartition, log_dir: str) -> None:
         """Where the partition's next log is to be made, unless its log or future log is there."""
         partition, path = names.partition_of(topic_partition), os.path.abspath(log_dir)
-        self.is_log_dir_online(path)
+        if not self._bare:
+            self.is_log_dir_online(path)
         logs = [self.registry.get(partition, is_future=is_future) for is_future in (False, True)]
         if all(log is None or log.parent_dir != path for log in logs):
             self._preferred[partition] = path
@@ -761,7 +782,7 @@ class LogManager:
 
     def _close_all(self, broker_epoch: int) -> BaseException | None:
         jobs = {
-            log_dir: [functools.partial(_close, log) for log in self.registry.in_dir(log_dir).values()]
+            log_dir: [functools.partial(_close, log, self._bare) for log in self.registry.in_dir(log_dir).values()]
             for log_dir in self.directories.live
         }
         outcomes = run_side_by_side("log-closing", jobs, self.settings.recovery_threads)
@@ -806,8 +827,14 @@ class LogManager:
         self.directories.unlock()
 
 
-def _close(log: UnifiedLog, thread: int) -> None:
+def _close(log: UnifiedLog, bare: bool, thread: int) -> None:
     if not log.shut_down():
+        active = log.active_segment
+        if bare and active.max_timestamp_so_far <= active.time_index.last_entry.timestamp:
+            # Kafka goes on to trim the closed file, and takes the refusal for the disk's.
+            log.context.log_dir_failure_channel.maybe_add_offline_log_dir(
+                log.parent_dir, f"Error while preparing active segment for close for {log.topic_partition}"
+            )
         raise KafkaStorageException(f"{log.topic_partition} of {log.parent_dir} was let go before, not in order")
 
 

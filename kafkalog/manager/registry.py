@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 
-from kafkalog._native.java_hash import JavaConcurrentHashMap, JavaHashMap, topic_partition_hash
+from kafkalog._native.java_hash import AnyRefMap, JavaConcurrentHashMap, JavaHashMap, topic_partition_hash
 from kafkalog.format.names import TopicPartition
 from kafkalog.log.unified_log import UnifiedLog
 
@@ -76,4 +76,17 @@ class LogRegistry:
         for log in self.all_logs():
             if log.parent_dir == log_dir:
                 found[log.topic_partition] = log
+        return found
+
+    def high_watermarks_in_dir(self, log_dir: str) -> AnyRefMap[TopicPartition, int]:
+        """As ReplicaManager.checkpointHighWatermarks collects them: partition by partition, the current log before the
+        future one.  Its partitions are in a map like ours."""
+        found: AnyRefMap[TopicPartition, int] = AnyRefMap(topic_partition_hash)
+        with self.guard:
+            logs = self.all_logs()
+        futures = {log.topic_partition: log for log in logs if log.is_future}
+        for log in logs:
+            for each in (log, None if log.is_future else futures.get(log.topic_partition)):
+                if each is not None and each.parent_dir == log_dir:
+                    found[each.topic_partition] = each.high_watermark
         return found

@@ -3,6 +3,7 @@
     python -m tests.conformance.fuzz --count 2000 --seed 1            # the long run
     python -m tests.conformance.fuzz --count 500 --damage             # crash, damage to files, reopen
     python -m tests.conformance.fuzz --count 1 --seed 4711 --keep DIR # one script again; its runs stay in DIR
+    python -m tests.conformance.fuzz --count 1000 --managers          # log managers: many partitions and directories
     python -m tests.conformance.fuzz --count 2000 --ways both         # half of them without the short choice of appends
 
 A script that differs is shrunk (lines are dropped while the difference remains) and saved below `--save`; exit 1.
@@ -30,6 +31,7 @@ from typing import Any
 
 from tests.conformance import kafka_jars, permitted
 from tests.conformance.compare import NOT_COMPARED, Difference, compare_runs, load_results
+from tests.conformance.fuzz_managers import ManagerWriter
 from tests.conformance.fuzz_scripts import Line, ScriptWriter, broker_may_compress_with_snappy, with_built_batches
 from tests.conformance.ways import SHORT, WAYS_HELP, Ways
 
@@ -123,9 +125,11 @@ def write_script(path: Path, lines: Sequence[Line]) -> None:
 
 
 def scripts_of(
-    engines: Engines, seeds: Sequence[int], *, damage: bool = False, compact: bool = False
+    engines: Engines, seeds: Sequence[int], *, damage: bool = False, compact: bool = False, managers: bool = False
 ) -> list[list[Line]]:
     """The scripts of these seeds.  Damage needs to know the files, so real Kafka runs a first part before it."""
+    if managers:
+        return _manager_scripts(engines, seeds)
     writers = [ScriptWriter.of_seed(seed, compact=compact) for seed in seeds]
     scripts = [writer.write(closed=not damage) for writer in writers]
     if not damage:
@@ -136,6 +140,21 @@ def scripts_of(
         writer.write_damage(found[-1]["files"]) if found and "files" in found[-1] else writer.lines
         for writer, found in zip(writers, results, strict=True)
     ]
+
+
+def _manager_scripts(engines: Engines, seeds: Sequence[int]) -> list[list[Line]]:
+    writers = [ManagerWriter.of_seed(seed) for seed in seeds]
+    for writer in writers:
+        writer.write()
+    going_on = [writer for writer in writers if writer.rounds]
+    while going_on:
+        work = engines.work / f"first{engines.runs}"
+        results = engines.run_kafka([writer.lines for writer in going_on], work)
+        shutil.rmtree(work, ignore_errors=True)
+        for writer, found in zip(going_on, results, strict=True):
+            writer.write_damage(found[-1].get("files", {}))
+        going_on = [writer for writer in going_on if writer.rounds]
+    return [writer.lines for writer in writers]
 
 
 # --- shrinking ----------------------------------------------------------------------------------------
@@ -209,6 +228,7 @@ def fuzz(
     *,
     damage: bool = False,
     compact: bool = False,
+    managers: bool = False,
     batch: int = 100,
     keep: Path | None = None,
     stop_after: int = 10**9,
@@ -220,7 +240,7 @@ def fuzz(
         engines = Engines(work, ways)
         for start in range(seed, seed + count, batch):
             seeds = range(start, min(start + batch, seed + count))
-            scripts = scripts_of(engines, seeds, damage=damage, compact=compact)
+            scripts = scripts_of(engines, seeds, damage=damage, compact=compact, managers=managers)
             for number, outcome in zip(seeds, engines.run(scripts), strict=True):
                 if outcome.difference is not None:
                     yield number, outcome
@@ -237,6 +257,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=1, help="seed of the first script (default 1); the next add one")
     parser.add_argument("--damage", action="store_true", help="crash, damage files and reopen")
     parser.add_argument("--compact", action="store_true", help="cleaner passes over compacted topics too")
+    parser.add_argument("--managers", action="store_true", help="log managers instead of single partitions")
     parser.add_argument("--batch", type=int, default=100, help="scripts a process (default 100)")
     parser.add_argument("--keep", type=Path, help="run in this folder and leave everything there")
     parser.add_argument("--save", type=Path, help="save shrunk scripts below this folder")
@@ -253,6 +274,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         args.seed,
         damage=args.damage,
         compact=args.compact,
+        managers=args.managers,
         batch=args.batch,
         keep=args.keep,
         stop_after=args.stop_after,

@@ -516,12 +516,15 @@ class ScriptWriter:
         clean = self.chance(0.3)
         self.open(clean=clean, **self._checkpoints())
 
-    def damage_one(self, files: dict[str, Any]) -> None:
+    def damage_one(self, files: dict[str, Any], folder: str = f"{DIR}/{PARTITION}") -> None:
+        """One of the files of a partition's folder, of which these are the names."""
         # partition.metadata is a text of fixed form: damage there ends the run too early to be interesting.
         names = sorted(name for name in files if name != "partition.metadata" and not name.endswith(".deleted"))
+        if not names:
+            return
         name = self.choose.choice(names)
         size = files[name]["size"]
-        path = f"{DIR}/{PARTITION}/{name}"
+        path = f"{folder}/{name}"
         kinds = ("delete", "truncate", "corrupt", "corrupt", "append", "swap", "cleaned", "deleted", "write")
         kind = self.choose.choice(kinds)
         if kind == "delete":
@@ -540,7 +543,7 @@ class ScriptWriter:
             stem = name.rsplit(".", 1)[0]
             for suffix in ("log", "index", "timeindex", "txnindex"):
                 if f"{stem}.{suffix}" in files and self.chance(0.9):
-                    source = f"{DIR}/{PARTITION}/{stem}.{suffix}"
+                    source = f"{folder}/{stem}.{suffix}"
                     self.add("fs_copy", **{"from": source, "to": source + ".swap"})
         # Where a .cleaned has no offset, Kafka removes the .deleted files that its directory lists before that one.
         elif kind == "cleaned" and name[0].isdigit():
@@ -551,7 +554,7 @@ class ScriptWriter:
             number = self.choose.integer(0, 9)
             suffix = self.choose.choice(("index", "snapshot", "timeindex", "txnindex"))
             stray = f"{number:020}.{suffix}" if self.chance(0.8) else "notes.txt"
-            self.add("fs_write", file=f"{DIR}/{PARTITION}/{stray}", hex="00" * self.choose.choice((0, 8, 10)))
+            self.add("fs_write", file=f"{folder}/{stray}", hex="00" * self.choose.choice((0, 8, 10)))
 
 
 def broker_may_compress_with_snappy(lines: list[Line]) -> bool:

@@ -104,6 +104,21 @@ def _first_offset(batch: Line) -> int:
     return min([batch.get("base_offset", 0), *offsets])
 
 
+def _closed_beside_its_manager(difference: Difference, outcome: Outcome) -> bool:
+    has_manager = False
+    closed: set[str] = set()
+    for line in outcome.lines:
+        has_manager = has_manager or line["op"] == "lm_open"
+        if has_manager and line["op"] in ("close", "crash"):
+            closed.add(line.get("log", "main"))
+    said = re.search("is already closed|the file was closed|NullPointerException", difference.detail)
+    return bool(closed) and (said is not None or any(f"/{name}/" in difference.place for name in closed))
+
+
+def _file_in_the_way(difference: Difference, outcome: Outcome) -> bool:
+    return "(lm_move), field error" in difference.place and "Not a directory" in difference.detail
+
+
 @dataclass(frozen=True)
 class Named:
     """A difference on purpose: why, and how it is known.  `needs_damage`: only where a script changes files."""
@@ -120,6 +135,17 @@ NAMED = {
         "crash it takes the batch for an overflow, finds none to split, and refuses the log for good.",
         _below_its_segment,
         needs_damage=False,
+    ),
+    "closed beside its manager": Named(
+        "A log that was closed by its handle while its manager still has it refuses everything; Kafka's finds out when "
+        "it comes to a closed file, and some answers need none.",
+        _closed_beside_its_manager,
+        needs_damage=False,
+    ),
+    "file in the way": Named(
+        "Where a plain file has the name of the folder to which a future log is renamed, Kafka deletes that file and "
+        "goes on; kafkalog deletes no file that is not its own, and the directory is offline as for any other error.",
+        _file_in_the_way,
     ),
     "count without memory": Named(
         "A checkpoint that promises two billion lines: Kafka makes room for them before it reads the first and dies of "

@@ -1,15 +1,29 @@
-"""The operations on a log manager, and cleaner passes, on kafkalog."""
+"""The operations on a log manager, and cleaner passes, on kafkalog.
+
+Beyond the format, for moves between directories: `lm_future` {topic_partition, dir, max_batches (all)} makes the future
+log in `dir` (as the preferred directory), cuts it where it does not fit the current log, copies batches to it, gives it
+the current log's high watermark and start, and opens it as handle `log`; `lm_move` {topic_partition, dir} does that,
+lets what is due run, and has it take the partition's place, its handle too; `lm_truncate` and `lm_delete` take `future`
+(false).
+"""
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping, Sequence
 from typing import Any
+from unittest import mock
 
 from kafkalog.config import LogConfig, ProducerStateManagerConfig
-from kafkalog.errors import CorruptCheckpointException, IllegalStateException
+from kafkalog.errors import CorruptCheckpointException, IllegalStateException, KafkaStorageException
 from kafkalog.format.names import TopicPartition, parse_topic_partition_name
+from kafkalog.limits import INT_MAX
 from kafkalog.log.context import ProducerSettings
+from kafkalog.log.types import FetchIsolation
+from kafkalog.log.unified_log import UnifiedLog
+from kafkalog.manager import loading
+from kafkalog.manager.jobs import Job, Outcome, run_side_by_side
 from kafkalog.manager.log_manager import LogManager
 from kafkalog.manager.settings import ManagerSettings
 from kafkalog.manager.topic_configs import FixedTopicConfigs
@@ -47,13 +61,19 @@ def _open(session: Session, op: Op, result: Result) -> None:
     except CorruptCheckpointException as error:  # of a meta.properties that does not parse
         raise RuntimeException(str(error)) from error
     try:
-        manager.startup()
+        with mock.patch.object(loading, "run_side_by_side", _one_after_another):
+            manager.startup()
     except BaseException:
         session.scheduler.clear()
         raise
     session.manager = manager
     loaded = {os.path.basename(log.dir): log for log in manager.all_logs()}
     result["loaded"] = {name: state(loaded[name]) for name in sorted(loaded)}
+
+
+def _one_after_another(prefix: str, jobs: Mapping[str, Sequence[Job]], threads: int) -> dict[str, list[Outcome]]:
+    """The directories in turn, as the driver has it: who comes first of several decides the order of the maps."""
+    return {directory: run_side_by_side(prefix, {directory: of}, threads)[directory] for directory, of in jobs.items()}
 
 
 def _manager(session: Session) -> LogManager:
@@ -79,7 +99,7 @@ def _checkpoint(session: Session, op: Op, result: Result) -> None:
 
 
 def _delete(session: Session, op: Op, result: Result) -> None:
-    removed = _manager(session).async_delete(_partition(op))
+    removed = _manager(session).async_delete(_partition(op), is_future=op.get("future", False))
     result["renamed_to"] = None
     if removed is not None:
         session.forget(removed)
@@ -87,7 +107,46 @@ def _delete(session: Session, op: Op, result: Result) -> None:
 
 
 def _truncate(session: Session, op: Op, result: Result) -> None:
-    _manager(session).truncate_to({_partition(op): op["offset"]})
+    _manager(session).truncate_to({_partition(op): op["offset"]}, is_future=op.get("future", False))
+
+
+def _filled(session: Session, op: Op) -> UnifiedLog:
+    """Makes the partition's future log in a directory, and copies to it what it has not got."""
+    manager, partition = _manager(session), _partition(op)
+    current = manager.get_log(partition)
+    if current is None:
+        raise KafkaStorageException(f"no log of {partition}")
+    manager.maybe_update_preferred_log_dir(partition, str(session.path(op["dir"])))
+    future = manager.get_or_create_log(partition, is_future=True, topic_id=current.topic_id)
+    if future.log_end_offset < current.log_start_offset:
+        manager.truncate_fully_and_start_at(partition, current.log_start_offset, is_future=True)
+    elif future.log_end_offset > current.log_end_offset:
+        manager.truncate_to({partition: current.log_end_offset}, is_future=True)
+    budget = op.get("max_batches", INT_MAX)
+    while budget > 0 and future.log_end_offset < current.log_end_offset:
+        budget -= 1
+        end = future.log_end_offset
+        future.append_as_follower(current.read(end, 1, FetchIsolation.LOG_END, True).records.to_bytes(), INT_MAX)
+        if future.log_end_offset == end:
+            raise IllegalStateException(f"nothing was copied at {end}")
+    future.update_high_watermark(current.high_watermark)
+    future.maybe_increment_log_start_offset(current.log_start_offset)
+    return future
+
+
+def _future(session: Session, op: Op, result: Result) -> None:
+    session.put(op.handle, _filled(session, op))
+
+
+def _move(session: Session, op: Op, result: Result) -> None:
+    """The future log, filled, takes the partition's place."""
+    future = _filled(session, op)
+    session.scheduler.tick()
+    source = _manager(session).get_log(_partition(op))
+    assert source is not None
+    _manager(session).replace_current_with_future_log(_partition(op))
+    session.forget(source)
+    session.put(op.handle, future)
 
 
 def _shutdown(session: Session, op: Op, result: Result) -> None:
@@ -119,6 +178,8 @@ OPERATIONS = {
     "lm_checkpoint": _checkpoint,
     "lm_delete": _delete,
     "lm_truncate": _truncate,
+    "lm_future": _future,
+    "lm_move": _move,
     "lm_shutdown": _shutdown,
     "lm_crash": _crash,
 }

@@ -71,14 +71,14 @@ def _close(session: Session, op: Op, result: Result) -> None:
         log.prepare_active_segment_for_close()
         log.flush(True)
     log.close()
-    session.forget(log)
+    session.forget_handle(op)
     result["recovery_point_at_close"] = log.recovery_point
     result["log_start_at_close"] = log.log_start_offset
 
 
 def _crash(session: Session, op: Op, result: Result) -> None:
     log = session.handle(op).log
-    session.forget(log)
+    session.forget_handle(op)
     session.scheduler.clear()
     log.close_quietly()
     result["recovery_point_at_crash"] = log.recovery_point
@@ -87,7 +87,7 @@ def _crash(session: Session, op: Op, result: Result) -> None:
 def _delete_log(session: Session, op: Op, result: Result) -> None:
     log = session.handle(op).log
     log.delete()
-    session.forget(log)
+    session.forget_handle(op)
 
 
 def _rename_dir(session: Session, op: Op, result: Result) -> None:

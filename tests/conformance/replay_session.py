@@ -82,6 +82,9 @@ class Session:
         if before is None or before.log is not log:
             self.logs[handle] = OpenLog(log)
 
+    def forget_handle(self, op: Op) -> None:
+        del self.logs[op.handle]
+
     def forget(self, log: UnifiedLog) -> None:
         for name in [name for name, found in self.logs.items() if found.log is log]:
             del self.logs[name]

@@ -6,7 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from tests.conformance.batch_spec import batch_from_spec
-from tests.conformance.compare import compare_results, compare_runs, compare_trees, load_results
+from tests.conformance.compare import (
+    compare_results,
+    compare_runs,
+    compare_trees,
+    load_results,
+    without_random_parts,
+)
 
 
 def batch(value: str, base_offset: int = 0) -> bytes:
@@ -99,3 +105,18 @@ def test_results_are_lines_of_json_whatever_their_strings_hold(tmp_path: Path) -
     path = tmp_path / "results"
     path.write_text('{"message": "a\u0085b\u2028c"}\n{"line": 2}\n', encoding="utf-8")
     assert load_results(path) == [{"message": "a\u0085b\u2028c"}, {"line": 2}]
+
+
+def test_folders_with_a_random_part_are_told_apart_by_content() -> None:
+    def named(*folders: tuple[str, str]) -> dict[str, str]:
+        return without_random_parts({f"d/foo-0.{part * 32}-delete/a": text for part, text in folders}, str)
+
+    assert named(("1", "x"), ("2", "y")) == named(("3", "y"), ("4", "x"))
+    assert named(("1", "x"), ("2", "y")) != named(("3", "y"), ("4", "y"))
+    assert named(("1", "x")) == {"d/foo-0.<uuid>-delete/a": "x"}
+
+
+def test_any_error_answers_a_halt() -> None:
+    want = {"line": 1, "op": "lm_open", "error": "IllegalStateException", "message": "halt: null"}
+    assert compare_results([want], [{"line": 1, "op": "lm_open", "error": "NoLiveLogDirException"}]) is None
+    assert compare_results([want], [{"line": 1, "op": "lm_open", "loaded": {}}]) is not None

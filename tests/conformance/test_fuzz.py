@@ -11,10 +11,11 @@ import pytest
 
 from kafkalog._native import batches as native
 from kafkalog.log import append
-from tests.conformance import kafka_jars, replay, ways
+from tests.conformance import kafka_jars, permitted, replay, ways
 from tests.conformance.compare import Difference
 from tests.conformance.fuzz import Engines, Outcome, fuzz, work_folder
 from tests.conformance.fuzz_machine import ScriptMachine, ServedEngines, served, smallest_difference
+from tests.conformance.fuzz_managers import ManagerWriter
 from tests.conformance.fuzz_scripts import COMPACTION_STEPS, Line, ScriptWriter
 from tests.conformance.ways import Ways
 from tests.damage import differential
@@ -57,6 +58,31 @@ def test_random_scripts_agree(damage: bool, seed: int) -> None:
             f"seed {number}{' --damage' if damage else ''}: {outcome.difference}\n"
             f"shrink it: python -m tests.conformance.fuzz --count 1 --seed {number}{' --damage' if damage else ''}"
         )
+
+
+@pytest.mark.jvm
+@pytest.mark.usefixtures("kafka_driver")
+def test_random_managers_agree() -> None:
+    for number, outcome in fuzz(COUNT // 2, 1, managers=True):
+        assert permitted.name_of(outcome) is not None, (
+            f"seed {number} --managers: {outcome.difference}\n"
+            f"shrink it: python -m tests.conformance.fuzz --count 1 --seed {number} --managers"
+        )
+
+
+def test_manager_scripts_reach_everything() -> None:
+    scripts = [ManagerWriter.of_seed(seed).write() for seed in range(100)]
+    scripts += [
+        ManagerWriter.of_seed(seed).write_damage({"d1/foo-0/00000000000000000000.log": {"size": 99}})
+        for seed in range(100)
+    ]
+    reached = {line["op"] for script in scripts for line in script}
+    assert reached >= {
+        "lm_open", "lm_get", "lm_checkpoint", "lm_delete", "lm_truncate", "lm_future", "lm_move", "lm_shutdown",
+        "lm_crash", "close", "crash", "open", "append_leader", "append_follower", "update_high_watermark", "roll",
+        "increment_log_start_offset", "advance_clock", "dump", "fs_write", "fs_copy", "fs_rename", "fs_delete",
+        "fs_truncate", "fs_corrupt",
+    }  # fmt: skip
 
 
 @pytest.mark.jvm

@@ -17,6 +17,7 @@ final class ScriptScheduler implements Scheduler {
     private final Time time;
     private final PriorityQueue<Task> tasks = new PriorityQueue<>();
     private long nextId = 0;
+    private volatile List<String> directories = List.of();
 
     ScriptScheduler(Time time) {
         this.time = time;
@@ -51,8 +52,18 @@ final class ScriptScheduler implements Scheduler {
         return first != null && first.dueMs <= time.milliseconds() ? tasks.poll() : null;
     }
 
+    /** The log directories in the order in which they load. */
+    void setDirectories(List<String> directories) {
+        this.directories = directories;
+    }
+
     @Override
-    public synchronized ScheduledFuture<?> schedule(String name, Runnable body, long delayMs, long periodMs) {
+    public ScheduledFuture<?> schedule(String name, Runnable body, long delayMs, long periodMs) {
+        LoadingTurns.await(directories);
+        return add(name, body, delayMs, periodMs);
+    }
+
+    private synchronized Task add(String name, Runnable body, long delayMs, long periodMs) {
         Task task = new Task(nextId++, name, body, saturatedAdd(time.milliseconds(), Math.max(delayMs, 0)), periodMs);
         tasks.add(task);
         return task;
