@@ -54,7 +54,7 @@ class ClosedFile(File):
     def sync(self) -> None:
         self._gone()
 
-    def map(self) -> mmap.mmap | None:
+    def map(self) -> memoryview | None:
         self._gone()
 
     def send_to(self, sock: HasFileno, position: int, count: int) -> int:

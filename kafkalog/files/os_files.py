@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import errno
 import io
-import mmap
 import os
 import stat
-from typing import ClassVar
+from collections.abc import Callable
+from typing import ClassVar, TypeVar
 
-from kafkalog._native.descriptor import Descriptor
+from kafkalog._native.descriptor import Descriptor, mapped
 from kafkalog.files.api import File, FileLock, Files, FileStat, HasFileno, Listing
 from kafkalog.files.lock import OsFileLock
+from kafkalog.files.pool import OPEN_FILES, OpenFiles
+
+T = TypeVar("T")
 
 _NS_PER_MS = 1_000_000
 # Nobody waits for the other end of a pipe: without O_NONBLOCK the open itself would.
@@ -28,10 +31,9 @@ class OsFile(Descriptor, File):
     def size(self) -> int:
         return os.fstat(self.fileno()).st_size
 
-    def map(self) -> mmap.mmap | None:
-        if os.fstat(self.fileno()).st_size == 0:
-            return None
-        return mmap.mmap(self.fileno(), 0, access=mmap.ACCESS_READ)
+    def map(self) -> memoryview | None:
+        size = self.size()
+        return mapped(self, size) if size else None
 
     def send_to(self, sock: HasFileno, position: int, count: int) -> int:
         return os.sendfile(sock.fileno(), self.fileno(), position, count)
@@ -45,11 +47,28 @@ def _not_regular(path: str, mode: int) -> OSError:
 
 
 class OsFiles(Files):
-    """The operating system's files (Linux and macOS)."""
+    """The operating system's files (Linux and macOS).  `pool`: the budget of those that are open; by default the
+    process's, which all share."""
 
-    __slots__ = ()
+    __slots__ = ("_pool",)
 
     file_class: ClassVar[type[OsFile]] = OsFile
+
+    def __init__(self, pool: OpenFiles | None = None) -> None:
+        self._pool = OPEN_FILES if pool is None else pool
+
+    @property
+    def pool(self) -> OpenFiles:
+        return self._pool
+
+    def _with_room(self, do: Callable[[], T]) -> T:
+        """`do()`, and where the process may open no more, once more after idle files were closed."""
+        try:
+            return do()
+        except OSError as error:
+            if not self._pool.make_room(error):
+                raise
+        return do()
 
     def open(self, path: str, *, writable: bool = True, create: bool = False, exclusive: bool = False) -> OsFile:
         flags = _WRITE if writable else _READ
@@ -65,7 +84,7 @@ class OsFiles(Files):
 
     def _open(self, path: str, flags: int) -> tuple[OsFile, int]:
         # One call from bytecode: between two, an interrupt would leave the descriptor to nobody.
-        file = next(map(self.file_class, (path,), map(os.open, (path,), (flags,), (0o666,))))
+        file = self._with_room(lambda: next(map(self.file_class, (path,), map(os.open, (path,), (flags,), (0o666,)))))
         found = os.fstat(file.fileno())
         if not stat.S_ISREG(found.st_mode):
             file.close()
@@ -90,12 +109,15 @@ class OsFiles(Files):
             found.st_size, found.st_mtime_ns // _NS_PER_MS, stat.S_ISREG(found.st_mode), stat.S_ISDIR(found.st_mode)
         )
 
+    def size_of(self, path: str) -> int:
+        return os.stat(path).st_size
+
     def list_dir(self, path: str) -> list[str]:
-        return sorted(os.listdir(path))
+        return sorted(self._with_room(lambda: os.listdir(path)))
 
     def listing(self, path: str) -> Listing:
         # It says what is a file without asking for each.  One call from bytecode, as in `_open`.
-        entries = next(map(list, map(os.scandir, (path,))))
+        entries = self._with_room(lambda: next(map(list, map(os.scandir, (path,)))))
         files = sorted([entry.name for entry in entries if entry.is_file()])
         others: list[str] = []
         if len(files) != len(entries):
@@ -116,7 +138,7 @@ class OsFiles(Files):
 
     def sync_dir(self, path: str) -> None:
         # Who is interrupted here forgets the descriptor, which closes it.
-        directory = next(map(Descriptor, (path,), map(os.open, (path,), (_DIRECTORY,))))
+        directory = self._with_room(lambda: next(map(Descriptor, (path,), map(os.open, (path,), (_DIRECTORY,)))))
         directory.sync()
         directory.close()
 
@@ -124,14 +146,14 @@ class OsFiles(Files):
         os.utime(path, ns=(mtime_ms * _NS_PER_MS, mtime_ms * _NS_PER_MS))
 
     def read_bytes(self, path: str) -> bytes:
-        with next(map(io.FileIO, map(os.open, (path,), (_READ,)))) as file:
+        with self._with_room(lambda: next(map(io.FileIO, map(os.open, (path,), (_READ,))))) as file:
             mode = os.fstat(file.fileno()).st_mode
             if not stat.S_ISREG(mode):
                 raise _not_regular(path, mode)
             return file.read()
 
     def lock(self, path: str) -> FileLock:
-        return OsFileLock(path)
+        return self._with_room(lambda: OsFileLock(path))
 
 
 OS_FILES = OsFiles()

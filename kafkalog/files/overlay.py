@@ -122,7 +122,7 @@ class OverlayFile(File):
             self._closed = True
             self._inner.close()
 
-    def map(self) -> mmap.mmap | None:
+    def map(self) -> memoryview | None:
         return self._own().map()  # a copy: whoever owns the source may shorten it
 
     def send_to(self, sock: HasFileno, position: int, count: int) -> int:

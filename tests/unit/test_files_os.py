@@ -165,7 +165,7 @@ def test_maps_are_read_only_and_outlive_the_file(path: str) -> None:
     assert mapped[:] == b"aXc"
     with pytest.raises(TypeError):
         mapped[0:1] = b"y"
-    mapped.close()
+    mapped.release()
 
 
 def test_sendfile(path: str) -> None:
