@@ -9,7 +9,6 @@ cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrnoWithFilenameObject
-from cpython.memoryview cimport PyMemoryView_FromObject
 from libc.errno cimport EINTR, EIO, errno
 from libc.stdint cimport int64_t, uint8_t
 from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
@@ -263,8 +262,12 @@ cdef class Descriptor:
 
 @cython.auto_pickle(False)
 @cython.final
-cdef class _FileMap:
-    """Unmapped when forgotten."""
+cdef class FileMap:
+    """The first `size` bytes of a file, to be read through the buffer protocol; `size` > 0.
+
+    Unlike mmap.mmap it costs no descriptor.  Unmapped when forgotten.  It must not be read where the file may be cut
+    shorter (SIGBUS).
+    """
 
     cdef void* at
     cdef Py_ssize_t size
@@ -287,11 +290,3 @@ cdef class _FileMap:
 
     def __getbuffer__(self, Py_buffer* buffer, int flags):
         PyBuffer_FillInfo(buffer, self, self.at, self.size, 1, flags)
-
-
-def mapped(Descriptor file not None, Py_ssize_t size):
-    """A map of the first `size` bytes of a file, to be read; `size` > 0.  Unlike mmap.mmap it costs no descriptor.
-
-    It must not be read where the file may be cut shorter (SIGBUS).
-    """
-    return PyMemoryView_FromObject(_FileMap(file, size))

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import NamedTuple, Protocol, TypeAlias
 
+from kafkalog._native.descriptor import FileMap
 from kafkalog.files.pool import OPEN_FILES, OpenFiles
 
 Buffer: TypeAlias = bytes | bytearray | memoryview | mmap.mmap
@@ -104,11 +105,11 @@ class File(ABC):
         """Close; a second call does nothing."""
 
     @abstractmethod
-    def map(self) -> memoryview | None:
+    def map(self) -> FileMap | None:
         """A read-only map of the whole file as long as it is now; None for an empty file.
 
-        The map outlives `close`, and is gone with the view.  It must not be read where another process may shorten the
-        file (SIGBUS).
+        The map outlives `close`, and is gone when it is forgotten.  It must not be read where another process may
+        shorten the file (SIGBUS).
         """
 
     @abstractmethod

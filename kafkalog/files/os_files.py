@@ -9,7 +9,7 @@ import stat
 from collections.abc import Callable
 from typing import ClassVar, TypeVar
 
-from kafkalog._native.descriptor import Descriptor, mapped
+from kafkalog._native.descriptor import Descriptor, FileMap
 from kafkalog.files.api import File, FileLock, Files, FileStat, HasFileno, Listing
 from kafkalog.files.lock import OsFileLock
 from kafkalog.files.pool import OPEN_FILES, OpenFiles
@@ -31,9 +31,9 @@ class OsFile(Descriptor, File):
     def size(self) -> int:
         return os.fstat(self.fileno()).st_size
 
-    def map(self) -> memoryview | None:
+    def map(self) -> FileMap | None:
         size = self.size()
-        return mapped(self, size) if size else None
+        return FileMap(self, size) if size else None
 
     def send_to(self, sock: HasFileno, position: int, count: int) -> int:
         return os.sendfile(sock.fileno(), self.fileno(), position, count)

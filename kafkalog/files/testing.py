@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
+from kafkalog._native.descriptor import FileMap
 from kafkalog.files.api import Buffer, File, FileLock, Files, FileStat, HasFileno, Listing
 from kafkalog.files.disk_model import Disk, Op
 from kafkalog.files.os_files import OS_FILES, OsFile, OsFiles
@@ -70,7 +71,7 @@ class _TwinFile(File):
     def close(self) -> None:
         self.inner.close()
 
-    def map(self) -> memoryview | None:
+    def map(self) -> FileMap | None:
         self.twin.look("map", self.path)
         return self.inner.map()
 

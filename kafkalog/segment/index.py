@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 
+from kafkalog._native.descriptor import FileMap
 from kafkalog._native.held import Pin
 from kafkalog._native.search import IndexEnd
 from kafkalog.errors import (
@@ -224,7 +225,7 @@ class AbstractIndex(IndexEnd):
             raise_if_full(error, self.path)
             raise
 
-    def _mapped(self, file: File) -> memoryview | bytes:
+    def _mapped(self, file: File) -> FileMap | bytes:
         try:
             return file.map() or b""
         except OSError as error:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog._native.descriptor import mapped
+from kafkalog._native.descriptor import FileMap
 from kafkalog._native.held import Pin
 from kafkalog.errors import ClosedChannelException, KafkaStorageException
 from kafkalog.files import OS_FILES, OpenFiles, OsFile, OsFiles, pool
@@ -324,11 +324,11 @@ def test_a_map_costs_no_descriptor(tmp_path: Path) -> None:
     with OS_FILES.open(index.path) as file:
         for size in (0, -1):
             with pytest.raises(ValueError, match="a map of"):
-                mapped(file, size)
+                FileMap(file, size)
     closed = OS_FILES.open(index.path)
     closed.close()
     with pytest.raises(OSError, match="Bad file descriptor"):
-        mapped(closed, 8)
+        FileMap(closed, 8)
 
 
 @pytest.fixture
