@@ -50,7 +50,8 @@ class Opener(Protocol[F]):
 
 
 class OpenFiles(HeldFiles):
-    """A budget of `limit` files; None: three quarters of what the process may have, descriptors or maps."""
+    """A budget of `limit` files, LEAST_FILES or more; None: three quarters of what the process may have, descriptors or
+    maps."""
 
     def __init__(self, limit: int | None = None) -> None:
         self._limit = limit

@@ -93,7 +93,10 @@ class AbstractIndex(IndexEnd):
         try:
             file, self.length = files.open_sized(self.path)
         except FileNotFoundError:
-            file = files.open(self.path, create=True, exclusive=True)
+            try:
+                file = files.open(self.path, create=True, exclusive=True)
+            except FileNotFoundError:  # the folder is just being renamed, or gone
+                raise gone(self.path) from None
             if self.max_index_size < size:
                 self.close()
                 raise IllegalArgumentException(f"Invalid max index size: {self.max_index_size}") from None

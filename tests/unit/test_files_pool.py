@@ -8,6 +8,7 @@ import resource
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -298,6 +299,27 @@ def test_a_file_that_others_removed(tmp_path: Path, none_idle: OsFiles) -> None:
         with pytest.raises(ClosedChannelException, match="not there any more"):
             index.lookup(10)
     assert log.read(16, 1, FetchIsolation.LOG_END).records.size
+    assert not kit.channel.any_offline
+
+
+def test_an_index_of_a_folder_that_is_just_being_renamed(tmp_path: Path) -> None:
+    """The first who asks for it makes no disk error of that, and finds it under the log's lock."""
+    kit = Kit(tmp_path)
+    kit.filled().close()
+    log = kit.open()
+    os.rename(tmp_path / "t-0", tmp_path / "moved")
+    back = threading.Timer(0.2, os.rename, (tmp_path / "moved", tmp_path / "t-0"))
+    with log.lock:
+        with pytest.raises(ClosedChannelException, match="not there any more"):
+            log.read(4, 1, FetchIsolation.LOG_END)
+        reader = threading.Thread(target=lambda: found.append(log.read(4, 1, FetchIsolation.LOG_END).records.size))
+        found: list[int] = []
+        reader.start()
+        back.start()
+        back.join()
+    reader.join()
+    (size,) = found
+    assert size > 0
     assert not kit.channel.any_offline
 
 
