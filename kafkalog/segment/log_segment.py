@@ -294,6 +294,10 @@ class LogSegment:
 
         Kafka finds that out when the batches are in the file, and leaves them there, behind the end of the log.
         """
+        if refused == FILE_AWAY and self.log.channel is None:
+            pins: tuple[Pin, ...] = (Pin(self.log),)  # most appends write nothing else
+            self.log.open_channel()
+            return pins
         if refused == FILE_AWAY:
             pins = tuple(map(Pin, (self.log, self.offset_index, self.time_index, self.txn_index)))
             self.log.open_channel()

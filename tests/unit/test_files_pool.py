@@ -268,6 +268,26 @@ def test_the_order_of_changes_is_the_same(tmp_path: Path, none_idle: OsFiles) ->
     assert ops(tmp_path / "tight", none_idle) == ops(tmp_path / "roomy", OsFiles(OpenFiles(ROOM)))
 
 
+def test_an_append_opens_what_it_writes(tmp_path: Path) -> None:
+    opened: list[str] = []
+
+    class Told(OsFiles):
+        def open(self, path: str, *, writable: bool = True, create: bool = False, exclusive: bool = False) -> OsFile:
+            opened.append(os.path.basename(path))
+            return super().open(path, writable=writable, create=create, exclusive=exclusive)
+
+    files = Told(OpenFiles(20))
+    log = Kit(tmp_path, files).open({"index.interval.bytes": "300", "internal.segment.bytes": "100000"})
+    log.append_as_leader(batch(), 0)
+    seen = []
+    for _ in range(4):
+        files.pool.trim(0)
+        opened.clear()
+        log.append_as_leader(batch(), 0)
+        seen.append([each.partition(".")[2] for each in opened])
+    assert seen == [["log"], ["log", "index", "timeindex"], ["log"], ["log", "index", "timeindex"]]
+
+
 def test_a_clean_open_opens_no_inactive_segment(tmp_path: Path) -> None:
     kit = Kit(tmp_path)
     log = kit.filled()
