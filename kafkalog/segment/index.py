@@ -102,6 +102,9 @@ class AbstractIndex(IndexEnd):
                 raise IllegalArgumentException(f"Invalid max index size: {self.max_index_size}") from None
             self.length = self.max_index_size // size * size
             file.truncate(self.length)
+        except OSError as error:
+            raise_if_full(error, self.path)
+            raise
         else:
             self.entries = self.length // size
         files.pool.admit(self, file)
