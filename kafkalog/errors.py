@@ -245,6 +245,10 @@ class ClosedChannelException(IllegalStateException):
     """java.nio.channels.ClosedChannelException: a file that was let go, because its log or segment is closed."""
 
 
+class TooManyOpenFilesException(KafkaException):
+    """The process may open no more files, and none of ours is idle: nothing was done, and nothing is offline."""
+
+
 class LogReadOnlyException(IllegalStateException):
     """A write on a log that was opened read-only."""
 

@@ -1,5 +1,7 @@
 import mmap
+import sys
 from collections.abc import Sequence
+from typing import final
 
 from typing_extensions import Buffer, disjoint_base
 
@@ -22,3 +24,9 @@ class Descriptor:
     def truncate(self, size: int) -> None: ...
     def pwrite(self, data: Buffer, position: int) -> None: ...
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> int: ...
+
+@final
+class FileMap:
+    def __new__(cls, file: Descriptor, size: int) -> FileMap: ...
+    if sys.version_info >= (3, 12):
+        def __buffer__(self, flags: int, /) -> memoryview: ...

@@ -1,4 +1,4 @@
-"""Reads and writes at positions of a file descriptor, syncs, and the time of day: one C call around one system call.
+"""Reads, writes and maps of a file descriptor, syncs, and the time of day: one C call around one system call.
 
 The base of `kafkalog.files.OsFile`, which is what everybody else sees.  Every call reads or writes all of it, goes on
 after signals and short transfers, and gives up the GIL while the kernel works.  Errors are OSErrors that name the file.
@@ -6,7 +6,7 @@ A write runs no signal handler before it is whole: whoever appends must know wha
 """
 
 cimport cython
-from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrnoWithFilenameObject
 from libc.errno cimport EINTR, EIO, errno
@@ -16,6 +16,7 @@ from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 cdef extern from "<unistd.h>" nogil:
     int c_close "close"(int fd)
     int c_truncate "ftruncate"(int fd, off_t size)
+    int c_unmap "munmap"(void* at, size_t size)
     Py_ssize_t c_pread "pread"(int fd, void* data, size_t count, off_t position)
     Py_ssize_t c_pwrite "pwrite"(int fd, const void* data, size_t count, off_t position)
 
@@ -23,6 +24,7 @@ cdef extern from *:
     """
     #include <errno.h>
     #include <fcntl.h>
+    #include <sys/mman.h>
     #include <sys/uio.h>
     #include <unistd.h>
     static void set_errno(int code) { errno = code; }
@@ -47,6 +49,11 @@ cdef extern from *:
     #endif
         return fsync(fd);
     }
+    /* NULL with errno where there is none. */
+    static void *map_to_read(int fd, size_t size) {
+        void *at = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
+        return at == MAP_FAILED ? NULL : at;
+    }
     """
     void set_errno(int code) noexcept
     int taken(int* fd) noexcept nogil
@@ -55,6 +62,7 @@ cdef extern from *:
         int fd, const void* a, size_t a_size, const void* b, size_t b_size, off_t position
     ) noexcept nogil
     int full_sync(int fd) noexcept nogil
+    void* map_to_read(int fd, size_t size) noexcept nogil
 
 
 def milliseconds():
@@ -250,3 +258,35 @@ cdef class Descriptor:
         if got < head.len + body.len:
             self.write_all(<const uint8_t*>body.buf + (got - head.len), head.len + body.len - got, position + got)
         return 0
+
+
+@cython.auto_pickle(False)
+@cython.final
+cdef class FileMap:
+    """The first `size` bytes of a file, to be read through the buffer protocol; `size` > 0.
+
+    Unlike mmap.mmap it costs no descriptor.  Unmapped when forgotten.  It must not be read where the file may be cut
+    shorter (SIGBUS).
+    """
+
+    cdef void* at
+    cdef Py_ssize_t size
+
+    def __cinit__(self, Descriptor file not None, Py_ssize_t size):
+        cdef int code = 0
+        if size < 1:
+            raise ValueError(f"a map of {size} bytes")
+        with nogil:
+            self.at = map_to_read(loaded(&file.fd), <size_t>size)
+            if self.at == NULL:
+                code = errno
+        if code:
+            file.fail(code)
+        self.size = size
+
+    def __dealloc__(self):
+        if self.at != NULL:
+            c_unmap(self.at, <size_t>self.size)
+
+    def __getbuffer__(self, Py_buffer* buffer, int flags):
+        PyBuffer_FillInfo(buffer, self, self.at, self.size, 1, flags)

@@ -1,8 +1,9 @@
 """From an offset to a slice of the .log file: what LogSegment.read does where all is ordinary, in one call.
 
 The index names a position, headers are read from there until the batch is found, and the slice is told; of bodies
-nothing is read.  Who asks holds no lock.  Whatever is not ordinary (an index that is not held, an entry that may lie,
-an old or damaged batch on the way, a test's own file) is left to the caller, who walks in Python, by Kafka's rules.
+nothing is read.  Who asks holds no lock.  Whatever is not ordinary (a file that is not open, an index that is not held,
+an entry that may lie, an old or damaged batch on the way, a test's own file) is left to the caller, who walks in
+Python, by Kafka's rules.
 """
 
 cimport cython
@@ -200,7 +201,10 @@ def read(
     with cython.critical_section(log):
         channel = log.channel
         end = log.size
-    if index.look(-1, offset, &entry_offset, &position) < NO_SLOT or not find(channel, offset, position, end, &found):
+        log.used = True
+    if channel is None or index.look(-1, offset, &entry_offset, &position) < NO_SLOT:
+        return None
+    if not find(channel, offset, position, end, &found):
         return None
     if position > 0 and found.base_offset > offset:
         return None  # unless it lies, the entry is of a batch below the offset, and this one is the first behind a gap

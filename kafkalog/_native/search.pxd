@@ -1,6 +1,8 @@
 # How far an index is filled, and its bytes while they are searched: for the end of the segment and for reads.
 from libc.stdint cimport int64_t
 
+from kafkalog._native.held cimport Held
+
 cdef enum Column:
     OFFSET_OF_OFFSET_INDEX
     POSITION
@@ -13,7 +15,7 @@ cdef enum:
     # Below: NOT_NOW - 1 - the slot that lies beyond the bytes.
 
 
-cdef class IndexEnd:
+cdef class IndexEnd(Held):
     cdef public int64_t base_offset
     cdef public int64_t entries
     cdef public int64_t max_entries
@@ -21,7 +23,6 @@ cdef class IndexEnd:
     cdef public int64_t last_timestamp
     cdef public int64_t behind
     cdef public bint dirty
-    cdef public object channel
     cdef Column column  # what `lookup` searches
     cdef object kind
     cdef Py_buffer view

@@ -4,13 +4,16 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import Buffer, disjoint_base
 
+from kafkalog._native.descriptor import FileMap
+from kafkalog._native.held import Held, HeldFiles
+
 OFFSET: Final[int]
 BYTE_POSITION: Final[int]
 TIME: Final[int]
 TIME_OFFSET: Final[int]
 
 @disjoint_base
-class IndexEnd:
+class IndexEnd(Held):
     base_offset: int
     entries: int
     max_entries: int
@@ -19,12 +22,11 @@ class IndexEnd:
     behind: int
     last: tuple[int, int]
     dirty: bool
-    channel: Any
     def __init__(self, base_offset: int, kind: type[tuple[int, int]], column: int) -> None: ...
     @property
     def held_bytes(self) -> int: ...
     def added(self, count: int, last_offset: int, last_timestamp: int) -> None: ...
-    def hold(self, data: Buffer) -> None: ...
+    def hold(self, data: Buffer | FileMap, files: HeldFiles | None = None) -> None: ...
     def let_go(self, forked: bool = False) -> bool: ...
     def copied(self, start: int, length: int) -> bytes | None: ...
     def lookup(self, target: int) -> Any: ...

@@ -18,6 +18,7 @@ from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy, memset
 
+from kafkalog._native.held cimport HeldFiles
 from kafkalog._native.layout cimport (
     OFFSET_ENTRY,
     OFFSET_ENTRY_OFFSET,
@@ -141,7 +142,7 @@ cdef object pair(kind, int64_t first, int64_t second):
 
 @cython.auto_pickle(False)
 @cython.no_gc_clear  # the bytes stay held until nobody can ask for them
-cdef class IndexEnd:
+cdef class IndexEnd(Held):
     """How far an index file is filled, and what is searched of it.  The base of AbstractIndex.
 
     `kind` is a named tuple of an entry's two numbers, `column` the first of them, which `lookup` searches.  `entries`
@@ -198,15 +199,36 @@ cdef class IndexEnd:
         with cython.critical_section(self):
             return -1 if self.view.buf == NULL else self.view.len
 
-    def hold(self, data):
-        """Searches these bytes from now on, unless others are held: a signal handler may have come in between."""
+    cdef bint has_none(self) noexcept:
+        return self.channel is None and self.view.buf == NULL
+
+    cdef bint is_busy(self) noexcept:
+        return self.pins != 0 or self.users != 0
+
+    cdef object give_up(self):
+        channel = self.channel
+        self.channel = None
+        if self.view.buf != NULL:
+            PyBuffer_Release(&self.view)
+            memset(&self.view, 0, sizeof(Py_buffer))
+        return channel
+
+    def hold(self, data, HeldFiles files=None):
+        """Searches these bytes from now on, unless others are held: a signal handler may have come in between.
+
+        In `files` they count as a file, of which they may be a map.
+        """
         cdef Py_buffer view
+        cdef bint taken = False
         open_octets(data, &view)
         with cython.critical_section(self):
             if self.view.buf == NULL:
                 memcpy(&self.view, &view, sizeof(Py_buffer))
-                return
-        PyBuffer_Release(&view)
+                taken = True
+        if not taken:
+            PyBuffer_Release(&view)
+        elif files is not None:
+            files.count(self, None)
 
     def let_go(self, bint forked=False):
         """Forgets the bytes; False, and nothing done, while somebody searches them without the GIL.
@@ -241,6 +263,7 @@ cdef class IndexEnd:
         """Called inside the critical section."""
         cdef const uint8_t* index = <const uint8_t*>self.view.buf
         cdef int64_t inside
+        self.used = True
         if index == NULL or entries < 0:
             return NOT_NOW
         inside = self.view.len // entry_bytes(column)
@@ -323,6 +346,7 @@ cdef class IndexEnd:
             if entries and (self.view.buf == NULL or entries > self.view.len // entry_bytes(column)):
                 return None
             index = <const uint8_t*>self.view.buf
+            self.used = True
             self.users += 1
         try:
             open_octets(targets, &wanted)

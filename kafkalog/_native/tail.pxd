@@ -2,25 +2,24 @@
 from libc.stdint cimport int64_t
 
 from kafkalog._native.batches cimport IndexPlan
+from kafkalog._native.held cimport Held
 from kafkalog._native.search cimport IndexEnd
 
 cdef enum:
     W_WRITTEN = 0
     W_INDEX_REFUSES = 1
-    W_INDEX_AWAY = 2
+    W_FILE_AWAY = 2
 
 
-cdef class RecordsEnd:
+cdef class RecordsEnd(Held):
     cdef public int64_t size
-    cdef public object channel
 
     cdef int cut_to(self, int64_t size) except -1
 
 
-cdef class TransactionsEnd:
+cdef class TransactionsEnd(Held):
     cdef public int64_t end
     cdef public object last_offset
-    cdef public object channel
 
     cdef int cut_to(self, int64_t end) except -1
 
@@ -47,5 +46,9 @@ cdef class SegmentTail:
         int64_t messages_bytes, int64_t now,
     ) noexcept
     cdef IndexPlan planned(self, list headers)
-    cdef int take_back(self, int64_t size) except -1
+    cdef int take_back(self, int64_t size, bint with_transactions) except -1
     cdef int write(self, tuple buffers, list headers, bytes aborted, last_aborted) except -1
+    cdef int write_pinned(
+        self, tuple buffers, list headers, int64_t size, IndexPlan plan, IndexEnd offset_index, IndexEnd time_index,
+        bytes aborted, last_aborted,
+    ) except -1

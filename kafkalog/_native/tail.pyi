@@ -1,25 +1,24 @@
-from typing import Any, Final, final
+from typing import Final, final
 
 from typing_extensions import Buffer, disjoint_base
 
 from kafkalog._native.batches import BatchHeader
+from kafkalog._native.held import Held
 from kafkalog._native.search import IndexEnd
 
 WRITTEN: Final[int]
 INDEX_REFUSES: Final[int]
-INDEX_AWAY: Final[int]
+FILE_AWAY: Final[int]
 
 @disjoint_base
-class RecordsEnd:
+class RecordsEnd(Held):
     size: int
-    channel: Any
     def cut(self, size: int) -> None: ...
 
 @disjoint_base
-class TransactionsEnd:
+class TransactionsEnd(Held):
     end: int
     last_offset: int | None
-    channel: Any
     def cut(self, end: int) -> None: ...
 
 @final

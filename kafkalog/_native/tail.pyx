@@ -23,7 +23,7 @@ from kafkalog._native.layout cimport OFFSET_ENTRY, TIME_ENTRY
 from kafkalog._native.search cimport IndexEnd
 
 # What came of an append: done, or why nothing was.
-WRITTEN, INDEX_REFUSES, INDEX_AWAY = W_WRITTEN, W_INDEX_REFUSES, W_INDEX_AWAY
+WRITTEN, INDEX_REFUSES, FILE_AWAY = W_WRITTEN, W_INDEX_REFUSES, W_FILE_AWAY
 
 
 cdef int set_size(channel, int64_t size) except -1:
@@ -34,8 +34,8 @@ cdef int set_size(channel, int64_t size) except -1:
 
 
 @cython.auto_pickle(False)
-cdef class RecordsEnd:
-    """A .log file's logical `size` in bytes, and `channel`, the open file.  The base of FileRecords."""
+cdef class RecordsEnd(Held):
+    """A .log file's logical `size` in bytes, and `channel`, the file while it is open.  The base of FileRecords."""
 
     cdef int cut_to(self, int64_t size) except -1:
         set_size(self.channel, size)
@@ -44,16 +44,15 @@ cdef class RecordsEnd:
         return 0
 
     def cut(self, int64_t size):
-        """Makes the file `size` bytes long, and `size` say so, in one step."""
+        """Makes the file `size` bytes long, and `size` say so, in one step; a Pin keeps the channel open."""
         self.cut_to(size)
 
 
 @cython.auto_pickle(False)
-cdef class TransactionsEnd:
+cdef class TransactionsEnd(Held):
     """Where the next record of a transaction index goes.  The base of TransactionIndex.
 
-    `end` in bytes; `last_offset` of what was appended, None where that is unknown; `channel` the file, None while there
-    is none.
+    `end` in bytes; `last_offset` of what was appended, None where that is unknown; `channel` the file while it is open.
     """
 
     cdef int cut_to(self, int64_t end) except -1:
@@ -63,7 +62,7 @@ cdef class TransactionsEnd:
         return 0
 
     def cut(self, int64_t end):
-        """Makes the file `end` bytes long, and `end` say so, in one step."""
+        """Makes the file `end` bytes long, and `end` say so, in one step; a Pin keeps the channel open."""
         self.cut_to(end)
 
 
@@ -249,20 +248,17 @@ cdef class SegmentTail:
     cdef int write(self, tuple buffers, list headers, bytes aborted, last_aborted) except -1:
         """Puts whole batches behind the end, with their index entries and the transaction index's; all or nothing.
 
-        INDEX_REFUSES: an index is full, or its last entry is not below the new one; INDEX_AWAY: an index file must be
-        opened again first.  Then nothing was done.  Also when a write fails, whose error it raises.
+        INDEX_REFUSES: an index is full, or its last entry is not below the new one; FILE_AWAY: a file must be opened
+        again first.  Then nothing was done.  Also when a write fails, whose error it raises.
         """
         cdef RecordsEnd log = self.log
         cdef IndexEnd offset_index = None, time_index = None
-        cdef TransactionsEnd transactions = self.transactions
+        cdef TransactionsEnd transactions = None
         cdef IndexPlan plan = None
-        cdef BatchHeader first, header
-        cdef const Row* row
-        cdef int64_t position = log.size, size = 0
+        cdef BatchHeader header
+        cdef int64_t size = 0
         if len(headers) == 0:  # a batch without records may have been rebuilt to nothing
             return W_WRITTEN
-        first = headers[0]
-        row = &first.row
         for header in headers:
             size += header.row.size
         if len(headers) > 1 or entry_is_due(self.bytes_since_last_index_entry, self.index_interval_bytes):
@@ -273,18 +269,53 @@ cdef class SegmentTail:
                 offset_index, time_index = self.offsets_end(), self.times_end()
                 if offset_index.behind or time_index.behind:
                     return W_INDEX_REFUSES
-                if offset_index.channel is None or time_index.channel is None:
-                    return W_INDEX_AWAY
+        if aborted:
+            transactions = self.transactions
+        # From here on nobody takes the files away.
+        log.pin()
+        if offset_index is not None:
+            offset_index.pin()
+            time_index.pin()
+        if transactions is not None:
+            transactions.pin()
+        try:
+            if (
+                log.is_away() or (transactions is not None and transactions.is_away())
+                or (offset_index is not None and (offset_index.is_away() or time_index.is_away()))
+            ):
+                return W_FILE_AWAY
+            self.write_pinned(buffers, headers, size, plan, offset_index, time_index, aborted, last_aborted)
+            return W_WRITTEN
+        finally:
+            log.unpin()
+            if offset_index is not None:
+                offset_index.unpin()
+                time_index.unpin()
+            if transactions is not None:
+                transactions.unpin()
+
+    # More than eight parameters: what `write` has found, and nothing else calls it.
+    cdef int write_pinned(
+        self, tuple buffers, list headers, int64_t size, IndexPlan plan, IndexEnd offset_index, IndexEnd time_index,
+        bytes aborted, last_aborted,
+    ) except -1:
+        """`write` when all its files are open, and stay so: `offset_index` and `time_index` are None where the plan has
+        no entries."""
+        cdef RecordsEnd log = self.log
+        cdef TransactionsEnd transactions = self.transactions
+        cdef BatchHeader first = headers[0]
+        cdef const Row* row = &first.row
+        cdef int64_t position = log.size
         try:
             write_all(log.channel, buffers, position)
-            if plan is not None and plan.offsets.filled:
+            if offset_index is not None:
                 write_entries(offset_index.channel, &plan.offsets, offset_index.entries * OFFSET_ENTRY)
                 if plan.times.filled:
                     write_entries(time_index.channel, &plan.times, time_index.entries * TIME_ENTRY)
             if aborted:
                 write_all(transactions.channel, (aborted,), transactions.end)
         except BaseException:
-            self.take_back(position)
+            self.take_back(position, bool(aborted))
             raise
 
         with cython.critical_section(log):
@@ -302,7 +333,7 @@ cdef class SegmentTail:
             if position == 0 and not self.first_known:
                 self.first_known = True
                 self.first = row.max_timestamp
-        if plan is not None and plan.offsets.filled:
+        if offset_index is not None:
             with cython.critical_section(offset_index):
                 offset_index.entries = plan.offset_entry_count_
                 offset_index.last_offset = plan._last_offset_entry
@@ -317,9 +348,9 @@ cdef class SegmentTail:
             with cython.critical_section(transactions):
                 transactions.end += len(aborted)
                 transactions.last_offset = last_aborted
-        return W_WRITTEN
+        return 0
 
-    cdef int take_back(self, int64_t size) except -1:
+    cdef int take_back(self, int64_t size, bint with_transactions) except -1:
         """Cuts off what a failed append wrote, as far as the disk lets it; index entries beyond the last do not count.
 
         The first error is the one to be told.
@@ -329,7 +360,7 @@ cdef class SegmentTail:
         except Exception:
             pass
         try:
-            if self.transactions.channel is not None:
+            if with_transactions:
                 self.transactions.cut_to(self.transactions.end)
         except Exception:
             pass

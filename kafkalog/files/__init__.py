@@ -11,6 +11,7 @@ from kafkalog.files.clock import SYSTEM_CLOCK, Clock, ManualClock, SystemClock
 from kafkalog.files.closed import ClosedFile
 from kafkalog.files.failure import LogDirFailureChannel
 from kafkalog.files.os_files import OS_FILES, OsFile, OsFiles
+from kafkalog.files.pool import OpenFiles
 from kafkalog.files.scheduler import ManualScheduler, Scheduler, Task, ThreadScheduler
 
 __all__ = [
@@ -28,6 +29,7 @@ __all__ = [
     "LogDirFailureChannel",
     "ManualClock",
     "ManualScheduler",
+    "OpenFiles",
     "OsFile",
     "OsFiles",
     "Scheduler",

@@ -15,6 +15,9 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import NamedTuple, Protocol, TypeAlias
 
+from kafkalog._native.descriptor import FileMap
+from kafkalog.files.pool import OPEN_FILES, OpenFiles
+
 Buffer: TypeAlias = bytes | bytearray | memoryview | mmap.mmap
 
 
@@ -102,10 +105,11 @@ class File(ABC):
         """Close; a second call does nothing."""
 
     @abstractmethod
-    def map(self) -> mmap.mmap | None:
+    def map(self) -> FileMap | None:
         """A read-only map of the whole file as long as it is now; None for an empty file.
 
-        The map outlives `close`.  It must not be read where another process may shorten the file (SIGBUS).
+        The map outlives `close`, and is gone when it is forgotten.  It must not be read where another process may
+        shorten the file (SIGBUS).
         """
 
     @abstractmethod
@@ -144,6 +148,11 @@ class Files(ABC):
     """Directory operations and opening.  All raise OSError (FileNotFoundError, FileExistsError, ...)."""
 
     __slots__ = ()
+
+    @property
+    def pool(self) -> OpenFiles:
+        """What limits how many are open at a time: of the process, unless it was made with another."""
+        return OPEN_FILES
 
     @abstractmethod
     def open(self, path: str, *, writable: bool = True, create: bool = False, exclusive: bool = False) -> File:
@@ -238,6 +247,10 @@ class Files(ABC):
         except BaseException:
             file.close()
             raise
+
+    def size_of(self, path: str) -> int:
+        """A regular file's length in bytes."""
+        return self.stat(path).size
 
     def mkdirs_synced(self, path: str) -> None:
         """`mkdirs` of which every new name survives power loss; an existing directory is fine."""

@@ -9,6 +9,7 @@ import mmap
 from collections.abc import Sequence
 from typing import NoReturn
 
+from kafkalog._native.descriptor import FileMap
 from kafkalog.errors import ClosedChannelException
 from kafkalog.files.api import Buffer, File, HasFileno
 
@@ -54,7 +55,7 @@ class ClosedFile(File):
     def sync(self) -> None:
         self._gone()
 
-    def map(self) -> mmap.mmap | None:
+    def map(self) -> FileMap | None:
         self._gone()
 
     def send_to(self, sock: HasFileno, position: int, count: int) -> int:

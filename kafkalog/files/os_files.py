@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import errno
-import mmap
 import os
 import stat
-from typing import ClassVar
+from collections.abc import Callable
+from typing import ClassVar, TypeVar
 
-from kafkalog._native.descriptor import Descriptor
+from kafkalog._native.descriptor import Descriptor, FileMap
 from kafkalog.files.api import File, FileLock, Files, FileStat, HasFileno, Listing
 from kafkalog.files.lock import OsFileLock
+from kafkalog.files.pool import OPEN_FILES, OpenFiles
+
+T = TypeVar("T")
 
 _NS_PER_MS = 1_000_000
 READ_ON_BYTES = 1 << 20
@@ -28,10 +31,9 @@ class OsFile(Descriptor, File):
     def size(self) -> int:
         return os.fstat(self.fileno()).st_size
 
-    def map(self) -> mmap.mmap | None:
-        if os.fstat(self.fileno()).st_size == 0:
-            return None
-        return mmap.mmap(self.fileno(), 0, access=mmap.ACCESS_READ)
+    def map(self) -> FileMap | None:
+        size = self.size()
+        return FileMap(self, size) if size else None
 
     def send_to(self, sock: HasFileno, position: int, count: int) -> int:
         return os.sendfile(sock.fileno(), self.fileno(), position, count)
@@ -45,11 +47,28 @@ def _not_regular(path: str, mode: int) -> OSError:
 
 
 class OsFiles(Files):
-    """The operating system's files (Linux and macOS)."""
+    """The operating system's files (Linux and macOS).  `pool`: the budget of those that are open; by default the
+    process's, which all share."""
 
-    __slots__ = ()
+    __slots__ = ("_pool",)
 
     file_class: ClassVar[type[OsFile]] = OsFile
+
+    def __init__(self, pool: OpenFiles | None = None) -> None:
+        self._pool = OPEN_FILES if pool is None else pool
+
+    @property
+    def pool(self) -> OpenFiles:
+        return self._pool
+
+    def _with_room(self, do: Callable[[], T]) -> T:
+        """`do()`, and where the process may open no more, once more after idle files were closed."""
+        try:
+            return do()
+        except OSError as error:
+            if not self._pool.make_room(error):
+                raise
+        return do()
 
     def open(self, path: str, *, writable: bool = True, create: bool = False, exclusive: bool = False) -> OsFile:
         flags = _WRITE if writable else _READ
@@ -65,7 +84,7 @@ class OsFiles(Files):
 
     def _open(self, path: str, flags: int) -> tuple[OsFile, int]:
         # One call from bytecode: between two, an interrupt would leave the descriptor to nobody.
-        file = next(map(self.file_class, (path,), map(os.open, (path,), (flags,), (0o666,))))
+        file = self._with_room(lambda: next(map(self.file_class, (path,), map(os.open, (path,), (flags,), (0o666,)))))
         found = os.fstat(file.fileno())
         if not stat.S_ISREG(found.st_mode):
             file.close()
@@ -90,15 +109,18 @@ class OsFiles(Files):
             found.st_size, found.st_mtime_ns // _NS_PER_MS, stat.S_ISREG(found.st_mode), stat.S_ISDIR(found.st_mode)
         )
 
+    def size_of(self, path: str) -> int:
+        return os.stat(path).st_size
+
     def list_dir(self, path: str) -> list[str]:
-        return sorted(os.listdir(path))
+        return sorted(self._with_room(lambda: os.listdir(path)))
 
     def names_in(self, path: str) -> list[str]:
-        return os.listdir(path)
+        return self._with_room(lambda: os.listdir(path))
 
     def listing(self, path: str) -> Listing:
         # It says what is a file without asking for each.  One call from bytecode, as in `_open`.
-        entries = next(map(list, map(os.scandir, (path,))))
+        entries = self._with_room(lambda: next(map(list, map(os.scandir, (path,)))))
         files = sorted([entry.name for entry in entries if entry.is_file()])
         others: list[str] = []
         if len(files) != len(entries):
@@ -119,7 +141,7 @@ class OsFiles(Files):
 
     def sync_dir(self, path: str) -> None:
         # Who is interrupted here forgets the descriptor, which closes it.
-        directory = next(map(Descriptor, (path,), map(os.open, (path,), (_DIRECTORY,))))
+        directory = self._with_room(lambda: next(map(Descriptor, (path,), map(os.open, (path,), (_DIRECTORY,)))))
         directory.sync()
         directory.close()
 
@@ -138,7 +160,7 @@ class OsFiles(Files):
             return data
 
     def lock(self, path: str) -> FileLock:
-        return OsFileLock(path)
+        return self._with_room(lambda: OsFileLock(path))
 
 
 OS_FILES = OsFiles()

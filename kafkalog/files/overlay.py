@@ -15,6 +15,7 @@ import os
 import tempfile
 from collections.abc import Sequence
 
+from kafkalog._native.descriptor import FileMap
 from kafkalog.files.api import Buffer, File, FileLock, Files, FileStat, HasFileno, parent_dir
 from kafkalog.files.os_files import OS_FILES, OsFile, OsFiles
 
@@ -122,7 +123,7 @@ class OverlayFile(File):
             self._closed = True
             self._inner.close()
 
-    def map(self) -> mmap.mmap | None:
+    def map(self) -> FileMap | None:
         return self._own().map()  # a copy: whoever owns the source may shorten it
 
     def send_to(self, sock: HasFileno, position: int, count: int) -> int:

@@ -14,9 +14,11 @@ import threading
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
+from kafkalog._native.descriptor import FileMap
 from kafkalog.files.api import Buffer, File, FileLock, Files, FileStat, HasFileno, Listing
 from kafkalog.files.disk_model import Disk, Op
 from kafkalog.files.os_files import OS_FILES, OsFile, OsFiles
+from kafkalog.files.pool import OpenFiles
 
 Do = Callable[[], None]
 
@@ -69,7 +71,7 @@ class _TwinFile(File):
     def close(self) -> None:
         self.inner.close()
 
-    def map(self) -> mmap.mmap | None:
+    def map(self) -> FileMap | None:
         self.twin.look("map", self.path)
         return self.inner.map()
 
@@ -83,6 +85,10 @@ class _Twin(Files):
 
     def __init__(self, inner: Files) -> None:
         self.inner = inner
+
+    @property
+    def pool(self) -> OpenFiles:
+        return self.inner.pool
 
     def change(self, op: Op, do: Do, file: _TwinFile | None = None) -> None:
         raise NotImplementedError

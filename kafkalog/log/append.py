@@ -202,7 +202,7 @@ def _commit(
     change: ProducerChange | None,
 ) -> None:
     while (refused := log.commit(segment.tail, buffers, headers, last_offset, continued, change)) != WRITTEN:
-        segment.make_ready(refused, buffers, headers)
+        _pins = segment.make_ready(refused, buffers, headers)
 
 
 def _fail(log: PartitionState, error: OverflowError | OSError) -> NoReturn:

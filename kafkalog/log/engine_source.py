@@ -85,7 +85,7 @@ class EngineSource:
         segment = local.segments.get(base)
         if segment is None or not size:
             return None
-        file = segment.log.channel
+        file = segment.log.open_channel()
         reader = SegmentReader(file, base, highest_offset(base, None), size)
         start = next(reader.starts(segment.offset_index.lookup(end_offset)))
         scan = LogScan(file, start, size, check_crc=False)
@@ -164,7 +164,7 @@ class EngineSource:
         while segment is not None and segment.base_offset <= bound.segment_base_offset:
             base, following = segment.base_offset, segments.higher_segment(segment.base_offset)
             next_base = None if following is None else following.base_offset
-            file, end = segment.log.channel, segment.log.size
+            file, end = segment.log.open_channel(), segment.log.size
             if base == bound.segment_base_offset:
                 end = bound.relative_position_in_segment
             position = SegmentReader(file, base, highest_offset(base, next_base), end).find(offset)

@@ -249,12 +249,12 @@ class LogLoader:
         stem = name[: -len(names.LOG_FILE_SUFFIX)]
         if stem in stems:
             base_offset = int(stem)
-            has_txn_index = stem + names.TXN_INDEX_FILE_SUFFIX in present
+            has_txn_index: bool | None = stem + names.TXN_INDEX_FILE_SUFFIX in present
             has_offset_index: bool | None = stem + names.INDEX_FILE_SUFFIX in present
         else:  # an offset that is written in another way: its other files are not named like this one
             base_offset = names.offset_from_filename(name)
             stem = names.filename_prefix_from_offset(base_offset)
-            has_txn_index, has_offset_index = True, None
+            has_txn_index = has_offset_index = None
         segment = self._open(base_offset, has_txn_index=has_txn_index)
         try:
             segment.sanity_check(stem + names.TIME_INDEX_FILE_SUFFIX not in present, has_offset_index=has_offset_index)
@@ -477,7 +477,7 @@ class LogLoader:
         listing, self._listing = self._listing, None
         return listing or self.files.listing(self.dir)
 
-    def _open(self, base_offset: int, *, suffix: str = "", has_txn_index: bool = True) -> LogSegment:
+    def _open(self, base_offset: int, *, suffix: str = "", has_txn_index: bool | None = None) -> LogSegment:
         context = self.context
         return LogSegment.open(
             self.dir, base_offset, context.config, context.clock, self.files, suffix=suffix,

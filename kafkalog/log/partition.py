@@ -189,9 +189,11 @@ class PartitionState(PartitionOffsets):
                 active = local.segments.active_segment
                 try:
                     local.flush(flush_offset)
-                except ClosedChannelException:
+                except ClosedChannelException:  # a segment of it was deleted meanwhile, or is just being renamed
                     local.check_if_closed()
-                    continue  # a segment of it was deleted meanwhile
+                    with self.lock:
+                        local.flush(flush_offset)
+                    continue
                 with self.lock:
                     if truncations == local.truncations or not promises:
                         if active is not local.segments.active_segment:

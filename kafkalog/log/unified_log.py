@@ -294,30 +294,39 @@ class UnifiedLog(PartitionState):
                 bound = self._fetch_high_watermark_metadata()
         try:
             return self.local_log.read(start_offset, max_length, min_one_message, bound, isolation is TXN_COMMITTED)
-        except ClosedChannelException:  # the segment was deleted since we found it
-            self.local_log.check_if_closed()
-            return self.read(start_offset, max_length, isolation, min_one_message)
+        except ClosedChannelException as error:  # the segment was deleted since we found it, or is just being renamed
+            self._look_again_or_raise(error)
+            with self.lock:
+                return self.read(start_offset, max_length, isolation, min_one_message)
         except OverflowError:
             raise IllegalArgumentException(
                 f"max_length: found {max_length}, expected bytes of at most {LONG_MAX}"
             ) from None
 
+    def _look_again_or_raise(self, error: ClosedChannelException) -> None:
+        """After a reader found a file gone: raises that where the lock is ours, and nobody can just be changing it."""
+        self.local_log.check_if_closed()
+        if self.lock.is_mine():
+            raise error
+
     def collect_aborted_transactions(self, start_offset: int, upper_bound_offset: int) -> list[AbortedTxn]:
         self.settle()
         try:
             return self.local_log.collect_aborted_transactions(self.log_start_offset, start_offset, upper_bound_offset)
-        except ClosedChannelException:  # as in read
-            self.local_log.check_if_closed()
-            return self.collect_aborted_transactions(start_offset, upper_bound_offset)
+        except ClosedChannelException as error:  # as in read
+            self._look_again_or_raise(error)
+            with self.lock:
+                return self.collect_aborted_transactions(start_offset, upper_bound_offset)
 
     def fetch_offset_by_timestamp(self, target_timestamp: int) -> TimestampAndOffset | None:
         """ListOffsets: see kafkalog.log.list_offsets for the special values."""
         self.settle()
         try:
             return list_offsets.fetch_offset_by_timestamp(self, target_timestamp)
-        except ClosedChannelException:  # as in read
-            self.local_log.check_if_closed()
-            return self.fetch_offset_by_timestamp(target_timestamp)
+        except ClosedChannelException as error:  # as in read
+            self._look_again_or_raise(error)
+            with self.lock:
+                return self.fetch_offset_by_timestamp(target_timestamp)
 
     # --- leader epochs -----------------------------------------------------------------------------------
 

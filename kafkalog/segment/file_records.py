@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from kafkalog._native import batches as native
 from kafkalog._native import fetch
 from kafkalog._native.fetch import RecordsSlice
+from kafkalog._native.held import Pin
 from kafkalog._native.tail import RecordsEnd
 from kafkalog.errors import CorruptRecordException, IllegalArgumentException, KafkaException
 from kafkalog.files import Buffer, ClosedFile, File, Files, HasFileno
@@ -99,17 +100,20 @@ def max_timestamp_of(header: BatchHeader) -> int:
 
 
 class FileRecords(RecordsEnd):
-    """A .log file.  `size` is its logical bytes (with preallocation the file is longer), `channel` the open file."""
+    """A .log file.  `size` is its logical bytes (with preallocation the file is longer), `channel` the file while it is
+    open: one that is idle may be closed at any time (`kafkalog.files.pool`), and is opened again by its name."""
 
     __slots__ = ("_files", "path")
 
-    channel: File
+    channel: File | None
 
-    def __init__(self, path: str, file: File, files: Files, size: int) -> None:
+    def __init__(self, path: str, file: File | None, files: Files, size: int) -> None:
+        """`file`: None for one that is there and will be opened when it is needed."""
         self.path = path
         self.size = size
-        self.channel = file
         self._files = files
+        if file is not None:
+            files.pool.admit(self, file)
 
     @classmethod
     def open(
@@ -119,15 +123,21 @@ class FileRecords(RecordsEnd):
         *,
         mutable: bool = True,
         preallocated_bytes: int | None = None,
+        exists: bool = False,
     ) -> FileRecords:
         """Opens, and unless `mutable` is False creates, the file.
 
         One that is `preallocated_bytes` long from the start is logically empty; of any other the whole length counts.
+        `exists`: there is such a file, as a listing shows; it is asked for its size alone, and opened at its first use.
         KafkaException beyond 2^31-1 bytes.
         """
-        file, size = files.open_sized(path, writable=mutable, create=mutable)
+        file: File | None = None
+        if exists:
+            size = files.size_of(path)
+        else:
+            file, size = files.open_sized(path, writable=mutable, create=mutable)
         try:
-            if preallocated_bytes is not None:
+            if preallocated_bytes is not None and file is not None:
                 file.truncate(preallocated_bytes)
                 size = 0
             if size > INT_MAX:
@@ -135,9 +145,15 @@ class FileRecords(RecordsEnd):
                     f"The size of segment {path} ({size}) is larger than the maximum allowed segment size of {INT_MAX}"
                 )
         except BaseException:
-            file.close()
+            if file is not None:
+                file.close()
             raise
         return cls(path, file, files, size)
+
+    def open_channel(self) -> File:
+        """The open file, opened again where it was let go; who holds it goes on with it, whatever becomes of this."""
+        self.used = True
+        return self.channel or self._files.pool.reopened(self, self, self._files)
 
     @property
     def file(self) -> str:
@@ -153,8 +169,10 @@ class FileRecords(RecordsEnd):
             raise IllegalArgumentException(
                 f"Append of size {length} bytes is too large for segment with current file position at {size}"
             )
+        _pin = Pin(self)
+        file = self.open_channel()
         try:
-            written = self.channel.pwritev(buffers, size)
+            written = file.pwritev(buffers, size)
         except OSError:
             with contextlib.suppress(OSError):  # the log directory goes offline either way
                 self.cut(size)
@@ -170,7 +188,8 @@ class FileRecords(RecordsEnd):
                 f"Attempt to truncate log segment {self.path} to {target_size} bytes failed,  size of this log segment "
                 f"is {original_size} bytes."
             )
-        if target_size < self.channel.size():
+        _pin = Pin(self)
+        if target_size < self.open_channel().size():
             self.cut(target_size)
         return original_size - target_size
 
@@ -179,11 +198,11 @@ class FileRecords(RecordsEnd):
         self.truncate_to(self.size)
 
     def flush(self) -> None:
-        self.channel.sync()
+        self.open_channel().sync()
 
     def close(self) -> None:
         """Lets go of the file, which is closed once no reader holds a slice of it."""
-        self.channel = ClosedFile(self.path)
+        self.shut(ClosedFile(self.path))
 
     def delete_if_exists(self) -> bool:
         """Closes and unlinks the file; False when there was none."""
@@ -195,17 +214,23 @@ class FileRecords(RecordsEnd):
         try:
             self._files.rename_or_was(self.path, path)
         except OSError:
-            self.path = self.channel.path = path
+            self._is_at(path)
             raise
-        self.path = self.channel.path = path
+        self._is_at(path)
 
     def update_parent_dir(self, parent_dir: str) -> None:
         """Notes that the folder was renamed."""
-        self.path = self.channel.path = os.path.join(parent_dir, os.path.basename(self.path))
+        self._is_at(os.path.join(parent_dir, os.path.basename(self.path)))
+
+    def _is_at(self, path: str) -> None:
+        self.path = path
+        file = self.channel
+        if file is not None:
+            file.path = path
 
     def refresh(self) -> int:
         """Takes the file's present length as the size: a read-only view of a file that someone else writes."""
-        self.size = min(self.channel.size(), INT_MAX)
+        self.size = min(self.open_channel().size(), INT_MAX)
         return self.size
 
     # --- reading ---------------------------------------------------------------------------------------
@@ -219,11 +244,11 @@ class FileRecords(RecordsEnd):
             raise IllegalArgumentException(f"Slice from position {position} exceeds end position of {self}")
         if size < 0:
             raise IllegalArgumentException(f"Invalid size: {size} in read from {self}")
-        return FileRecordsSlice(self.channel, position, size if size < left else left)
+        return FileRecordsSlice(self.open_channel(), position, size if size < left else left)
 
     def read(self, position: int, size: int) -> bytes:
         """Exactly `size` bytes from `position`; CorruptRecordException where the file ends before."""
-        data = self.channel.pread(size, position)
+        data = self.open_channel().pread(size, position)
         if len(data) != size:
             raise CorruptRecordException(
                 f"The file ends {size - len(data)} bytes too early", path=self.path, position=position + len(data)
@@ -232,27 +257,27 @@ class FileRecords(RecordsEnd):
 
     def batches(self) -> Iterator[BatchHeader]:
         """All headers, lazily; positions are file positions."""
-        return walk_headers(self.channel, 0, self.size)
+        return walk_headers(self.open_channel(), 0, self.size)
 
     def batches_from(self, start: int, *, window_bytes: int = WALK_WINDOW_BYTES) -> Iterator[BatchHeader]:
         """The headers from position `start` on, lazily."""
-        return walk_headers(self.channel, start, self.size, window_bytes=window_bytes)
+        return walk_headers(self.open_channel(), start, self.size, window_bytes=window_bytes)
 
     def first_batch(self, position: int = 0) -> BatchHeader | None:
         """The header at `position`; None at the end."""
-        return next(walk_headers(self.channel, position, self.size, window_bytes=128), None)
+        return next(walk_headers(self.open_channel(), position, self.size, window_bytes=128), None)
 
     def scan(
         self, start: int = 0, end: int | None = None, *, check_crc: bool = True, slice_bytes: int | None = None
     ) -> LogScan:
         """Tables of the valid batches of [start, end)."""
         return LogScan(
-            self.channel, start, self.size if end is None else end, check_crc=check_crc, slice_bytes=slice_bytes
+            self.open_channel(), start, self.size if end is None else end, check_crc=check_crc, slice_bytes=slice_bytes
         )
 
     def base_offset_of(self, header: BatchHeader) -> int:
         """The first offset of a batch whose header has a file position."""
-        return base_offset_of(self.channel, header, header.position)
+        return base_offset_of(self.open_channel(), header, header.position)
 
     def search_for_offset_from_position(self, target_offset: int, starting_position: int) -> LogOffsetPosition | None:
         """The batch that holds `target_offset`, or the first above it, from a position on; None when there is none."""
@@ -261,13 +286,13 @@ class FileRecords(RecordsEnd):
 
     def find_batch(self, target_offset: int, starting_position: int) -> tuple[int, int, int] | None:
         """`search_for_offset_from_position` as a plain tuple."""
-        found = fetch.batch_with_offset(self.channel, target_offset, starting_position, self.size)
+        found = fetch.batch_with_offset(self.open_channel(), target_offset, starting_position, self.size)
         return found or self._find_any_batch(target_offset, starting_position)
 
     def _find_any_batch(self, target_offset: int, starting_position: int) -> tuple[int, int, int] | None:
         """For what the native search leaves: nothing may be there, old or damaged batches lie on the way."""
         previous: BatchHeader | None = None
-        for header in walk_headers(self.channel, starting_position, self.size, window_bytes=SEARCH_WINDOW_BYTES):
+        for header in walk_headers(self.open_channel(), starting_position, self.size, window_bytes=SEARCH_WINDOW_BYTES):
             base_offset = header.base_offset
             if header.magic < 2 and header.is_compressed:
                 base_offset = self.base_offset_of(header)

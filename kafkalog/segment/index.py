@@ -34,6 +34,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 
+from kafkalog._native.descriptor import FileMap
+from kafkalog._native.held import Pin
 from kafkalog._native.search import IndexEnd
 from kafkalog.errors import (
     ClosedChannelException,
@@ -42,6 +44,7 @@ from kafkalog.errors import (
     IndexOffsetOverflowException,
 )
 from kafkalog.files import File, Files
+from kafkalog.files.pool import gone, raise_if_full
 from kafkalog.files.processes import generation
 from kafkalog.limits import INT_MAX
 
@@ -76,7 +79,6 @@ class AbstractIndex(IndexEnd):
         self.path = path
         self.max_index_size = max_index_size
         self.entry_size = self.layout.size
-        self.closed = False
         self.length = 0
         self._files = files
         self.dirty = True  # what an earlier process left unsynced is unknown
@@ -91,16 +93,23 @@ class AbstractIndex(IndexEnd):
     def _open(self) -> None:
         files, size = self._files, self.entry_size
         try:
-            self.channel, self.length = files.open_sized(self.path)
+            file, self.length = files.open_sized(self.path)
         except FileNotFoundError:
-            self.channel = file = files.open(self.path, create=True, exclusive=True)
+            try:
+                file = files.open(self.path, create=True, exclusive=True)
+            except FileNotFoundError:  # the folder is just being renamed, or gone
+                raise gone(self.path) from None
             if self.max_index_size < size:
                 self.close()
                 raise IllegalArgumentException(f"Invalid max index size: {self.max_index_size}") from None
             self.length = self.max_index_size // size * size
             file.truncate(self.length)
+        except OSError as error:
+            raise_if_full(error, self.path)
+            raise
         else:
             self.entries = self.length // size
+        files.pool.admit(self, file)
 
     # --- what every index answers ----------------------------------------------------------------------
 
@@ -154,14 +163,16 @@ class AbstractIndex(IndexEnd):
             if file is None:
                 if self.closed:
                     raise ClosedChannelException("The index is closed", path=self.path)
-                file = self.channel = self._files.open(self.path)
                 self._let_go()  # the bytes of a trimmed one do not follow what is written
+                file = self._files.pool.reopened(self, self, self._files)
+                self._let_go()  # what a signal handler may have read in between
             return file
 
     def _write_entries(
         self, data: bytes | bytearray | memoryview, count: int, last_offset: int, last_timestamp: int = -1
     ) -> None:
         """Puts `count` entries behind the present ones, in one write; the caller has checked that they fit."""
+        _pin = Pin(self)  # or a reader could hold the bytes from before the write
         (self.channel or self.open_channel()).pwrite(data, self.entries * self.entry_size - self.behind)
         self.added(count, last_offset, last_timestamp)
         if self.behind:
@@ -201,20 +212,40 @@ class AbstractIndex(IndexEnd):
             raise ClosedChannelException("The index is closed", path=self.path)
         self._let_go()
         keep = self.channel
-        file = keep or self._files.open(self.path, writable=False)
+        pool = self._files.pool
+        file = keep or self._opened_to_read()
         try:
             if keep is None and self.length <= VIEW_AS_BYTES_MAX:
-                self.hold(file.pread(self.length, 0))
+                self.hold(file.pread(self.length, 0), pool)
             else:
-                self.hold(file.map() or b"")
+                self.hold(self._mapped(file), pool)
         finally:
             if keep is None:
                 file.close()
+        pool.keep_to_limit()
+
+    def _opened_to_read(self) -> File:
+        try:
+            return self._files.open(self.path, writable=False)
+        except FileNotFoundError:
+            raise gone(self.path) from None
+        except OSError as error:
+            raise_if_full(error, self.path)
+            raise
+
+    def _mapped(self, file: File) -> FileMap | bytes:
+        try:
+            return file.map() or b""
+        except OSError as error:
+            if not self._files.pool.make_room(error):
+                raise
+        return file.map() or b""
 
     def _under_lock(self, search: Callable[..., T], *args: int) -> T:
         """`search(entries, *args)` when the entries' bytes are held; IndexOutOfBoundsException where it comes to one
         that the file, cut below its entries, has not."""
         with self._lock:
+            _pin = Pin(self)
             size = self.entry_size
             if self.held_bytes < max(self.entries * size, 0):
                 self._hold()
@@ -308,8 +339,9 @@ class AbstractIndex(IndexEnd):
                 return
             try:
                 self.dirty = False  # before: what an append adds meanwhile waits for the next time
-                if self.channel is not None:
-                    self.channel.sync()
+                file = self.channel
+                if file is not None:
+                    file.sync()
                 else:
                     self._files.sync_file(self.path)
             except FileNotFoundError:
@@ -340,9 +372,8 @@ class AbstractIndex(IndexEnd):
     def close(self) -> None:
         """Lets go of map and descriptor for good; neither trims nor flushes."""
         with self._lock:
-            self.closed = True
+            self.shut()
             self._let_go()
-            self.channel = None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.path}, entries={self.entries}, max_entries={self.max_entries})"

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, NoReturn
 from kafkalog._native import batches as native
 from kafkalog._native import fetch
 from kafkalog._native.batches import IndexPlan
-from kafkalog._native.tail import INDEX_AWAY, WRITTEN, SegmentTail
+from kafkalog._native.held import Pin
+from kafkalog._native.tail import FILE_AWAY, WRITTEN, SegmentTail
 from kafkalog.errors import (
     BadBytesError,
     IllegalArgumentException,
@@ -125,12 +126,13 @@ class LogSegment:
         *,
         new: bool = False,
         suffix: str = "",
-        has_txn_index: bool = True,
+        has_txn_index: bool | None = None,
     ) -> LogSegment:
         """Opens or creates the segment's .log file; its indexes wait for their first use.
 
         `new`: the file is one to be preallocated, where the configuration says so; of any other the whole length
-        counts.  `has_txn_index`: False where a listing of the folder shows no transaction index.
+        counts.  `has_txn_index`: what a listing of the folder shows, in which the .log file is, which then waits for
+        its first use too; None: nobody has looked.
         """
         stem = names.segment_stem(dir, base_offset)
         index_size = config.max_index_size
@@ -139,10 +141,13 @@ class LogSegment:
                 stem + names.LOG_FILE_SUFFIX + suffix,
                 files,
                 preallocated_bytes=config.init_file_size if new and config.preallocate else None,
+                exists=has_txn_index is not None,
             ),
             LazyIndex(OffsetIndex, stem + names.INDEX_FILE_SUFFIX + suffix, base_offset, index_size, files),
             LazyIndex(TimeIndex, stem + names.TIME_INDEX_FILE_SUFFIX + suffix, base_offset, index_size, files),
-            TransactionIndex(base_offset, stem + names.TXN_INDEX_FILE_SUFFIX + suffix, files, exists=has_txn_index),
+            TransactionIndex(
+                base_offset, stem + names.TXN_INDEX_FILE_SUFFIX + suffix, files, exists=has_txn_index is not False
+            ),
             config,
             clock,
             files,
@@ -272,7 +277,7 @@ class LogSegment:
         self.check_append(largest_offset, sum([header.size for header in headers]))
         written, described = tuple(buffers), list(headers)
         while (refused := self.tail.append(written, described)) != WRITTEN:
-            self.make_ready(refused, written, described)
+            _pins = self.make_ready(refused, written, described)
 
     def check_append(self, largest_offset: int, length: int) -> None:
         """What an append must keep to whatever the segment's state: offsets and positions of 31 bits."""
@@ -292,15 +297,23 @@ class LogSegment:
         if self.tail.first_timestamp is None:
             self.tail.first_timestamp = self._first_timestamp()
 
-    def make_ready(self, refused: int, buffers: Sequence[Buffer], headers: Sequence[BatchHeader]) -> None:
-        """After an append that did nothing: opens the index files again, or raises what an index refuses.
+    def make_ready(self, refused: int, buffers: Sequence[Buffer], headers: Sequence[BatchHeader]) -> tuple[Pin, ...]:
+        """After an append that did nothing: opens the files again, which stay open as long as the answer is held, or
+        raises what an index refuses.
 
         Kafka finds that out when the batches are in the file, and leaves them there, behind the end of the log.
         """
-        if refused == INDEX_AWAY:
+        if refused == FILE_AWAY and self.log.channel is None:
+            pins: tuple[Pin, ...] = (Pin(self.log),)  # most appends write nothing else
+            self.log.open_channel()
+            return pins
+        if refused == FILE_AWAY:
+            pins = tuple(map(Pin, (self.log, self.offset_index, self.time_index, self.txn_index)))
+            self.log.open_channel()
             self.offset_index.open_channel()
             self.time_index.open_channel()
-            return
+            self.txn_index.open_channel()
+            return pins
         tail = self.tail
         position = self.log.size
         self.log.append(buffers, sum([header.size for header in headers]))
@@ -468,7 +481,7 @@ class LogSegment:
         """Whether a batch at or below `offset` begins at `position`, as an index entry for it says."""
         if position <= 0:
             return position == 0
-        data = self.log.channel.pread(RECORD_BATCH_OVERHEAD, position) if position < self.log.size else b""
+        data = self.log.open_channel().pread(RECORD_BATCH_OVERHEAD, position) if position < self.log.size else b""
         if len(data) < SMALLEST_BATCH_BYTES or data[MAGIC_AT] > 2:
             return False
         header = native.header_at(data.ljust(RECORD_BATCH_OVERHEAD, b"\0"))
@@ -499,7 +512,7 @@ class LogSegment:
         if info is not None:
             return info
         log = self.log
-        channel = log.channel  # held from here on: whoever closes the segment meanwhile lets go of it alone
+        channel = log.open_channel()  # held from here on: whoever closes the segment meanwhile lets go of it alone
         if max_position == WHOLE_SEGMENT:
             max_position = log.size
         found = self._find_batch(start_offset)

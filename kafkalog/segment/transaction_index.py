@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
+from kafkalog._native.held import Pin
 from kafkalog._native.tail import TransactionsEnd
 from kafkalog.errors import (
     ClosedChannelException,
@@ -71,12 +72,13 @@ class TxnIndexSearchResult(NamedTuple):
 class TransactionIndex(TransactionsEnd):
     """The .txnindex of the segment that starts at `start_offset`.
 
-    A file that exists is opened at once, a missing one is created by the first append.  `exists`: False where a
-    listing of the folder shows none, and nothing is looked for.  Bytes behind the last whole record are not read, yet
-    the next record goes behind them, as in Kafka.
+    A file that exists is opened at once, a missing one is created by the first append; one that is idle may be closed
+    at any time (`kafkalog.files.pool`), and is opened again by its name.  `exists`: False where a listing of the folder
+    shows none, and nothing is looked for; afterwards, whether there is a file.  Bytes behind the last whole record are
+    not read, yet the next record goes behind them, as in Kafka.
     """
 
-    __slots__ = ("_closed", "_files", "path", "start_offset")
+    __slots__ = ("_files", "exists", "path", "start_offset")
 
     channel: File | None
 
@@ -84,11 +86,10 @@ class TransactionIndex(TransactionsEnd):
         self.start_offset = start_offset
         self.path = path
         self._files = files
-        self._closed = False
-        self.channel = None
         self.end = 0  # bytes that this index knows of: where the next record goes
         self.last_offset = None  # of what this object appended; a reopened index knows nothing
-        if exists and files.exists(path):
+        self.exists = exists and files.exists(path)
+        if self.exists:
             self._open(create=False)
 
     @property
@@ -99,12 +100,28 @@ class TransactionIndex(TransactionsEnd):
     def _open(self, *, create: bool) -> File:
         file, end = self._files.open_sized(self.path, create=create)
         self.end = end
-        self.channel = file
-        self._closed = False
+        self.closed = False
+        self._files.pool.admit(self, file)
+        self.exists = True
+        return file
+
+    def open_channel(self) -> File | None:
+        """The open file, opened again where it was let go; None where there is none."""
+        file = self.channel
+        if file is None:
+            if self.closed:
+                raise ClosedChannelException("the transaction index is closed", path=self.path)
+            if self.exists:
+                file = self._files.pool.reopened(self, self, self._files)
+        self.used = True
         return file
 
     def _writable(self) -> File:
-        return self.channel or self._open(create=True)
+        if self.exists and not self.closed:
+            file = self.open_channel()
+            assert file is not None
+            return file
+        return self._open(create=True)
 
     def append(self, aborted_txn: AbortedTxn) -> None:
         """Adds a record.  IllegalArgumentException unless its last offset is above that of the previous append."""
@@ -133,9 +150,7 @@ class TransactionIndex(TransactionsEnd):
 
     def _read(self) -> Iterator[tuple[AbortedTxn, int]]:
         """Each whole record and its position; KafkaException at a record of another version."""
-        file = self.channel
-        if self._closed:
-            raise ClosedChannelException("the transaction index is closed", path=self.path)
+        file = self.open_channel()
         if file is None:
             return
         position, end = 0, self.end
@@ -167,7 +182,7 @@ class TransactionIndex(TransactionsEnd):
 
     def collect_aborted_txns(self, fetch_offset: int, upper_bound_offset: int) -> TxnIndexSearchResult:
         """Transactions that may have records in [fetch_offset, upper_bound_offset)."""
-        if self.channel is None and not self._closed:
+        if not self.exists and not self.closed:
             return TxnIndexSearchResult([], False)
         found: list[AbortedTxn] = []
         for txn, _ in self._read():
@@ -180,6 +195,7 @@ class TransactionIndex(TransactionsEnd):
     def truncate_to(self, offset: int) -> None:
         """Cuts at the first record whose last offset is at or above `offset`."""
         new_last: int | None = None
+        _pin = Pin(self)
         for txn, position in self._read():
             if txn.last_offset >= offset:
                 self._writable()
@@ -191,13 +207,14 @@ class TransactionIndex(TransactionsEnd):
     def reset(self) -> None:
         """Empties the file, if there is one."""
         self.last_offset = None
-        if self.channel is not None:
+        if self.exists and not self.closed:
+            _pin = Pin(self)
             self._writable()
             self.cut(0)
 
     def sanity_check(self) -> None:
         """CorruptIndexException when a record ends before the segment starts."""
-        if self.channel is None:
+        if not self.exists or self.closed:
             return
         for txn, position in self._read():
             if txn.last_offset < self.start_offset:
@@ -209,12 +226,13 @@ class TransactionIndex(TransactionsEnd):
 
     @property
     def is_empty(self) -> bool:
-        return self.channel is None or self.end < TXN_ENTRY.size
+        return not self.exists or self.closed or self.end < TXN_ENTRY.size
 
     def flush(self) -> None:
-        file = self.channel
-        if file is not None:
-            file.sync()
+        if self.exists and not self.closed:
+            file = self.open_channel()
+            if file is not None:
+                file.sync()
 
     def rename_to(self, path: str) -> None:
         """Renames the file if there is one; from now on `path` is the new one."""
@@ -237,8 +255,7 @@ class TransactionIndex(TransactionsEnd):
 
     def close(self) -> None:
         """Lets go of the file, which is closed once no reader holds it; an append opens it again."""
-        self._closed = True
-        self.channel = None
+        self.shut()
 
     def __repr__(self) -> str:
         return f"TransactionIndex({self.path}, {self.end} bytes)"

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from kafkalog.errors import RecordTooLargeException
+from kafkalog.files import OS_FILES
 from kafkalog.format.builder import MemoryRecordsBuilder
 from kafkalog.log.types import LogStartOffsetIncrementReason
 from tests.live.interrupts import NEIGHBOUR, NOW_MS, PARTITION, Case, World, value_of
@@ -261,6 +262,26 @@ def later_and_a_new_one(world: World) -> None:
     world.append(1)
 
 
+def away(world: World) -> None:
+    """No file of the log is open: what comes next opens its own again."""
+    OS_FILES.pool.trim(0)
+
+
+def begin_append_and_away(world: World) -> None:
+    begin_and_append(world)
+    away(world)
+
+
+def append_and_away(world: World) -> None:
+    world.append(2)
+    away(world)
+
+
+def expect_and_away(world: World) -> None:
+    expect(world)
+    away(world)
+
+
 def retain(world: World) -> None:
     world.opened.delete_old_segments()
 
@@ -403,6 +424,8 @@ CASES = [
     Case("append-fsync", some, lambda world: world.append(2), options=FSYNC),
     Case("append-rolls", nearly_full, lambda world: world.append(3, filler=400)),
     Case("append-rolls-fsync", nearly_full, lambda world: world.append(3, filler=400), options=FSYNC),
+    Case("append-away", some, lambda world: world.append(1), before=away),
+    Case("append-rolls-away", nearly_full, lambda world: world.append(3, filler=400), before=away),
     Case("append-flush-messages", some, lambda world: world.append(2), config={"flush.messages": "1"}),
     Case("append-follower", some, append_follower, after=follow),
     Case("append-follower-rolls", nearly_full, append_follower, after=follow),
@@ -414,9 +437,11 @@ CASES = [
     Case("commit", with_transactions, end_with("commit"), before=begin_and_append, after=end_again("commit")),
     Case("commit-fsync", some, end_with("commit"), before=begin_and_append, after=end_again("commit"), options=FSYNC),
     Case("abort", with_transactions, end_with("abort"), before=begin_and_append, after=end_again("abort")),
+    Case("abort-away", some, end_with("abort"), before=begin_append_and_away, after=end_again("abort")),
     Case("transaction-block", with_transactions, block, after=again),
     Case("truncate", some, truncate(14)),
     Case("truncate-segments", some, truncate(4)),
+    Case("truncate-away", some, truncate(4), before=away),
     Case("truncate-transactions", with_transactions, truncate(9)),
     Case("truncate-aborted", some, truncate_aborted, before=aborted, after=abort_one),
     Case("truncate-now", some, truncate(4), config=NOW_GONE),
@@ -429,7 +454,9 @@ CASES = [
     Case("roll-fsync", some, engine_call("roll"), options=FSYNC),
     Case("roll-empty", one, engine_call("roll"), before=engine_call("roll")),
     Case("flush", some, engine_call("flush", True), before=lambda world: world.append(2)),
+    Case("flush-away", some, engine_call("flush", True), before=append_and_away),
     Case("close", some, close, closes=True),
+    Case("close-away", some, close, before=append_and_away, closes=True),
     Case("close-written", with_transactions, close, before=lambda world: world.append(2), closes=True),
     Case("close-transaction", some, close, before=begin_and_append, closes=True, after=lambda world: None),
     Case("close-fsync", some, close, before=lambda world: world.append(2), closes=True, options=FSYNC),
@@ -439,6 +466,7 @@ CASES = [
     Case("open-left-open", left_open, open_it, opens=True, clean=False),
     Case("open-neighbour", with_neighbour, open_it, opens=True, clean=False, marked=False),
     Case("read", with_transactions, read_all, before=expect, after=read_again),
+    Case("read-away", with_transactions, read_all, before=expect_and_away, after=read_again),
     Case("await-offset", with_transactions, await_offsets, before=expect, after=read_again),
     Case("read-only", some, open_read_only, before=expect, after=read_again),
     Case("load-producer-state", with_transactions, load_producers),

@@ -287,7 +287,7 @@ def read_log(log: kafkalog.Log) -> None:
     table = engine.producer_state_manager
     segment = engine.active_segment
     read_fields(engine, engine.local_log, table, table._ongoing_txns, table._unreplicated_txns)
-    read_fields(segment.log, segment.tail, segment.txn_index, segment.log.channel)
+    read_fields(segment.log, segment.tail, segment.txn_index, segment.log.open_channel())
     read_fields(segment.offset_index, segment.time_index)
     for txns in (table._ongoing_txns, table._unreplicated_txns):
         assert len(list(txns)) >= 0

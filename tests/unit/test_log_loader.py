@@ -123,11 +123,16 @@ def test_orphaned_indexes_go(kit: Kit) -> None:
 def test_a_clean_open_asks_little_of_the_system(kit: Kit) -> None:
     closed(kit, 40)
     asked: list[str] = []
+    sized: list[str] = []
 
     class CountingFiles(OsFiles):
         def open_sized(self, path: str, *, writable: bool = True, create: bool = False) -> tuple[OsFile, int]:
             asked.append(path)
             return super().open_sized(path, writable=writable, create=create)
+
+        def size_of(self, path: str) -> int:
+            sized.append(os.path.basename(path))
+            return super().size_of(path)
 
         def exists(self, path: str) -> bool:
             asked.append(path)
@@ -142,9 +147,9 @@ def test_a_clean_open_asks_little_of_the_system(kit: Kit) -> None:
     assert log.number_of_segments == 10
     assert asked.count(kit.dir) == 1
     inner = [os.path.basename(path) for path in asked if os.path.basename(path) in kit.names]
+    assert sized == [name(base, ".log") for base in bases(log)]
     assert sorted(inner) == sorted(
-        [name(base, ".log") for base in bases(log)]
-        + [name(log.active_segment.base_offset, suffix) for suffix in (".index", ".timeindex")]
+        [name(log.active_segment.base_offset, suffix) for suffix in (".index", ".timeindex")]
         + ["leader-epoch-checkpoint", "partition.metadata"]
     )
 
