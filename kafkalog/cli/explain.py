@@ -50,8 +50,8 @@ def command(
 
     Segments go oldest first and never above the high watermark, so what holds one holds all behind it.  A broker keeps
     a topic's own settings in the cluster's metadata, not beside its records: give them with -X.  What a LogManager
-    keeps beside the records is taken.  Reads only, takes no lock, works beside a running broker.  Exit 1 when timestamps
-    lie in the future or a time index lost its entries.
+    keeps beside the records is taken.  Reads only, takes no lock, works beside a running broker.  Exit 1 when
+    timestamps lie in the future or a time index lost its entries.
     """
     log_dir, wanted = partition_at(partition)
     stored = stored_overrides(log_dir, wanted.topic, OS_FILES)

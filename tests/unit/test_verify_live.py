@@ -19,6 +19,7 @@ class _Writing(OsFiles):
     """Calls `before` with what is done and the path."""
 
     def __init__(self, before: Callable[[str, str], object]) -> None:
+        super().__init__()
         self.before = before
 
     def open(self, path: str, *, writable: bool = True, create: bool = False, exclusive: bool = False) -> Any:
