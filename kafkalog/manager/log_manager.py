@@ -222,7 +222,7 @@ class LogManager:
             found.append(of)
         self._remaining = remaining = Remaining({of.held.path: len(of.folders) for of in found}, progress)
         load_one = functools.partial(self._load_log, is_stray)
-        outcomes = load(found, remaining, load_one, self.settings.recovery_threads)
+        outcomes = load(found, remaining, load_one, self.settings)
         self._remaining = None
         for of in found:
             self._judge_load(of, outcomes[of.held.path])
@@ -754,7 +754,7 @@ class LogManager:
             log_dir: [functools.partial(_close, log) for log in self.registry.in_dir(log_dir).values()]
             for log_dir in self.directories.live
         }
-        outcomes = run_side_by_side("log-closing", jobs, self.settings.recovery_threads)
+        outcomes = run_side_by_side("log-closing", jobs, dict.fromkeys(jobs, self.settings.syncing_threads))
         first: BaseException | None = None
         for log_dir, of in outcomes.items():
             errors = [outcome.error for outcome in of if outcome.error is not None]
