@@ -90,13 +90,15 @@ def classpath() -> kafka_jars.Driver:
 class Broker:
     """One node's folders and, while it lives, its process.
 
-    `place/logs` is the log directory with the topics; `place/metadata` the controller's; `place/broker-N.log` what the
-    N-th life printed.
+    `place/logs` is the log directory with the topics, `place/metadata` the controller's; of `log_dir_count` > 1 the
+    others are `place/logs-1` and so on, and the first is the controller's too; `place/broker-N.log` what the N-th life
+    printed.
     """
 
-    def __init__(self, place: Path, *, cluster_id: str = "kafkalog-tests-00000AA") -> None:
+    def __init__(self, place: Path, log_dir_count: int = 1, *, cluster_id: str = "kafkalog-tests-00000AA") -> None:
         self.place = place
         self.log_dir = place / "logs"
+        self.log_dirs = [self.log_dir, *(place / f"logs-{number}" for number in range(1, log_dir_count))]
         self.properties = place / "server.properties"
         self.port, controller_port = free_ports(2)
         self.bootstrap = f"127.0.0.1:{self.port}"
@@ -107,8 +109,8 @@ class Broker:
             "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{controller_port}",
             "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
             "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
-            "log.dirs": str(self.log_dir),
-            "metadata.log.dir": str(place / "metadata"),
+            "log.dirs": ",".join(map(str, self.log_dirs)),
+            "metadata.log.dir": str(place / "metadata" if log_dir_count == 1 else self.log_dir),
         }
         self.properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         done = subprocess.run(
@@ -211,10 +213,10 @@ def free_ports(count: int) -> list[int]:
 
 
 @contextlib.contextmanager
-def broker(place: Path) -> Iterator[Broker]:
+def broker(place: Path, log_dir_count: int = 1) -> Iterator[Broker]:
     """A formatted broker that is dead when the block is left, however it is left."""
     place.mkdir(parents=True, exist_ok=True)
-    node = Broker(place)
+    node = Broker(place, log_dir_count)
     try:
         yield node
     finally:
