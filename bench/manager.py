@@ -11,13 +11,15 @@ import gc
 import json
 import os
 import random
+import resource
 import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import IO, NamedTuple
 
@@ -34,6 +36,11 @@ BATCHES_A_SEGMENT, RECORDS_A_BATCH = 4, 156
 TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 THREADS = 2  # num.recovery.threads.per.data.dir, Kafka's default
 SECONDS_MAX = 900
+ROWS = (
+    f"start of {PARTITIONS:,} partitions, clean",
+    f"start of {PARTITIONS:,} partitions after a crash",
+    f"shutdown of {PARTITIONS:,} partitions",
+)
 
 
 class Life(NamedTuple):
@@ -116,7 +123,8 @@ class Side:
         raise SystemExit(f"{self._child.args!r} ended with {self._child.wait()}")
 
     def end(self) -> None:
-        self._child.stdin.close()  # type: ignore[union-attr]
+        with suppress(BrokenPipeError):
+            self._child.stdin.close()  # type: ignore[union-attr]
         self._child.wait(SECONDS_MAX)
 
 
@@ -174,9 +182,9 @@ def resources() -> tuple[int, int]:
 # --- the comparison ----------------------------------------------------------------------------------------
 
 
-def compare(root: Path, rounds: int, *, with_kafka: bool, partitions: int = PARTITIONS) -> list[Row]:
+def compare(root: Path, rounds: int, *, with_kafka: bool) -> list[Row]:
     """Starts after a clean shutdown and after a crash, and shutdowns with an append to each partition to be flushed."""
-    place = root / "manager"
+    place, partitions = root / "manager", PARTITIONS
     fill(place / "kafkalog-clean", partitions, SEGMENTS)
     shutil.copytree(place / "kafkalog-clean", place / "kafka-clean")
     for side in ("kafkalog", "kafka"):
@@ -187,8 +195,8 @@ def compare(root: Path, rounds: int, *, with_kafka: bool, partitions: int = PART
     with sides(place, with_kafka=with_kafka) as both:
         for turn in range(-1, rounds):
             for how, kind in (("life", "clean"), ("crash", "crash")):
-                for name, side in both.items():
-                    life = side.live(how, THREADS, place / f"{name}-{kind}", batch if how == "life" else None)
+                for name, child in both.items():
+                    life = child.live(how, THREADS, place / f"{name}-{kind}", batch if how == "life" else None)
                     assert life.logs == partitions, life
                     if turn >= 0:
                         found.setdefault((kind, name), []).append(life)
@@ -203,11 +211,43 @@ def compare(root: Path, rounds: int, *, with_kafka: bool, partitions: int = PART
         assert mine is not None
         return Row(name, mine, per_second(kind, "kafka", what), aim)
 
-    return [
-        row(f"start of {partitions:,} partitions, clean", "clean", "start", 1.2),
-        row(f"start of {partitions:,} partitions after a crash", "crash", "start", 5),
-        row(f"shutdown of {partitions:,} partitions", "clean", "stop", 1),
-    ]
+    start, recovery, end = ROWS
+    return [row(start, "clean", "start", 1.2), row(recovery, "crash", "start", 5), row(end, "clean", "stop", 1)]
+
+
+# --- the curves --------------------------------------------------------------------------------------------
+
+
+def curves(largest: int, *, with_kafka: bool) -> None:
+    """Time, memory and descriptors of one life, for ever more partitions (of one segment) and segments (of 100
+    partitions at most); a side that the system does not let open so many files says so."""
+    print("| partitions x segments | side | start s | shutdown s | resident MiB | descriptors |")
+    print("|---|---|---|---|---|---|")
+    for partitions, segments in [
+        *((count, 1) for count in (10, 100, 1_000, 10_000) if count <= largest),
+        *(
+            (min(count, 100), count // min(count, 100))
+            for count in (10, 100, 1_000, 10_000, 100_000)
+            if count <= largest
+        ),
+    ]:
+        with tempfile.TemporaryDirectory(prefix="kafkalog-bench-") as made:
+            place = Path(made)
+            fill(place / "log", partitions, segments, records=1, count=1)
+            for name in ("kafkalog", "kafka") if with_kafka else ("kafkalog",):
+                print(f"| {partitions:,} x {segments:,} | {name} | {_point(place, name, partitions)} |", flush=True)
+
+
+def _point(place: Path, name: str, partitions: int) -> str:
+    """A first life in a new process, whose memory it tells."""
+    try:
+        with sides(place, with_kafka=name == "kafka") as both:
+            life = both[name].live("life", THREADS, place / "log")
+    except (SystemExit, BrokenPipeError):
+        life = None
+    if life is None or life.logs != partitions:
+        return f"did not start with `ulimit -n` at {resource.getrlimit(resource.RLIMIT_NOFILE)[0]} | | |"
+    return f"{life.start:.2f} | {life.stop:.2f} | {life.resident / (1 << 20):.0f} | {life.descriptors}"
 
 
 if __name__ == "__main__":
