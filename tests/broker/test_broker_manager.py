@@ -6,7 +6,8 @@
     between  LogManager recovers, and is killed while it appends; another one moves a partition to another directory,
              and leaves a second move half way
     life 3   the broker recovers, finds the moved partition where it is, and carries the second move through; SIGTERM
-    between  LogManager opens all again, without recovery
+    between  LogManager opens all again, without recovery; a partition is put into two directories: a broker refuses
+             to start, LogManager settles it
 
 Whatever clients are served and whatever kafkalog reads must be the same records, at both isolation levels.
 """
@@ -14,6 +15,7 @@ Whatever clients are served and whatever kafkalog reads must be the same records
 from __future__ import annotations
 
 import logging
+import os
 import shutil
 import subprocess
 import sys
@@ -106,6 +108,9 @@ class Story:
     old_start: int = 0
     told: dict[TopicPartition, int] = field(default_factory=dict)
     places: dict[str, dict[TopicPartition, str]] = field(default_factory=dict)
+    twice_refused_with: int = 0
+    twice_log: str = ""
+    twice_left: tuple[list[str], str] = ([], "")  # where it is after kafkalog was there; the move's destination
 
 
 def places(node: kraft.Broker) -> dict[TopicPartition, str]:
@@ -297,7 +302,19 @@ def told(node: kraft.Broker) -> Story:
         append(manager.get_log(partition), 8000)
     manager.shutdown()
     told.last.looks = look_on(node)
+    twice(node, told)
     return told
+
+
+def twice(node: kraft.Broker, told: Story) -> None:
+    """As a crash between the two renames of a move leaves it: a partition in both directories, and the note."""
+    source, other = places_of(node, MOVED), next(each for each in node.log_dirs if each.name != places(node)[MOVED])
+    shutil.copytree(source / str(MOVED), other / str(MOVED))
+    (other / f"{MOVED}{names.MOVE_FILE_SUFFIX}").write_bytes(os.fsencode(source) + b"\n")
+    node.launch()
+    told.twice_refused_with, told.twice_log = node.wait(kraft.START_SECONDS_MAX), node.log_text()
+    manager_of(node).shutdown()
+    told.twice_left = [each.name for each in node.log_dirs if (each / str(MOVED)).exists()], other.name
 
 
 def places_of(node: kraft.Broker, partition: TopicPartition) -> Path:
@@ -404,6 +421,13 @@ def test_an_interrupted_move_is_carried_through_by_the_broker(told: Story, node:
     assert {each: place for each, place in told.places["moved"].items() if each != HALFWAY} == {
         each: place for each, place in told.places["last"].items() if each != HALFWAY
     }
+
+
+def test_a_partition_in_both_directories_is_refused_by_the_broker_and_settled_by_the_manager(told: Story) -> None:
+    assert told.twice_refused_with != 0
+    assert f"Duplicate log directories for {MOVED} are found in both" in told.twice_log
+    left, destination = told.twice_left
+    assert left == [destination]
 
 
 # --- locks and ids ---------------------------------------------------------------------------------------------
