@@ -3,7 +3,8 @@
 The Java side is warmed for some seconds per loop (`--warmup`), since short warm-ups understate it several times.
 On a machine with neighbours `--cpu` counts the measuring thread's CPU time on both sides instead of the clock's;
 scans read nothing ahead then.
-`--keep` adds one JSON line to bench/history.jsonl.  Without Maven only kafkalog's own figures are shown.
+`--keep` adds one JSON line to bench/history.jsonl.  Without Maven only kafkalog's own figures are shown.  `--curves`
+shows instead what one log manager needs for ever more partitions and segments (minutes, and gigabytes of disk).
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import data, kafka, memory, ours
+from bench import data, kafka, manager, memory, ours
 
 HISTORY = Path(__file__).parent / "history.jsonl"
 
@@ -115,7 +116,12 @@ def main() -> None:
     parser.add_argument("--keep", action="store_true", help="add this run to bench/history.jsonl")
     parser.add_argument("--startup", action="store_true", help="time `kafkalog --help` as well")
     parser.add_argument("--alone", action="store_true", help="only kafkalog's own figures")
+    parser.add_argument("--curves", action="store_true", help="only a log manager's time, memory and descriptors")
+    parser.add_argument("--largest", type=int, default=100_000, help="of the curves: no more partitions or segments")
     options = parser.parse_args()
+    if options.curves:
+        manager.curves(options.largest, with_kafka=not options.alone and kafka.available() is None)
+        return
     chosen = [b for b in BENCHES if not options.names or any(part in b.name for part in options.names)]
     missing = kafka.available()
     results: dict[str, dict[str, float]] = {}
@@ -125,11 +131,11 @@ def main() -> None:
         data.make(root)
         theirs: dict[str, float] = {}
         loops = [b.java for b in chosen if b.java]
-        if options.alone:
+        if options.alone or (not loops and not missing):
             pass
         elif missing:
             print(f"LEFT OUT: Apache Kafka's side, because {missing}", file=sys.stderr)
-        elif loops:
+        else:
             print(
                 f"Apache Kafka: {len(loops)} loops, about {len(loops) * (options.warmup + options.seconds):.0f} s ...",
                 file=sys.stderr,
@@ -159,6 +165,17 @@ def main() -> None:
                 f"{ratio(mine, kafkas, bench.aim)} | {beside} |",
                 flush=True,
             )
+        if not options.names or any(part in name for name in manager.ROWS for part in options.names):
+            for row in manager.compare(root, 3, with_kafka=not options.alone and not missing):
+                results[row.name] = {"kafkalog": row.kafkalog}
+                if row.kafka is not None:
+                    results[row.name]["kafka"] = row.kafka
+                shown = "-" if row.kafka is None else f"{row.kafka / 1e3:.2f} k/s"
+                print(
+                    f"| {row.name:44} | {row.kafkalog / 1e3:8.2f} {'k/s':>7} | {shown:>20} | "
+                    f"{ratio(row.kafkalog, row.kafka, row.aim)} |  |",
+                    flush=True,
+                )
     if not options.names or any(part in "peak memory" for part in options.names):
         results["peak memory"] = memory.peaks()
     if options.startup or not options.names:

@@ -22,8 +22,8 @@ def classpath() -> str:
     """Compiles the Java side and returns its class path.  Maven's own cache makes later calls quick."""
     target = HERE / "target"
     listing = target / "classpath.txt"
-    source = HERE / "src/main/java/io/kafkalog/bench/KafkaBench.java"
-    newest = max(source.stat().st_mtime, (HERE / "pom.xml").stat().st_mtime)
+    sources = [*(HERE / "src/main/java").rglob("*.java"), HERE / "pom.xml"]
+    newest = max(source.stat().st_mtime for source in sources)
     if not listing.exists() or listing.stat().st_mtime < newest:
         subprocess.run(
             ["mvn", "-q", "-B", "compile", "dependency:build-classpath", f"-Dmdep.outputFile={listing}"],

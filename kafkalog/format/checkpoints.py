@@ -98,6 +98,14 @@ class CheckpointFile(Generic[T]):
         with self._lock:
             return len(self._files.read_bytes(self.path).split()) < 2
 
+    def holds(self, entries: Collection[T]) -> bool:
+        """Whether the file is these entries, byte for byte; False for one that cannot be read."""
+        try:
+            with self._lock:
+                return self._files.read_bytes(self.path) == self.encode(entries)
+        except OSError:
+            return False
+
     def decode(self, data: bytes) -> list[T]:
         """The entries that these bytes of the file hold."""
         lines = self._lines(data)

@@ -115,7 +115,9 @@ class LeaderEpochFileCache:
         with self._lock:
             kept = _truncated_from_start(self.entries, start_offset)
             if kept is not self.entries:
-                self._schedule_flush()
+                # Kafka writes also what the file says already, at nearly every start of a log.
+                if kept != self.entries or not self._checkpoint.holds(kept):
+                    self._schedule_flush()
                 self.entries = kept
 
     def clear_and_flush(self) -> None:

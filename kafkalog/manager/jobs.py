@@ -44,14 +44,16 @@ class _Pool:
                 self.outcomes[number] = Outcome(True, error)
 
 
-def run_side_by_side(prefix: str, jobs: Mapping[str, Sequence[Job]], threads: int) -> dict[str, list[Outcome]]:
-    """Runs the jobs of each directory in order, by `threads` threads a directory; the outcomes in the jobs' order."""
+def run_side_by_side(
+    prefix: str, jobs: Mapping[str, Sequence[Job]], threads: Mapping[str, int]
+) -> dict[str, list[Outcome]]:
+    """Runs the jobs of each directory in order, by that many threads; the outcomes in the jobs' order."""
     stop = threading.Event()
     pools = {directory: _Pool(of) for directory, of in jobs.items()}
     running: list[_thread.LockType] = []
     try:
         for directory, pool in pools.items():
-            for number in range(min(threads, len(pool.jobs))):
+            for number in range(min(threads[directory], len(pool.jobs))):
                 done = _thread.allocate_lock()
                 done.acquire()
                 running.append(done)

@@ -2,7 +2,7 @@
 
 A directory is first looked at (`look`): the clean-shutdown marker goes at once, so that a crash while loading counts as
 one; checkpoints that cannot be read count for nothing; folders that name no partition are refused as by a broker, or
-told.  Then `load` runs a job a log, `recovery_threads` side by side in each directory, and counts.  What a job does
+told.  Then `load` runs a job a log, several side by side in each directory, and counts.  What a job does
 with a log is the manager's.  Mirrors LogManager.loadLogs (4.4.0).
 """
 
@@ -21,6 +21,7 @@ from kafkalog.format.log_lines import lines_of_folder
 from kafkalog.format.names import TopicPartition
 from kafkalog.manager.held import HeldDirectory
 from kafkalog.manager.jobs import Outcome, run_side_by_side
+from kafkalog.manager.settings import ManagerSettings
 
 LOGGER = "kafkalog.manager"
 
@@ -124,7 +125,9 @@ class Remaining:
 LoadOne = Callable[[str, Found, Callable[[int], object]], object]  # a folder, its directory, whom to tell of segments
 
 
-def load(found: Sequence[Found], remaining: Remaining, load_one: LoadOne) -> dict[str, list[Outcome]]:
+def load(
+    found: Sequence[Found], remaining: Remaining, load_one: LoadOne, settings: ManagerSettings
+) -> dict[str, list[Outcome]]:
     """Runs `load_one` for each folder; the outcomes by directory, in the order of its folders."""
 
     def job(folder: str, of: Found) -> Callable[[int], object]:
@@ -141,4 +144,7 @@ def load(found: Sequence[Found], remaining: Remaining, load_one: LoadOne) -> dic
         return run
 
     jobs = {of.held.path: [job(folder, of) for folder in of.folders] for of in found}
-    return run_side_by_side("log-recovery", jobs, remaining.threads)
+    threads = {
+        of.held.path: settings.recovery_threads if of.had_clean_shutdown else settings.syncing_threads for of in found
+    }
+    return run_side_by_side("log-recovery", jobs, threads)

@@ -233,12 +233,12 @@ class LogManager:
             Lines(LOGGER, path).info("loading %d logs (%s)", len(of.folders), state)
             found.append(of)
         self._remaining = remaining = Remaining(
-            {of.held.path: len(of.folders) for of in found}, self.settings.recovery_threads, progress
+            {of.held.path: len(of.folders) for of in found}, self.settings.syncing_threads, progress
         )
         self.metrics.show(remaining, gauges_of_start)
         load_one = functools.partial(self._load_log, is_stray)
         try:
-            outcomes = load(found, remaining, load_one)
+            outcomes = load(found, remaining, load_one, self.settings)
         finally:
             self.metrics.hide(remaining)
             self._remaining = None
@@ -785,7 +785,7 @@ class LogManager:
             log_dir: [functools.partial(_close, log, self._bare) for log in self.registry.in_dir(log_dir).values()]
             for log_dir in self.directories.live
         }
-        outcomes = run_side_by_side("log-closing", jobs, self.settings.recovery_threads)
+        outcomes = run_side_by_side("log-closing", jobs, dict.fromkeys(jobs, self.settings.syncing_threads))
         first: BaseException | None = None
         for log_dir, of in outcomes.items():
             errors = [outcome.error for outcome in of if outcome.error is not None]

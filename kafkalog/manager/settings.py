@@ -13,7 +13,7 @@ class ManagerSettings(NamedTuple):
     """Times in milliseconds; the defaults are Kafka's.  `from_broker` reads them from a broker's properties."""
 
     default_config: LogConfig = LogConfig.from_props()
-    recovery_threads: int = 2  # num.recovery.threads.per.data.dir
+    recovery_threads: int = 2  # num.recovery.threads.per.data.dir; see `syncing_threads`
     retention_check_ms: int = 300_000  # log.retention.check.interval.ms
     flush_check_ms: int = LONG_MAX  # log.flush.scheduler.interval.ms: never
     recovery_checkpoint_ms: int = 60_000  # log.flush.offset.checkpoint.interval.ms
@@ -23,6 +23,12 @@ class ManagerSettings(NamedTuple):
     # Nobody here could be asked whether a transaction is known: no verification.
     producers: ProducerSettings = ProducerSettings(ProducerStateManagerConfig(86_400_000, False))
     cordoned_log_dirs: tuple[str, ...] = ()  # cordoned.log.dirs; ("*",) for all
+
+    @property
+    def syncing_threads(self) -> int:
+        """Threads a directory for what mostly waits for the disk, recovery and closing: four for each of Kafka's, so
+        that several syncs become one commit of the file system.  With one, all goes one by one, in order."""
+        return self.recovery_threads if self.recovery_threads == 1 else 4 * self.recovery_threads
 
     @classmethod
     def from_broker(cls, config: BrokerLogConfig) -> ManagerSettings:

@@ -91,10 +91,17 @@ class Broker:
     """One node's folders and, while it lives, its process.
 
     `place/logs` is the log directory with the topics (with several: `place/logs-2` ...); `place/metadata` the
-    controller's; `place/broker-N.log` what the N-th life printed.
+    controller's, unless the first log directory is (`shares_metadata`); `place/broker-N.log` what the N-th life printed.
     """
 
-    def __init__(self, place: Path, *, cluster_id: str = "kafkalog-tests-00000AA", log_dir_count: int = 1) -> None:
+    def __init__(
+        self,
+        place: Path,
+        *,
+        cluster_id: str = "kafkalog-tests-00000AA",
+        log_dir_count: int = 1,
+        shares_metadata: bool = False,
+    ) -> None:
         self.place = place
         self.log_dir = place / "logs"
         self.log_dirs = [self.log_dir, *(place / f"logs-{number}" for number in range(2, log_dir_count + 1))]
@@ -109,7 +116,7 @@ class Broker:
             "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
             "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
             "log.dirs": ",".join(map(str, self.log_dirs)),
-            "metadata.log.dir": str(place / "metadata"),
+            "metadata.log.dir": str(self.log_dir if shares_metadata else place / "metadata"),
         }
         self.properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
         done = subprocess.run(
@@ -212,10 +219,10 @@ def free_ports(count: int) -> list[int]:
 
 
 @contextlib.contextmanager
-def broker(place: Path, *, log_dir_count: int = 1) -> Iterator[Broker]:
+def broker(place: Path, *, log_dir_count: int = 1, shares_metadata: bool = False) -> Iterator[Broker]:
     """A formatted broker that is dead when the block is left, however it is left."""
     place.mkdir(parents=True, exist_ok=True)
-    node = Broker(place, log_dir_count=log_dir_count)
+    node = Broker(place, log_dir_count=log_dir_count, shares_metadata=shares_metadata)
     try:
         yield node
     finally:

@@ -34,6 +34,9 @@ class InMemory(LeaderEpochCheckpointFile):
     def read(self) -> list[EpochEntry]:
         return list(self.entries)
 
+    def holds(self, entries: object) -> bool:
+        return self.entries == list(entries)  # type: ignore[call-overload]
+
 
 @pytest.fixture
 def scheduler() -> ManualScheduler:
@@ -117,6 +120,22 @@ def test_truncation_leaves_the_file_to_a_task(
     assert on_disk(tmp_path) == written
     scheduler.tick()
     assert on_disk(tmp_path) == "0\n2\n2 7\n3 8\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "tasks"), [("0\n2\n2 6\n4 11\n", 0), ("0\n2\n2  6\n4 11\n", 1), ("0\n3\n2 6\n7 9\n4 11\n", 1)]
+)
+def test_what_the_file_says_already_is_not_written_again(
+    text: str, tasks: int, scheduler: ManualScheduler, tmp_path: pathlib.Path
+) -> None:
+    """A start at the first entry changes nothing; a file that says it in other bytes is written as Kafka does."""
+    (tmp_path / "leader-epoch-checkpoint").write_text(text)
+    checkpoint = LeaderEpochCheckpointFile(str(tmp_path / "leader-epoch-checkpoint"))
+    cache = LeaderEpochFileCache(PARTITION, checkpoint, scheduler)
+    cache.truncate_from_start_async_flush(6)
+    assert len(scheduler.pending) == tasks
+    scheduler.tick()
+    assert on_disk(tmp_path) == "0\n2\n2 6\n4 11\n"
 
 
 def test_the_late_task_survives_a_deleted_partition(

@@ -314,6 +314,36 @@ def test_two_folders_of_one_partition_are_refused_by_name(house: House) -> None:
         house.open()
 
 
+def test_recovery_waits_for_the_disk_with_more_threads_than_a_clean_start(house: House) -> None:
+    """Four for each of Kafka's; one stays one, and goes in order."""
+    first = house.open(dirs=house.dirs[0])
+    for number in range(8):
+        fill(first.get_or_create_log(f"t-{number}"), 1)
+    house.crash(first)
+    together = threading.Barrier(8)  # broken unless eight load side by side
+
+    def nobodys(log: UnifiedLog) -> bool:
+        together.wait(60)
+        return False
+
+    recovering = house.new(dirs=house.dirs[0])
+    recovering.startup(nobodys)
+    recovering.shutdown()
+    for recovery_threads, marker in ((2, True), (1, True), (1, False)):
+        names: set[str] = set()
+
+        def tells(log: UnifiedLog, names: set[str] = names) -> bool:
+            names.add(threading.current_thread().name)
+            return False
+
+        manager = house.new(dirs=house.dirs[0], settings=SETTINGS._replace(recovery_threads=recovery_threads))
+        if not marker:
+            (house.dirs[0] / ".kafka_cleanshutdown").unlink()
+        manager.startup(tells)
+        assert names <= {f"log-recovery-{house.dirs[0]}-{number}" for number in range(recovery_threads)}
+        manager.shutdown()
+
+
 # --- logs ------------------------------------------------------------------------------------------------
 
 
