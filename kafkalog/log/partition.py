@@ -183,16 +183,17 @@ class PartitionState(PartitionOffsets):
                     truncations = local.truncations
                     offset = min(offset, self.log_end_offset)
                 flush_offset = offset + 1 if including_offset else offset
-                if flush_offset <= local.recovery_point:
-                    if local.names_unsynced:
-                        local.flush(flush_offset)
+                if flush_offset <= local.recovery_point and not local.names_unsynced:
                     return
                 active = local.segments.active_segment
                 try:
                     local.flush(flush_offset)
+                    if flush_offset <= local.recovery_point:
+                        return
                 except ClosedChannelException:
                     local.check_if_closed()
-                    continue  # a segment of it was deleted meanwhile
+                    self.settle()
+                    continue  # a segment of it was deleted, or the folder renamed meanwhile
                 with self.lock:
                     if truncations == local.truncations or not promises:
                         if active is not local.segments.active_segment:
