@@ -116,7 +116,7 @@ class LogDirectories:
         self.live = {each: other for each, other in self.live.items() if each != path}
         self.ids.pop(path, None)
         if held is not None:
-            held.unlock()
+            self._unlock(held)
 
     def lost(self, why: str | None = None) -> NoLiveLogDirException:
         """What to raise once none is live."""
@@ -126,6 +126,10 @@ class LogDirectories:
 
     def unlock(self) -> None:
         for held in self.live.values():
+            self._unlock(held)
+
+    def _unlock(self, held: HeldDirectory) -> None:
+        with self._writing[held.path]:  # whoever writes a checkpoint does so while it is ours
             held.unlock()
 
     def cordon(self, log_dirs: Sequence[str]) -> None:
@@ -177,6 +181,8 @@ class LogDirectories:
         lines_of: Callable[[Logs], Mapping[TopicPartition, int]],
     ) -> bool:
         with self._writing[held.path]:
+            if not held.is_locked or self.failure_channel.has_offline_log_dir(held.path):
+                return False
             try:
                 held.write(checkpoint, lines_of(registry.in_dir(held.path)))
                 return True
@@ -215,3 +221,11 @@ def absolute_paths(log_dirs: str | os.PathLike[str] | Sequence[str | os.PathLike
     if not paths:
         raise IllegalArgumentException("log_dirs: found none, expected a path, or several")
     return paths
+
+
+def absolute_path(log_dir: str | os.PathLike[str]) -> str:
+    """What a caller gives as one log directory; IllegalArgumentException for what is no path."""
+    try:
+        return os.path.abspath(os.fsdecode(log_dir))
+    except TypeError:
+        raise IllegalArgumentException(f"log_dir: found {log_dir!r}, expected a path") from None

@@ -24,6 +24,8 @@ TEXT = {
 # Who may go past the door, for what, and why.
 ALLOWED = {
     ("manager/directory.py", "path.realpath"): "one directory is one whatever it is called; nothing is read of it",
+    ("manager/log_directories.py", "path.realpath"): "two names of one directory are refused; nothing is read of it",
+    ("manager/move_notes.py", "path.realpath"): "a note's directory is one whatever it is called",
     ("toolbox/salvage.py", "path.realpath"): "whether the target lies in the source, whatever they are called",
     ("toolbox/recovery.py", "path.realpath"): "the same name for a directory that the table of open ones uses",
     **{
