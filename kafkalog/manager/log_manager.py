@@ -468,9 +468,9 @@ class LogManager(Closing):
             log = made[0]
             if not self._bare:
                 log.follow_log_end()
-            self._finished_initializing(partition, log)
             self.registry.put(log, is_future=is_future)
             self._preferred.pop(partition, None)
+            self._finished_initializing(partition, log)  # last: a change of settings finds it in one place or the other
             _log.info("Created log for partition %s in %s", partition, log.dir)
             return log
 
