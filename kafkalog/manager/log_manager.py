@@ -619,7 +619,8 @@ class LogManager(Closing):
                     destination.rename_dir(names.log_dir_name(partition), True)
                 except (KafkalogError, OSError):
                     if noted:
-                        self._stay(source, destination)
+                        self._note_that_it_stays(source, destination)
+                    source.accept_appends()
                     raise
                 destination.update_high_watermark(source.high_watermark)
             self._doom(source)
@@ -641,14 +642,13 @@ class LogManager(Closing):
         move_notes.remove(source, self.files, self.failure_channel)
         move_notes.write(source, destination, self.files, self.failure_channel)
 
-    def _stay(self, source: UnifiedLog, destination: UnifiedLog) -> None:
+    def _note_that_it_stays(self, source: UnifiedLog, destination: UnifiedLog) -> None:
         """The disk would not have it: the partition goes on where it is.  What lies on the other disk says otherwise,
         perhaps, and a note here contradicts it."""
         try:
             move_notes.write_stay(source, destination, self.files, self.failure_channel)
         except KafkaStorageException:
             _log.warning("%s stays in %s, but no note says so", source.topic_partition, source.parent_dir)
-        source.accept_appends()
 
     def move(
         self,
