@@ -59,6 +59,7 @@ _log = logging.getLogger("kafkalog.manager")
 
 # A manager's life; LOST: no directory is left.
 _NEW, _RUNNING, _LOST, _FORKED = "new", "running", "lost", "forked"
+_FIRST_OF_ALL_MS = -86_400_000  # before what the scheduler is behind with
 _CLOSING, _LEAVING, _CLOSED = "closing", "closing and letting go", "closed"
 
 
@@ -840,7 +841,7 @@ class LogManager(Closing):
         """Called by whoever met the error, perhaps with a partition's lock held.  What fails at the start waits for the
         end of that."""
         if self._state is _RUNNING:
-            self._tasks.once("log-dir-failure-handler", self._settle_failures)
+            self._tasks.once("log-dir-failure-handler", self._settle_failures, _FIRST_OF_ALL_MS)
 
     def _settle_failures(self) -> None:
         for log_dir in self.failure_channel.offline_log_dirs:
