@@ -11,7 +11,7 @@ export PYSPARK_PYTHON := $(CURDIR)/$(PY)
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(PY)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo check test lint build conformance crash live live-threads live-tsan fuzz sanitize bench wheel wheel-smoke clean fuzz-native fuzz-damage
+.PHONY: help demo check test lint build conformance crash live live-threads live-tsan soak fuzz sanitize bench wheel wheel-smoke clean fuzz-native fuzz-damage
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -82,6 +82,10 @@ crash: $(VENV)/.built  ## long crash-state enumeration and kill -9 runs
 LIVE_SECONDS ?= 60
 live: $(VENV)/.built  ## long run of threads, interrupts, forks and kills on living logs (LIVE_SECONDS for each test)
 	KAFKALOG_LONG=1 LIVE_SECONDS=$(LIVE_SECONDS) $(PYTEST) -s tests/live $(PYTEST_FLAGS)
+
+SOAK_MINUTES ?= 20
+soak: $(VENV)/.built  ## a manager of 200 partitions under everything at once, one disk failing half way (SOAK_MINUTES)
+	$(PY) -m tests.live.soak --minutes $(SOAK_MINUTES)
 
 sanitize: $(VENV)/.built  ## the native tests under AddressSanitizer and UBSan
 	PYTHON=$(CURDIR)/$(PY) bash tests/sanitize/run.sh

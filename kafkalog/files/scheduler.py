@@ -26,6 +26,10 @@ _log = Lines("kafkalog.files")  # about no partition
 Work = Callable[[], object]
 
 
+def _nothing() -> None:
+    """What a cancelled task does."""
+
+
 class Task:
     """A scheduled piece of work."""
 
@@ -46,6 +50,7 @@ class Task:
         """Never run again; False if that was already so."""
         was = self.cancelled
         self.cancelled = True
+        self.fn = _nothing  # a task may be due in ten minutes: what it was to work on need not wait
         return not was
 
     def __repr__(self) -> str:

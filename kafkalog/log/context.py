@@ -11,11 +11,12 @@ directory raises KafkaStorageException.  Mirrors LocalLog.maybeHandleIOException
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
-from kafkalog.errors import CorruptCheckpointException, KafkaStorageException
+from kafkalog.errors import ClosedChannelException, CorruptCheckpointException, KafkaStorageException
 from kafkalog.files import OS_FILES, Clock, Files, LogDirFailureChannel, Scheduler
 from kafkalog.files.lines import Lines
 from kafkalog.format import names
@@ -57,6 +58,7 @@ class PartitionContext:
         "metrics",
         "parent_dir",
         "producers",
+        "renaming_lock",
         "rules",
         "scheduler",
         "topic_metrics",
@@ -81,6 +83,7 @@ class PartitionContext:
         """
         self.dir = os.path.abspath(os.fspath(dir))
         self.parent_dir = os.path.dirname(self.dir)
+        self.renaming_lock = threading.RLock()  # held while the folder, and what knows its files' paths, is renamed
         self.topic_partition = names.parse_topic_partition_name(self.dir)
         self.update_config(config)
         self.producers = producers
@@ -130,6 +133,16 @@ class PartitionContext:
                 hint=None if first is None else f"the first was {type(first).__name__}: {first}",
             ) from first
 
+    def check_place(self, error: OSError) -> None:
+        """ClosedChannelException, upon which one looks again, where a file was not found because the folder was renamed
+        since its path was read: who reads or flushes takes no lock.  Waits for a renaming that is under way."""
+        if isinstance(error, FileNotFoundError) and isinstance(error.filename, str):
+            with self.renaming_lock:
+                now = self.dir
+            inside = error.filename.startswith(self.parent_dir + os.sep)
+            if inside and now not in (error.filename, os.path.dirname(error.filename)):
+                raise ClosedChannelException("its folder was renamed meanwhile", path=error.filename) from error
+
     def raise_offline(self, message: str, error: OSError | CorruptCheckpointException) -> NoReturn:
         """Takes the log directory offline because of `error` and raises KafkaStorageException from it.
 
@@ -169,5 +182,6 @@ class IoGuard:
     ) -> None:
         if isinstance(error, OSError):
             context = self.context
+            context.check_place(error)
             message = f"Error while {self.doing} for {context.topic_partition} in dir {context.parent_dir}"
             context.raise_offline(message, error)

@@ -134,7 +134,7 @@ class LocalLog(LogEnd):
 
     def rename_dir(self, name: str) -> bool:
         """Renames the partition's folder (atomic, parent directory synced); False when the name is the same."""
-        with self.guard("renaming dir"):
+        with self.guard("renaming dir"), self.context.renaming_lock:
             renamed = self.context.rename_dir(name)
             self.segments.update_parent_dir(self.context.dir)  # also where it is called that: once more, and whole
             return renamed
@@ -191,7 +191,17 @@ class LocalLog(LogEnd):
             self.last_flush_time = self.clock.milliseconds()
 
     def flush(self, offset: int) -> None:
-        """Flushes the segments that hold [recovery point, offset); syncs the folder if names in it changed."""
+        """Flushes the segments that hold [recovery point, offset); syncs the folder if names in it changed.
+
+        ClosedChannelException when a segment was deleted, or the folder renamed meanwhile.
+        """
+        try:
+            self._flush(offset)
+        except OSError as error:
+            self.context.check_place(error)
+            raise
+
+    def _flush(self, offset: int) -> None:
         recovery_point = self.recovery_point
         new = False
         if recovery_point <= offset:
@@ -396,6 +406,7 @@ class LocalLog(LogEnd):
             raise  # a segment that was deleted since we found it
         except OSError as error:
             context = self.context
+            context.check_place(error)
             context.raise_offline(
                 f"Exception while reading from {context.topic_partition} in dir {context.parent_dir}", error
             )

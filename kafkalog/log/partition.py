@@ -182,15 +182,16 @@ class PartitionState(PartitionOffsets):
                     truncations = local.truncations
                     offset = min(offset, self.log_end_offset)
                 flush_offset = offset + 1 if including_offset else offset
-                if flush_offset <= local.recovery_point:
-                    if local.names_unsynced:
-                        local.flush(flush_offset)
+                if flush_offset <= local.recovery_point and not local.names_unsynced:
                     return
                 active = local.segments.active_segment
                 try:
                     local.flush(flush_offset)
-                except ClosedChannelException:  # a segment of it was deleted meanwhile, or is just being renamed
+                    if flush_offset <= local.recovery_point:
+                        return
+                except ClosedChannelException:  # a segment of it was deleted, or the folder is just being renamed
                     local.check_if_closed()
+                    self.settle()
                     with self.lock:
                         local.flush(flush_offset)
                     continue

@@ -478,6 +478,22 @@ class UnifiedLog(PartitionState):
         self.local_log.names_unsynced = True
         self.update_high_watermark(self.log_end_offset_metadata)
 
+    def skip_to(self, offset: int) -> None:
+        """The log ends at `offset` from now on, behind a hole, as one does whose records before an empty last segment
+        were lost: such a segment begins there.  Nothing for an offset at or below the end."""
+        offset = values.offset(offset, "offset")
+        with self.local_log.guard("skipping offsets"), self.lock:
+            self.settle()
+            self.local_log.check_if_closed()
+            if offset > self.log_end_offset:
+                self.whole(lambda: self._skip_to(offset))
+
+    def _skip_to(self, offset: int) -> None:
+        if offset > self.log_end_offset:
+            self._roll(offset)
+            self.local_log.update_log_end_offset(offset)
+        self.update_high_watermark(self.log_end_offset_metadata)
+
     def delete_old_segments(self) -> int:
         """Retention by the topic's policy; answers the number of segments that it chose.  Where there is nothing to
         delete, a directory that is offline does not matter."""
@@ -530,6 +546,12 @@ class UnifiedLog(PartitionState):
             if self.local_log.life == OPEN:
                 self.local_log.life = CLOSING
 
+    def accept_appends(self) -> None:
+        """Takes `refuse_appends` back, where what it was for did not come about."""
+        with self.lock:
+            if self.local_log.life == CLOSING:
+                self.local_log.life = OPEN
+
     def disown(self) -> None:
         """In a child process: this log is the parent's.  Whatever lock a thread held at the fork, nobody gives back."""
         self.local_log.life = FORKED
@@ -567,6 +589,7 @@ class UnifiedLog(PartitionState):
     def delete(self) -> None:
         """Deletes all files at once and the folder with them; the log is closed afterwards."""
         with self.local_log.guard("deleting log"), self.lock:
+            self.settle()  # the files are where a renaming that was interrupted would have them
             self.producer_expire_check.cancel()
             self.leader_epoch_cache.clear()
             self.remove_log_metrics()

@@ -49,6 +49,11 @@ class HeldDirectory:
         """Takes `.lock`.  LogDirLockedException when a broker or another process has it; OSError."""
         self._lock = self.files.lock(os.path.join(self.path, names.LOCK_FILE))
 
+    @property
+    def is_locked(self) -> bool:
+        """Whether it is ours."""
+        return self._lock is not None
+
     def unlock(self) -> None:
         """Gives `.lock` up and removes it; may be done again."""
         if self._lock is not None:

@@ -50,42 +50,41 @@ def run_side_by_side(
     """Runs the jobs of each directory in order, by that many threads; the outcomes in the jobs' order."""
     stop = threading.Event()
     pools = {directory: _Pool(of) for directory, of in jobs.items()}
-    running: list[_thread.LockType] = []
+    ends: list[_thread.LockType] = []  # each is released at the end of a thread, should it begin
+    begun: list[int] = []
     try:
         for directory, pool in pools.items():
             for number in range(min(threads[directory], len(pool.jobs))):
-                done = _thread.allocate_lock()
-                done.acquire()
-                running.append(done)
-                _start(f"{prefix}-{directory}-{number}", pool, number, stop, done)
-        for done in running:
-            with done:
-                pass
+                end = _thread.allocate_lock()
+                end.acquire()
+                ends.append(end)
+                arguments = (f"{prefix}-{directory}-{number}", pool, number, stop, end)
+                # One call from bytecode: an interrupt finds the thread among the begun, or none.
+                begun.extend(map(_thread.start_new_thread, (_start,), (arguments,)))
+        _wait_for(ends)
     finally:
         stop.set()
-        for done in running:
-            with done:
-                pass
+        _wait_for(ends[: len(begun)])
     return {directory: pool.outcomes for directory, pool in pools.items()}
 
 
-def _start(name: str, pool: _Pool, number: int, stop: threading.Event, done: _thread.LockType) -> None:
+def _wait_for(ends: Sequence[_thread.LockType]) -> None:
+    for end in ends:
+        with end:
+            pass
+
+
+def _start(name: str, pool: _Pool, number: int, stop: threading.Event, end: _thread.LockType) -> None:
+    """In a thread of its own, which no signal reaches: Thread.start does not bear being interrupted."""
+
     def run() -> None:
         try:
             pool.work(number, stop)
         finally:
-            done.release()
-
-    def start() -> None:
-        """In a thread of its own, which no signal reaches: Thread.start does not bear being interrupted."""
-        try:
-            threading.Thread(target=run, name=name).start()
-        except BaseException:
-            done.release()
-            raise
+            end.release()
 
     try:
-        _thread.start_new_thread(start, ())
+        threading.Thread(target=run, name=name).start()
     except BaseException:
-        done.release()
+        end.release()
         raise

@@ -123,7 +123,7 @@ class LogDirectories:
         self.live = {each: other for each, other in self.live.items() if each != path}
         self.ids.pop(path, None)
         if held is not None:
-            held.unlock()
+            self._unlock(held)
 
     def lost(self, why: str | None = None) -> NoLiveLogDirException:
         """What to raise once none is live."""
@@ -133,6 +133,10 @@ class LogDirectories:
 
     def unlock(self) -> None:
         for held in self.live.values():
+            self._unlock(held)
+
+    def _unlock(self, held: HeldDirectory) -> None:
+        with self._writing[held.path]:  # whoever writes a checkpoint does so while it is ours
             held.unlock()
 
     def cordon(self, log_dirs: Sequence[str]) -> None:
@@ -186,6 +190,9 @@ class LogDirectories:
         lines_of: Callable[[LogRegistry, str], Mapping[TopicPartition, int]],
     ) -> bool:
         with self._writing[held.path]:
+            ours = held.is_locked and not self.failure_channel.has_offline_log_dir(held.path)
+            if not ours and not self._keep_failed:
+                return False
             try:
                 held.write(checkpoint, lines_of(registry, held.path))
                 return True
@@ -220,3 +227,11 @@ def absolute_paths(log_dirs: str | os.PathLike[str] | Sequence[str | os.PathLike
     if not paths:
         raise IllegalArgumentException("log_dirs: found none, expected a path, or several")
     return paths
+
+
+def absolute_path(log_dir: str | os.PathLike[str]) -> str:
+    """What a caller gives as one log directory; IllegalArgumentException for what is no path."""
+    try:
+        return os.path.abspath(os.fsdecode(log_dir))
+    except TypeError:
+        raise IllegalArgumentException(f"log_dir: found {log_dir!r}, expected a path") from None

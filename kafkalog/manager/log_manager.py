@@ -9,22 +9,30 @@ By itself it does what a broker has other parts for: the handler of failed direc
 (as a partition's only replica, so that they follow the log end), unknown folders are told and passed over, a move that
 a crash cut short between its two renames is finished.  `bare` leaves all that out: Kafka's class and nothing else.
 
-Locks: `creation` (Kafka's logCreationOrDeletionLock) is held by what makes, moves and removes logs, and is taken
-before a partition's lock.  Look-ups take none.
+Locks: `creation` (Kafka's logCreationOrDeletionLock, `changes`) is held by what makes, moves and removes logs, and is
+taken before a partition's lock.  Look-ups take none.  What is interrupted there is finished by whatever comes next.
+From `_LEAVING` on nothing is written: the directories may be another's.  (Over 700 lines: it is Kafka's one door, and
+what could stand beside it does.)
 """
 
 from __future__ import annotations
 
 import functools
 import os
+import sys
 import threading
+import warnings
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import NamedTuple
 
+from kafkalog._native.blocks import Closing
 from kafkalog.config import LogConfig
 from kafkalog.errors import (
     CorruptCheckpointException,
+    IllegalArgumentException,
     IllegalStateException,
     InconsistentTopicIdException,
     KafkaException,
@@ -39,10 +47,12 @@ from kafkalog.format.log_lines import lines_of_folder
 from kafkalog.format.names import TopicPartition
 from kafkalog.log.context import ALREADY_OFFLINE, PartitionContext
 from kafkalog.log.unified_log import UnifiedLog
+from kafkalog.manager import directory as directories_of_logs
 from kafkalog.manager import move_notes
+from kafkalog.manager.changes import BackgroundTasks, Changes
 from kafkalog.manager.jobs import Outcome, run_side_by_side
 from kafkalog.manager.loading import Found, LoadProgress, Remaining, load, look
-from kafkalog.manager.log_directories import LogDirectories, absolute_paths
+from kafkalog.manager.log_directories import LogDirectories, absolute_path, absolute_paths
 from kafkalog.manager.manager_metrics import gauges_of_directories, gauges_of_start
 from kafkalog.manager.moves import Move, MoveProgress
 from kafkalog.manager.registry import LogRegistry
@@ -53,7 +63,9 @@ from kafkalog.metrics.registry import MetricsRegistry
 LOGGER = "kafkalog.manager"
 
 # A manager's life; LOST: no directory is left.
-_NEW, _RUNNING, _CLOSING, _CLOSED, _LOST, _FORKED = "new", "running", "closing", "closed", "lost", "forked"
+_NEW, _RUNNING, _LOST, _FORKED = "new", "running", "lost", "forked"
+_FIRST_OF_ALL_MS = -86_400_000  # before what the scheduler is behind with
+_CLOSING, _LEAVING, _CLOSED = "closing", "closing and letting go", "closed"
 
 
 class _Doomed(NamedTuple):
@@ -63,8 +75,22 @@ class _Doomed(NamedTuple):
     since_ms: int
 
 
-class LogManager:
-    """The logs of `log_dirs`; a context manager that starts and shuts down.  Thread-safe; of one process."""
+class _Removal(NamedTuple):
+    """A log that is to leave the maps, and its folder's name from then on."""
+
+    log: UnifiedLog
+    name: str
+    is_stray: bool
+
+    @classmethod
+    def of(cls, log: UnifiedLog, *, is_stray: bool) -> _Removal:
+        name_of = names.log_stray_dir_name if is_stray else names.log_delete_dir_name
+        return cls(log, name_of(log.topic_partition), is_stray)
+
+
+class LogManager(Closing):
+    """The logs of `log_dirs`; a context manager that starts and shuts down.  Thread-safe; of one process.  One that is
+    dropped without `shutdown` shuts down by itself, with a ResourceWarning."""
 
     def __init__(
         self,
@@ -90,14 +116,15 @@ class LogManager:
         self.clock = clock
         self.files = files
         self.failure_channel = LogDirFailureChannel()
-        self.creation = threading.RLock()
-        self.registry = LogRegistry()
+        self.changes = Changes()
+        self.registry = LogRegistry(future_counts=bare)
         self.metrics = MetricsRegistry(clock) if metrics is None else metrics
         self._bare = bare
         self._pid = os.getpid()
         self._state = _NEW
         self._doomed: deque[_Doomed] = deque()
         self._preferred: dict[TopicPartition, str] = {}
+        self._moves: dict[TopicPartition, threading.RLock] = {}  # of one partition they come one after the other
         self._initializing: dict[TopicPartition, bool] = {}  # True: its configuration changed meanwhile (KAFKA-8813)
         self._default_config = self.settings.default_config
         self._configs: dict[str, LogConfig] = {}  # of topics; made when asked for
@@ -106,12 +133,15 @@ class LogManager:
         self._remaining: Remaining | None = None
         self._owns_scheduler = scheduler is None
         self.scheduler: Scheduler = ThreadScheduler(clock) if scheduler is None else scheduler
+        self._tasks = BackgroundTasks(self.scheduler, outlive=bare)
         self.directories = LogDirectories(absolute_paths(log_dirs), files, self.failure_channel, keep_failed=bare)
         self.metrics.show(self.directories, gauges_of_directories)
         belongs_here(self)
         try:
             self.directories.cordon(self.settings.cordoned_log_dirs)
-            self.topic_configs = topic_configs or StoredTopicConfigs(self.directories.live, files)
+            self.topic_configs = topic_configs or StoredTopicConfigs(
+                self.directories.live, files, self.failure_channel.maybe_add_offline_log_dir
+            )
         except BaseException:
             self.abandon()
             raise
@@ -119,17 +149,50 @@ class LogManager:
     def disown(self) -> None:
         """In a forked child: the locks let go by themselves, the logs as well."""
         self._state = _FORKED
-        self.creation = threading.RLock()
+        self.changes.disown()
         self.registry.disown()
         self.directories.disown()
+        self._moves = {}
 
     def __enter__(self) -> LogManager:
         if self._state is _NEW:
             self.startup()
         return self
 
-    def __exit__(self, *exc: object) -> None:
+    def close(self) -> None:
+        """`shutdown`, as the end of a `with` block calls it."""
         self.shutdown()
+
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:  # modules may be empty by then
+        state = getattr(self, "_state", _CLOSED)
+        if state in (_CLOSED, _FORKED) or not hasattr(self, "directories") or is_finalizing():
+            return
+        try:
+            warnings.warn(
+                f"{self!r} was dropped without being shut down; use it as `with LogManager(...) as manager:`, or call "
+                "its shutdown()",
+                ResourceWarning,
+                stacklevel=2,
+                source=self,
+            )
+        finally:
+            if directories_of_logs.may_finish_here():
+                self._close_dropped()
+            else:
+                directories_of_logs.finish_later(self._close_dropped)
+
+    def _close_dropped(self) -> None:
+        try:
+            self.shutdown()
+        except Exception:
+            Lines(LOGGER).exception(
+                "%r, which was dropped, did not close in order: it is recovered at the next start", self
+            )
+
+    @property
+    def creation(self) -> AbstractContextManager[object]:
+        """The lock of what makes, moves and removes logs."""
+        return self.changes.lock
 
     def __repr__(self) -> str:
         return f"<LogManager of {self.directories.shown}, {self._state}>"
@@ -167,7 +230,7 @@ class LogManager:
 
     def is_log_dir_online(self, log_dir: str | os.PathLike[str]) -> bool:
         """LogDirNotFoundException for a directory that this manager was not given."""
-        return self.directories.is_online(os.path.abspath(os.fspath(log_dir)))
+        return self.directories.is_online(absolute_path(log_dir))
 
     def next_log_dirs(self) -> list[str]:
         """Where a new partition goes: the live directories that are not cordoned, those with the fewest logs first; the
@@ -201,15 +264,17 @@ class LogManager:
             if self._owns_scheduler:
                 self.scheduler.startup()
             if not self._bare:
-                self.failure_channel.listen(self._on_failure)
+                listen_weakly(self)
             self._load_logs(is_stray or (lambda log: False), progress)
             self._state = _RUNNING
             if not self._bare:
                 self._settle_failures()
             self._schedule()
         except BaseException:
-            if self._state is not _LOST:
-                self.abandon()
+            was_lost = self._state is _LOST
+            self.abandon()
+            if was_lost:
+                self._state = _LOST
             raise
 
     def _load_logs(
@@ -247,7 +312,17 @@ class LogManager:
         for of in found:
             self._judge_load(of, outcomes[of.held.path])
         if not self._bare:
-            move_notes.clear(self.directories.live, self.files)
+            move_notes.clear(self.directories.live, self.files, self.failure_channel)
+            for of in found:
+                self._forget_lines_of_nobody(of)
+
+    def _forget_lines_of_nobody(self, of: Found) -> None:
+        """A line that a crash left behind its partition would speak for the next one of that name."""
+        path = of.held.path
+        if self._all_loaded[path] and not self.failure_channel.has_offline_log_dir(path):
+            known = self.registry.in_dir(path)
+            if any(partition not in known for partition in (*of.recovery_points, *of.log_starts)):
+                self.directories.checkpoint(path, self.registry)
 
     def _judge_load(self, of: Found, outcomes: Sequence[Outcome]) -> None:
         path = of.held.path
@@ -308,12 +383,14 @@ class LogManager:
         """Of a log that was just loaded."""
         previous = self.registry.put(log, is_future=log.is_future)
         if previous is not None:
-            kept = None if self._bare or log.is_future else move_notes.destination_of(previous, log, self.files)
+            kept = None
+            if not self._bare:  # of two copies in the making either will do
+                kept = previous if log.is_future else move_notes.destination_of(previous, log, self.files)
             if kept is None:
                 raise _duplicate(log, previous)
             given_up = previous if kept is log else log
             kept.context.logger.warning("finishing the move to here from %s", given_up.parent_dir)
-            self.registry.put(kept)
+            self.registry.put(kept, is_future=kept.is_future)
             given_up.rename_dir(names.log_delete_dir_name(kept.topic_partition), True)
             self._doom(given_up)
         if not self._bare:
@@ -343,10 +420,14 @@ class LogManager:
         """The partition's log; None where there is none, or its directory is offline."""
         partition = names.partition_of(topic_partition)
         self._check()
+        if self.changes.cut_short:
+            self.changes.settle()
         return self.registry.get(partition, is_future=is_future)
 
     def all_logs(self) -> list[UnifiedLog]:
         """All logs, future ones included."""
+        if self.changes.cut_short:
+            self.changes.settle()
         return self.registry.all_logs()
 
     def logs_by_topic(self, topic: str) -> list[UnifiedLog]:
@@ -368,13 +449,13 @@ class LogManager:
         InconsistentTopicIdException when the log has another topic's id.
         """
         partition = names.partition_of(topic_partition)
-        self._check()
-        with self.creation:
+        preferred = None if log_dir is None else absolute_path(log_dir)
+        with self.changes.lock:
+            self._check()  # inside: a shutdown may have come before us
+            self.changes.settle()
             log = self.registry.get(partition, is_future=is_future)
             if log is None:
-                log = self._create_log(
-                    partition, is_new=is_new, is_future=is_future, topic_id=topic_id, log_dir=log_dir
-                )
+                log = self._create_log(partition, preferred, is_new=is_new, is_future=is_future, topic_id=topic_id)
             if topic_id is not None and log.topic_id is not None and topic_id != log.topic_id:
                 raise InconsistentTopicIdException(
                     f"Tried to assign topic ID {topic_id} to log for topic partition {partition},"
@@ -385,11 +466,11 @@ class LogManager:
     def _create_log(
         self,
         partition: TopicPartition,
+        log_dir: str | None,
         *,
         is_new: bool,
         is_future: bool,
         topic_id: str | None,
-        log_dir: str | os.PathLike[str] | None,
     ) -> UnifiedLog:
         offline = self.offline_log_dirs
         if not is_new and offline:
@@ -399,25 +480,35 @@ class LogManager:
             )
         if not self._bare:
             names.validate_topic_name(partition.topic)
-        preferred = self._preferred.get(partition)
-        if log_dir is not None and preferred is None:
-            preferred = os.path.abspath(os.fspath(log_dir))
+        preferred = self._preferred.get(partition) or log_dir
         if is_future:
             self._check_future(partition, preferred)
-        folder = self._make_folder(partition, [preferred] if preferred else self.next_log_dirs(), is_future=is_future)
-        self._initializing[partition] = False
-        context = self._context(folder, partition)
-        try:
-            log = UnifiedLog.load(context, 0, 0, True, topic_id)
-        except OSError as error:
-            context.raise_offline(f"Error while creating log for {partition} in dir {context.parent_dir}", error)
-        if not self._bare:
-            log.follow_log_end()
-        self.registry.put(log, is_future=is_future)
-        self._preferred.pop(partition, None)
-        self._finished_initializing(partition, log)
-        log.context.logger.info("Created log for partition %s in %s", partition, folder)
-        return log
+        log_dirs = [preferred] if preferred else self.next_log_dirs()
+        name = names.log_future_dir_name(partition) if is_future else names.log_dir_name(partition)
+        made: list[UnifiedLog] = []
+
+        def create(folder: str) -> UnifiedLog:
+            context = self._context(folder, partition)
+            try:
+                return UnifiedLog.load(context, 0, 0, True, topic_id)
+            except OSError as error:
+                context.raise_offline(f"Error while creating log for {partition} in dir {context.parent_dir}", error)
+
+        def change() -> UnifiedLog:
+            if not made:
+                folder = self._make_folder(name, log_dirs)
+                self._initializing[partition] = False
+                made.extend(map(create, (folder,)))  # one call from bytecode: an interrupt leaves no log to nobody
+            log = made[0]
+            if not self._bare:
+                log.follow_log_end()
+            self.registry.put(log, is_future=is_future)
+            self._preferred.pop(partition, None)
+            self._finished_initializing(partition, log)  # last: a change of settings finds it in one place or the other
+            log.context.logger.info("Created log for partition %s in %s", partition, log.dir)
+            return log
+
+        return self.changes.whole(change)
 
     def _check_future(self, partition: TopicPartition, preferred: str | None) -> None:
         current = self.registry.get(partition)
@@ -432,9 +523,8 @@ class LogManager:
                 f"Can not create the future log for {partition} in the current log directory of this partition"
             )
 
-    def _make_folder(self, partition: TopicPartition, log_dirs: Sequence[str], *, is_future: bool) -> str:
+    def _make_folder(self, name: str, log_dirs: Sequence[str]) -> str:
         """In the first directory whose disk lets us."""
-        name = names.log_future_dir_name(partition) if is_future else names.log_dir_name(partition)
         last: KafkaStorageException | None = None
         for log_dir in log_dirs:
             if not self.is_log_dir_online(log_dir):
@@ -452,7 +542,7 @@ class LogManager:
 
     def maybe_update_preferred_log_dir(self, topic_partition: str | TopicPartition, log_dir: str) -> None:
         """Where the partition's next log is to be made, unless its log or future log is there."""
-        partition, path = names.partition_of(topic_partition), os.path.abspath(log_dir)
+        partition, path = names.partition_of(topic_partition), absolute_path(log_dir)
         if not self._bare:
             self.is_log_dir_online(path)
         logs = [self.registry.get(partition, is_future=is_future) for is_future in (False, True)]
@@ -474,9 +564,12 @@ class LogManager:
         when this manager has its topics' settings from elsewhere (then `update_topic_config`)."""
         if not isinstance(self.topic_configs, StoredTopicConfigs):
             raise IllegalStateException("this manager's topic_configs are not kept beside the data")
-        self._check()
-        self.topic_configs.set(topic, overrides)
-        self.update_topic_config(topic, overrides)
+        if not isinstance(overrides, Mapping):
+            raise IllegalArgumentException(f"overrides: found {overrides!r}, expected a mapping of settings")
+        with self.changes.lock:  # of two who set one topic the later is right, on disk and in the logs
+            self._check()
+            self.topic_configs.set(topic, overrides)
+            self.update_topic_config(topic, overrides)
 
     def update_topic_config(self, topic: str, overrides: Mapping[str, str]) -> None:
         """Gives the open logs of a topic these overrides; those that are being made take them when they are ready."""
@@ -508,8 +601,8 @@ class LogManager:
         """Drops what lies at and above an offset, of several partitions; those that are not here are passed over."""
         self._check()
         affected: list[str] = []
-        for partition, offset in offsets.items():
-            log = self.registry.get(partition, is_future=is_future)
+        for partition, offset in {names.partition_of(it): offset for it, offset in offsets.items()}.items():
+            log = self.get_log(partition, is_future=is_future)
             if log is not None and log.truncate_to(offset):
                 affected.append(log.parent_dir)
         for log_dir in dict.fromkeys(affected):
@@ -538,30 +631,59 @@ class LogManager:
         leaves both folders: a note in the destination says which one counts, and the next start goes on.
         """
         partition = names.partition_of(topic_partition)
-        self._check()
-        with self.creation:
+        with self.changes.lock:
+            self._check()
+            self.changes.settle()
             source, destination = self.registry.get(partition), self.registry.get(partition, is_future=True)
             if source is None:
                 raise KafkaStorageException(f"The current replica for {partition} is offline")
             if destination is None:
                 raise KafkaStorageException(f"The future replica for {partition} is offline")
-            with source.lock:  # what is appended meanwhile would be lost with it
-                note = None if self._bare else move_notes.write(source, destination, self.files)
-                destination.rename_dir(names.log_dir_name(partition), True)
-                source.refuse_appends()
-                destination.update_high_watermark(source.high_watermark)
-                self.registry.promote(destination)
-                self._doom(source)
-            try:
-                source.rename_dir(names.log_delete_dir_name(partition), True)
-            except KafkaStorageException:
-                source.close_quietly()  # nobody else will: it is in no map any more
-                raise
-            if note is not None:
-                self.files.unlink_if_exists(note)
-            for log_dir in [source.parent_dir, *([] if self._bare else [destination.parent_dir])]:
-                self.directories.checkpoint(log_dir, self.registry)
+            given_up = names.log_delete_dir_name(partition)
+            self.changes.whole(lambda: self._replace(source, destination, given_up))
             destination.context.logger.info("moved to here from %s", source.parent_dir)
+
+    def _replace(self, source: UnifiedLog, destination: UnifiedLog, given_up: str) -> None:
+        partition, noted = source.topic_partition, not self._bare
+        with source.lock:
+            source.refuse_appends()  # what is appended meanwhile would be lost with it
+            if self.registry.get(partition) is source:
+                try:
+                    if noted:
+                        self._prepare_replacing(source, destination)
+                    destination.rename_dir(names.log_dir_name(partition), True)
+                except (KafkalogError, OSError):
+                    if noted:
+                        self._note_that_it_stays(source, destination)
+                    source.accept_appends()
+                    raise
+                destination.update_high_watermark(source.high_watermark)
+            self._doom(source)
+            self.registry.promote(destination)
+        try:
+            source.rename_dir(given_up, True)
+        except KafkaStorageException:
+            source.close_quietly()  # nobody else will: it is in no map any more
+            raise
+        if noted:
+            move_notes.remove(destination, self.files, self.failure_channel)
+        for log_dir in [source.parent_dir, destination.parent_dir] if noted else [source.parent_dir]:
+            self.directories.checkpoint(log_dir, self.registry)
+
+    def _prepare_replacing(self, source: UnifiedLog, destination: UnifiedLog) -> None:
+        # A crash behind the renames must not bring back what was deleted before.
+        if not self.directories.checkpoint(destination.parent_dir, self.registry):
+            destination.context.check_online()
+        move_notes.remove(source, self.files, self.failure_channel)
+        move_notes.write(source, destination, self.files, self.failure_channel)
+
+    def _note_that_it_stays(self, source: UnifiedLog, destination: UnifiedLog) -> None:
+        """The disk would not have it: the partition goes on where it is.  What lies on the other disk says otherwise,
+        perhaps, and a note here contradicts it."""
+        try:
+            move_notes.write_stay(source, destination, self.files, self.failure_channel)
+        except KafkaStorageException:
+            source.context.logger.warning("the partition stays here, but no note says so")
 
     def move(
         self,
@@ -573,10 +695,13 @@ class LogManager:
 
         From the switch on the log that was there before refuses appends with KafkaStorageException, and `get_log`
         answers the new one; who reads the old one may do so until it is deleted, after file.delete.delay.ms.  What ends
-        a move early leaves the log as it was, and a future log from which the next `move` goes on.
+        a move early leaves the log as it was, and a future log from which the next `move` goes on.  Two moves of
+        one partition come one after the other.
         """
         self._check()
-        return Move(self, topic_partition, log_dir).run(progress)
+        move = Move(self, topic_partition, log_dir)
+        with self._moves.setdefault(move.partition, threading.RLock()):
+            return move.run(progress)
 
     def async_delete(
         self,
@@ -586,62 +711,81 @@ class LogManager:
         is_stray: bool = False,
         checkpoint: bool = True,
     ) -> UnifiedLog | None:
-        """Renames a partition's folder `-delete` (or `-stray`); its files go after file.delete.delay.ms.
+        """Renames a partition's folder `-delete` (or `-stray`); its files go after file.delete.delay.ms.  With a
+        current log goes its future one.
 
         The log that was removed; None where there was none.  KafkaStorageException when it may be in a directory that
         is offline.
         """
         partition = names.partition_of(topic_partition)
-        self._check()
-        with self.creation:
-            log = self.registry.pop(partition, is_future=is_future)
-        if log is None:
-            offline = self.offline_log_dirs
-            if offline:
-                raise KafkaStorageException(
-                    f"Failed to delete log for {'future ' if is_future else ''}{partition} because it may be in one of "
-                    f"the offline directories {', '.join(offline)}"
-                )
-            return None
-        log.refuse_appends()
-        if is_stray:
-            log.rename_dir(names.log_stray_dir_name(partition), False)
-            log.context.logger.warning("Log is marked as stray and renamed to %s", log.dir)
-        else:
-            log.rename_dir(names.log_delete_dir_name(partition), False)
-            self._doom(log)
-            log.context.logger.info("Log is renamed to %s and is scheduled for deletion", log.dir)
-        if checkpoint:
-            self.directories.checkpoint(log.parent_dir, self.registry)
-        return log
+        with self.changes.lock:
+            self._check()
+            self.changes.settle()
+            log = self.registry.get(partition, is_future=is_future)
+            if log is None:
+                offline = self.offline_log_dirs
+                if offline:
+                    raise KafkaStorageException(
+                        f"Failed to delete log for {'future ' if is_future else ''}{partition} because it may be in "
+                        f"one of the offline directories {', '.join(offline)}"
+                    )
+                return None
+            removals = [_Removal.of(log, is_stray=is_stray)]
+            future = self.registry.get(partition, is_future=True)
+            if future is not None and future is not log and not self._bare:
+                removals.append(_Removal.of(future, is_stray=False))
+            self.changes.whole(lambda: self._remove(removals, checkpoint=checkpoint))
+            return log
 
     def async_delete_all(self, partitions: Iterable[TopicPartition], *, is_stray: bool = False) -> None:
         """`async_delete` of many, future logs included, with checkpoints written once a directory; the first error is
         raised when all were tried."""
-        log_dirs: dict[str, None] = {}
+        given = [names.partition_of(each) for each in partitions]
+        with self.changes.lock:
+            self._check()
+            self.changes.settle()
+            removals = self._removals(given, is_stray)
+            self.changes.whole(lambda: self._remove(removals, checkpoint=True))
+
+    def _removals(self, partitions: Iterable[TopicPartition], is_stray: bool) -> list[_Removal]:
+        found = [self.registry.get(each, is_future=is_future) for each in partitions for is_future in (False, True)]
+        return [_Removal.of(log, is_stray=is_stray) for log in found if log is not None]
+
+    def _remove(self, removals: Sequence[_Removal], *, checkpoint: bool) -> None:
         errors: list[KafkalogError] = []
-        for partition in partitions:
-            for is_future in (False, True):
-                log = self.get_log(partition, is_future=is_future)
-                if log is not None:
-                    log_dirs[log.parent_dir] = None
-                    try:
-                        self.async_delete(partition, is_future=is_future, is_stray=is_stray, checkpoint=False)
-                    except KafkalogError as error:
-                        errors.append(error)
-        for log_dir in log_dirs:
-            self.directories.checkpoint(log_dir, self.registry)
+        for removal in removals:
+            try:
+                self._remove_one(removal)
+            except KafkalogError as error:
+                errors.append(error)
+        if checkpoint:
+            for log_dir in dict.fromkeys(each.log.parent_dir for each in removals):
+                self.directories.checkpoint(log_dir, self.registry)
         if errors:
             raise errors[0]
 
+    def _remove_one(self, removal: _Removal) -> None:
+        log = removal.log
+        log.settle()
+        log.refuse_appends()
+        log.rename_dir(removal.name, False)
+        if not removal.is_stray:
+            self._doom(log)
+        self.registry.remove(log)
+        what = "marked as stray and" if removal.is_stray else "scheduled for deletion and"
+        log.context.logger.info("Log is %s renamed to %s", what, log.dir)
+
     def _doom(self, log: UnifiedLog) -> None:
-        self._doomed.append(_Doomed(log, self.clock.milliseconds()))
+        if not any(each.log is log for each in self._doomed):
+            self._doomed.append(_Doomed(log, self.clock.milliseconds()))
 
     def _delete_logs(self) -> None:
         """kafka-delete-logs: what was renamed `-delete` long enough ago; then again when the next one is due."""
         delay_ms = self._default_config.file_delete_delay_ms
         wait_ms = max(delay_ms, 1)
         try:
+            if self.changes.cut_short:
+                self.changes.settle()  # a removal's folder must not go before its name
             while self._doomed:
                 doomed = self._doomed[0]
                 wait_ms = doomed.since_ms + delay_ms - self.clock.milliseconds()
@@ -658,7 +802,7 @@ class LogManager:
         except Exception:
             Lines(LOGGER).exception("Exception in kafka-delete-logs thread.")
         finally:
-            self.scheduler.schedule_once("kafka-delete-logs", self._delete_logs, wait_ms)
+            self._tasks.once("kafka-delete-logs", self._delete_logs, wait_ms)
 
     # --- background ----------------------------------------------------------------------------------
 
@@ -674,12 +818,13 @@ class LogManager:
             name, period_ms = "highwatermark-checkpoint", settings.high_watermark_checkpoint_ms
             every.append((name, self.checkpoint_high_watermarks, period_ms))
         for name, task, period_ms in every:
-            self.scheduler.schedule(name, task, delay_ms, period_ms)
-        self.scheduler.schedule_once("kafka-delete-logs", self._delete_logs, delay_ms)
+            self._tasks.every(name, task, delay_ms, period_ms)
+        self._tasks.once("kafka-delete-logs", self._delete_logs, delay_ms)
 
     def cleanup_logs(self) -> int:
         """kafka-log-retention: deletes old segments of the logs that are not compacted, and of their future logs; how
         many.  A log that fails is told when the others are done."""
+        self._check()
         deleted, first = 0, None
         for log in self.registry.current_logs():
             if log.config.compact:
@@ -698,6 +843,7 @@ class LogManager:
 
     def flush_dirty_logs(self) -> None:
         """kafka-log-flusher: flushes the logs whose last flush is flush.ms ago."""
+        self._check()
         for log in self.all_logs():
             try:
                 if self.clock.milliseconds() - log.last_flush_time >= log.config.flush_ms:
@@ -707,24 +853,29 @@ class LogManager:
 
     def checkpoint_recovery_points(self) -> None:
         """kafka-recovery-point-checkpoint: of all logs, one file a directory."""
+        self._check()
         for log_dir in self.directories.live:
             self.directories.checkpoint_recovery_points(log_dir, self.registry)
 
     def checkpoint_log_starts(self) -> None:
         """kafka-log-start-offset-checkpoint: of the logs that start inside their first segment."""
+        self._check()
         for log_dir in self.directories.live:
             self.directories.checkpoint_log_starts(log_dir, self.registry)
 
     def checkpoint_high_watermarks(self) -> None:
         """highwatermark-checkpoint: of all logs (in Kafka it is ReplicaManager's)."""
+        self._check()
         for log_dir in self.directories.live:
             self.directories.checkpoint_high_watermarks(log_dir, self.registry)
 
     # --- failure -------------------------------------------------------------------------------------
 
     def _on_failure(self, log_dir: str) -> None:
-        """Called by whoever met the error, perhaps with a partition's lock held."""
-        self.scheduler.schedule_once("log-dir-failure-handler", lambda: self.handle_log_dir_failure(log_dir))
+        """Called by whoever met the error, perhaps with a partition's lock held.  What fails at the start waits for the
+        end of that."""
+        if self._state is _RUNNING:
+            self._tasks.once("log-dir-failure-handler", self._settle_failures, _FIRST_OF_ALL_MS)
 
     def _settle_failures(self) -> None:
         for log_dir in self.failure_channel.offline_log_dirs:
@@ -735,24 +886,33 @@ class LogManager:
 
         NoLiveLogDirException when it was the last one: from then on every call raises that, where Kafka's broker halts.
         """
-        with self.creation:
-            if self._state is _FORKED or log_dir not in self.directories.live:
+        with self.changes.lock:
+            if self._state is not _RUNNING or log_dir not in self.directories.live:
                 return
+            self.changes.settle()
             Lines(LOGGER, log_dir).warning("Stopping serving logs in dir %s", log_dir)
-            gone = self.registry.pop_all_of(log_dir)
-            for log in gone:
-                log.close_quietly()
-            self.directories.take_out(log_dir)
+            gone = self.registry.all_of(log_dir)
+            self._close_all_of(log_dir)
+            self.registry.remove_all(gone)
             if isinstance(self.topic_configs, StoredTopicConfigs):
                 self.topic_configs.forget_directory(log_dir)
+            self.directories.take_out(log_dir)
             Lines(LOGGER, log_dir).warning(
                 "Logs for partitions %s are offline due to failure on this log directory",
                 ", ".join(f"{log.topic_partition}{' (future)' if log.is_future else ''}" for log in gone) or "(none)",
             )
-            if not self.directories.live:
-                self._state = _LOST
-                Lines(LOGGER, log_dir).critical("all log dirs in %s have failed", self.directories.shown)
-                raise self.directories.lost()
+            self._check_live()
+
+    def _close_all_of(self, log_dir: str) -> None:
+        for log in [*self.registry.all_of(log_dir), *(each.log for each in list(self._doomed))]:
+            if log.parent_dir == log_dir:
+                log.close_quietly()
+
+    def _check_live(self) -> None:
+        if not self.directories.live:
+            self._state = _LOST
+            Lines(LOGGER).critical("all log dirs in %s have failed", self.directories.shown)
+            raise self.directories.lost()
 
     # --- the end -------------------------------------------------------------------------------------
 
@@ -765,24 +925,31 @@ class LogManager:
         """
         if self._state in (_CLOSED, _FORKED):
             return
-        if self._state is _NEW:
+        if self._state in (_NEW, _LOST, _LEAVING):
             self.abandon()
             return
-        was_lost = self._state is _LOST
         self._state = _CLOSING
+        error: BaseException | None = None
         try:
+            self._tasks.cancel()
             if self._owns_scheduler:
                 self.scheduler.shutdown()
-            with self.creation:
-                error = None if was_lost else self._close_all(broker_epoch)
+            with self.changes.lock:
+                if self._state is _CLOSING:  # else another thread was quicker
+                    self.changes.settle()
+                    error = self._close_all(broker_epoch)
         finally:
             self.abandon()
         if error is not None and not self._bare:
             raise error
 
+    def _to_close(self, log_dir: str) -> list[UnifiedLog]:
+        """All of a directory; as Kafka, one of each partition where both its logs are there, when `bare`."""
+        return self.registry.in_dir(log_dir).values() if self._bare else self.registry.all_of(log_dir)
+
     def _close_all(self, broker_epoch: int) -> BaseException | None:
         jobs = {
-            log_dir: [functools.partial(_close, log, self._bare) for log in self.registry.in_dir(log_dir).values()]
+            log_dir: [functools.partial(_close, log, self._bare) for log in self._to_close(log_dir)]
             for log_dir in self.directories.live
         }
         outcomes = run_side_by_side("log-closing", jobs, dict.fromkeys(jobs, self.settings.syncing_threads))
@@ -815,16 +982,34 @@ class LogManager:
 
     def abandon(self) -> None:
         """As a crash: lets go of files and locks, writes nothing.  What is left is recovered by the next start."""
-        if self._state is _FORKED:
+        if self._state in (_CLOSED, _FORKED):
             return
-        self._state = _CLOSED
+        self._tasks.cancel()
         if self._owns_scheduler:
             self.scheduler.shutdown()
         self.metrics.hide(self.directories)
+        with self.changes.lock:
+            self._state = _LEAVING
+            self._let_go()
+            self._state = _CLOSED
+
+    def _let_go(self) -> None:
         doomed = [each.log for each in self._doomed] if not self._bare else []
         for log in [*self.registry.all_logs(), *doomed]:
             log.close_quietly()
         self.directories.unlock()
+
+
+def listen_weakly(manager: LogManager) -> None:
+    """The channel, which every log holds, must not keep its manager."""
+    found = weakref.ref(manager)
+
+    def on_failure(log_dir: str) -> None:
+        own = found()
+        if own is not None:
+            own._on_failure(log_dir)
+
+    manager.failure_channel.listen(on_failure)
 
 
 def _close(log: UnifiedLog, bare: bool, thread: int) -> None:

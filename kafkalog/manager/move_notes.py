@@ -8,43 +8,97 @@ what a crash between its two renames leaves (a broker passes over the file).
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Collection
 
-from kafkalog.files import Files
-from kafkalog.files.lines import Lines
+from kafkalog.errors import KafkaStorageException
+from kafkalog.files import Files, LogDirFailureChannel
 from kafkalog.format import names
 from kafkalog.log.unified_log import UnifiedLog
+
+_STAYS = b"\nstays\n"
 
 
 def _path(destination: UnifiedLog) -> str:
     return os.path.join(destination.parent_dir, f"{destination.topic_partition}{names.MOVE_FILE_SUFFIX}")
 
 
-def write(source: UnifiedLog, destination: UnifiedLog, files: Files) -> str:
-    """The note's path.  OSError."""
+def write(source: UnifiedLog, destination: UnifiedLog, files: Files, failed: LogDirFailureChannel) -> None:
+    """KafkaStorageException, and the destination's directory is offline, where the disk refuses."""
+    note = os.fsencode(source.parent_dir) + b"\n"
+    _change(destination, failed, lambda path: files.write_atomic(path, note))
+
+
+def write_stay(log: UnifiedLog, other: UnifiedLog, files: Files, failed: LogDirFailureChannel) -> None:
+    """The partition stays in `log`, whatever a note beside `other`, whose disk failed, says.  Raises as `write`."""
+    note = os.fsencode(other.parent_dir) + _STAYS
+    _change(log, failed, lambda path: files.write_atomic(path, note))
+
+
+def remove(destination: UnifiedLog, files: Files, failed: LogDirFailureChannel) -> None:
+    """The move is over.  Raises as `write` does."""
+
+    def unlink(path: str) -> None:
+        if files.unlink_if_exists(path):
+            files.sync_dir(destination.parent_dir)  # a note that comes back would speak of another move
+
+    _change(destination, failed, unlink)
+
+
+def _change(destination: UnifiedLog, failed: LogDirFailureChannel, change: Callable[[str], object]) -> None:
+    destination.context.check_online()
     path = _path(destination)
-    files.write_atomic(path, os.fsencode(source.parent_dir) + b"\n")
-    return path
+    try:
+        change(path)
+    except OSError as error:
+        failed.maybe_add_offline_log_dir(destination.parent_dir, f"Error while writing a move's note {path}", error)
+        raise KafkaStorageException.because_of(error, f"Error while writing a move's note {path}") from error
 
 
 def destination_of(one: UnifiedLog, other: UnifiedLog, files: Files) -> UnifiedLog | None:
-    """Of two logs of one partition, the one that a move was about to leave; None where no note says it.  OSError."""
-    for destination, source in ((one, other), (other, one)):
-        try:
-            left = files.read_bytes(_path(destination)).rstrip(b"\n")
-        except FileNotFoundError:
-            continue
-        if os.path.realpath(os.fsdecode(left)) == os.path.realpath(source.parent_dir):
-            return destination
-    return None
+    """Of two logs of one partition the one that counts; None where no note says it.  OSError.
+
+    A note in both: the disk of the one that the partition was moving to failed, and a second one said so.
+    """
+    noted = [log for log, left in ((one, other), (other, one)) if _left(log, files) == _real(left.parent_dir)]
+    if len(noted) < 2:
+        return noted[0] if noted else None
+    first, second = (files.read_bytes(_path(log)).endswith(_STAYS) for log in (one, other))
+    return None if first == second else one if first else other
 
 
-def clear(log_dirs: Iterable[str], files: Files) -> None:
-    """Removes the notes of moves that are over, one way or the other."""
+def _left(log: UnifiedLog, files: Files) -> str | None:
+    try:
+        return _real(os.fsdecode(files.read_bytes(_path(log)).partition(b"\n")[0]))
+    except FileNotFoundError:
+        return None
+
+
+def _real(log_dir: str) -> str:
+    return os.path.realpath(log_dir)
+
+
+def clear(log_dirs: Collection[str], files: Files, failed: LogDirFailureChannel) -> None:
+    """Removes the notes of moves that are over, one way or the other: those whose other directory is there, too."""
+    there = {_real(each) for each in log_dirs}
     for log_dir in log_dirs:
         try:
-            for name in files.list_dir(log_dir):
-                if name.endswith(names.MOVE_FILE_SUFFIX):
-                    files.unlink_if_exists(os.path.join(log_dir, name))
-        except OSError:
-            Lines("kafkalog.manager", log_dir).warning("a move's note was not removed", exc_info=True)
+            _clear(log_dir, there, files)
+        except OSError as error:
+            failed.maybe_add_offline_log_dir(log_dir, f"Error while removing moves' notes in {log_dir}", error)
+
+
+def _clear(log_dir: str, there: Collection[str], files: Files) -> None:
+    over = []
+    for name in files.list_dir(log_dir):
+        path = os.path.join(log_dir, name)
+        is_note = name.endswith(names.MOVE_FILE_SUFFIX)
+        if name.endswith(names.MOVE_FILE_SUFFIX + ".tmp") or (is_note and _names_one_of(there, path, files)):
+            over.append(path)
+    for path in over:
+        files.unlink_if_exists(path)
+    if over:
+        files.sync_dir(log_dir)
+
+
+def _names_one_of(there: Collection[str], path: str, files: Files) -> bool:
+    return _real(os.fsdecode(files.read_bytes(path).partition(b"\n")[0])) in there

@@ -5,25 +5,33 @@ ends.  Copying holds no lock.  When little is left the rest is copied under the 
 future log takes the place (`LogManager.replace_current_with_future_log`, atomic); an append that waited meanwhile is
 refused, and its caller gets the partition's new log from the manager.
 
-A future log that an earlier move left goes on where it ends if that is certainly the current log's: same first batch of
-what it has last.  Where the current log was truncated meanwhile it is copied anew.  What a move did not finish, by an
-error or an interrupt, is a `-future` folder and a whole current log.
+A future log that an earlier move left goes on where it ends if it is certainly a beginning of the current log.  Where
+that was truncated meanwhile it is copied anew.  What a move did not finish, by an error or an interrupt, is a `-future`
+folder and a whole current log.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
-from kafkalog.errors import IllegalStateException, KafkaStorageException, UnknownTopicOrPartitionException
+from kafkalog.errors import (
+    IllegalStateException,
+    KafkalogError,
+    KafkaStorageException,
+    UnknownTopicOrPartitionException,
+)
 from kafkalog.files.lines import Lines
 from kafkalog.format import names
 from kafkalog.format.names import TopicPartition
 from kafkalog.limits import INT_MAX
 from kafkalog.log.types import LogStartOffsetIncrementReason
 from kafkalog.log.unified_log import UnifiedLog
+from kafkalog.manager.log_directories import absolute_path
+from kafkalog.segment.types import FetchDataInfo, LogOffsetMetadata
 
 COPY_BYTES = 1 << 20  # at once
 SWITCH_BYTES = 4 << 20  # that much may be copied while writers wait
@@ -37,6 +45,9 @@ class Moving(Protocol):
 
     @property
     def live_log_dirs(self) -> list[str]: ...
+
+    @property
+    def offline_log_dirs(self) -> list[str]: ...
 
     def is_log_dir_online(self, log_dir: str) -> bool: ...
 
@@ -71,10 +82,10 @@ class Move:
     def __init__(self, manager: Moving, topic_partition: str | TopicPartition, log_dir: str | os.PathLike[str]) -> None:
         """LogDirNotFoundException; KafkaStorageException when the directory is offline."""
         self._manager = manager
-        self._partition = names.partition_of(topic_partition)
-        self._log_dir = os.path.abspath(os.fspath(log_dir))
+        self.partition = names.partition_of(topic_partition)
+        self._log_dir = absolute_path(log_dir)
         if not manager.is_log_dir_online(self._log_dir):
-            raise KafkaStorageException(f"{self._partition} can not be moved: {self._log_dir} is offline")
+            raise KafkaStorageException(f"{self.partition} can not be moved: {self._log_dir} is offline")
         self._bytes = 0
         self._truncations = -1
 
@@ -84,24 +95,45 @@ class Move:
         if source.parent_dir == self._log_dir:
             return source
         future = self._future_of(source)
+        try:
+            self._move(source, future, progress)
+        except KafkalogError:
+            self._drop_if_deleted(future)
+            raise
+        return future
+
+    def _drop_if_deleted(self, future: UnifiedLog) -> None:
+        """A copy of what was deleted meanwhile is of no use."""
+        manager, partition = self._manager, self.partition
+        with contextlib.suppress(KafkalogError):
+            if manager.get_log(partition) is None and manager.get_log(partition, is_future=True) is future:
+                manager.async_delete(partition, is_future=True)
+
+    def _move(self, source: UnifiedLog, future: UnifiedLog, progress: Callable[[MoveProgress], object] | None) -> None:
         while True:
             self._begin(source, future)
             while self._left(source, future) > SWITCH_BYTES and self._copy(source, future):
                 if progress is not None:
                     progress(MoveProgress(future.log_end_offset, source.log_end_offset, self._bytes))
             if self._switch(source, future):
-                return future
+                return
 
     def _source(self) -> UnifiedLog:
-        source = self._manager.get_log(self._partition)
+        source = self._manager.get_log(self.partition)
         if source is None:
+            offline = self._manager.offline_log_dirs
+            if offline:
+                raise KafkaStorageException(
+                    f"{self.partition} can not be moved: it may be in one of the offline directories "
+                    f"{', '.join(offline)}"
+                )
             raise UnknownTopicOrPartitionException(
-                f"no partition {self._partition} in {', '.join(self._manager.live_log_dirs)}"
+                f"no partition {self.partition} in {', '.join(self._manager.live_log_dirs)}"
             )
         return source
 
     def _future_of(self, source: UnifiedLog) -> UnifiedLog:
-        manager, partition = self._manager, self._partition
+        manager, partition = self._manager, self.partition
         left = manager.get_log(partition, is_future=True)
         if left is not None and left.parent_dir != self._log_dir:
             Lines("kafkalog.manager", left.parent_dir, partition).warning("an unfinished move to here is given up")
@@ -127,8 +159,8 @@ class Move:
         start = source.log_start_offset
         if future.log_end_offset < start:  # deleted behind us
             future.truncate_fully_and_start_at(start)
-        found = source.read(future.log_end_offset, COPY_BYTES).records
-        data = found.to_bytes()
+        found = source.read(future.log_end_offset, COPY_BYTES)
+        data = _bytes_of(source, found)
         if not data or self._truncations != source.local_log.truncations:
             return False
         future.append_as_follower(data, INT_MAX)
@@ -140,8 +172,8 @@ class Move:
         manager = self._manager
         future.flush(True)  # most of it before writers wait
         with manager.creation:
-            if manager.get_log(self._partition) is not source:
-                raise IllegalStateException(f"{self._partition} was deleted or moved by somebody else meanwhile")
+            if manager.get_log(self.partition) is not source:
+                raise IllegalStateException(f"{self.partition} was deleted or moved by somebody else meanwhile")
             with source.lock:
                 source.settle()
                 while self._copy(source, future):
@@ -151,17 +183,39 @@ class Move:
                 future.maybe_increment_log_start_offset(
                     source.log_start_offset, LogStartOffsetIncrementReason.LEADER_OFFSET_INCREMENTED
                 )
+                future.skip_to(source.log_end_offset)  # a crash may have left a hole before the current log's end
                 assert future.log_end_offset == source.log_end_offset, (source, future)
                 future.flush(True)
-                manager.replace_current_with_future_log(self._partition)
+                manager.replace_current_with_future_log(self.partition)
         return True
 
 
 def _goes_on(source: UnifiedLog, future: UnifiedLog) -> bool:
-    """Whether what the future log has last is what the current log has there."""
-    end = future.log_end_offset
-    if future.is_empty or end > source.log_end_offset or end <= source.log_start_offset:
+    """Whether the future log is a beginning of the current one: what it has last is there, too, and as many bytes lie
+    before it.  A power loss takes segments out of the middle of what was never flushed."""
+    end, start = future.log_end_offset, source.log_start_offset
+    if future.is_empty or not start < end <= source.log_end_offset or future.log_start_offset > start:
         return False
-    last = max(end - 1, future.log_start_offset)
+    last = max(end - 1, start)
     ours, theirs = future.read(last, 1), source.read(last, 1)
-    return bool(ours.records.size) and ours.records.to_bytes() == theirs.records.to_bytes()
+    if not ours.records.size or _bytes_of(future, ours) != _bytes_of(source, theirs):
+        return False
+    return _distance(future, start, end) == _distance(source, start, end)
+
+
+def _distance(log: UnifiedLog, start: int, end: int) -> int:
+    """Bytes from the batch of one offset to the batch of another."""
+    first, last = _place(log, start), _place(log, end)
+    between = [each.size for each in log.log_segments() if first[1] <= each.base_offset < last[1]]
+    return sum(between) + last[2] - first[2]
+
+
+def _place(log: UnifiedLog, offset: int) -> LogOffsetMetadata:
+    if offset >= log.log_end_offset:
+        return log.log_end_offset_metadata
+    return log.read(offset, 1).fetch_offset_metadata
+
+
+def _bytes_of(log: UnifiedLog, found: FetchDataInfo) -> bytes:
+    with log.local_log.guard("reading for a move"):
+        return found.records.to_bytes()

@@ -6,6 +6,7 @@ Look-ups take no lock; `guard` is held for an instant by whoever changes or walk
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 
 from kafkalog._native.java_hash import AnyRefMap, JavaConcurrentHashMap, JavaHashMap, topic_partition_hash
 from kafkalog.format.names import TopicPartition
@@ -17,7 +18,9 @@ Logs = JavaHashMap[TopicPartition, UnifiedLog]
 class LogRegistry:
     """Thread-safe."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, future_counts: bool = True) -> None:
+        """`future_counts`: which of two logs of a partition `in_dir` answers, as Kafka's does."""
+        self._future_counts = future_counts
         self.guard = threading.RLock()
         self._current: Logs = JavaConcurrentHashMap(topic_partition_hash)
         self._future: Logs = JavaConcurrentHashMap(topic_partition_hash)
@@ -40,10 +43,15 @@ class LogRegistry:
             logs[log.topic_partition] = log
             return previous
 
-    def pop(self, partition: TopicPartition, *, is_future: bool = False) -> UnifiedLog | None:
+    def remove(self, log: UnifiedLog) -> None:
+        """Takes a log out, wherever it is; no other one of its partition."""
         with self.guard:
-            found: UnifiedLog | None = self._map(is_future).pop(partition, None)
-            return found
+            self._remove(log)
+
+    def _remove(self, log: UnifiedLog) -> None:
+        for logs in (self._current, self._future):
+            if logs.get(log.topic_partition) is log:
+                logs.pop(log.topic_partition, None)
 
     def promote(self, future: UnifiedLog) -> None:
         """The future log becomes the current one."""
@@ -51,15 +59,13 @@ class LogRegistry:
             self._future.pop(future.topic_partition, None)
             self._current[future.topic_partition] = future
 
-    def pop_all_of(self, log_dir: str) -> list[UnifiedLog]:
-        """Takes out all logs of a directory."""
-        with self.guard:
-            gone = [log for log in self.all_logs() if log.parent_dir == log_dir]
-            for log in gone:
-                for is_future in (False, True):
-                    if self.get(log.topic_partition, is_future=is_future) is log:
-                        self.pop(log.topic_partition, is_future=is_future)
-            return gone
+    def all_of(self, log_dir: str) -> list[UnifiedLog]:
+        """All logs of a directory."""
+        return [log for log in self.all_logs() if log.parent_dir == log_dir]
+
+    def remove_all(self, logs: Iterable[UnifiedLog]) -> None:
+        for log in logs:
+            self.remove(log)
 
     def current_logs(self) -> list[UnifiedLog]:
         with self.guard:
@@ -71,11 +77,11 @@ class LogRegistry:
             return [*self._current.values(), *self._future.values()]
 
     def in_dir(self, log_dir: str) -> Logs:
-        """Those of a directory (LogManager.logsInDir); where a partition has both there, the future one counts."""
+        """Those of a directory by partition (LogManager.logsInDir)."""
         found: Logs = JavaHashMap(topic_partition_hash)
-        for log in self.all_logs():
-            if log.parent_dir == log_dir:
-                found[log.topic_partition] = log
+        of = self.all_of(log_dir)
+        for log in of if self._future_counts else reversed(of):
+            found[log.topic_partition] = log
         return found
 
     def high_watermarks_in_dir(self, log_dir: str) -> AnyRefMap[TopicPartition, int]:

@@ -10,11 +10,11 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from kafkalog.config import LogConfig
-from kafkalog.errors import CorruptCheckpointException, KafkaStorageException
+from kafkalog.errors import CorruptCheckpointException, InvalidTopicException, KafkaStorageException
 from kafkalog.files import Files
 from kafkalog.files.lines import Lines
 from kafkalog.format import names
@@ -43,12 +43,15 @@ class FixedTopicConfigs:
 class StoredTopicConfigs:
     """Overrides in the file of each of `directories`.  Thread-safe."""
 
-    def __init__(self, directories: Iterable[str], files: Files) -> None:
-        """CorruptCheckpointException when no directory's file can be read, and one has some."""
+    def __init__(self, directories: Iterable[str], files: Files, failed: Callable[[str, str, OSError], object]) -> None:
+        """`failed(directory, message, error)` is told of a disk that refuses; the others have it all, too.
+        CorruptCheckpointException when no directory's file can be read, and one has some."""
         self._files = files
+        self._failed = failed
         self._directories = list(directories)
         self._lock = threading.RLock()
         self._revision, self._topics = self._newest()
+        self._is_written = True  # off while the files may say something else
 
     def overrides(self, topic: str) -> Mapping[str, str]:
         return self._topics.get(topic, {})
@@ -59,18 +62,23 @@ class StoredTopicConfigs:
         return dict(self._topics)
 
     def set(self, topic: str, overrides: Mapping[str, str]) -> None:
-        """Replaces a topic's overrides, in every directory; none at all forget the topic.  ConfigException,
-        OSError: what was written then may count after a restart."""
+        """Replaces a topic's overrides, in every directory; none at all forget the topic.  ConfigException;
+        KafkaStorageException when no disk takes it: what was written then may count after a restart."""
+        if not isinstance(topic, str):
+            raise InvalidTopicException(f"found {topic!r}, expected a topic's name")
         names.validate_topic_name(topic)
         LogConfig.validate(overrides)
         with self._lock:
-            if self._topics.get(topic, {}) == overrides:
+            if self._is_written and self._topics.get(topic, {}) == overrides:
                 return
             topics = {**self._topics, topic: dict(overrides)}
             if not overrides:
                 del topics[topic]
-            self._write(self._revision + 1, topics)
-            self._revision, self._topics = self._revision + 1, topics
+            self._revision += 1  # first: what fails half way must not be taken for what comes next
+            self._is_written = False
+            self._write(self._revision, topics)
+            self._topics = topics
+            self._is_written = True
 
     def forget_directory(self, directory: str) -> None:
         """It is offline: nothing is written there any more."""
@@ -79,8 +87,20 @@ class StoredTopicConfigs:
 
     def _write(self, revision: int, topics: Mapping[str, Mapping[str, str]]) -> None:
         text = json.dumps({"version": VERSION, "revision": revision, "topics": topics}, indent=1, sort_keys=True)
+        data = text.encode() + b"\n"
+        error: OSError | None = None
         for directory in self._directories:
-            self._files.write_atomic(_path(directory), text.encode() + b"\n")
+            try:
+                self._files.write_atomic(_path(directory), data)
+            except OSError as failure:
+                self._give_up(directory, "writing", failure)
+                error = failure
+        if error is not None and not self._directories:
+            raise KafkaStorageException.because_of(error, "the topics' settings were not written") from error
+
+    def _give_up(self, directory: str, doing: str, error: OSError) -> None:
+        self.forget_directory(directory)
+        self._failed(directory, f"Error while {doing} {_path(directory)}", error)
 
     def _newest(self) -> tuple[int, dict[str, Mapping[str, str]]]:
         found: list[tuple[int, dict[str, Mapping[str, str]]]] = []
@@ -90,6 +110,8 @@ class StoredTopicConfigs:
                 found.append(_read(_path(directory), self._files))
             except FileNotFoundError:
                 continue
+            except OSError as error:
+                self._give_up(directory, "reading", error)
             except CorruptCheckpointException as error:
                 Lines(LOGGER, directory).warning("%s", error)
                 problem = error

@@ -91,7 +91,7 @@ class Broker:
     """One node's folders and, while it lives, its process.
 
     `place/logs` is the log directory with the topics (with several: `place/logs-2` ...); `place/metadata` the
-    controller's, unless the first log directory is (`shares_metadata`); `place/broker-N.log` what the N-th life printed.
+    controller's, unless the first log directory is (`shares_metadata`); `place/broker-N.log` what the N-th life said.
     """
 
     def __init__(

@@ -202,11 +202,13 @@ def check_crashes(
     sample: int | None = None,
     sample_seed: int = 0,
     keep: Path | None = None,
+    at: str | None = None,
     **options: Any,
 ) -> int:
     """Put every state (or a seeded sample of about `sample`) on the disk and call `check(directory, state)`.
 
-    The number of states.  A failure names the state and, with `keep`, leaves a fresh copy of its directory there.
+    The number of states.  `at`: the directory, for what remembers where it is; otherwise each has its own.
+    A failure names the state and, with `keep`, leaves a fresh copy of its directory there.
     """
     share = 1.0
     if sample is not None:
@@ -218,7 +220,7 @@ def check_crashes(
         for number, state in enumerate(crash_states(recording, **options)):
             if share < 1.0 and rng.random() >= share:
                 continue
-            place = str(base / str(number))
+            place = str(base / str(number)) if at is None else at
             state.materialise(place)
             try:
                 check(place, state)

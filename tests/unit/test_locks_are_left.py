@@ -21,7 +21,10 @@ import pytest
 import kafkalog
 
 PACKAGE = Path(os.path.dirname(os.path.abspath(kafkalog.__file__)))
-LOCK = re.compile(r"\bwith\b.*(lock|_LOCK|_guard|closing|ending_transactions|_FINISHING|_refreshing)(?![\w(])")
+LOCK = re.compile(
+    r"\bwith\b.*(lock|_LOCK|guard|creation|_writing\[held\.path\]|closing|ending_transactions|_FINISHING|_refreshing)"
+    r"(?![\w(])"
+)
 
 
 def codes(code: CodeType) -> Iterator[CodeType]:

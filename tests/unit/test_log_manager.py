@@ -89,9 +89,11 @@ def fill(log: UnifiedLog, count: int, *, ts: int = NOW_MS) -> None:
         log.append_as_leader(batch(1, ts=ts + number, value=b"%d" % log.log_end_offset), 0)
 
 
-def contents(log: UnifiedLog, isolation: FetchIsolation = FetchIsolation.LOG_END) -> list[tuple[int, bytes | None]]:
+def contents(
+    log: UnifiedLog, isolation: FetchIsolation = FetchIsolation.LOG_END, *, start: int | None = None
+) -> list[tuple[int, bytes | None]]:
     found: list[tuple[int, bytes | None]] = []
-    offset = log.log_start_offset
+    offset = log.log_start_offset if start is None else start
     while offset < log.log_end_offset:
         records = [each for each in log.read(offset, 1 << 20, isolation).records.records() if each.offset >= offset]
         if not records:

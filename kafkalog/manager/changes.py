@@ -1,0 +1,128 @@
+"""A manager's changes of several steps, made whole, one at a time; and its background tasks, which die with it.
+
+`lock` is Kafka's logCreationOrDeletionLock, taken before a partition's lock.  Under it a change that is cut short by
+what is no error of ours or the disk's (KeyboardInterrupt, MemoryError, between any two of its lines) is made again,
+from its beginning, before the next one: each may be made twice.  What then fails is logged, for who began it is gone.
+Knows nothing of logs or directories.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+from types import MethodType
+from typing import TypeVar
+
+from kafkalog.errors import IllegalStateException, KafkalogError
+from kafkalog.files import Scheduler
+from kafkalog.files.lines import Lines
+from kafkalog.files.scheduler import Task, Work
+
+LOGGER = "kafkalog.manager"
+
+T = TypeVar("T")
+
+_BUGS = (TypeError, ValueError, LookupError, AttributeError, AssertionError)  # would come again for ever
+
+
+class Changes:
+    """Thread-safe."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self._unfinished: Callable[[], object] | None = None  # guarded by lock, like _busy
+        self._busy = False
+
+    def disown(self) -> None:
+        """In a forked child: whoever held the lock may be gone."""
+        self.lock = threading.RLock()
+        self._unfinished = None
+        self._busy = False
+
+    @property
+    def cut_short(self) -> bool:
+        """Whether there is something to settle, as a look-up asks without the lock."""
+        return self._unfinished is not None and not self._busy
+
+    def whole(self, change: Callable[[], T]) -> T:
+        """Makes a change under the lock.  What it raises of the disk's, or of ours, ends it."""
+        with self.lock:
+            self.settle()
+            self._unfinished = change
+            return self._make(change)
+
+    def settle(self) -> None:
+        """Makes what was interrupted again.  IllegalStateException to who is called in the middle of a change, by a
+        signal handler or a finalizer."""
+        with self.lock:
+            if self._busy:
+                raise IllegalStateException(
+                    "this thread is making or removing a log of this manager just now",
+                    hint="a signal handler or a finalizer runs inside of what it interrupts: do it outside",
+                )
+            if self._unfinished is not None:
+                self._finish(self._unfinished)
+
+    def _finish(self, change: Callable[[], object]) -> None:
+        Lines(LOGGER).warning("finishing a change of logs that was interrupted")
+        try:
+            self._make(change)
+        except (KafkalogError, OSError):
+            Lines(LOGGER).warning("what was interrupted could not be finished", exc_info=True)
+        except _BUGS:
+            self._unfinished = None
+            raise
+
+    def _make(self, change: Callable[[], T]) -> T:
+        try:
+            self._busy = True
+            result = change()
+        except (KafkalogError, OSError):
+            self._unfinished = None
+            raise
+        finally:
+            self._busy = False
+        self._unfinished = None
+        return result
+
+
+class BackgroundTasks:
+    """What a manager has done by its scheduler, which may outlive it: by weak references, and until `cancel`.
+
+    `outlive`: as Kafka's, whose tasks hold their manager, and go on when it was shut down.
+    """
+
+    def __init__(self, scheduler: Scheduler, *, outlive: bool = False) -> None:
+        self.scheduler = scheduler
+        self._outlive = outlive
+        self._cancelled = False
+        self._tasks: set[Task] = set()  # those that repeat
+
+    def every(self, name: str, work: Work, delay_ms: int, period_ms: int) -> None:
+        self._tasks.add(self.scheduler.schedule(name, self._weak(work), delay_ms, period_ms))
+
+    def once(self, name: str, work: Work, delay_ms: int = 0) -> None:
+        if not self._cancelled:
+            self.scheduler.schedule_once(name, self._weak(work), delay_ms)
+
+    def cancel(self) -> None:
+        """None of them begins any more; one that runs goes on."""
+        if self._outlive:
+            return
+        self._cancelled = True
+        for task in list(self._tasks):
+            task.cancel()
+
+    def _weak(self, work: Work) -> Work:
+        if self._outlive:
+            return work
+        assert isinstance(work, MethodType), work  # a closure would keep its manager
+        found = weakref.WeakMethod(work)
+        tasks = weakref.ref(self)
+
+        def run() -> object:
+            own, method = tasks(), found()
+            return method() if own is not None and not own._cancelled and method is not None else None
+
+        return run

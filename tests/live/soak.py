@@ -1,0 +1,343 @@
+"""A LogManager under everything at once, for a long time: `python -m tests.live.soak --minutes 20`.
+
+Many partitions in three directories, writer and reader threads, retention, moves, deletions with a new beginning, and
+half way one directory whose disk fails for good.  Each partition has one writer at a time, so that its n-th record of a
+life must get offset n; readers follow, and must see each record once, in order, but for what retention took.  Figures
+are printed as it goes; at the end descriptors, maps and memory must not have grown, the manager is shut down, started
+again without the failed directory, and every acknowledged record is looked for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import gc
+import logging
+import os
+import random
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kafkalog.config import LogConfig
+from kafkalog.errors import IllegalStateException, KafkaStorageException, OffsetOutOfRangeException
+from kafkalog.files.testing import Fault, FaultyFiles, UnsyncedFiles
+from kafkalog.log.unified_log import UnifiedLog
+from kafkalog.manager.log_manager import LogManager
+from tests.crash.harness import fast_dir
+from tests.crash.managed import DISKS, SETTINGS
+from tests.unit.log_kit import batch
+
+CONFIG = {
+    "internal.segment.bytes": "40000",
+    "segment.index.bytes": "4800",
+    "retention.bytes": "120000",
+    "retention.ms": "-1",
+    "file.delete.delay.ms": "1500",
+    "segment.jitter.ms": "0",
+}
+TASKS = {
+    "retention_check_ms": 1_000,
+    "recovery_checkpoint_ms": 2_000,
+    "start_checkpoint_ms": 2_000,
+    "high_watermark_checkpoint_ms": 1_000,
+    "initial_task_delay_ms": 500,
+}
+FAILED = 2  # the directory whose disk fails
+
+
+@dataclass
+class Partition:
+    """What is known of one: its life, and how many records of it were acknowledged."""
+
+    name: str
+    life: int = 0
+    acknowledged: int = 0
+    writing: threading.RLock = field(default_factory=threading.RLock)
+
+
+@dataclass
+class Figures:
+    """What the process holds."""
+
+    descriptors: int
+    maps: int
+    resident_mib: float
+
+    @classmethod
+    def now(cls) -> Figures:
+        gc.collect()
+        with open("/proc/self/statm", encoding="ascii") as file:
+            pages = int(file.read().split()[1])
+        with open("/proc/self/maps", encoding="ascii", errors="replace") as file:
+            maps = sum(1 for _ in file)
+        return cls(len(held()), maps, pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20))
+
+
+def held() -> list[str]:
+    """What is open, but for files that wait for their deletion: of these there are as many as there is work."""
+    found = []
+    for number in os.listdir("/proc/self/fd"):
+        try:
+            path = os.readlink(f"/proc/self/fd/{number}").removesuffix(" (deleted)")
+        except OSError:
+            continue
+        if not path.endswith(".deleted") and not os.path.dirname(path).endswith("-delete"):
+            found.append(path)
+    return found
+
+
+class Soak:
+    """One trial; its threads stop at the first failure."""
+
+    def __init__(self, root: Path, partitions: int, seed: int) -> None:
+        self.files = FaultyFiles(UnsyncedFiles())
+        self.dirs = [str(root / f"disk{number}") for number in range(DISKS)]
+        self.settings = SETTINGS._replace(default_config=LogConfig.from_props(None, CONFIG), **TASKS)
+        self.manager = LogManager(self.dirs, self.settings, files=self.files)
+        self.partitions = [Partition(f"p{number % 7}-{number}") for number in range(partitions)]
+        self.seed = seed
+        self.stop = threading.Event()
+        self.failures: list[str] = []
+        self.counts: dict[str, int] = dict.fromkeys(
+            ("appended", "read", "refused", "moves", "moves refused", "deletions", "skipped by retention", "lost"), 0
+        )
+        self._counting = threading.Lock()
+
+    def count(self, what: str, number: int = 1) -> None:
+        with self._counting:
+            self.counts[what] += number
+
+    def guarded(self, work: Callable[[random.Random], object], number: int) -> threading.Thread:
+        rng = random.Random(self.seed * 1000 + number)
+
+        def run() -> None:
+            try:
+                while not self.stop.is_set():
+                    work(rng)
+            except BaseException:
+                self.failures.append(traceback.format_exc())
+                self.stop.set()
+
+        return threading.Thread(target=run, name=f"soak-{number}", daemon=True)
+
+    def is_on_the_failed_disk(self, path: str) -> bool:
+        return path.startswith(self.dirs[FAILED] + os.sep)
+
+    # --- what threads do -----------------------------------------------------------------------------
+
+    def log_of(self, partition: Partition) -> UnifiedLog | None:
+        return self.manager.get_log(partition.name)
+
+    def write(self, rng: random.Random) -> None:
+        partition = rng.choice(self.partitions)
+        with partition.writing:
+            for _ in range(rng.randint(1, 20)):
+                log = self.log_of(partition)
+                if log is None:
+                    self.begin_again(partition)
+                    return
+                number = partition.acknowledged
+                try:
+                    info = log.append_as_leader(batch(1, value=value_of(partition, number, rng)), 0)
+                except KafkaStorageException:
+                    self.count("refused")  # it moves, or its disk has failed: ask again
+                    continue
+                assert info.first_offset == number, (partition, info)
+                partition.acknowledged = number + 1
+                self.count("appended")
+
+    def begin_again(self, partition: Partition) -> None:
+        """Its disk has failed: it begins a new life on another one."""
+        assert self.manager.offline_log_dirs, partition
+        self.count("lost")
+        partition.life += 1
+        partition.acknowledged = 0
+        try:
+            self.manager.get_or_create_log(partition.name, is_new=True)
+        except KafkaStorageException:
+            return
+
+    def delete(self, rng: random.Random) -> None:
+        if self.stop.wait(0.1):
+            return
+        partition = rng.choice(self.partitions)
+        with partition.writing:
+            try:
+                if self.manager.async_delete(partition.name) is not None:
+                    partition.life += 1
+                    partition.acknowledged = 0
+                    self.manager.get_or_create_log(partition.name, is_new=True)
+                    self.count("deletions")
+            except KafkaStorageException:
+                assert self.files.failed
+                if self.log_of(partition) is None:
+                    self.begin_again(partition)
+
+    def move(self, rng: random.Random) -> None:
+        partition = rng.choice(self.partitions)
+        where = rng.choice(self.manager.live_log_dirs)
+        try:
+            self.manager.move(partition.name, where)
+            self.count("moves")
+        except (KafkaStorageException, IllegalStateException, OffsetOutOfRangeException, LookupError):
+            self.count("moves refused")  # deleted meanwhile, or a disk failed
+        self.stop.wait(0.02)
+
+    def reader(self) -> Callable[[random.Random], object]:
+        places: dict[str, tuple[int, int]] = {}  # partition -> life, next offset
+
+        def read(rng: random.Random) -> None:
+            partition = rng.choice(self.partitions)
+            life, end = partition.life, partition.acknowledged
+            log = self.log_of(partition)
+            if log is None:
+                return
+            known, offset = places.get(partition.name, (life, 0))
+            if known != life:
+                offset = 0
+            try:
+                offset = self.read_on(partition, log, life, offset, end)
+            except KafkaStorageException:
+                return  # its disk has failed, or it was moved and deleted under us
+            except OffsetOutOfRangeException:
+                start = log.log_start_offset
+                if partition.life != life or start <= offset:
+                    return
+                self.count("skipped by retention", start - offset)
+                offset = start
+            if partition.life == life:
+                places[partition.name] = life, offset
+
+        return read
+
+    def read_on(self, partition: Partition, log: UnifiedLog, life: int, offset: int, end: int) -> int:
+        while offset < end and not self.stop.is_set():
+            records = [each for each in log.read(offset, 65536).records.records() if each.offset >= offset]
+            if not records:
+                raise_unless_another_life(partition, life, f"nothing at {offset} of {end}")
+                return offset
+            for record in records:
+                name, of, number, _ = bytes(record.value or b"").split(b" ", 3)
+                if int(of) != life and (partition.life != life or int(of) > life):
+                    return offset  # its log was exchanged under us
+                expected = (partition.name.encode(), life, offset)
+                assert (name, int(of), int(number)) == expected, (record, expected)
+                assert record.offset == offset, (record, expected)
+                offset += 1
+                self.count("read")
+        return offset
+
+    # --- the run -------------------------------------------------------------------------------------
+
+    def run(self, seconds: float) -> list[Figures]:
+        manager = self.manager
+        manager.startup()
+        for partition in self.partitions:
+            manager.get_or_create_log(partition.name, is_new=True)
+        works = [self.write] * 4 + [self.reader() for _ in range(3)] + [self.move] * 2 + [self.delete]
+        threads = [self.guarded(work, number) for number, work in enumerate(works)]
+        for thread in threads:
+            thread.start()
+        began, told, failed_at = time.monotonic(), [Figures.now()], 0.0
+        period = max(2.0, seconds / 20)
+        while not self.stop.wait(min(period, max(0.1, began + seconds - time.monotonic()))):
+            now = time.monotonic() - began
+            told.append(Figures.now())
+            print(f"{now:7.1f} s  {told[-1]}  {self.counts}", flush=True)
+            if now > seconds / 2 and not failed_at:
+                failed_at = now
+                self.files.fault = Fault(0, errno.EIO, True, None, self.is_on_the_failed_disk)
+                print(f"{now:7.1f} s  {self.dirs[FAILED]} fails", flush=True)
+            if now >= seconds:
+                break
+        self.stop.set()
+        for thread in threads:
+            thread.join(120)
+            assert not thread.is_alive(), f"{thread.name} hangs: {stack_of(thread)}"
+        assert not self.failures, self.failures[0]
+        return told
+
+    def finish(self) -> None:
+        """A clean end, and a start without the directory that failed."""
+        assert self.manager.offline_log_dirs == [self.dirs[FAILED]], self.manager.offline_log_dirs
+        self.manager.shutdown()
+        live = [path for path in self.dirs if path != self.dirs[FAILED]]
+        assert not os.path.exists(os.path.join(self.dirs[FAILED], ".kafka_cleanshutdown"))
+        assert all(os.path.exists(os.path.join(path, ".kafka_cleanshutdown")) for path in live)
+        self.stop.clear()
+        self.manager = LogManager(live, self.settings, files=self.files)
+        with self.manager as manager:
+            found = below = 0
+            for partition in self.partitions:
+                log = manager.get_log(partition.name)
+                if log is None:  # it was on the failed disk, and nobody has come to write it since
+                    continue
+                assert log.log_end_offset == partition.acknowledged, (partition, log)
+                below += log.log_start_offset
+                found += log.log_end_offset - log.log_start_offset
+                end = partition.acknowledged
+                assert self.read_on(partition, log, partition.life, log.log_start_offset, end) == end
+        print(f"started again: {found} acknowledged records are there, {below} had gone by retention")
+
+
+def raise_unless_another_life(partition: Partition, life: int, what: str) -> None:
+    assert partition.life != life, f"{partition.name}: {what}"
+
+
+def stack_of(thread: threading.Thread) -> str:
+    return "".join(traceback.format_stack(sys._current_frames().get(thread.ident or 0)))
+
+
+def value_of(partition: Partition, number: int, rng: random.Random) -> bytes:
+    return b"%s %d %d %s" % (partition.name.encode(), partition.life, number, b"." * rng.randint(1, 600))
+
+
+def check_flat(told: list[Figures]) -> None:
+    """The last fifth beside the second: what grows without end has grown by then."""
+    fifth = max(1, len(told) // 5)
+    early, late = told[fifth : 2 * fifth], told[-fifth:]
+    for name in ("descriptors", "maps", "resident_mib"):
+        before, after = (max(getattr(each, name) for each in part) for part in (early, late))
+        print(f"{name}: {before:.0f} at most in the second fifth, {after:.0f} in the last")
+        assert after <= before * 1.25 + 50, f"{name} grew from {before} to {after}"
+
+
+def soak(minutes: float, partitions: int = 200, seed: int = 1, where: str | None = None) -> dict[str, int]:
+    if where is None:
+        with fast_dir() as root:
+            return _soak(root, minutes, partitions, seed)
+    os.makedirs(where, exist_ok=True)
+    return _soak(Path(where), minutes, partitions, seed)
+
+
+def _soak(root: Path, minutes: float, partitions: int, seed: int) -> dict[str, int]:
+    trial = Soak(root, partitions, seed)
+    try:
+        told = trial.run(minutes * 60)
+        trial.finish()
+    finally:
+        trial.stop.set()
+        trial.manager.abandon()
+    if len(told) >= 10:
+        check_flat(told)
+    return trial.counts
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=20.0)
+    parser.add_argument("--partitions", type=int, default=200)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--dir", help="where the three directories go; by default in memory")
+    options = parser.parse_args()
+    logging.getLogger("kafkalog").setLevel(logging.CRITICAL)
+    print(soak(options.minutes, options.partitions, options.seed, options.dir))
+
+
+if __name__ == "__main__":
+    main()
