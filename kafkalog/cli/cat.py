@@ -20,7 +20,7 @@ from kafkalog.toolbox.window import Window, last, offsets
 from kafkalog.topics.records import CREATE_TIME, LOG_APPEND_TIME, Record
 
 if TYPE_CHECKING:
-    from kafkalog.toolbox.search import Match
+    from kafkalog.toolbox.search import Condition, Match
     from kafkalog.topics.reader import ChunkReader
 
 TIMESTAMP_TYPE_NAMES = {CREATE_TIME: "create", LOG_APPEND_TIME: "logappend"}
@@ -40,6 +40,7 @@ NO_BROKER = -1
 @click.option("--all-partitions", is_flag=True, help="With --key: also where the key's hash does not lead.")
 @click.option("--grep", "patterns", multiple=True, metavar="RE", help="Only values that match.  Several: all.")
 @click.option("--header", "headers", multiple=True, metavar="NAME[=VALUE]", help="Only with it.  Several: all.")
+@click.option("--where", metavar="EXPR", help="Only such as 'offset >= 100 and time < 2026-11-01T09:05'.")
 @choosing.COMMITTED
 @click.option("-f", "--format", "template", default="%s\\n", show_default=True, help="Text with kcat's %s %k %o ...")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a record; bytes that are not UTF-8 as base64.")
@@ -56,6 +57,7 @@ def command(
     all_partitions: bool,
     patterns: tuple[str, ...],
     headers: tuple[str, ...],
+    where: str | None,
     committed: bool,
     template: str,
     as_json: bool,
@@ -69,12 +71,14 @@ def command(
     topic, %p partition, %h headers, %% itself; \\n, \\t, \\x1f as in C.  JSON has kcat's names, and headers as a list
     of objects; text that is no UTF-8 is in key_base64, payload_base64, value_base64: `append --json` takes it.
 
-    --key, --grep and --header go together, and need pyarrow.  --key of a topic looks only in the partition that Kafka's
-    producers choose by the key.  --grep has RE2's syntax.  --last reads from the end.
+    --key, --grep, --header and --where go together, and need pyarrow.  --from and --until are places in the log, the
+    first record at or after a time; --where looks at each record.  --key of a topic looks only in the partition that
+    Kafka's producers choose by the key.  --grep has RE2's syntax.  --last reads from the end.
     """
     if count is not None and limit is not None:
         raise Usage("found both --last and --limit, expected one of them")
-    window = choosing.window(start, end)
+    conditions = choosing.conditions(where)
+    window = choosing.pruned(choosing.window(start, end), conditions)
     show = _json if as_json else _printer(template)
     wanted = [choosing.key(text) for text in keys]
     pairs = [choosing.header(text) for text in headers]
@@ -88,7 +92,7 @@ def command(
         chosen, said = choosing.narrowed(chosen, names, wanted)
     if follow and len(chosen) > 1:
         raise Usage(f"--follow takes one partition, found {len(chosen)}")
-    match = _match(wanted, patterns, pairs)
+    match = _match(wanted, patterns, pairs, conditions)
     isolation = choosing.isolation(committed)
     found = 0
     for partition_name in chosen:
@@ -101,12 +105,17 @@ def command(
     return CLEAN
 
 
-def _match(keys: list[bytes], patterns: tuple[str, ...], headers: list[tuple[str, bytes | None]]) -> Match | None:
-    if not (keys or patterns or headers):
+def _match(
+    keys: list[bytes],
+    patterns: tuple[str, ...],
+    headers: list[tuple[str, bytes | None]],
+    conditions: list[Condition],
+) -> Match | None:
+    if not (keys or patterns or headers or conditions):
         return None
     from kafkalog.toolbox.search import Match
 
-    return Match(keys, patterns, headers)
+    return Match(keys, patterns, headers, conditions)
 
 
 class _Reading:

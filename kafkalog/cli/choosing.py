@@ -21,6 +21,7 @@ from kafkalog.toolbox.window import Bound, Time, Window
 
 if TYPE_CHECKING:
     from kafkalog.format.names import TopicPartition
+    from kafkalog.toolbox.search import Condition
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -46,6 +47,42 @@ def window(start: str | None, end: str | None) -> Window:
     if first is not None and behind is not None and type(first) is type(behind) and first > behind:  # type: ignore[operator]
         raise Usage(f"--from {start} lies behind --until {end}, expected it before")
     return asked
+
+
+_COMPARISONS = {"=": "equal", "==": "equal", ">": "greater", ">=": "greater_equal", "<": "less", "<=": "less_equal"}
+_CONDITION = re.compile(r"\s*(offset|timestamp|time|ts)\s*(==|>=|<=|=|>|<)\s*(.+?)\s*", re.IGNORECASE)
+
+
+def conditions(text: str | None) -> list[Condition]:
+    """Of --where: `offset >= 100 and time < 2026-11-01T09:05`.  Usage for what is none."""
+    from kafkalog.toolbox.search import Condition
+
+    found: list[Any] = []
+    for part in re.split(r"\s+and\s+|,", text, flags=re.IGNORECASE) if text is not None else ():
+        read = _CONDITION.fullmatch(part)
+        if read is None:
+            example = "'offset >= 100 and time < 2026-11-01T09:05'"
+            raise Usage(f"--where {part.strip()!r} is no condition, expected such as {example}")
+        column, comparison, value = read[1].lower(), _COMPARISONS[read[2]], read[3].strip("'\"")
+        if column == "offset":
+            if not re.fullmatch(r"[0-9]{1,19}", value) or int(value) > LONG_MAX:
+                raise Usage(f"--where: {value:.40} is no offset, expected 0 to {LONG_MAX}")
+            found.append(Condition("offset", comparison, int(value)))  # type: ignore[arg-type]
+        else:
+            found.append(Condition("timestamp", comparison, parse_time_ms(value)))  # type: ignore[arg-type]
+    return found
+
+
+def pruned(asked: Window, where: Sequence[Condition]) -> Window:
+    """The window in which conditions may hold: found by the indexes, so that the rest is not read.  Timestamps need
+    not rise, so that only where they begin bounds anything."""
+    start, end = asked
+    for column, comparison, value in where:
+        if comparison in ("equal", "greater", "greater_equal") and start is None:
+            start = value if column == "offset" else Time(value)
+        if comparison in ("equal", "less", "less_equal") and end is None and column == "offset":
+            end = min(value + (comparison != "less"), LONG_MAX)
+    return Window(start, end)
 
 
 def _bound(text: str | None) -> Bound:

@@ -7,7 +7,7 @@ matches becomes a Python object.  Needs pyarrow, which is imported where a Match
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -23,9 +23,18 @@ BATCH_ROWS = 65_536
 BATCH_BYTES = 32 << 20
 
 
+class Condition(NamedTuple):
+    """What a record's offset, or its timestamp in milliseconds, must be; of pyarrow.compute's functions."""
+
+    column: Literal["offset", "timestamp"]
+    comparison: Literal["equal", "greater", "greater_equal", "less", "less_equal"]
+    value: int
+
+
 class Match:
-    """What a record must be: its key one of `keys` (None in it: a record without a key), its value a match of each of
-    `patterns`, and for each of `headers` one of that name and value (None: of any value).  What is empty asks nothing.
+    """What a record must be: its offset and timestamp within all `conditions`, its key one of `keys` (None in it: a
+    record without a key), its value a match of each of `patterns`, and for each of `headers` one of that name and value
+    (None: of any value).  What is empty asks nothing.
 
     `patterns` are RE2's regular expressions, over bytes: no look-around, `.` is a byte, and UTF-8 text stands for its
     bytes.  A record without a value matches no pattern.  IllegalArgumentException for a bad pattern,
@@ -37,6 +46,7 @@ class Match:
         keys: Sequence[bytes | None] = (),
         patterns: Sequence[str] = (),
         headers: Sequence[tuple[str, bytes | None]] = (),
+        conditions: Sequence[Condition] = (),
     ) -> None:
         self._pa = pa = need_pyarrow()
         import pyarrow.compute as compute
@@ -44,6 +54,7 @@ class Match:
         self._compute = compute
         self._keys = pa.array(keys, pa.binary()) if keys else None
         self._headers = tuple(headers)
+        self._conditions = tuple(conditions)
         self._patterns = tuple(patterns)
         for pattern in patterns:
             try:
@@ -60,12 +71,16 @@ class Match:
         compute = self._compute
         mask: Any = None
         parts = []
+        for column, comparison, value in self._conditions:
+            numbers = batch.column(column)
+            numbers = numbers.view("int64") if column == "timestamp" else numbers
+            parts.append(getattr(compute, comparison)(numbers, self._pa.scalar(value, self._pa.int64())))
         if self._keys is not None:
             parts.append(compute.is_in(batch.column("key"), value_set=self._keys))
         for pattern in self._patterns:
             parts.append(compute.match_substring_regex(batch.column("value"), pattern))
-        for name, value in self._headers:
-            parts.append(self._having(batch.column("headers"), name, value))
+        for name, wanted in self._headers:
+            parts.append(self._having(batch.column("headers"), name, wanted))
         for part in parts:
             part = compute.fill_null(part, False)
             mask = part if mask is None else compute.and_(mask, part)

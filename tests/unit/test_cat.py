@@ -91,6 +91,36 @@ def test_filters_are_those_of_a_plain_walk(log_dir: Path) -> None:
                     assert [it._replace(headers=()) for it in found] == [it._replace(headers=()) for it in wanted]
 
 
+@pytest.mark.parametrize(
+    "where",
+    [
+        "offset >= 13", "offset > 13 and offset < 40", "offset=20", "offset <= 5,offset>=5", "offset > 100000",
+        f"ts >= @{START_MS + 50}", f"timestamp < @{START_MS + 50}", f"time = @{START_MS + 3}",
+        f"offset < 60 AND time > @{START_MS + 10} and time <= @{START_MS + 120}",
+    ],
+)  # fmt: skip
+def test_where_looks_at_each_record(run: Run, log_dir: Path, where: str) -> None:
+    """Timestamps do not rise there: each codec's records begin at the same time again."""
+
+    def holds(record: Any) -> bool:
+        for part in re.split(r" and |,", where.lower()):
+            name, comparison, number = re.fullmatch(r"(\w+) ?([<>=]+) ?@?(\d+)", part).groups()  # type: ignore[union-attr]
+            have = record.offset if name == "offset" else record.timestamp
+            if not eval(f"{have} {'==' if comparison == '=' else comparison} {number}"):
+                return False
+        return True
+
+    wanted = [(number, each.offset) for number in range(PARTITIONS) for each in records(log_dir, number) if holds(each)]
+    assert cat_offsets(run, log_dir, "--where", where) == wanted
+
+
+@pytest.mark.parametrize("where", ["", "offset", "offset ~ 3", "key = 3", "offset = x", "time < 25:99", "offset > -1"])
+def test_what_is_no_condition_is_refused(run: Run, log_dir: Path, where: str) -> None:
+    result = run("cat", log_dir, "--where", where)
+    assert result.code == 2
+    assert "expected" in result.err
+
+
 @pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
 def test_the_last_records(run: Run, log_dir: Path, isolation: str) -> None:
     there = [record.offset for record in records(log_dir, 0, isolation)]
