@@ -758,7 +758,9 @@ class LogManager(Closing):
                 self._remove_one(removal)
             except KafkalogError as error:
                 errors.append(error)
-        if checkpoint:
+                if self._bare:
+                    self.registry.remove(removal.log)  # Kafka's map comes first
+        if checkpoint and not (errors and self._bare):
             for log_dir in dict.fromkeys(each.log.parent_dir for each in removals):
                 self.directories.checkpoint(log_dir, self.registry)
         if errors:

@@ -28,9 +28,9 @@ def _with_parent(session: Session, relative: str) -> Path:
 
 def _dump(session: Session, op: Op, result: Result) -> None:
     root = session.path(op["path"]) if "path" in op else Path(session.handle(op).log.dir)
+    result["files"] = {}
     if not root.exists():
         raise FileNotFoundError(str(root))
-    result["files"] = {}
     for path in sorted(root.rglob("*"), key=lambda path: path.relative_to(root).as_posix()):
         if path.is_file() and path.name != ".lock":
             data = path.read_bytes()
