@@ -148,7 +148,8 @@ class Move:
             return
         known = self._truncations < 0 and _goes_on(source, future)
         self._truncations = source.local_log.truncations
-        if not known:
+        is_new = future.is_empty and future.log_start_offset == source.log_start_offset
+        if not known and not is_new:
             future.truncate_fully_and_start_at(source.log_start_offset)
 
     def _left(self, source: UnifiedLog, future: UnifiedLog) -> int:

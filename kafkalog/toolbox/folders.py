@@ -28,6 +28,7 @@ _OWN_FILES = frozenset(
         names.LOCK_FILE,
         names.META_PROPERTIES_FILE,
         names.CLEAN_SHUTDOWN_FILE,
+        names.TOPIC_CONFIGS_FILE,
         "bootstrap.checkpoint",
         f"{names.META_PROPERTIES_FILE}.tmp",
     }

@@ -658,6 +658,7 @@ def test_a_partition_moves_while_it_is_written_and_read(tmp_path: Path) -> None:
         log = manager.get_log("t-0")
         assert log is not None
         assert contents(log) == numbered(0, len(acknowledged))
+        assert not list(Path(log.dir).glob("*.deleted"))  # a new future log needs no emptying
 
 
 # --- failure ---------------------------------------------------------------------------------------------
