@@ -107,9 +107,12 @@ def _first_offset(batch: Line) -> int:
 def _closed_beside_its_manager(difference: Difference, outcome: Outcome) -> bool:
     has_manager = False
     closed: set[str] = set()
-    for line in outcome.lines:
+    failed = {result["line"] for result in outcome.kafka_results if result.get("error") == "KafkaStorageException"}
+    for number, line in enumerate(outcome.lines, 1):
         has_manager = has_manager or line["op"] == "lm_open"
-        if has_manager and line["op"] in ("close", "crash"):
+        # A switch that fails at the old log's folder closes that log, which the handle goes on to name.
+        is_closed = line["op"] in ("close", "crash") or (line["op"] == "lm_move" and number in failed)
+        if has_manager and is_closed:
             closed.add(line.get("log", "main"))
     said = re.search("is already closed|the file was closed|NullPointerException", difference.detail)
     return bool(closed) and (said is not None or any(f"/{name}/" in difference.place for name in closed))
@@ -137,8 +140,8 @@ NAMED = {
         needs_damage=False,
     ),
     "closed beside its manager": Named(
-        "A log that was closed by its handle while its manager still has it refuses everything; Kafka's finds out when "
-        "it comes to a closed file, and some answers need none.",
+        "A log that was closed by its handle while its manager still has it, or by a move that failed in its switch, "
+        "refuses everything; Kafka's finds out when it comes to a closed file, and some answers need none.",
         _closed_beside_its_manager,
         needs_damage=False,
     ),
