@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -77,5 +78,10 @@ def test_an_open_transaction_beside_its_coordinator(node: kraft.Broker, run: Run
     assert len(run("cat", log_dir, "audit", "--committed", "--json").lines) == 5
     assert len(run("cat", log_dir, "audit", "--last", "7", "--json").lines) == 7
     producer.abort()
-    (ended,) = map(json.loads, run("transactions", log_dir, "audit", "--json").lines)
+    deadline = time.monotonic() + 30  # the client is answered before the marker is written
+    while True:
+        (ended,) = map(json.loads, run("transactions", log_dir, "audit", "--json").lines)
+        if not ended["open"] or time.monotonic() > deadline:
+            break
+        time.sleep(0.05)
     assert (ended["open"], ended["aborted"]) == ([], 1)
