@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+from typing import NoReturn
 
 import pytest
 
@@ -31,6 +32,20 @@ def missing_tool(marker: str) -> str | None:
     return None
 
 
+def leave_out(reason: object) -> NoReturn:
+    """Skips what needs a tool that is not here; in CI that is a failure."""
+    if IN_CI:
+        pytest.fail(f"CI runs everything, but there is {reason}")
+    pytest.skip(f"left out: {reason}")
+
+
+def need_broker() -> None:
+    """For fixtures of modules that start a broker, which come before the marked tests do."""
+    reason = missing_tool("broker")
+    if reason is not None:
+        leave_out(reason)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         for marker in ("jvm", "spark", "broker"):
@@ -45,9 +60,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture
 def _needs_missing_tool(request: pytest.FixtureRequest) -> None:
     reason = dict(request.node.user_properties)["missing_tool"]
-    if IN_CI:
-        pytest.fail(f"CI runs everything, but there is {reason}")
-    pytest.skip(f"left out: {reason}")
+    leave_out(reason)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

@@ -60,7 +60,22 @@ def table_size_for(capacity):
     return 1 if capacity <= 1 else min(1 << (capacity - 1).bit_length(), _MAX_CAPACITY)
 
 
-class JavaHashMap(dict):
+class _InItsOwnOrder(dict):
+    """A dict whose lists follow its `__iter__`."""
+
+    __slots__ = ()
+
+    def keys(self):
+        return list(self)
+
+    def values(self):
+        return [self[key] for key in self]
+
+    def items(self):
+        return [(key, self[key]) for key in self]
+
+
+class JavaHashMap(_InItsOwnOrder):
     """A dict that iterates as java.util.HashMap does.  Look-ups and updates of known keys cost what a dict's cost.
 
     `hash_of` is the key's hashCode.  `initial_capacity` is that of Java's constructor; `copy_of` is its copy
@@ -184,15 +199,6 @@ class JavaHashMap(dict):
             for _, key in self._bins[index].nodes:
                 yield key
 
-    def keys(self):
-        return list(self)
-
-    def values(self):
-        return [self[key] for key in self]
-
-    def items(self):
-        return [(key, self[key]) for key in self]
-
 
 class JavaConcurrentHashMap(JavaHashMap):
     """A dict that iterates as java.util.concurrent.ConcurrentHashMap does, of one thread.
@@ -287,7 +293,7 @@ class JavaConcurrentHashMap(JavaHashMap):
         return sides
 
 
-class AnyRefMap(dict):
+class AnyRefMap(_InItsOwnOrder):
     """A dict that iterates as scala.collection.mutable.AnyRefMap (2.13) does; nothing is ever taken out of it.
 
     Kafka's ReplicaManager writes high watermarks in this order.  One table of open addresses: what finds its place
@@ -318,15 +324,6 @@ class AnyRefMap(dict):
         """The first half of MurmurHash3's end; 0 means an empty place."""
         value = spread(self._hash_of(key)) * 0x85EBCA6B & 0xFFFFFFFF
         return ((value ^ value >> 13) & 0x7FFFFFFF) or 0x41081989
-
-    def keys(self):
-        return list(self)
-
-    def values(self):
-        return [self[key] for key in self]
-
-    def items(self):
-        return [(key, self[key]) for key in self]
 
 
 def _place(table, entry):

@@ -14,7 +14,6 @@ from kafkalog.errors import KafkaException
 from kafkalog.format import names
 from kafkalog.format.names import TopicPartition
 from kafkalog.toolbox.checkpoint_table import Change, CheckpointTable, change_line, checkpoint_table, plan_change
-from kafkalog.toolbox.folders import CHECKPOINTS
 
 HEADERS = ("PARTITION", "RECOVERY POINT", "LOG START", "HIGH WATERMARK", "CLEANER", "FIRST SEGMENT", "LOG END")
 
@@ -80,7 +79,7 @@ def _print(table: CheckpointTable) -> None:
             [
                 (
                     row.partition,
-                    *("-" if row.lines[name] is None else row.lines[name] for name in CHECKPOINTS),
+                    *("-" if row.lines[name] is None else row.lines[name] for name in names.OFFSET_CHECKPOINT_FILES),
                     *(("no folder", "-") if row.extent is None else (row.extent.first_base, row.extent.log_end_offset)),
                 )
                 for row in table.rows
@@ -94,7 +93,7 @@ def _print(table: CheckpointTable) -> None:
 
 
 def _print_json(table: CheckpointTable) -> None:
-    recovery, start, watermark, cleaner = CHECKPOINTS
+    recovery, start, watermark, cleaner = names.OFFSET_CHECKPOINT_FILES
     for row in table.rows:
         extent = row.extent
         emit_json(

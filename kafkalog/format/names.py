@@ -35,10 +35,21 @@ RECOVERY_POINT_CHECKPOINT_FILE = "recovery-point-offset-checkpoint"
 LOG_START_OFFSET_CHECKPOINT_FILE = "log-start-offset-checkpoint"
 HIGH_WATERMARK_CHECKPOINT_FILE = "replication-offset-checkpoint"
 CLEANER_OFFSET_CHECKPOINT_FILE = "cleaner-offset-checkpoint"
+# The offset checkpoints of a log directory.
+OFFSET_CHECKPOINT_FILES = (
+    RECOVERY_POINT_CHECKPOINT_FILE,
+    LOG_START_OFFSET_CHECKPOINT_FILE,
+    HIGH_WATERMARK_CHECKPOINT_FILE,
+    CLEANER_OFFSET_CHECKPOINT_FILE,
+)
 LEADER_EPOCH_CHECKPOINT_FILE = "leader-epoch-checkpoint"
 PARTITION_METADATA_FILE = "partition.metadata"
 TOPIC_CONFIGS_FILE = ".kafkalog_topics"  # ours; a broker passes over it
 MOVE_FILE_SUFFIX = ".kafkalog_move"  # ours as well: topic-0.kafkalog_move while a move is being finished
+# What lies in a log directory beside the partitions' folders, Kafka's and ours.
+LOG_DIR_FILES = frozenset(
+    {*OFFSET_CHECKPOINT_FILES, LOCK_FILE, META_PROPERTIES_FILE, CLEAN_SHUTDOWN_FILE, TOPIC_CONFIGS_FILE}
+)
 REMOTE_LOG_INDEX_CACHE_DIR = "remote-log-index-cache"
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 INTERNAL_TOPICS = frozenset(
@@ -99,6 +110,16 @@ def time_index_file(directory: str, offset: int, suffix: str = "") -> str:
 def transaction_index_file(directory: str, offset: int, suffix: str = "") -> str:
     """Path of a segment's index of aborted transactions."""
     return os.path.join(directory, filename_prefix_from_offset(offset) + TXN_INDEX_FILE_SUFFIX + suffix)
+
+
+def segment_files(directory: str, offset: int) -> tuple[str, str, str, str]:
+    """Paths of all files of a segment: records, then the indexes of offsets, times and aborted transactions."""
+    return (
+        log_file(directory, offset),
+        offset_index_file(directory, offset),
+        time_index_file(directory, offset),
+        transaction_index_file(directory, offset),
+    )
 
 
 def producer_snapshot_file(directory: str, offset: int, suffix: str = "") -> str:

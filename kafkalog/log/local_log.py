@@ -281,13 +281,7 @@ class LocalLog(LogEnd):
                 )
             if new_offset < active.base_offset:
                 raise KafkaException(f"{attempt} lower than start offset of the active segment {active}")
-            for path_of in (
-                names.log_file,
-                names.offset_index_file,
-                names.time_index_file,
-                names.transaction_index_file,
-            ):
-                stray = path_of(self.context.dir, new_offset)
+            for stray in names.segment_files(self.context.dir, new_offset):
                 if self.context.files.unlink_if_exists(stray):
                     self.context.logger.warning("Newly rolled segment file %s already existed; deleted it first", stray)
             active.on_become_inactive_segment()

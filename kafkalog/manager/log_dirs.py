@@ -20,18 +20,6 @@ from kafkalog.format import names
 from kafkalog.format.names import TopicPartition
 
 EXPECTED_DIR = "expected the folder that holds topic-0, topic-1 ..."
-_LOG_DIR_FILES = frozenset(
-    {
-        names.LOCK_FILE,
-        names.META_PROPERTIES_FILE,
-        names.CLEAN_SHUTDOWN_FILE,
-        names.RECOVERY_POINT_CHECKPOINT_FILE,
-        names.LOG_START_OFFSET_CHECKPOINT_FILE,
-        names.HIGH_WATERMARK_CHECKPOINT_FILE,
-        names.CLEANER_OFFSET_CHECKPOINT_FILE,
-        names.TOPIC_CONFIGS_FILE,
-    }
-)
 _NOT_FOREIGN = frozenset({"lost+found"})  # a file system's root has it from the start
 
 
@@ -120,7 +108,7 @@ def refuse_partition_folder(entries: Iterable[str], path: str) -> None:
 def _refuse_foreign_folder(found: list[str], path: str, files: Files) -> None:
     """IllegalArgumentException when a folder has something in it, but nothing of a log directory."""
     foreign = [name for name in found if name not in _NOT_FOREIGN]
-    if not foreign or not _LOG_DIR_FILES.isdisjoint(name.removesuffix(".tmp") for name in found):
+    if not foreign or not names.LOG_DIR_FILES.isdisjoint(name.removesuffix(".tmp") for name in found):
         return
     if any(_looks_like_partition(path, name, files) for name in foreign):
         return

@@ -88,8 +88,7 @@ class LogRegistry:
         """As ReplicaManager.checkpointHighWatermarks collects them: partition by partition, the current log before the
         future one.  Its partitions are in a map like ours."""
         found: AnyRefMap[TopicPartition, int] = AnyRefMap(topic_partition_hash)
-        with self.guard:
-            logs = self.all_logs()
+        logs = self.all_logs()
         futures = {log.topic_partition: log for log in logs if log.is_future}
         for log in logs:
             for each in (log, None if log.is_future else futures.get(log.topic_partition)):

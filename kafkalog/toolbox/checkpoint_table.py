@@ -19,9 +19,9 @@ from kafkalog.format.meta_properties import MetaProperties, read_meta_properties
 from kafkalog.format.names import TopicPartition
 from kafkalog.log.checkpoint_lines import CheckpointLines
 from kafkalog.log.view import PartitionView
-from kafkalog.toolbox.folders import CHECKPOINTS, folders_of
+from kafkalog.toolbox.folders import folders_of
 
-RECOVERY, START, WATERMARK, CLEANER = CHECKPOINTS
+RECOVERY, START, WATERMARK, CLEANER = names.OFFSET_CHECKPOINT_FILES
 
 
 class Extent(NamedTuple):
@@ -60,7 +60,7 @@ def checkpoint_table(log_dir: str, *, files: Files = OS_FILES) -> CheckpointTabl
     """All that can be read.  OSError where the directory cannot be listed."""
     table = CheckpointTable(log_dir)
     lines: dict[str, dict[TopicPartition, int]] = {}
-    for name in CHECKPOINTS:
+    for name in names.OFFSET_CHECKPOINT_FILES:
         path = os.path.join(log_dir, name)
         lines[name] = {}
         try:
@@ -147,9 +147,9 @@ def plan_change(path: str, partition: TopicPartition, offset: int | None, *, fil
     cannot be read: it is not written over.
     """
     name, log_dir = os.path.basename(path), parent_dir(os.path.abspath(path))
-    if name not in CHECKPOINTS:
+    if name not in names.OFFSET_CHECKPOINT_FILES:
         raise IllegalArgumentException(
-            f"found {name or path}, expected one of {', '.join(CHECKPOINTS)}",
+            f"found {name or path}, expected one of {', '.join(names.OFFSET_CHECKPOINT_FILES)}",
             path=path,
             hint="name the file with its folder",
         )
@@ -178,7 +178,7 @@ def plan_change(path: str, partition: TopicPartition, offset: int | None, *, fil
 
 def _others(log_dir: str, name: str, partition: TopicPartition, files: Files) -> dict[str, int]:
     checkpoints = CheckpointLines(log_dir, files)
-    lines = {other: checkpoints.line(other, partition) for other in CHECKPOINTS if other != name}
+    lines = {other: checkpoints.line(other, partition) for other in names.OFFSET_CHECKPOINT_FILES if other != name}
     return {other: line for other, line in lines.items() if line is not None}
 
 

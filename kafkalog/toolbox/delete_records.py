@@ -14,8 +14,8 @@ from kafkalog.files import OS_FILES, Files
 from kafkalog.format.names import TopicPartition
 from kafkalog.log.checkpoint_lines import CheckpointLines
 from kafkalog.log.view import PartitionView
+from kafkalog.toolbox.recovery import open_undamaged
 from kafkalog.toolbox.segment_facts import SegmentFacts, look, was_compacted
-from kafkalog.topics.opening import open_log
 
 
 class Deletion(NamedTuple):
@@ -75,13 +75,5 @@ def plan_deletion(
 def delete_records(log_dir: str, deletion: Deletion, config: LogConfig, *, files: Files = OS_FILES) -> int:
     """Does it; answers the log start.  LogDirLockedException beside a broker; CorruptRecordException where the log was
     not closed cleanly and is damaged (`kafkalog recover` cuts it)."""
-    with open_log(
-        log_dir,
-        deletion.partition,
-        config=config,
-        create=False,
-        files=files,
-        abort_left_open=False,
-        on_damage="raise",
-    ) as log:
+    with open_undamaged(log_dir, deletion.partition, config, files) as log:
         return log.delete_records(deletion.new_start)

@@ -16,23 +16,7 @@ from kafkalog.format.names import TopicPartition
 from kafkalog.format.partition_metadata import read_partition_metadata
 from kafkalog.manager.log_dirs import partitions_in
 
-CHECKPOINTS = (
-    names.RECOVERY_POINT_CHECKPOINT_FILE,
-    names.LOG_START_OFFSET_CHECKPOINT_FILE,
-    names.HIGH_WATERMARK_CHECKPOINT_FILE,
-    names.CLEANER_OFFSET_CHECKPOINT_FILE,
-)
-_OWN_FILES = frozenset(
-    {
-        *CHECKPOINTS,
-        names.LOCK_FILE,
-        names.META_PROPERTIES_FILE,
-        names.CLEAN_SHUTDOWN_FILE,
-        names.TOPIC_CONFIGS_FILE,
-        "bootstrap.checkpoint",
-        f"{names.META_PROPERTIES_FILE}.tmp",
-    }
-)
+_OWN_FILES = names.LOG_DIR_FILES | {"bootstrap.checkpoint", f"{names.META_PROPERTIES_FILE}.tmp"}
 
 
 @dataclass
@@ -83,7 +67,7 @@ def folders_of(log_dir: str, files: Files = OS_FILES) -> Folders:
 
 def _is_leftover(name: str) -> bool:
     """A checkpoint that was being written, or a copy that `checkpoint set` kept."""
-    return any(name == f"{own}.tmp" or name.startswith(f"{own}.bak") for own in CHECKPOINTS)
+    return any(name == f"{own}.tmp" or name.startswith(f"{own}.bak") for own in names.OFFSET_CHECKPOINT_FILES)
 
 
 def _partition_of(name: str) -> TopicPartition | None:

@@ -38,7 +38,7 @@ from kafkalog.log.checkpoint_lines import CheckpointLines
 from kafkalog.manager import directory as directories
 from kafkalog.manager.directory import Lease
 from kafkalog.manager.log_dirs import listing
-from kafkalog.toolbox.folders import CHECKPOINTS, folders_of
+from kafkalog.toolbox.folders import folders_of
 
 COPY_BYTES = 1 << 20
 Progress = Callable[[int], None]
@@ -100,7 +100,7 @@ def plan_move(source_dir: str, partition: TopicPartition, target_dir: str, *, fi
     """
     for path in (source_dir, target_dir):
         listing(path, files)
-        for name in CHECKPOINTS:
+        for name in names.OFFSET_CHECKPOINT_FILES:
             checkpoint = OffsetCheckpointFile(os.path.join(path, name), files, create=False)
             if files.exists(checkpoint.path):
                 checkpoint.read()
@@ -298,15 +298,15 @@ def _compare_all(move: Move, files: Files, progress: Progress) -> None:
 def _take_lines(move: Move, target: Lease, files: Files) -> None:
     """The source's lines to the target's checkpoints: of each file, or none where the source has none."""
     lines = CheckpointLines(move.source_dir, files)
-    for name in CHECKPOINTS:
+    for name in names.OFFSET_CHECKPOINT_FILES:
         target.set_line(name, lines.line(name, move.partition))
 
 
 def _drop_lines(lease: Lease) -> None:
-    for name in CHECKPOINTS:
+    for name in names.OFFSET_CHECKPOINT_FILES:
         lease.set_line(name, None)
 
 
 def _has_lines(log_dir: str, partition: TopicPartition, files: Files) -> bool:
     lines = CheckpointLines(log_dir, files)
-    return any(lines.line(name, partition) is not None for name in CHECKPOINTS)
+    return any(lines.line(name, partition) is not None for name in names.OFFSET_CHECKPOINT_FILES)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kafkalog._native.crc32c import crc32c
+from kafkalog.config import LogConfig
 from kafkalog.errors import KafkalogError
 from kafkalog.files import SYSTEM_CLOCK, File, Files, ManualScheduler
 from kafkalog.files.overlay import OverlayFiles, Watch, watched_files
@@ -23,6 +24,7 @@ from kafkalog.log.damage import Damage
 from kafkalog.manager import directory as directories
 from kafkalog.segment.loss import reason
 from kafkalog.segment.scan import LogScan
+from kafkalog.topics.log import Log
 from kafkalog.topics.opening import open_log
 
 READ_BYTES = 1 << 20
@@ -141,6 +143,20 @@ def recover(
 def hold_directory(root: str, files: Files) -> directories.Lease:
     """The directory, which stays ours between two partitions; background work waits for `tick` of its scheduler."""
     return directories.enter(root, HOLDER, files, SYSTEM_CLOCK, ManualScheduler(SYSTEM_CLOCK), create=False)
+
+
+def open_undamaged(log_dir: str, partition: TopicPartition, config: LogConfig, files: Files) -> Log:
+    """A log that is there, for a change that is asked for: no damage is cut for it, no open transaction is ended.
+    CorruptRecordException where it was not closed cleanly and is damaged (`kafkalog recover` cuts it)."""
+    return open_log(
+        log_dir,
+        partition,
+        config=config,
+        create=False,
+        files=files,
+        abort_left_open=False,
+        on_damage="raise",
+    )
 
 
 def _distrust(

@@ -28,9 +28,8 @@ from kafkalog.log.retention_rule import Rule, runs_of
 from kafkalog.log.types import LogStartOffsetIncrementReason
 from kafkalog.manager.directory import Lease
 from kafkalog.toolbox.folders import folders_of
-from kafkalog.toolbox.recovery import hold_directory
+from kafkalog.toolbox.recovery import hold_directory, open_undamaged
 from kafkalog.toolbox.segment_facts import PartitionFacts, SegmentFacts, look, was_compacted
-from kafkalog.topics.opening import open_log
 
 
 class Going(NamedTuple):
@@ -154,13 +153,7 @@ def _choice(facts: PartitionFacts) -> Choice:
 def _going(partition: TopicPartition, plan: Plan, segment: SegmentFacts, rule: Rule | None) -> Going:
     folder = f"{plan.log_dir}/{partition}"
     base = segment.base_offset
-    paths = (
-        names.log_file(folder, base),
-        names.offset_index_file(folder, base),
-        names.time_index_file(folder, base),
-        names.transaction_index_file(folder, base),
-        names.producer_snapshot_file(folder, base),
-    )
+    paths = (*names.segment_files(folder, base), names.producer_snapshot_file(folder, base))
     return Going(segment, rule, sum(map(allocated_bytes, paths)))
 
 
@@ -204,15 +197,7 @@ def carry_out(
 
 
 def _delete(plan: Plan, choice: Choice, settings: LogConfig, hold: Lease, files: Files) -> None:
-    with open_log(
-        plan.log_dir,
-        choice.partition,
-        config=settings,
-        create=False,
-        files=files,
-        abort_left_open=False,
-        on_damage="raise",
-    ) as log:
+    with open_undamaged(plan.log_dir, choice.partition, settings, files) as log:
         engine = log.engine
         assert engine is not None
         engine.maybe_increment_log_start_offset(choice.new_start, LogStartOffsetIncrementReason.SEGMENT_DELETION)

@@ -79,12 +79,7 @@ def verify(
 
 def _check_directory_files(root: str, files: Files, report: Report) -> None:
     reads: dict[str, Callable[[], object]] = {}
-    for name in (
-        names.RECOVERY_POINT_CHECKPOINT_FILE,
-        names.LOG_START_OFFSET_CHECKPOINT_FILE,
-        names.HIGH_WATERMARK_CHECKPOINT_FILE,
-        names.CLEANER_OFFSET_CHECKPOINT_FILE,
-    ):
+    for name in names.OFFSET_CHECKPOINT_FILES:
         path = os.path.join(root, name)
         if files.exists(path):
             reads[path] = OffsetCheckpointFile(path, files, create=False).read

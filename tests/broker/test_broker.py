@@ -20,7 +20,7 @@ from kafkalog.format.names import TopicPartition
 from kafkalog.toolbox.report import Report
 from tests.broker import clients, kraft, story
 from tests.broker.story import ISOLATIONS, Look, Phase
-from tests.conftest import IN_CI, missing_tool
+from tests.conftest import need_broker
 
 pytestmark = pytest.mark.broker
 
@@ -65,9 +65,7 @@ class ThirdLife(Phase):
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kraft.Broker]:
-    reason = missing_tool("broker")
-    if reason is not None:
-        (pytest.fail if IN_CI else pytest.skip)(f"left out: {reason}")
+    need_broker()
     place = tmp_path_factory.mktemp("broker")
     with kraft.broker(place) as node:
         yield node

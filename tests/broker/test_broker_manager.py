@@ -39,7 +39,7 @@ from kafkalog.manager.log_manager import LogManager
 from kafkalog.manager.settings import ManagerSettings
 from tests.broker import clients, kraft, story
 from tests.broker.story import ISOLATIONS, Look
-from tests.conftest import IN_CI, missing_tool
+from tests.conftest import need_broker
 
 pytestmark = pytest.mark.broker
 
@@ -228,9 +228,7 @@ def kafkalog_moves(node: kraft.Broker) -> None:
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kraft.Broker]:
-    reason = missing_tool("broker")
-    if reason is not None:
-        (pytest.fail if IN_CI else pytest.skip)(f"left out: {reason}")
+    need_broker()
     place = tmp_path_factory.mktemp("brokers")
     with kraft.broker(place, log_dir_count=3, shares_metadata=True) as node:
         yield node

@@ -16,7 +16,7 @@ import pytest
 
 from kafkalog.cli.app import CLEAN, FINDINGS
 from tests.broker import clients, kraft
-from tests.conftest import IN_CI, missing_tool
+from tests.conftest import need_broker
 from tests.unit.cli_kit import Run, run
 
 __all__ = ["run"]
@@ -31,9 +31,7 @@ START_MS = 1_700_000_000_000
 
 @pytest.fixture(scope="module")
 def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[kraft.Broker]:
-    reason = missing_tool("broker")
-    if reason is not None:
-        (pytest.fail if IN_CI else pytest.skip)(f"left out: {reason}")
+    need_broker()
     place = tmp_path_factory.mktemp("broker")
     with kraft.broker(place) as node:
         node.start()

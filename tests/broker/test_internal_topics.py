@@ -25,7 +25,7 @@ from tests.broker import clients, kraft
 from tests.conformance import kafka_jars
 from tests.conformance.test_dump_log import ours, theirs
 from tests.conformance.test_dump_log import tool as tool
-from tests.conftest import IN_CI, missing_tool
+from tests.conftest import need_broker
 
 pytestmark = pytest.mark.broker
 
@@ -143,9 +143,7 @@ def settings(bootstrap: str) -> None:
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The folders of a broker that has done all that, and has stopped."""
-    reason = missing_tool("broker")
-    if reason is not None:
-        (pytest.fail if IN_CI else pytest.skip)(f"left out: {reason}")
+    need_broker()
     place = tmp_path_factory.mktemp("internal")
     with kraft.broker(place) as node:
         node.start()

@@ -23,7 +23,7 @@ from kafkalog.format.names import TopicPartition
 from kafkalog.toolbox import move
 from tests.broker import clients, kraft
 from tests.conformance import kafka_jars
-from tests.conftest import IN_CI, missing_tool
+from tests.conftest import leave_out, need_broker
 
 pytestmark = pytest.mark.broker
 
@@ -79,13 +79,11 @@ def folders(node: kraft.Broker) -> list[str]:
 
 @pytest.fixture(scope="module")
 def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
-    reason = missing_tool("broker")
-    if reason is not None:
-        (pytest.fail if IN_CI else pytest.skip)(f"left out: {reason}")
+    need_broker()
     try:
         tool = kafka_jars.tools()
     except kafka_jars.KafkaMissingError as error:
-        (pytest.fail if IN_CI else pytest.skip)(f"left out: {error}")
+        leave_out(error)
     place = tmp_path_factory.mktemp("toolbox")
     with kraft.broker(place, log_dir_count=2) as node:
         yield tell(node, tool)

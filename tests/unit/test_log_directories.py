@@ -22,9 +22,8 @@ from kafkalog.files.testing import FaultyFiles, UnsyncedFiles
 from kafkalog.files.usage import free_bytes, walk
 from kafkalog.format.checkpoints import OffsetCheckpointFile
 from kafkalog.format.meta_properties import MetaProperties, write_meta_properties
-from kafkalog.format.names import TopicPartition
+from kafkalog.format.names import OFFSET_CHECKPOINT_FILES, TopicPartition
 from kafkalog.toolbox import move, retain
-from kafkalog.toolbox.folders import CHECKPOINTS
 from kafkalog.toolbox.verify import verify
 from tests.crash import harness
 
@@ -264,7 +263,7 @@ def test_checkpoint_set(root: Path, run: Run) -> None:
 def test_checkpoint_set_refuses_nonsense(root: Path, run: Run) -> None:
     with kafkalog.open_log(root, "t-0", config=SMALL) as log:
         log.delete_records(2)
-    points, starts, marks, cleaner = (root / name for name in CHECKPOINTS)
+    points, starts, marks, cleaner = (root / name for name in OFFSET_CHECKPOINT_FILES)
     before = snapshot(root)
     for path, partition, offset, hint in (
         (points, "t-0", "21", "beyond the log's end 20"),
