@@ -33,6 +33,7 @@ from kafkalog.format.checkpoints import OffsetCheckpointFile
 from kafkalog.format.names import TopicPartition
 from kafkalog.manager import log_dirs
 from kafkalog.manager.held import HeldDirectory
+from kafkalog.manager.loading import look
 
 LOGGER = "kafkalog.manager"
 
@@ -201,11 +202,8 @@ class LogDirectory:
         held = self._held
         held.lock()
         self._holds = True
-        is_new = not self._partitions()
-        self._had_clean = held.marker.exists() or is_new
-        held.marker.delete()
-        held.read(held.recovery_points, is_new=is_new)
-        held.read(held.log_starts, is_new=is_new)
+        found = look(held, tolerant=True)
+        self._had_clean = found.had_clean_shutdown or not found.folders
         if self._owns_scheduler:
             self.scheduler.startup()
         self._state = _HELD
