@@ -438,7 +438,7 @@ class UnifiedLog(PartitionState):
                 if target_offset >= self.log_end_offset:
                     self.leader_epoch_cache.truncate_from_end_async_flush(self.log_end_offset)
                     return False
-                self.local_log.check_if_closed()
+                self.local_log.check_changeable()
                 first_base = self.local_log.segments.first_segment_base_offset
                 assert first_base is not None
                 if first_base > target_offset:
@@ -465,6 +465,7 @@ class UnifiedLog(PartitionState):
             log_start_offset = values.offset(log_start_offset, "log_start_offset")
         with self.local_log.guard("truncating the entire log"), self.lock:
             self.settle()
+            self.local_log.check_changeable()
             self.whole(
                 lambda: self._truncate_fully(new_offset, new_offset if log_start_offset is None else log_start_offset)
             )
@@ -484,7 +485,7 @@ class UnifiedLog(PartitionState):
         offset = values.offset(offset, "offset")
         with self.local_log.guard("skipping offsets"), self.lock:
             self.settle()
-            self.local_log.check_if_closed()
+            self.local_log.check_changeable()
             if offset > self.log_end_offset:
                 self.whole(lambda: self._skip_to(offset))
 
@@ -540,14 +541,19 @@ class UnifiedLog(PartitionState):
             self._is_shut_down = True
             return True
 
-    def refuse_appends(self) -> None:
-        """From now on nothing is appended, for the partition is being deleted or has moved; waits for writers."""
+    def refuse_changes(self) -> None:
+        """From now on nothing is appended, cut or deleted, for the partition is being removed or has moved; waits for
+        writers."""
         with self.lock:
             if self.local_log.life == OPEN:
                 self.local_log.life = CLOSING
 
-    def accept_appends(self) -> None:
-        """Takes `refuse_appends` back, where what it was for did not come about."""
+    @property
+    def refuses_changes(self) -> bool:
+        return self.local_log.life != OPEN
+
+    def accept_changes(self) -> None:
+        """Takes `refuse_changes` back, where what it was for did not come about."""
         with self.lock:
             if self.local_log.life == CLOSING:
                 self.local_log.life = OPEN

@@ -20,7 +20,7 @@ from kafkalog.format import names
 from kafkalog.format.log_lines import lines_of_folder
 from kafkalog.format.names import TopicPartition
 from kafkalog.manager.held import HeldDirectory
-from kafkalog.manager.jobs import Outcome, run_side_by_side
+from kafkalog.manager.jobs import Jobs, Outcome
 from kafkalog.manager.settings import ManagerSettings
 
 LOGGER = "kafkalog.manager"
@@ -125,8 +125,13 @@ class Remaining:
 LoadOne = Callable[[str, Found, Callable[[int], object]], object]  # a folder, its directory, whom to tell of segments
 
 
+class LoadingStopped(BaseException):
+    """A recovery was told to end, between two segments: as a crash there would leave it.  No error of ours or of the
+    disk's, which whoever loads takes for damage."""
+
+
 def load(
-    found: Sequence[Found], remaining: Remaining, load_one: LoadOne, settings: ManagerSettings
+    found: Sequence[Found], remaining: Remaining, load_one: LoadOne, settings: ManagerSettings, jobs: Jobs
 ) -> dict[str, list[Outcome]]:
     """Runs `load_one` for each folder; the outcomes by directory, in the order of its folders."""
 
@@ -134,8 +139,13 @@ def load(
         directory = of.held.path
 
         def run(thread: int) -> None:
+            def segments_left(left: int) -> None:
+                if jobs.stopped:
+                    raise LoadingStopped
+                remaining.segments_left(directory, thread, left)
+
             try:
-                load_one(folder, of, lambda left: remaining.segments_left(directory, thread, left))
+                load_one(folder, of, segments_left)
             finally:
                 left = remaining.log_done(directory)
                 done = len(of.folders) - left
@@ -143,8 +153,8 @@ def load(
 
         return run
 
-    jobs = {of.held.path: [job(folder, of) for folder in of.folders] for of in found}
+    by_directory = {of.held.path: [job(folder, of) for folder in of.folders] for of in found}
     threads = {
         of.held.path: settings.recovery_threads if of.had_clean_shutdown else settings.syncing_threads for of in found
     }
-    return run_side_by_side("log-recovery", jobs, threads)
+    return jobs.run("log-recovery", by_directory, threads)

@@ -23,10 +23,9 @@ import sys
 import threading
 import warnings
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from kafkalog._native.blocks import Closing
 from kafkalog.config import LogConfig
@@ -50,7 +49,9 @@ from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.manager import directory as directories_of_logs
 from kafkalog.manager import move_notes
 from kafkalog.manager.changes import BackgroundTasks, Changes
-from kafkalog.manager.jobs import Outcome, run_side_by_side
+from kafkalog.manager.doomed import DoomedLogs
+from kafkalog.manager.duplicates import Duplicates, duplicate
+from kafkalog.manager.jobs import Jobs, Outcome
 from kafkalog.manager.loading import Found, LoadProgress, Remaining, load, look
 from kafkalog.manager.log_directories import LogDirectories, absolute_path, absolute_paths
 from kafkalog.manager.manager_metrics import gauges_of_directories, gauges_of_start
@@ -61,18 +62,15 @@ from kafkalog.manager.topic_configs import StoredTopicConfigs, TopicConfigs
 from kafkalog.metrics.registry import MetricsRegistry
 
 LOGGER = "kafkalog.manager"
+T = TypeVar("T")
 
 # A manager's life; LOST: no directory is left.
-_NEW, _RUNNING, _LOST, _FORKED = "new", "running", "lost", "forked"
+_NEW, _STARTING, _RUNNING, _LOST, _FORKED = "new", "starting", "running", "lost", "forked"
 _FIRST_OF_ALL_MS = -86_400_000  # before what the scheduler is behind with
 _CLOSING, _LEAVING, _CLOSED = "closing", "closing and letting go", "closed"
 
 
-class _Doomed(NamedTuple):
-    """A log that was renamed `-delete`, and when."""
-
-    log: UnifiedLog
-    since_ms: int
+_WHAT_TO_DO = {_NEW: "startup() or `with` starts it", _STARTING: "wait for startup()"}
 
 
 class _Removal(NamedTuple):
@@ -122,7 +120,10 @@ class LogManager(Closing):
         self._bare = bare
         self._pid = os.getpid()
         self._state = _NEW
-        self._doomed: deque[_Doomed] = deque()
+        self._jobs = Jobs()
+        self._starting = threading.Lock()  # held by the thread that starts
+        self._doomed = DoomedLogs(clock)
+        self._duplicates = Duplicates(self.registry, self._doomed, files)
         self._preferred: dict[TopicPartition, str] = {}
         self._moves: dict[TopicPartition, threading.RLock] = {}  # of one partition they come one after the other
         self._initializing: dict[TopicPartition, bool] = {}  # True: its configuration changed meanwhile (KAFKA-8813)
@@ -153,6 +154,8 @@ class LogManager(Closing):
         self.registry.disown()
         self.directories.disown()
         self._moves = {}
+        self._jobs = Jobs()
+        self._doomed.disown()
 
     def __enter__(self) -> LogManager:
         if self._state is _NEW:
@@ -209,7 +212,7 @@ class LogManager(Closing):
         if not self._bare or self._state is _NEW:
             raise IllegalStateException(
                 f"{what} is {'not started' if self._state is _NEW else self._state}",
-                hint="startup() or `with` starts it" if self._state is _NEW else "make another one",
+                hint=_WHAT_TO_DO.get(self._state, "make another one"),
             )
 
     # --- directories ---------------------------------------------------------------------------------
@@ -257,16 +260,24 @@ class LogManager(Closing):
         `is_stray` says of a loaded log whether it belongs to nobody: its folder is renamed `-stray`.  `progress` is
         called by the loading threads.  What fails other than by the disk fails the start, and everything is let go.
         """
-        if self._state is not _NEW:
-            self._check()
-            raise IllegalStateException(f"{self!r} was started already")
+        with self.changes.lock:
+            if self._state is not _NEW:
+                self._check()
+                raise IllegalStateException(f"{self!r} was started already")
+            self._state = _STARTING
+        with self._starting:
+            self._start(is_stray or (lambda log: False), progress)
+
+    def _start(self, is_stray: Callable[[UnifiedLog], bool], progress: Callable[[LoadProgress], object] | None) -> None:
         try:
             if self._owns_scheduler:
                 self.scheduler.startup()
             if not self._bare:
                 listen_weakly(self)
-            self._load_logs(is_stray or (lambda log: False), progress)
-            self._state = _RUNNING
+            self._load_logs(is_stray, progress)
+            with self.changes.lock:
+                self._check_not_stopped()
+                self._state = _RUNNING
             if not self._bare:
                 self._settle_failures()
             self._schedule()
@@ -276,6 +287,10 @@ class LogManager(Closing):
             if was_lost:
                 self._state = _LOST
             raise
+
+    def _check_not_stopped(self) -> None:
+        if self._jobs.stopped:
+            raise IllegalStateException(f"{self!r} was shut down while it started")
 
     def _load_logs(
         self, is_stray: Callable[[UnifiedLog], bool], progress: Callable[[LoadProgress], object] | None
@@ -303,16 +318,19 @@ class LogManager(Closing):
         self.metrics.show(remaining, gauges_of_start)
         load_one = functools.partial(self._load_log, is_stray)
         try:
-            outcomes = load(found, remaining, load_one, self.settings)
+            outcomes = load(found, remaining, load_one, self.settings, self._jobs)
         finally:
             self.metrics.hide(remaining)
             self._remaining = None
+        self._check_not_stopped()
         if refused is not None:
             raise refused
         for of in found:
             self._judge_load(of, outcomes[of.held.path])
         if not self._bare:
-            move_notes.clear(self.directories.live, self.files, self.failure_channel)
+            self._duplicates.finish()
+            healthy = [path for path in self.directories.live if not self.failure_channel.has_offline_log_dir(path)]
+            move_notes.clear(healthy, self.files, self.failure_channel)
             for of in found:
                 self._forget_lines_of_nobody(of)
 
@@ -362,7 +380,7 @@ class LogManager(Closing):
         )
         try:
             if names.is_delete_dir(folder):
-                self._doom(log)
+                self._doomed.add(log)
             elif names.is_stray_dir(folder):
                 log.context.logger.warning("Loaded stray log: %s", folder)
                 if not self._bare:
@@ -375,6 +393,7 @@ class LogManager(Closing):
             else:
                 self._register(log)
         except BaseException:
+            self.registry.remove(log)
             log.close_quietly()
             raise
         self._finished_initializing(partition, log)
@@ -383,16 +402,9 @@ class LogManager(Closing):
         """Of a log that was just loaded."""
         previous = self.registry.put(log, is_future=log.is_future)
         if previous is not None:
-            kept = None
-            if not self._bare:  # of two copies in the making either will do
-                kept = previous if log.is_future else move_notes.destination_of(previous, log, self.files)
-            if kept is None:
-                raise _duplicate(log, previous)
-            given_up = previous if kept is log else log
-            kept.context.logger.warning("finishing the move to here from %s", given_up.parent_dir)
-            self.registry.put(kept, is_future=kept.is_future)
-            given_up.rename_dir(names.log_delete_dir_name(kept.topic_partition), True)
-            self._doom(given_up)
+            if self._bare:
+                raise duplicate(log, previous, hint=None)
+            self._duplicates.settle(log, previous)
         if not self._bare:
             log.follow_log_end()
 
@@ -480,7 +492,9 @@ class LogManager(Closing):
             )
         if not self._bare:
             names.validate_topic_name(partition.topic)
-        preferred = self._preferred.get(partition) or log_dir
+        preferred = self._preferred.get(partition)
+        if log_dir is not None and (preferred is None or not self._bare):  # Kafka's class alone gives way
+            preferred = log_dir
         if is_future:
             self._check_future(partition, preferred)
         log_dirs = [preferred] if preferred else self.next_log_dirs()
@@ -602,8 +616,8 @@ class LogManager(Closing):
         self._check()
         affected: list[str] = []
         for partition, offset in {names.partition_of(it): offset for it, offset in offsets.items()}.items():
-            log = self.get_log(partition, is_future=is_future)
-            if log is not None and log.truncate_to(offset):
+            log, was_cut = self._change_log(partition, is_future, functools.partial(_cut, offset))
+            if log is not None and was_cut:
                 affected.append(log.parent_dir)
         for log_dir in dict.fromkeys(affected):
             self.directories.checkpoint_recovery_points(log_dir, self.registry)
@@ -617,10 +631,27 @@ class LogManager(Closing):
         log_start_offset: int | None = None,
     ) -> None:
         """Throws a partition's records away; its log goes on at `new_offset`."""
-        log = self.get_log(topic_partition, is_future=is_future)
+        partition = names.partition_of(topic_partition)
+        log, _ = self._change_log(
+            partition, is_future, lambda log: log.truncate_fully_and_start_at(new_offset, log_start_offset)
+        )
         if log is not None:
-            log.truncate_fully_and_start_at(new_offset, log_start_offset)
             self.directories.checkpoint_recovery_points(log.parent_dir, self.registry)
+
+    def _change_log(
+        self, partition: TopicPartition, is_future: bool, change: Callable[[UnifiedLog], T]
+    ) -> tuple[UnifiedLog | None, T | None]:
+        """Makes a change of a partition's log, of the new one where a move came between; (None, None) where there is
+        none."""
+        while True:
+            log = self.get_log(partition, is_future=is_future)
+            if log is None:
+                return None, None
+            try:
+                return log, change(log)
+            except KafkaStorageException:
+                if self.registry.get(partition, is_future=is_future) is log:
+                    raise
 
     # --- moving and deleting -------------------------------------------------------------------------
 
@@ -640,13 +671,19 @@ class LogManager(Closing):
             if destination is None:
                 raise KafkaStorageException(f"The future replica for {partition} is offline")
             given_up = names.log_delete_dir_name(partition)
-            self.changes.whole(lambda: self._replace(source, destination, given_up))
+
+            def again() -> None:
+                # Where the present log takes changes it took some, perhaps, since the future one had them all.
+                if source.refuses_changes:
+                    self._replace(source, destination, given_up)
+
+            self.changes.whole(lambda: self._replace(source, destination, given_up), again)
             destination.context.logger.info("moved to here from %s", source.parent_dir)
 
     def _replace(self, source: UnifiedLog, destination: UnifiedLog, given_up: str) -> None:
         partition, noted = source.topic_partition, not self._bare
         with source.lock:
-            source.refuse_appends()  # what is appended meanwhile would be lost with it
+            source.refuse_changes()  # what is appended meanwhile would be lost with it
             if self.registry.get(partition) is source:
                 try:
                     if noted:
@@ -655,16 +692,16 @@ class LogManager(Closing):
                 except (KafkalogError, OSError):
                     if noted:
                         self._note_that_it_stays(source, destination)
-                    source.accept_appends()
+                    source.accept_changes()
                     raise
                 destination.update_high_watermark(source.high_watermark)
-            self._doom(source)
             self.registry.promote(destination)
         try:
             source.rename_dir(given_up, True)
         except KafkaStorageException:
             source.close_quietly()  # nobody else will: it is in no map any more
             raise
+        self._doomed.add(source)
         if noted:
             move_notes.remove(destination, self.files, self.failure_channel)
         for log_dir in [source.parent_dir, destination.parent_dir] if noted else [source.parent_dir]:
@@ -769,17 +806,13 @@ class LogManager(Closing):
     def _remove_one(self, removal: _Removal) -> None:
         log = removal.log
         log.settle()
-        log.refuse_appends()
+        log.refuse_changes()
         log.rename_dir(removal.name, False)
         if not removal.is_stray:
-            self._doom(log)
+            self._doomed.add(log)
         self.registry.remove(log)
         what = "marked as stray and" if removal.is_stray else "scheduled for deletion and"
         log.context.logger.info("Log is %s renamed to %s", what, log.dir)
-
-    def _doom(self, log: UnifiedLog) -> None:
-        if not any(each.log is log for each in self._doomed):
-            self._doomed.append(_Doomed(log, self.clock.milliseconds()))
 
     def _delete_logs(self) -> None:
         """kafka-delete-logs: what was renamed `-delete` long enough ago; then again when the next one is due."""
@@ -788,19 +821,7 @@ class LogManager(Closing):
         try:
             if self.changes.cut_short:
                 self.changes.settle()  # a removal's folder must not go before its name
-            while self._doomed:
-                doomed = self._doomed[0]
-                wait_ms = doomed.since_ms + delay_ms - self.clock.milliseconds()
-                if wait_ms > 0:
-                    break
-                self._doomed.popleft()
-                wait_ms = max(delay_ms, 1)
-                try:
-                    doomed.log.delete()
-                    doomed.log.context.logger.info("Deleted log in %s.", doomed.log.dir)
-                except KafkaStorageException:
-                    doomed.log.context.logger.exception("Exception while deleting %s.", doomed.log)
-                    doomed.log.close_quietly()
+            wait_ms = self._doomed.delete_due(delay_ms)
         except Exception:
             Lines(LOGGER).exception("Exception in kafka-delete-logs thread.")
         finally:
@@ -838,7 +859,8 @@ class LogManager(Closing):
                     except KafkalogError as error:
                         if self._bare:
                             raise
-                        first = first or error
+                        if self.registry.get(each.topic_partition, is_future=each.is_future) is each:
+                            first = first or error  # else it was removed, or moved, meanwhile
         if first is not None:
             raise first
         return deleted
@@ -906,7 +928,7 @@ class LogManager(Closing):
             self._check_live()
 
     def _close_all_of(self, log_dir: str) -> None:
-        for log in [*self.registry.all_of(log_dir), *(each.log for each in list(self._doomed))]:
+        for log in [*self.registry.all_of(log_dir), *self._doomed.logs()]:
             if log.parent_dir == log_dir:
                 log.close_quietly()
 
@@ -923,11 +945,18 @@ class LogManager(Closing):
         directory where all of that went well; gives the locks back in any case.
 
         Waits for appends in flight and refuses what comes after.  What a log's close raised is raised when all is done;
-        a second call does nothing.
+        a second call does nothing.  While `startup` is under way it ends that, which raises IllegalStateException when
+        it has let go, and does not wait for it.  IllegalStateException from a signal handler that came in the middle of
+        a change of a log: raise SystemExit there, or set a flag.
         """
-        if self._state in (_CLOSED, _FORKED):
-            return
-        if self._state in (_NEW, _LOST, _LEAVING):
+        self._check_outside()
+        with self.changes.lock:
+            if self._state is _STARTING and self._starting.locked():
+                self._jobs.stop(wait=False)
+                return
+            if self._state in (_CLOSED, _FORKED):
+                return
+        if self._state in (_NEW, _STARTING, _LOST, _LEAVING):
             self.abandon()
             return
         self._state = _CLOSING
@@ -945,6 +974,13 @@ class LogManager(Closing):
         if error is not None and not self._bare:
             raise error
 
+    def _check_outside(self) -> None:
+        """Raises in a thread that is inside of a log, by a signal handler or a finalizer: others would wait for it."""
+        if self._state is _RUNNING:
+            for log in [*self.registry.all_logs(), *self._doomed.logs()]:
+                if log.lock.is_mine():
+                    raise log.is_inside()
+
     def _to_close(self, log_dir: str) -> list[UnifiedLog]:
         """All of a directory; as Kafka, one of each partition where both its logs are there, when `bare`."""
         return self.registry.in_dir(log_dir).values() if self._bare else self.registry.all_of(log_dir)
@@ -954,7 +990,7 @@ class LogManager(Closing):
             log_dir: [functools.partial(_close, log, self._bare) for log in self._to_close(log_dir)]
             for log_dir in self.directories.live
         }
-        outcomes = run_side_by_side("log-closing", jobs, dict.fromkeys(jobs, self.settings.syncing_threads))
+        outcomes = self._jobs.run("log-closing", jobs, dict.fromkeys(jobs, self.settings.syncing_threads))
         first: BaseException | None = None
         for log_dir, of in outcomes.items():
             errors = [outcome.error for outcome in of if outcome.error is not None]
@@ -986,6 +1022,7 @@ class LogManager(Closing):
         """As a crash: lets go of files and locks, writes nothing.  What is left is recovered by the next start."""
         if self._state in (_CLOSED, _FORKED):
             return
+        self._jobs.stop()  # they write
         self._tasks.cancel()
         if self._owns_scheduler:
             self.scheduler.shutdown()
@@ -996,9 +1033,10 @@ class LogManager(Closing):
             self._state = _CLOSED
 
     def _let_go(self) -> None:
-        doomed = [each.log for each in self._doomed] if not self._bare else []
+        doomed = self._doomed.logs() if not self._bare else []
         for log in [*self.registry.all_logs(), *doomed]:
             log.close_quietly()
+        self._duplicates.close_quietly()
         self.directories.unlock()
 
 
@@ -1014,6 +1052,10 @@ def listen_weakly(manager: LogManager) -> None:
     manager.failure_channel.listen(on_failure)
 
 
+def _cut(offset: int, log: UnifiedLog) -> bool:
+    return log.truncate_to(offset)
+
+
 def _close(log: UnifiedLog, bare: bool, thread: int) -> None:
     if not log.shut_down():
         active = log.active_segment
@@ -1023,14 +1065,3 @@ def _close(log: UnifiedLog, bare: bool, thread: int) -> None:
                 log.parent_dir, f"Error while preparing active segment for close for {log.topic_partition}"
             )
         raise KafkaStorageException(f"{log.topic_partition} of {log.parent_dir} was let go before, not in order")
-
-
-def _duplicate(log: UnifiedLog, previous: UnifiedLog) -> IllegalStateException:
-    if log.is_future:
-        return IllegalStateException(f"Duplicate log directories found: {log.dir}, {previous.dir}")
-    return IllegalStateException(
-        f"Duplicate log directories for {log.topic_partition} are found in both {log.dir} and {previous.dir}. It is "
-        "likely because log directory failure happened while broker was replacing current replica with future replica. "
-        "Recover broker from this failure by manually deleting one of the two directories for this partition. It is "
-        "recommended to delete the partition in the log directory that is known to have failed recently."
-    )

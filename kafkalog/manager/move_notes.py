@@ -1,8 +1,11 @@
 """A note in the destination of a move: while a partition has a folder in both directories, it says which one counts.
 
-`topic-0.kafkalog_move` holds the path of the directory that the partition leaves.  It is there from before the future
-folder takes the plain name until the old one is renamed `-delete`.  Kafka has no such note, and refuses to start on
-what a crash between its two renames leaves (a broker passes over the file).
+`topic-0.kafkalog_move` holds the path of the directory that the partition leaves, and where its log ended then.  It is
+there from before the future folder takes the plain name until the old one is renamed `-delete`.  Kafka has no such
+note, and refuses to start on what a crash between its two renames leaves (a broker passes over the file).
+
+A disk that is out of the house for a while knows nothing of what happens to the other one.  So a note is believed only
+where the log that it gives up took nothing since: else both folders stay, and the start is refused as by Kafka.
 """
 
 from __future__ import annotations
@@ -14,8 +17,9 @@ from kafkalog.errors import KafkaStorageException
 from kafkalog.files import Files, LogDirFailureChannel
 from kafkalog.format import names
 from kafkalog.log.unified_log import UnifiedLog
+from kafkalog.manager.moves import goes_on
 
-_STAYS = b"\nstays\n"
+_STAYS = b"stays"
 
 
 def _path(destination: UnifiedLog) -> str:
@@ -24,13 +28,13 @@ def _path(destination: UnifiedLog) -> str:
 
 def write(source: UnifiedLog, destination: UnifiedLog, files: Files, failed: LogDirFailureChannel) -> None:
     """KafkaStorageException, and the destination's directory is offline, where the disk refuses."""
-    note = os.fsencode(source.parent_dir) + b"\n"
+    note = b"%s\n%d\n" % (os.fsencode(source.parent_dir), source.log_end_offset)
     _change(destination, failed, lambda path: files.write_atomic(path, note))
 
 
 def write_stay(log: UnifiedLog, other: UnifiedLog, files: Files, failed: LogDirFailureChannel) -> None:
     """The partition stays in `log`, whatever a note beside `other`, whose disk failed, says.  Raises as `write`."""
-    note = os.fsencode(other.parent_dir) + _STAYS
+    note = b"%s\n%d\n%s\n" % (os.fsencode(other.parent_dir), log.log_end_offset, _STAYS)
     _change(log, failed, lambda path: files.write_atomic(path, note))
 
 
@@ -62,8 +66,17 @@ def destination_of(one: UnifiedLog, other: UnifiedLog, files: Files) -> UnifiedL
     noted = [log for log, left in ((one, other), (other, one)) if _left(log, files) == _real(left.parent_dir)]
     if len(noted) < 2:
         return noted[0] if noted else None
-    first, second = (files.read_bytes(_path(log)).endswith(_STAYS) for log in (one, other))
+    first, second = (_STAYS in files.read_bytes(_path(log)).split(b"\n")[1:] for log in (one, other))
     return None if first == second else one if first else other
+
+
+def is_left_behind(log: UnifiedLog, other: UnifiedLog, files: Files) -> bool:
+    """Whether all that `log` has was there when the note beside `other`, which counts, was written, as far as `other`
+    still has it.  OSError."""
+    noted = files.read_bytes(_path(other)).split(b"\n")[1]
+    if not noted.isdigit() or log.log_end_offset > int(noted):
+        return False
+    return log.is_empty or log.log_end_offset <= other.log_start_offset or goes_on(other, log)
 
 
 def _left(log: UnifiedLog, files: Files) -> str | None:

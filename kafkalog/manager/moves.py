@@ -98,15 +98,18 @@ class Move:
         try:
             self._move(source, future, progress)
         except KafkalogError:
-            self._drop_if_deleted(future)
+            self._drop_if_deleted(source, future)
             raise
         return future
 
-    def _drop_if_deleted(self, future: UnifiedLog) -> None:
-        """A copy of what was deleted meanwhile is of no use."""
+    def _drop_if_deleted(self, source: UnifiedLog, future: UnifiedLog) -> None:
+        """A copy of what was deleted meanwhile is of no use; of what went with its disk it may be all that is left."""
         manager, partition = self._manager, self.partition
         with contextlib.suppress(KafkalogError):
-            if manager.get_log(partition) is None and manager.get_log(partition, is_future=True) is future:
+            gone = manager.get_log(partition) is None
+            if source.context.log_dir_failure_channel.has_offline_log_dir(source.parent_dir):
+                return
+            if gone and manager.get_log(partition, is_future=True) is future:
                 manager.async_delete(partition, is_future=True)
 
     def _move(self, source: UnifiedLog, future: UnifiedLog, progress: Callable[[MoveProgress], object] | None) -> None:
@@ -146,7 +149,7 @@ class Move:
         """Makes the future log a beginning of the current one, or empty."""
         if self._truncations == source.local_log.truncations:
             return
-        known = self._truncations < 0 and _goes_on(source, future)
+        known = self._truncations < 0 and goes_on(source, future)
         self._truncations = source.local_log.truncations
         is_new = future.is_empty and future.log_start_offset == source.log_start_offset
         if not known and not is_new:
@@ -191,9 +194,9 @@ class Move:
         return True
 
 
-def _goes_on(source: UnifiedLog, future: UnifiedLog) -> bool:
-    """Whether the future log is a beginning of the current one: what it has last is there, too, and as many bytes lie
-    before it.  A power loss takes segments out of the middle of what was never flushed."""
+def goes_on(source: UnifiedLog, future: UnifiedLog) -> bool:
+    """Whether the future log, or what a move left behind, is a beginning of the current one: what it has last is there,
+    too, and as many bytes lie before it.  A power loss takes segments out of the middle of what was never flushed."""
     end, start = future.log_end_offset, source.log_start_offset
     if future.is_empty or not start < end <= source.log_end_offset or future.log_start_offset > start:
         return False
