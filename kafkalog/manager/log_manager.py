@@ -25,7 +25,7 @@ import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import NamedTuple
 
 from kafkalog._native.blocks import Closing
@@ -312,7 +312,10 @@ class LogManager(Closing):
         for of in found:
             self._judge_load(of, outcomes[of.held.path])
         if not self._bare:
-            move_notes.clear(self.directories.live, self.files, self.failure_channel)
+            failed = self.failure_channel
+            loaded = [path for path in self.directories.live if self._all_loaded.get(path)]
+            loaded = [path for path in loaded if not failed.has_offline_log_dir(path)]
+            move_notes.clear(loaded, self.files, failed)
             for of in found:
                 self._forget_lines_of_nobody(of)
 
@@ -666,7 +669,9 @@ class LogManager(Closing):
             source.close_quietly()  # nobody else will: it is in no map any more
             raise
         if noted:
-            move_notes.remove(destination, self.files, self.failure_channel)
+            move_notes.forget(destination, source, self.files, self.failure_channel)
+            with suppress(KafkaStorageException):  # beside no folder it says nothing
+                move_notes.remove(source, self.files, self.failure_channel)
         for log_dir in [source.parent_dir, destination.parent_dir] if noted else [source.parent_dir]:
             self.directories.checkpoint(log_dir, self.registry)
 
@@ -674,7 +679,7 @@ class LogManager(Closing):
         # A crash behind the renames must not bring back what was deleted before.
         if not self.directories.checkpoint(destination.parent_dir, self.registry):
             destination.context.check_online()
-        move_notes.remove(source, self.files, self.failure_channel)
+        move_notes.forget(source, destination, self.files, self.failure_channel)
         move_notes.write(source, destination, self.files, self.failure_channel)
 
     def _note_that_it_stays(self, source: UnifiedLog, destination: UnifiedLog) -> None:
