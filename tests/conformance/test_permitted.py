@@ -44,6 +44,15 @@ def test_an_unfinished_index(op: str, place: str) -> None:
     other = Difference(f"line 3 (dump), field files.{place}.sha256", "expected 1\n  actual   2")
     assert named(lines, other, kafka, [said, built]) is None
 
+    again: list[Line] = [*lines[:2], {"op": op}]
+    for expected in ("(missing)", "CorruptRecordException"):
+        detail = (
+            f"expected {expected}\n  actual   IllegalArgumentException\n  actual said: IllegalArgumentException: {FULL}"
+        )
+        refuses = Difference(f"line 3 ({op}), field error", detail)
+        assert named(again, refuses, [said, {"op": op}], [said, said]) == "unfinished index"
+        assert named(again, refuses, [{"op": op}, {"op": op}], [{"op": op}, said]) is None
+
 
 def test_entries_that_were_cut_off() -> None:
     lines: list[Line] = [
