@@ -24,7 +24,7 @@ import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import NamedTuple, TypeVar
 
 from kafkalog._native.blocks import Closing
@@ -329,8 +329,10 @@ class LogManager(Closing):
             self._judge_load(of, outcomes[of.held.path])
         if not self._bare:
             self._duplicates.finish()
-            healthy = [path for path in self.directories.live if not self.failure_channel.has_offline_log_dir(path)]
-            move_notes.clear(healthy, self.files, self.failure_channel)
+            failed = self.failure_channel
+            loaded = [path for path in self.directories.live if self._all_loaded.get(path)]
+            loaded = [path for path in loaded if not failed.has_offline_log_dir(path)]
+            move_notes.clear(loaded, self.files, failed)
             for of in found:
                 self._forget_lines_of_nobody(of)
 
@@ -703,7 +705,9 @@ class LogManager(Closing):
             raise
         self._doomed.add(source)
         if noted:
-            move_notes.remove(destination, self.files, self.failure_channel)
+            move_notes.forget(destination, source, self.files, self.failure_channel)
+            with suppress(KafkaStorageException):  # beside no folder it says nothing
+                move_notes.remove(source, self.files, self.failure_channel)
         for log_dir in [source.parent_dir, destination.parent_dir] if noted else [source.parent_dir]:
             self.directories.checkpoint(log_dir, self.registry)
 
@@ -711,7 +715,7 @@ class LogManager(Closing):
         # A crash behind the renames must not bring back what was deleted before.
         if not self.directories.checkpoint(destination.parent_dir, self.registry):
             destination.context.check_online()
-        move_notes.remove(source, self.files, self.failure_channel)
+        move_notes.forget(source, destination, self.files, self.failure_channel)
         move_notes.write(source, destination, self.files, self.failure_channel)
 
     def _note_that_it_stays(self, source: UnifiedLog, destination: UnifiedLog) -> None:
@@ -730,7 +734,7 @@ class LogManager(Closing):
     ) -> UnifiedLog:
         """Moves a partition to another directory, while it is written and read; answers its log there.
 
-        From the switch on the log that was there before refuses appends with KafkaStorageException, and `get_log`
+        From the switch on the log that was there before refuses changes with KafkaStorageException, and `get_log`
         answers the new one; who reads the old one may do so until it is deleted, after file.delete.delay.ms.  What ends
         a move early leaves the log as it was, and a future log from which the next `move` goes on.  Two moves of
         one partition come one after the other.
