@@ -249,7 +249,7 @@ def partition_of(name: str | TopicPartition) -> TopicPartition:
     """The partition that a caller names, as `topic-0` or as a pair.  InvalidTopicException."""
     given = name
     if isinstance(name, tuple) and len(name) == 2 and isinstance(name[0], str) and isinstance(name[1], int):
-        name = f"{name[0]}-{name[1]}"
+        name = f"{name[0]}-{name[1]}" if name[1] >= 0 else ""
     if isinstance(name, str):
         try:
             partition = parse_topic_partition_name(name)

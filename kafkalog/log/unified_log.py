@@ -459,10 +459,14 @@ class UnifiedLog(PartitionState):
         assert max(self.log_start_offset, self.high_watermark, self.recovery_point) <= self.log_end_offset, self
 
     def truncate_fully_and_start_at(self, new_offset: int, log_start_offset: int | None = None) -> None:
-        """Throws all records away; the log goes on at `new_offset`."""
-        new_offset = values.offset(new_offset, "new_offset")
+        """Throws all records away; the log goes on at `new_offset`, and starts there or at `log_start_offset` below."""
+        new_offset = values.offset(new_offset, "new_offset", low=0)
         if log_start_offset is not None:
-            log_start_offset = values.offset(log_start_offset, "log_start_offset")
+            log_start_offset = values.offset(log_start_offset, "log_start_offset", low=0)
+            if log_start_offset > new_offset:
+                raise IllegalArgumentException(
+                    f"log_start_offset: found {log_start_offset}, expected one up to new_offset, {new_offset}"
+                )
         with self.local_log.guard("truncating the entire log"), self.lock:
             self.settle()
             self.local_log.check_changeable()

@@ -41,7 +41,7 @@ from kafkalog.errors import (
 from kafkalog.files import OS_FILES, SYSTEM_CLOCK, Clock, Files, LogDirFailureChannel, Scheduler, ThreadScheduler
 from kafkalog.files.lines import Lines
 from kafkalog.files.processes import belongs_here, opened_elsewhere
-from kafkalog.format import names
+from kafkalog.format import names, values
 from kafkalog.format.log_lines import lines_of_folder
 from kafkalog.format.names import TopicPartition
 from kafkalog.log.context import ALREADY_OFFLINE, PartitionContext
@@ -58,7 +58,7 @@ from kafkalog.manager.manager_metrics import gauges_of_directories, gauges_of_st
 from kafkalog.manager.moves import Move, MoveProgress
 from kafkalog.manager.registry import LogRegistry
 from kafkalog.manager.settings import ManagerSettings
-from kafkalog.manager.topic_configs import StoredTopicConfigs, TopicConfigs
+from kafkalog.manager.topic_configs import StoredTopicConfigs, TopicConfigs, checked_overrides
 from kafkalog.metrics.registry import MetricsRegistry
 
 LOGGER = "kafkalog.manager"
@@ -110,6 +110,12 @@ class LogManager(Closing):
         LogDirLockedException when a broker or another process holds a directory; KafkaException when two are the same;
         a directory that the disk refuses is offline from the start; NoLiveLogDirException when all are.
         """
+        if settings is not None and not isinstance(settings, ManagerSettings):
+            raise IllegalArgumentException(f"settings: found {values.shown(settings)}, expected ManagerSettings")
+        if metrics is not None and not isinstance(metrics, MetricsRegistry):
+            raise IllegalArgumentException(
+                f"metrics: found {values.shown(metrics)}, expected a kafkalog.metrics.MetricsRegistry"
+            )
         self.settings = settings or ManagerSettings()
         self.clock = clock
         self.files = files
@@ -207,13 +213,16 @@ class LogManager(Closing):
         what = f"the manager of {self.directories.shown}"
         if self._state is _FORKED:
             raise opened_elsewhere(what, self._pid)
-        if self._state is _LOST:
-            raise self.directories.lost()
+        self._check_not_lost()
         if not self._bare or self._state is _NEW:
             raise IllegalStateException(
                 f"{what} is {'not started' if self._state is _NEW else self._state}",
                 hint=_WHAT_TO_DO.get(self._state, "make another one"),
             )
+
+    def _check_not_lost(self) -> None:
+        if self._state is _LOST:
+            raise self.directories.lost()
 
     # --- directories ---------------------------------------------------------------------------------
 
@@ -238,6 +247,7 @@ class LogManager(Closing):
     def next_log_dirs(self) -> list[str]:
         """Where a new partition goes: the live directories that are not cordoned, those with the fewest logs first; the
         first live one where all are cordoned."""
+        self._check_not_lost()
         return self.directories.next_for_a_partition(self.registry.all_logs())
 
     def broker_epoch_at_shutdown(self) -> int | None:
@@ -440,6 +450,7 @@ class LogManager(Closing):
 
     def all_logs(self) -> list[UnifiedLog]:
         """All logs, future ones included."""
+        self._check_not_lost()
         if self.changes.cut_short:
             self.changes.settle()
         return self.registry.all_logs()
@@ -559,6 +570,7 @@ class LogManager(Closing):
     def maybe_update_preferred_log_dir(self, topic_partition: str | TopicPartition, log_dir: str) -> None:
         """Where the partition's next log is to be made, unless its log or future log is there."""
         partition, path = names.partition_of(topic_partition), absolute_path(log_dir)
+        self._check_not_lost()
         if not self._bare:
             self.is_log_dir_online(path)
         logs = [self.registry.get(partition, is_future=is_future) for is_future in (False, True)]
@@ -580,8 +592,7 @@ class LogManager(Closing):
         when this manager has its topics' settings from elsewhere (then `update_topic_config`)."""
         if not isinstance(self.topic_configs, StoredTopicConfigs):
             raise IllegalStateException("this manager's topic_configs are not kept beside the data")
-        if not isinstance(overrides, Mapping):
-            raise IllegalArgumentException(f"overrides: found {overrides!r}, expected a mapping of settings")
+        overrides = checked_overrides(overrides)
         with self.changes.lock:  # of two who set one topic the later is right, on disk and in the logs
             self._check()
             self.topic_configs.set(topic, overrides)
@@ -589,6 +600,8 @@ class LogManager(Closing):
 
     def update_topic_config(self, topic: str, overrides: Mapping[str, str]) -> None:
         """Gives the open logs of a topic these overrides; those that are being made take them when they are ready."""
+        self._check_not_lost()
+        overrides = checked_overrides(overrides)
         new = LogConfig.from_props(self._default_config, overrides)
         self._configs.pop(topic, None)
         self.topic_config_updated(topic)
@@ -597,6 +610,8 @@ class LogManager(Closing):
 
     def reconfigure_default_config(self, config: LogConfig) -> None:
         """The defaults of logs that are opened from now on."""
+        if not isinstance(config, LogConfig):
+            raise IllegalArgumentException(f"config: found {values.shown(config)}, expected a LogConfig")
         self._default_config = config
         self._configs = {}
 
@@ -615,6 +630,8 @@ class LogManager(Closing):
 
     def truncate_to(self, offsets: Mapping[TopicPartition, int], *, is_future: bool = False) -> None:
         """Drops what lies at and above an offset, of several partitions; those that are not here are passed over."""
+        if not isinstance(offsets, Mapping):
+            raise IllegalArgumentException(f"offsets: found {values.shown(offsets)}, expected partitions and offsets")
         self._check()
         affected: list[str] = []
         for partition, offset in {names.partition_of(it): offset for it, offset in offsets.items()}.items():
@@ -781,7 +798,10 @@ class LogManager(Closing):
     def async_delete_all(self, partitions: Iterable[TopicPartition], *, is_stray: bool = False) -> None:
         """`async_delete` of many, future logs included, with checkpoints written once a directory; the first error is
         raised when all were tried."""
-        given = [names.partition_of(each) for each in partitions]
+        try:
+            given = [names.partition_of(each) for each in partitions]
+        except TypeError:
+            raise IllegalArgumentException(f"partitions: found {values.shown(partitions)}, expected several") from None
         with self.changes.lock:
             self._check()
             self.changes.settle()
@@ -953,6 +973,7 @@ class LogManager(Closing):
         it has let go, and does not wait for it.  IllegalStateException from a signal handler that came in the middle of
         a change of a log: raise SystemExit there, or set a flag.
         """
+        broker_epoch = values.whole(broker_epoch, "broker_epoch", low=-1, expected="a broker's epoch")
         self._check_outside()
         with self.changes.lock:
             if self._state is _STARTING and self._starting.locked():

@@ -18,10 +18,12 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
+from kafkalog._native.batches import headers
 from kafkalog.errors import (
     IllegalStateException,
     KafkalogError,
     KafkaStorageException,
+    RecordBatchTooLargeException,
     UnknownTopicOrPartitionException,
 )
 from kafkalog.files.lines import Lines
@@ -97,7 +99,9 @@ class Move:
         future = self._future_of(source)
         try:
             self._move(source, future, progress)
-        except KafkalogError:
+        except KafkalogError as error:
+            if isinstance(error, RecordBatchTooLargeException):
+                error.hint = error.hint or "raise the topic's segment.bytes until it has moved"
             self._drop_if_deleted(source, future)
             raise
         return future
@@ -164,7 +168,7 @@ class Move:
         if future.log_end_offset < start:  # deleted behind us
             future.truncate_fully_and_start_at(start)
         found = source.read(future.log_end_offset, COPY_BYTES)
-        data = _bytes_of(source, found)
+        data = _whole_batches(_bytes_of(source, found), future.config.segment_size)
         if not data or self._truncations != source.local_log.truncations:
             return False
         future.append_as_follower(data, INT_MAX)
@@ -218,6 +222,19 @@ def _place(log: UnifiedLog, offset: int) -> LogOffsetMetadata:
     if offset >= log.log_end_offset:
         return log.log_end_offset_metadata
     return log.read(offset, 1).fetch_offset_metadata
+
+
+def _whole_batches(data: bytes, size: int) -> bytes:
+    """Those at the front that take at most `size` bytes together, the first one in any case: what a segment may be has
+    perhaps become less than a piece."""
+    if len(data) <= size:
+        return data
+    end = 0
+    for header in headers(data)[0]:
+        if end and end + header.size > size:
+            break
+        end += header.size
+    return data[:end]
 
 
 def _bytes_of(log: UnifiedLog, found: FetchDataInfo) -> bytes:

@@ -14,14 +14,33 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from kafkalog.config import LogConfig
-from kafkalog.errors import CorruptCheckpointException, InvalidTopicException, KafkaStorageException
+from kafkalog.errors import (
+    CorruptCheckpointException,
+    IllegalArgumentException,
+    InvalidTopicException,
+    KafkaStorageException,
+)
 from kafkalog.files import Files
 from kafkalog.files.lines import Lines
-from kafkalog.format import names
+from kafkalog.format import names, values
 
 LOGGER = "kafkalog.manager"
 
 VERSION = 0
+
+
+def checked_overrides(overrides: object, what: str = "overrides") -> Mapping[str, str]:
+    """What a caller gives as a topic's settings.  IllegalArgumentException for what are no names and texts;
+    ConfigException for a name that Kafka has not, and for a value out of range."""
+    hint = 'such as {"segment.bytes": "1048576"}'
+    if not isinstance(overrides, Mapping):
+        raise IllegalArgumentException(
+            f"{what}: found {type(overrides).__name__}, expected Kafka's topic keys and their values", hint=hint
+        )
+    for name in overrides:
+        values.text(name, f"{what}: a key", hint=hint)
+    LogConfig.validate(overrides)
+    return overrides
 
 
 class TopicConfigs(Protocol):

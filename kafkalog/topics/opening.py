@@ -28,7 +28,7 @@ from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.log.view import PartitionView
 from kafkalog.manager import directory as directories
 from kafkalog.manager import log_dirs
-from kafkalog.manager.topic_configs import stored_overrides
+from kafkalog.manager.topic_configs import checked_overrides, stored_overrides
 from kafkalog.metrics.registry import MetricsRegistry
 from kafkalog.segment.index_reader import check_whole_entries
 from kafkalog.topics.batch_maker import BatchMaker
@@ -186,12 +186,4 @@ def _damage_handler(on_damage: OnDamage) -> Callable[[Damage], None] | None:
 
 def _checked(overrides: Mapping[str, str] | None) -> LogConfig:
     """Settings of which every name is known and every value in range."""
-    if overrides is not None and not isinstance(overrides, Mapping):
-        raise IllegalArgumentException(
-            f"config: found {type(overrides).__name__}, expected Kafka's topic keys and their values",
-            hint='such as {"segment.bytes": "1048576"}',
-        )
-    for name in overrides or ():
-        values.text(name, "config: a key", hint='such as {"segment.bytes": "1048576"}')
-    LogConfig.validate(overrides or {})
-    return LogConfig.from_props(None, dict(overrides or {}))
+    return LogConfig.from_props(None, dict(checked_overrides({} if overrides is None else overrides, "config")))
