@@ -220,7 +220,7 @@ def absolute_paths(log_dirs: str | os.PathLike[str] | Sequence[str | os.PathLike
     given = [log_dirs] if isinstance(log_dirs, str | bytes | os.PathLike) else log_dirs
     try:
         paths = [absolute_path(each) for each in given]
-    except TypeError:
+    except (TypeError, IllegalArgumentException):
         raise IllegalArgumentException(
             f"log_dirs: found {log_dirs!r}, expected a path, or several", hint='such as ["disk1", "disk2"]'
         ) from None
