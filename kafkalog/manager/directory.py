@@ -34,6 +34,7 @@ from kafkalog.format.names import TopicPartition
 from kafkalog.manager import log_dirs
 from kafkalog.manager.held import HeldDirectory
 from kafkalog.manager.loading import log_folders, look
+from kafkalog.manager.topic_configs import take_over
 
 LOGGER = "kafkalog.manager"
 
@@ -120,6 +121,15 @@ class Lease:
             if not self.life.live:
                 raise self.life.refusal(f"{partition} of {directory.path}")
             directory.set_line(name, partition, offset)
+
+    def take_topic_config(self, log_dir: str) -> bool:
+        """Take the settings of the partition's topic over from another directory, where this one has none; whether it
+        was.  As `topic_configs.take_over`; IllegalStateException once the lease is over."""
+        directory, partition = self.directory, self._tenancy.partition
+        with directory._guard:
+            if not self.life.live:
+                raise self.life.refusal(f"{partition} of {directory.path}")
+            return take_over(log_dir, directory.path, partition.topic, directory.files)
 
     def leave(self, *, clean: bool) -> None:
         """The log is closed, and whether all of it went well; the last one out gives the directory back.

@@ -11,8 +11,14 @@ import pytest
 import kafkalog
 from kafkalog import LogManager
 from kafkalog.cli.app import invoke
+from kafkalog.files import OS_FILES
 from kafkalog.format.checkpoints import CleanShutdownFile
+from kafkalog.format.names import TopicPartition
+from kafkalog.manager.topic_configs import StoredTopicConfigs, stored_overrides
+from kafkalog.toolbox import move
+from kafkalog.toolbox.salvage import salvage
 
+FILE = ".kafkalog_topics"
 HEX = "0123456789abcdef" * 2
 
 
@@ -94,3 +100,116 @@ def test_a_brokers_metadata_log_needs_no_marker(tmp_path: Path) -> None:
     (tmp_path / "__cluster_metadata-0").mkdir()
     fill(tmp_path, "t-0")
     assert CleanShutdownFile(str(tmp_path)).exists()
+
+
+# --- topics' settings --------------------------------------------------------------------------------------------
+
+
+def kept(*dirs: Path) -> StoredTopicConfigs:
+    def failed(log_dir: str, message: str, error: OSError) -> None:
+        raise error
+
+    return StoredTopicConfigs(list(map(str, dirs)), OS_FILES, failed)
+
+
+def test_settings_reach_a_directory_that_comes_later(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    with LogManager([first]) as manager:
+        manager.set_topic_config("t", {"retention.ms": "-1"})
+    with LogManager([first, second]) as manager:
+        manager.get_or_create_log("t-0", log_dir=second)
+    with LogManager([second]) as manager:
+        log = manager.get_log("t-0")
+        assert log is not None
+        assert log.config.retention_ms == -1
+
+
+def test_settings_reach_a_directory_that_was_away(tmp_path: Path) -> None:
+    dirs = [tmp_path / "a", tmp_path / "b"]
+    for each in dirs:
+        each.mkdir()
+    kept(*dirs).set("t", {"retention.ms": "1"})
+    kept(*dirs).set("u", {"retention.ms": "1"})
+    alone = kept(dirs[1])
+    alone.set("t", {"retention.ms": "2"})
+    alone.set("u", {})
+    for order in (dirs, dirs[::-1]):
+        assert kept(*order).topics == {"t": {"retention.ms": "2"}}  # nothing comes back
+    assert kept(dirs[0]).topics == {"t": {"retention.ms": "2"}}
+    assert (dirs[0] / FILE).read_bytes() == (dirs[1] / FILE).read_bytes()
+
+
+def test_settings_of_directories_that_were_apart_are_all_kept(tmp_path: Path) -> None:
+    dirs = [tmp_path / "a", tmp_path / "b"]
+    for each in dirs:
+        each.mkdir()
+    kept(dirs[0]).set("t", {"retention.ms": "1"})
+    kept(dirs[1]).set("t", {"retention.ms": "2"})
+    kept(dirs[1]).set("u", {"retention.ms": "3"})
+    kept(dirs[0]).set("v", {"retention.ms": "4"})
+    kept(dirs[0]).set("v", {"retention.ms": "5"})
+    every = {"t": {"retention.ms": "1"}, "u": {"retention.ms": "3"}, "v": {"retention.ms": "5"}}
+    assert kept(*dirs).topics == every
+    for each in dirs:
+        assert kept(each).topics == every
+
+
+def test_a_disk_that_refuses_the_settings_at_the_start_is_offline(tmp_path: Path) -> None:
+    dirs = [tmp_path / "a", tmp_path / "b"]
+    for each in dirs:
+        each.mkdir()
+    kept(dirs[0]).set("t", {"retention.ms": "1"})
+    (dirs[1] / f"{FILE}.tmp").mkdir()  # in the way
+    with LogManager(dirs) as manager:
+        assert manager.offline_log_dirs == [str(dirs[1])]
+        assert manager.topic_configs.overrides("t") == {"retention.ms": "1"}
+        manager.set_topic_config("t", {"retention.ms": "2"})
+    assert kept(dirs[0]).topics == {"t": {"retention.ms": "2"}}
+
+
+def test_an_offline_move_takes_the_topics_settings_along(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    fill(old, "t-0")
+    fill(new, "u-0")
+    kept(old).set("t", {"retention.ms": "-1"})
+    kept(old).set("u", {"retention.ms": "7"})
+    kept(new).set("w", {"retention.ms": "5"})
+    _, out, _ = run(capsys, "move", old / "t-0", new)
+    assert f"settings of t: retention.ms=-1, as in {old}" in out
+    assert stored_overrides(str(new), "t", OS_FILES) is None
+    run(capsys, "move", old / "t-0", new, "--yes")
+    assert kept(new).topics == {"t": {"retention.ms": "-1"}, "w": {"retention.ms": "5"}}
+    kept(new).set("t", {"retention.ms": "9"})
+    _, out, _ = run(capsys, "move", new / "t-0", old)
+    assert f"settings of t: retention.ms=-1, as {old} has them; not retention.ms=9, as in {new}" in out
+    _, out, _ = run(capsys, "move", new / "t-0", old, "--json")
+    told = json.loads(out)
+    assert (told["sourceSettings"], told["targetSettings"]) == ({"retention.ms": "9"}, {"retention.ms": "-1"})
+    assert told["settings"] == {"retention.ms": "-1"}
+    run(capsys, "move", new / "t-0", old, "--yes")
+    assert kept(old).overrides("t") == {"retention.ms": "-1"}
+
+
+def test_a_target_that_lost_the_topics_settings_on_purpose_keeps_the_defaults(tmp_path: Path) -> None:
+    old, new = tmp_path / "old", tmp_path / "new"
+    fill(old, "t-0")
+    new.mkdir()
+    kept(old, new).set("t", {"retention.ms": "-1"})
+    kept(new).set("t", {})
+    plan = move.plan_move(str(old), TopicPartition("t", 0), str(new))
+    assert (plan.source_settings, plan.target_settings, plan.settings) == ({"retention.ms": "-1"}, {}, {})
+    move.carry_out(plan)
+    assert kept(new).topics == {}
+
+
+def test_salvage_takes_the_topics_settings_along(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    fill(source, "t-0")
+    kept(source).set("t", {"retention.ms": "-1"})
+    there = kafkalog.list_partitions(source)
+    assert not salvage(source, tmp_path / "saved", there).lost
+    assert kept(tmp_path / "saved").topics == {"t": {"retention.ms": "-1"}}
+    (source / FILE).write_bytes(b"torn")
+    report = salvage(source, tmp_path / "again", there)
+    assert [each.path for each in report.lost] == [str(source / FILE)]
+    assert report.records == 10
