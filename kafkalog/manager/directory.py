@@ -4,7 +4,8 @@ Several logs of one directory share it through a table by real path.  `enter` is
 one way out; each is one guarded step.  The first lease locks `.lock`, notes whether the last user closed cleanly and
 removes `.kafka_cleanshutdown` before anything is written.  Only when the last log of this process was closed without
 an error, and every other folder that a start loads is known to be clean too, is the marker written again: it speaks
-for the whole directory, also for the copy of a move that was cut short.  Whoever enters meanwhile waits, and then holds the directory anew.  Thread-safe.
+for the whole directory, also for the copy of a move that was cut short.  Whoever enters meanwhile waits, and then holds
+the directory anew.  Thread-safe.
 
 An interrupt may come between any two steps.  So nothing here is owned by a count: the directory lives by its leases,
 a lease by whoever opens the log, the lock file's lock by its descriptor.  A lease that is forgotten is left, not

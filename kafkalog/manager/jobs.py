@@ -48,6 +48,7 @@ def run_side_by_side(
     prefix: str, jobs: Mapping[str, Sequence[Job]], threads: Mapping[str, int]
 ) -> dict[str, list[Outcome]]:
     """Runs the jobs of each directory in order, by that many threads; the outcomes in the jobs' order."""
+    assert all(threads[directory] > 0 for directory in jobs), threads  # else nothing is done, and nobody is told
     stop = threading.Event()
     pools = {directory: _Pool(of) for directory, of in jobs.items()}
     ends: list[_thread.LockType] = []  # each is released at the end of a thread, should it begin

@@ -109,10 +109,11 @@ class LogManager(Closing):
         `topic_configs`: where topics' overrides are; by default a file beside the data (`set_topic_config` writes it).
         `scheduler`: by default threads of its own.  `metrics`: where this and all its logs show what they count.
 
-        LogDirLockedException when a broker or another process holds a directory; KafkaException when two are the same;
+        IllegalArgumentException for settings out of Kafka's ranges; LogDirLockedException when a broker or another
+        process holds a directory; KafkaException when two are the same;
         a directory that the disk refuses is offline from the start; NoLiveLogDirException when all are.
         """
-        self.settings = settings or ManagerSettings()
+        self.settings = ManagerSettings() if settings is None else settings.checked()
         self.clock = clock
         self.files = files
         self.failure_channel = LogDirFailureChannel()
@@ -966,7 +967,9 @@ class LogManager(Closing):
         return first
 
     def _finish_dir(self, log_dir: str, broker_epoch: int) -> BaseException | None:
-        """Checkpoints, then the marker: it says that they are right."""
+        """Checkpoints, then the marker: it says that they are right.  Lines of logs that were never loaded would go."""
+        if not self._all_loaded.get(log_dir) and not self._bare:
+            return None
         directories, registry = self.directories, self.registry
         written = directories.checkpoint(log_dir, registry)
         if not self._bare:

@@ -104,8 +104,8 @@ def plan_move(source_dir: str, partition: TopicPartition, target_dir: str, *, fi
 
     UnknownTopicOrPartitionException where neither directory has the partition; IllegalArgumentException where the two
     are one, belong to different nodes or clusters, or the target is too small or no log directory, or where a broker
-    is moving the partition.  CorruptCheckpointException where a checkpoint of either, or the topics' settings, cannot be
-    read: a log start that got lost would bring deleted records back, a retention.ms delete what was to be kept.
+    is moving the partition.  CorruptCheckpointException where a checkpoint of either, or its topics' settings, cannot
+    be read: a log start that got lost would bring deleted records back, a retention.ms delete what was to be kept.
     """
     for path in (source_dir, target_dir):
         listing(path, files)

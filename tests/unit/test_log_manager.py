@@ -33,8 +33,9 @@ from kafkalog.format.checkpoints import CleanShutdownFile, OffsetCheckpointFile
 from kafkalog.format.meta_properties import MetaProperties, write_meta_properties
 from kafkalog.format.names import TopicPartition
 from kafkalog.log.context import ProducerSettings
-from kafkalog.log.types import FetchIsolation
+from kafkalog.log.types import FetchIsolation, LogStartOffsetIncrementReason
 from kafkalog.log.unified_log import UnifiedLog
+from kafkalog.manager import loading
 from kafkalog.manager.log_manager import LogManager
 from kafkalog.manager.settings import ManagerSettings
 from kafkalog.manager.topic_configs import FixedTopicConfigs, StoredTopicConfigs
@@ -425,6 +426,41 @@ def test_truncation_lowers_the_recovery_point_on_disk(house: House) -> None:
         manager.truncate_fully_and_start_at("t-0", 100)
         assert (log.log_start_offset, log.log_end_offset) == (100, 100)
         assert OffsetCheckpointFile(path).read() == {TopicPartition("t", 0): log.recovery_point}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("recovery_threads", 0),
+        ("recovery_threads", -1),
+        ("recovery_threads", 1.5),
+        ("retention_check_ms", 0),
+        ("recovery_checkpoint_ms", -1),
+        ("start_checkpoint_ms", -1),
+        ("initial_task_delay_ms", -1),
+        ("flush_check_ms", None),
+        ("high_watermark_checkpoint_ms", "5"),
+        ("default_config", {}),
+        ("producers", None),
+    ],
+)
+def test_settings_are_in_kafkas_ranges(house: House, name: str, value: object) -> None:
+    with pytest.raises(IllegalArgumentException, match=f"ManagerSettings.{name}: found "):
+        house.new(settings=SETTINGS._replace(**{name: value}))
+    assert not house.dirs[0].exists()
+
+
+def test_checkpoints_of_logs_that_were_never_loaded_stay(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    with house.open() as manager:
+        log = manager.get_or_create_log("t-0", log_dir=house.dirs[0])
+        fill(log, 30)
+        log.maybe_increment_log_start_offset(7, LogStartOffsetIncrementReason.CLIENT_RECORD_DELETION)
+    before = {path: path.read_bytes() for path in house.dirs[0].glob("*checkpoint")}
+    monkeypatch.setattr(loading, "run_side_by_side", lambda prefix, jobs, threads: {path: [] for path in jobs})
+    monkeypatch.setattr(LogManager, "_judge_load", lambda *each: None)
+    house.open().shutdown()
+    assert {path: path.read_bytes() for path in house.dirs[0].glob("*checkpoint")} == before
+    assert not CleanShutdownFile(str(house.dirs[0])).exists()
 
 
 # --- configuration ---------------------------------------------------------------------------------------
