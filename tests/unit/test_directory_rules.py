@@ -11,6 +11,7 @@ import pytest
 import kafkalog
 from kafkalog import LogManager
 from kafkalog.cli.app import invoke
+from kafkalog.errors import IllegalStateException
 from kafkalog.files import OS_FILES
 from kafkalog.format.checkpoints import CleanShutdownFile
 from kafkalog.format.names import TopicPartition
@@ -213,3 +214,31 @@ def test_salvage_takes_the_topics_settings_along(tmp_path: Path) -> None:
     report = salvage(source, tmp_path / "again", there)
     assert [each.path for each in report.lost] == [str(source / FILE)]
     assert report.records == 10
+
+
+# --- folders of another name -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["t-00", "t-+0", "t-\u0660"])
+def test_a_folder_of_another_name_hides_no_partition(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    root, saved = tmp_path / "logs", tmp_path / "saved"
+    fill(root, "t-0")
+    (root / name).mkdir()
+    assert kafkalog.list_partitions(root) == {TopicPartition("t", 0): str(root / "t-0")}
+    assert f"passed over {root / name}, which a broker takes for t-0" in caplog.text
+    code, out, _ = run(capsys, "verify", root)
+    assert (code, f"{root / name}" in out, "a broker takes it for t-0" in out, "10 records" in out) == (1, *[True] * 3)
+    assert salvage(root, saved, kafkalog.list_partitions(root)).records == 10
+    code, out, _ = run(capsys, "topics", root)
+    assert (code, "a broker takes it for t-0" in out) == (1, True)
+    with pytest.raises(IllegalStateException, match="Duplicate log directories for t-0 are found in both"):
+        LogManager(root).startup()  # as Kafka
+
+
+@pytest.mark.parametrize("name", ["t-0x", "t-99999999999", "t--", "-0", "t-0.x", "t-"])
+def test_folders_of_no_name_are_no_partitions(name: str, tmp_path: Path) -> None:
+    fill(tmp_path, "t-0")
+    (tmp_path / name).mkdir()
+    assert list(kafkalog.list_partitions(tmp_path)) == [TopicPartition("t", 0)]
