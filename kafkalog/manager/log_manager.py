@@ -45,6 +45,7 @@ from kafkalog.files.processes import belongs_here, opened_elsewhere
 from kafkalog.format import names
 from kafkalog.format.log_lines import lines_of_folder
 from kafkalog.format.names import TopicPartition
+from kafkalog.format.partition_metadata import checked_topic_id
 from kafkalog.log.context import ALREADY_OFFLINE, PartitionContext
 from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.manager import directory as directories_of_logs
@@ -447,9 +448,11 @@ class LogManager(Closing):
         the fewest logs.
 
         `is_new`: that it cannot be in a directory that is offline now; otherwise KafkaStorageException while one is.
-        InconsistentTopicIdException when the log has another topic's id.
+        InconsistentTopicIdException when the log has another topic's id; IllegalArgumentException when it is none.
         """
         partition = names.partition_of(topic_partition)
+        if topic_id is not None and not self._bare:
+            topic_id = checked_topic_id(topic_id)  # written as it is, it would end the next start
         preferred = None if log_dir is None else absolute_path(log_dir)
         with self.changes.lock:
             self._check()  # inside: a shutdown may have come before us

@@ -11,7 +11,7 @@ import pytest
 import kafkalog
 from kafkalog import LogManager
 from kafkalog.cli.app import invoke
-from kafkalog.errors import IllegalStateException
+from kafkalog.errors import IllegalArgumentException, IllegalStateException
 from kafkalog.files import OS_FILES
 from kafkalog.format.checkpoints import CleanShutdownFile
 from kafkalog.format.names import TopicPartition
@@ -242,3 +242,34 @@ def test_folders_of_no_name_are_no_partitions(name: str, tmp_path: Path) -> None
     fill(tmp_path, "t-0")
     (tmp_path / name).mkdir()
     assert list(kafkalog.list_partitions(tmp_path)) == [TopicPartition("t", 0)]
+
+
+# --- topic ids ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "bad", ["bad", "A" * 22, "A" * 25, "", 5, b"AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAA\ud800"]
+)
+def test_what_is_no_topic_id_is_refused_before_anything_is_made(bad: Any, tmp_path: Path) -> None:
+    with LogManager(tmp_path) as manager:
+        log = manager.get_or_create_log("other-0")
+        with pytest.raises(IllegalArgumentException, match="^topic_id: "):
+            manager.get_or_create_log("t-0", topic_id=bad)
+        with pytest.raises(IllegalArgumentException, match="^topic_id: "):
+            log.assign_topic_id(bad)
+        assert log.topic_id is None
+    with pytest.raises(IllegalArgumentException, match="^topic_id: "):
+        kafkalog.open_log(tmp_path, "t-0", topic_id=bad)
+    assert list(kafkalog.list_partitions(tmp_path)) == [TopicPartition("other", 0)]
+    with LogManager(tmp_path) as manager:
+        assert manager.offline_log_dirs == []
+
+
+def test_a_topic_id_is_the_same_however_it_is_written(tmp_path: Path) -> None:
+    with LogManager(tmp_path) as manager:
+        for text in ("AAAAAAAAAAAAAAAAAAAAAQ", "AAAAAAAAAAAAAAAAAAAAAQ==", "AAAAAAAAAAAAAAAAAAAAAR"):
+            log = manager.get_or_create_log("t-0", topic_id=text)
+            log.assign_topic_id(text)
+            assert log.topic_id == "AAAAAAAAAAAAAAAAAAAAAQ"
+    with kafkalog.open_log(tmp_path, "t-0", topic_id="AAAAAAAAAAAAAAAAAAAAAQ==") as log:
+        assert log.engine.topic_id == "AAAAAAAAAAAAAAAAAAAAAQ"
