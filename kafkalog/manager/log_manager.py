@@ -675,6 +675,9 @@ class LogManager(Closing):
             self.directories.checkpoint(log_dir, self.registry)
 
     def _prepare_replacing(self, source: UnifiedLog, destination: UnifiedLog) -> None:
+        if source.topic_id is not None:  # it may have come when the copy was there already
+            destination.assign_topic_id(source.topic_id)
+            destination.maybe_flush_metadata_file()
         # A crash behind the renames must not bring back what was deleted before.
         if not self.directories.checkpoint(destination.parent_dir, self.registry):
             destination.context.check_online()

@@ -253,12 +253,12 @@ def test_folders_of_no_name_are_no_partitions(name: str, tmp_path: Path) -> None
 def test_what_is_no_topic_id_is_refused_before_anything_is_made(bad: Any, tmp_path: Path) -> None:
     with LogManager(tmp_path) as manager:
         log = manager.get_or_create_log("other-0")
-        with pytest.raises(IllegalArgumentException, match="^topic_id: "):
+        with pytest.raises(IllegalArgumentException, match=r"^topic_id: "):
             manager.get_or_create_log("t-0", topic_id=bad)
-        with pytest.raises(IllegalArgumentException, match="^topic_id: "):
+        with pytest.raises(IllegalArgumentException, match=r"^topic_id: "):
             log.assign_topic_id(bad)
         assert log.topic_id is None
-    with pytest.raises(IllegalArgumentException, match="^topic_id: "):
+    with pytest.raises(IllegalArgumentException, match=r"^topic_id: "):
         kafkalog.open_log(tmp_path, "t-0", topic_id=bad)
     assert list(kafkalog.list_partitions(tmp_path)) == [TopicPartition("other", 0)]
     with LogManager(tmp_path) as manager:

@@ -35,7 +35,7 @@ from kafkalog.format.names import TopicPartition
 from kafkalog.log.context import ProducerSettings
 from kafkalog.log.types import FetchIsolation, LogStartOffsetIncrementReason
 from kafkalog.log.unified_log import UnifiedLog
-from kafkalog.manager import loading
+from kafkalog.manager import loading, moves
 from kafkalog.manager.log_manager import LogManager
 from kafkalog.manager.settings import ManagerSettings
 from kafkalog.manager.topic_configs import FixedTopicConfigs, StoredTopicConfigs
@@ -519,6 +519,32 @@ def test_a_change_that_races_with_loading_counts(house: House) -> None:
 
 
 # --- moves -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("when", ["before", "while it copies"])
+def test_a_topic_id_that_comes_behind_the_copys_beginning_moves_too(house: House, when: str) -> None:
+    with house.open() as manager:
+        log = manager.get_or_create_log("t-0", log_dir=house.dirs[0])
+        fill(log, 40)
+        if when == "before":
+            manager.get_or_create_log("t-0", is_future=True, is_new=True, log_dir=house.dirs[1])
+            log.assign_topic_id(TOPIC_ID)
+            manager.move("t-0", house.dirs[1])
+        else:
+            patch = pytest.MonkeyPatch()
+            patch.setattr(moves, "SWITCH_BYTES", 0)
+            manager.move("t-0", house.dirs[1], progress=lambda progress: log.assign_topic_id(TOPIC_ID))
+            patch.undo()
+        moved = manager.get_log("t-0")
+        assert moved is not None
+        assert moved.topic_id == TOPIC_ID
+        written = (house.dirs[1] / "t-0" / "partition.metadata").read_text()  # before the old folder may go
+        assert written.endswith(f"topic_id: {TOPIC_ID}")
+        manager.abandon()
+    with house.open() as manager:
+        moved = manager.get_log("t-0")
+        assert moved is not None
+        assert moved.topic_id == TOPIC_ID
 
 
 def test_a_partition_moves(house: House) -> None:
