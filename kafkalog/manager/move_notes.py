@@ -12,8 +12,11 @@ from collections.abc import Callable, Collection
 
 from kafkalog.errors import KafkaStorageException
 from kafkalog.files import Files, LogDirFailureChannel
+from kafkalog.files.lines import Lines
 from kafkalog.format import names
 from kafkalog.log.unified_log import UnifiedLog
+
+LOGGER = "kafkalog.manager"
 
 _STAYS = b"\nstays\n"
 
@@ -68,9 +71,24 @@ def destination_of(one: UnifiedLog, other: UnifiedLog, files: Files) -> UnifiedL
 
 def _left(log: UnifiedLog, files: Files) -> str | None:
     try:
-        return _real(os.fsdecode(files.read_bytes(_path(log)).partition(b"\n")[0]))
+        return _directory_in(_path(log), files)
     except FileNotFoundError:
         return None
+
+
+def _directory_in(path: str, files: Files) -> str | None:
+    """The directory that a note names; None, and told, where it names none: it may be torn."""
+    first = files.read_bytes(path).partition(b"\n")[0]
+    log_dir = os.fsdecode(first)
+    if b"\0" not in first and os.path.isabs(log_dir):
+        return _real(log_dir)
+    Lines(LOGGER, os.path.dirname(path)).warning(
+        "passed over %s: found %r, expected the path of a log directory; remove it once the partition's log is known "
+        "to be the right one",
+        path,
+        first[:60],
+    )
+    return None
 
 
 def _real(log_dir: str) -> str:
@@ -101,4 +119,4 @@ def _clear(log_dir: str, there: Collection[str], files: Files) -> None:
 
 
 def _names_one_of(there: Collection[str], path: str, files: Files) -> bool:
-    return _real(os.fsdecode(files.read_bytes(path).partition(b"\n")[0])) in there
+    return _directory_in(path, files) in there

@@ -20,6 +20,7 @@ from kafkalog.errors import CorruptCheckpointException, InvalidTopicException, K
 from kafkalog.files import Files
 from kafkalog.files.lines import Lines
 from kafkalog.format import names
+from kafkalog.limits import LONG_MAX
 
 LOGGER = "kafkalog.manager"
 
@@ -191,11 +192,13 @@ def _read(path: str, files: Files) -> _Content:
         version, revision, topics = content["version"], content["revision"], content["topics"]
         if version != VERSION:
             raise ValueError(f"version {version}, expected {VERSION}")
+        if type(revision) is not int or not 0 <= revision < LONG_MAX:
+            raise ValueError(f"revision {revision}, expected a whole number from 0 on")
         for topic, overrides in topics.items():
             names.validate_topic_name(topic)
             LogConfig.validate(overrides)
-        return _Content(int(revision), dict(topics))
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        return _Content(revision, dict(topics))
+    except (ValueError, OverflowError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise CorruptCheckpointException(
             f"found {type(error).__name__}: {error}; expected JSON with version, revision and topics",
             path=path,

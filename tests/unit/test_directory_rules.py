@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 import kafkalog
 from kafkalog import LogManager
 from kafkalog.cli.app import invoke
-from kafkalog.errors import IllegalArgumentException, IllegalStateException
+from kafkalog.errors import CorruptCheckpointException, IllegalArgumentException, IllegalStateException
 from kafkalog.files import OS_FILES
 from kafkalog.format.checkpoints import CleanShutdownFile
 from kafkalog.format.names import TopicPartition
@@ -273,3 +278,66 @@ def test_a_topic_id_is_the_same_however_it_is_written(tmp_path: Path) -> None:
             assert log.topic_id == "AAAAAAAAAAAAAAAAAAAAAQ"
     with kafkalog.open_log(tmp_path, "t-0", topic_id="AAAAAAAAAAAAAAAAAAAAAQ==") as log:
         assert log.engine.topic_id == "AAAAAAAAAAAAAAAAAAAAAQ"
+
+
+# --- small files of our own with anything in them ----------------------------------------------------------------
+
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.sampled_from([0, 1, 10**19, 10**400, 1e308 * 10, "t", "retention.ms", "-1", "compact", "\ud800", ""]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(["t", "retention.ms", "cleanup.policy", "x", "", "\ud800"]), inner, max_size=3
+        )
+    ),
+    max_leaves=8,
+)
+CONTENTS = st.fixed_dictionaries(
+    {}, optional={"version": st.just(0) | VALUES, "revision": st.just(1) | VALUES, "topics": VALUES}
+)
+ANYTHING = st.binary(max_size=60) | (CONTENTS | VALUES).map(lambda value: json.dumps(value).encode())
+
+
+@given(data=ANYTHING)
+@example(data=b'{"version":0,"revision":1e999,"topics":{}}')
+@example(data=b'{"version":0,"revision":true,"topics":{}}')
+@example(data=b'{"version":0,"revision":1,"topics":{"t":{"retention.ms":1e999}}}')
+@example(data=b"[" * 100_000)
+def test_any_settings_file_is_read_or_refused_by_name(data: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / FILE).write_bytes(data)
+        try:
+            stored_overrides(folder, "t", OS_FILES)
+            kept(Path(folder)).set("u", {"retention.ms": "1"})  # it can be written again
+            assert kept(Path(folder)).overrides("u") == {"retention.ms": "1"}
+        except CorruptCheckpointException as error:
+            assert error.path == os.path.join(folder, FILE)
+
+
+@given(data=st.binary(max_size=40) | st.binary(max_size=8).map(lambda tail: b"/" + tail))
+@example(data=b"")
+@example(data=b"\0" * 20)
+@example(data=b"/" + b"x" * 5000)
+@example(data=b"stays\n")
+def test_any_note_of_a_move_is_believed_or_passed_over(data: bytes) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        with LogManager(folder) as manager:
+            manager.get_or_create_log("t-0")
+        (Path(folder) / "t-0.kafkalog_move").write_bytes(data)
+        with LogManager(folder) as manager:
+            assert manager.get_log("t-0") is not None
+            assert manager.offline_log_dirs == []
+
+
+def test_a_torn_note_is_told_and_means_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Both directories have the partition, and an empty note is not the directory that we happen to be in."""
+    for name in ("a", "b"):
+        fill(tmp_path / name, "t-0")
+    (tmp_path / "b" / "t-0.kafkalog_move").write_bytes(b"")
+    with contextlib.chdir(tmp_path / "a"), pytest.raises(IllegalStateException, match="Duplicate log directories"):
+        LogManager([tmp_path / "a", tmp_path / "b"]).startup()
+    assert "t-0.kafkalog_move: found b'', expected the path of a log directory" in caplog.text
