@@ -17,6 +17,7 @@ what could stand beside it does.)
 
 from __future__ import annotations
 
+import errno
 import functools
 import os
 import sys
@@ -35,6 +36,7 @@ from kafkalog.errors import (
     IllegalArgumentException,
     IllegalStateException,
     InconsistentTopicIdException,
+    InvalidTopicException,
     KafkaException,
     KafkalogError,
     KafkaStorageException,
@@ -489,6 +491,8 @@ class LogManager(Closing):
             self._check_future(partition, preferred)
         log_dirs = [preferred] if preferred else self.next_log_dirs()
         name = names.log_future_dir_name(partition) if is_future else names.log_dir_name(partition)
+        if not self._bare:
+            names.validate_dir_name(name)  # or the disk would refuse it, and count as failed
         made: list[UnifiedLog] = []
 
         def create(folder: str) -> UnifiedLog:
@@ -528,7 +532,7 @@ class LogManager(Closing):
             )
 
     def _make_folder(self, name: str, log_dirs: Sequence[str]) -> str:
-        """In the first directory whose disk lets us."""
+        """In the first directory whose disk lets us.  InvalidTopicException where the name is too long for one."""
         last: KafkaStorageException | None = None
         for log_dir in log_dirs:
             if not self.is_log_dir_online(log_dir):
@@ -540,6 +544,8 @@ class LogManager(Closing):
                 return folder
             except OSError as error:
                 message = f"Error while creating log for {name} in dir {log_dir}"
+                if error.errno == errno.ENAMETOOLONG and not self._bare:  # some file systems have less than 255
+                    raise InvalidTopicException(f"{message}: {error.strerror}") from error
                 self.failure_channel.maybe_add_offline_log_dir(log_dir, message, error)
                 last = KafkaStorageException.because_of(error, message)
         raise KafkaStorageException(f"No log directories available. Tried {', '.join(log_dirs)}") from last

@@ -104,8 +104,9 @@ def plan_move(source_dir: str, partition: TopicPartition, target_dir: str, *, fi
 
     UnknownTopicOrPartitionException where neither directory has the partition; IllegalArgumentException where the two
     are one, belong to different nodes or clusters, or the target is too small or no log directory, or where a broker
-    is moving the partition.  CorruptCheckpointException where a checkpoint of either, or its topics' settings, cannot
-    be read: a log start that got lost would bring deleted records back, a retention.ms delete what was to be kept.
+    is moving the partition; InvalidTopicException where the topic's name is too long for a copy's folder.
+    CorruptCheckpointException where a checkpoint of either, or its topics' settings, cannot be read: a log start that
+    got lost would bring deleted records back, a retention.ms delete what was to be kept.
     """
     for path in (source_dir, target_dir):
         listing(path, files)
@@ -133,6 +134,8 @@ def plan_move(source_dir: str, partition: TopicPartition, target_dir: str, *, fi
         step = Step.CLEAN_UP if leaving or _has_lines(source_dir, partition, files) else Step.DONE
     size = _bytes_in(plain.source, files) if at_source else 0
     copied = _bytes_in(plain.future, files) if step is Step.COPY and files.is_dir(plain.future) else 0
+    if step is Step.COPY:
+        names.validate_dir_name(os.path.basename(plain.future))
     if step is Step.COPY and size - copied > plain.free:
         raise IllegalArgumentException(
             f"found {plain.free} bytes free, expected room for {size - copied}",

@@ -116,6 +116,7 @@ def open_log(
     if not isinstance(durability, str) or durability not in ("os", "fsync"):
         raise IllegalArgumentException(f"durability {durability!r} is neither 'os' nor 'fsync'")
     names.validate_topic_name(partition.topic)
+    names.validate_dir_name(str(partition))
     if topic_id is not None:
         topic_id = checked_topic_id(topic_id)
     producer_id_expiration_ms = values.whole(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import tempfile
@@ -16,8 +17,14 @@ from hypothesis import strategies as st
 import kafkalog
 from kafkalog import LogManager
 from kafkalog.cli.app import invoke
-from kafkalog.errors import CorruptCheckpointException, IllegalArgumentException, IllegalStateException
+from kafkalog.errors import (
+    CorruptCheckpointException,
+    IllegalArgumentException,
+    IllegalStateException,
+    InvalidTopicException,
+)
 from kafkalog.files import OS_FILES
+from kafkalog.files.testing import Fault, FaultyFiles
 from kafkalog.format.checkpoints import CleanShutdownFile
 from kafkalog.format.names import TopicPartition
 from kafkalog.manager.topic_configs import StoredTopicConfigs, stored_overrides
@@ -310,12 +317,16 @@ ANYTHING = st.binary(max_size=60) | (CONTENTS | VALUES).map(lambda value: json.d
 def test_any_settings_file_is_read_or_refused_by_name(data: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / FILE).write_bytes(data)
+        problem: CorruptCheckpointException | None = None
         try:
             stored_overrides(folder, "t", OS_FILES)
+        except CorruptCheckpointException as error:
+            problem = error
+        if problem is None:
             kept(Path(folder)).set("u", {"retention.ms": "1"})  # it can be written again
             assert kept(Path(folder)).overrides("u") == {"retention.ms": "1"}
-        except CorruptCheckpointException as error:
-            assert error.path == os.path.join(folder, FILE)
+        else:
+            assert problem.path == os.path.join(folder, FILE)
 
 
 @given(data=st.binary(max_size=40) | st.binary(max_size=8).map(lambda tail: b"/" + tail))
@@ -341,3 +352,47 @@ def test_a_torn_note_is_told_and_means_nothing(tmp_path: Path, caplog: pytest.Lo
     with contextlib.chdir(tmp_path / "a"), pytest.raises(IllegalStateException, match="Duplicate log directories"):
         LogManager([tmp_path / "a", tmp_path / "b"]).startup()
     assert "t-0.kafkalog_move: found b'', expected the path of a log directory" in caplog.text
+
+
+# --- long names --------------------------------------------------------------------------------------------------
+
+
+def test_a_long_name_takes_no_disk_offline(tmp_path: Path) -> None:
+    """A topic may have 249 characters; the name of a move's copy has 40 more than the partition's."""
+    one, other = tmp_path / "one", tmp_path / "other"
+    legal = "x" * 220 + "-0"
+    with LogManager([one, other]) as manager:
+        manager.get_or_create_log(legal, log_dir=one)
+        for doing in (
+            lambda: manager.move(legal, other),
+            lambda: manager.get_or_create_log(legal, is_future=True, is_new=True, log_dir=other),
+            lambda: manager.get_or_create_log("x" * 249 + "-100000"),
+        ):
+            with pytest.raises(InvalidTopicException, match="characters, expected at most 255"):
+                doing()
+        longest = "y" * 249 + "-10000"
+        manager.get_or_create_log(longest, log_dir=one)
+        for number, is_stray in enumerate((False, True)):
+            manager.get_or_create_log("z" * 249 + f"-{number}", log_dir=one)
+            manager.async_delete("z" * 249 + f"-{number}", is_stray=is_stray)
+        assert manager.failure_channel.offline_log_dirs == []
+    with LogManager([one, other]) as manager:
+        assert {str(log.topic_partition) for log in manager.all_logs()} == {legal, longest}
+        assert manager.offline_log_dirs == []
+    with pytest.raises(InvalidTopicException, match="characters, expected at most 255"):
+        move.plan_move(str(one), TopicPartition("x" * 220, 0), str(other))
+    with pytest.raises(InvalidTopicException, match="characters, expected at most 255"):
+        kafkalog.open_log(other, "x" * 249 + "-100000")
+    with kafkalog.open_log(one, longest) as log:
+        log.append(b"1")
+
+
+def test_a_file_system_of_shorter_names_is_not_offline_for_them(tmp_path: Path) -> None:
+    files = FaultyFiles(OS_FILES)
+    with LogManager(tmp_path, files=files) as manager:
+        files.fault = Fault(0, errno.ENAMETOOLONG, paths=lambda path: "/long-0" in path)
+        with pytest.raises(InvalidTopicException, match="Error while creating log for long-0"):
+            manager.get_or_create_log("long-0")
+        files.fault = None
+        assert manager.failure_channel.offline_log_dirs == []
+        manager.get_or_create_log("t-0")
