@@ -116,7 +116,7 @@ class LogManager(Closing):
         process holds a directory; KafkaException when two are the same;
         a directory that the disk refuses is offline from the start; NoLiveLogDirException when all are.
         """
-        self.settings = ManagerSettings() if settings is None else settings.checked()
+        self.settings = ManagerSettings.checked(ManagerSettings() if settings is None else settings)
         self.clock = clock
         self.files = files
         self.failure_channel = LogDirFailureChannel()

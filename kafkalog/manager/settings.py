@@ -39,7 +39,9 @@ class ManagerSettings(NamedTuple):
     cordoned_log_dirs: tuple[str, ...] = ()  # cordoned.log.dirs; ("*",) for all
 
     def checked(self) -> ManagerSettings:
-        """These, with every number in the range of Kafka's key.  IllegalArgumentException."""
+        """These, with every number in the range of Kafka's key.  IllegalArgumentException, also for other things."""
+        if not isinstance(self, ManagerSettings):
+            raise IllegalArgumentException(f"settings: found {values.shown(self)}, expected ManagerSettings")
         for name, low in _LOWEST.items():
             values.whole(getattr(self, name), f"ManagerSettings.{name}", low=low)
         for name, kind in (("default_config", LogConfig), ("producers", ProducerSettings)):

@@ -447,6 +447,8 @@ def test_truncation_lowers_the_recovery_point_on_disk(house: House) -> None:
 def test_settings_are_in_kafkas_ranges(house: House, name: str, value: object) -> None:
     with pytest.raises(IllegalArgumentException, match=f"ManagerSettings.{name}: found "):
         house.new(settings=SETTINGS._replace(**{name: value}))
+    with pytest.raises(IllegalArgumentException, match="settings: found dict"):
+        house.new(settings={name: value})
     assert not house.dirs[0].exists()
 
 
