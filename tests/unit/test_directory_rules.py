@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import kafkalog
@@ -309,6 +309,7 @@ CONTENTS = st.fixed_dictionaries(
 ANYTHING = st.binary(max_size=60) | (CONTENTS | VALUES).map(lambda value: json.dumps(value).encode())
 
 
+@settings(deadline=None)
 @given(data=ANYTHING)
 @example(data=b'{"version":0,"revision":1e999,"topics":{}}')
 @example(data=b'{"version":0,"revision":true,"topics":{}}')
@@ -329,6 +330,7 @@ def test_any_settings_file_is_read_or_refused_by_name(data: bytes) -> None:
             assert problem.path == os.path.join(folder, FILE)
 
 
+@settings(deadline=None, max_examples=40)
 @given(data=st.binary(max_size=40) | st.binary(max_size=8).map(lambda tail: b"/" + tail))
 @example(data=b"")
 @example(data=b"\0" * 20)
