@@ -282,3 +282,13 @@ def validate_topic_name(topic: str) -> None:
     else:
         return
     raise InvalidTopicException(f"Topic name is invalid: {reason}")
+
+
+def validate_dir_name(name: str) -> None:
+    """InvalidTopicException where no file system takes a folder of this name: a topic of a legal length may be too long
+    with a large number behind it, or for the `-future` folder of a move, which Kafka does not shorten."""
+    if len(name) > MAX_DIR_NAME_LENGTH:
+        raise InvalidTopicException(
+            f"the folder {name} has a name of {len(name)} characters, expected at most {MAX_DIR_NAME_LENGTH}",
+            hint="the topic's name is too long for it",
+        )

@@ -34,6 +34,7 @@ from kafkalog.files.processes import belongs_here
 from kafkalog.format import names, values
 from kafkalog.format.batch import MemoryRecords
 from kafkalog.format.checkpoints import EpochEntry
+from kafkalog.format.partition_metadata import checked_topic_id
 from kafkalog.limits import INT_MAX, LONG_MAX
 from kafkalog.log import list_offsets, log_metrics, retention
 from kafkalog.log.append import CLIENT_TERMS, FOLLOWER_TERMS, AppendTerms, append, check
@@ -215,7 +216,9 @@ class UnifiedLog(PartitionState):
             self.context.scheduler.schedule_once("flush-metadata-file", self.maybe_flush_metadata_file)
 
     def assign_topic_id(self, topic_id: str) -> None:
-        """Gives the partition its topic id; InconsistentTopicIdException when it has another."""
+        """Gives the partition its topic id; InconsistentTopicIdException when it has another.
+        IllegalArgumentException for what is none: the log would not open again."""
+        topic_id = checked_topic_id(topic_id)
         with self.lock:
             if self.topic_id is not None:
                 if self.topic_id != topic_id:

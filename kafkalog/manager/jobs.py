@@ -63,6 +63,7 @@ class Jobs:
         self, prefix: str, jobs: Mapping[str, Sequence[Job]], threads: Mapping[str, int]
     ) -> dict[str, list[Outcome]]:
         """Runs the jobs of each directory in order, by that many threads; the outcomes in the jobs' order."""
+        assert all(threads[directory] > 0 for directory in jobs), threads  # else nothing is done, and nobody is told
         self._ends, self._begun = [], []
         pools = {directory: _Pool(of) for directory, of in jobs.items()}
         try:

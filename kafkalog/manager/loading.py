@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from kafkalog.errors import KafkaException
+from kafkalog.files import Files
 from kafkalog.files.lines import Lines
 from kafkalog.format import names
 from kafkalog.format.log_lines import lines_of_folder
@@ -45,11 +46,23 @@ def look(held: HeldDirectory, *, tolerant: bool) -> Found:
     clean = held.marker.exists()
     if clean:
         held.marker.delete()
+    folders, strangers = log_folders(held.path, held.files, tolerant=tolerant)
+    recovery_points = held.read(held.recovery_points, is_new=not folders, tolerant=tolerant)
+    log_starts = held.read(held.log_starts, is_new=not folders, tolerant=tolerant)
+    strange = sorted(set(strangers) - _OF_THE_FILE_SYSTEM)
+    if strange:
+        Lines(LOGGER, held.path).warning("passed over %s, which are no partitions' folders", ", ".join(strange))
+    return Found(held, clean, recovery_points, log_starts, folders, strange)
+
+
+def log_folders(log_dir: str, files: Files, *, tolerant: bool = True) -> tuple[list[str], list[str]]:
+    """(paths, names): the folders that a start loads, `-future`, `-delete` and `-stray` ones too, and those that are no
+    partition's.  KafkaException for one of these unless `tolerant`; OSError."""
     folders: list[str] = []
     strangers: list[str] = []
-    for name in held.files.names_in(held.path):
-        path = os.path.join(held.path, name)
-        if name in _NO_PARTITIONS or not held.files.is_dir(path):
+    for name in files.names_in(log_dir):
+        path = os.path.join(log_dir, name)
+        if name in _NO_PARTITIONS or not files.is_dir(path):
             continue
         try:
             partition = names.parse_topic_partition_name(path)
@@ -60,12 +73,7 @@ def look(held: HeldDirectory, *, tolerant: bool) -> Found:
             continue
         if partition.topic != names.CLUSTER_METADATA_TOPIC:
             folders.append(path)
-    recovery_points = held.read(held.recovery_points, is_new=not folders, tolerant=tolerant)
-    log_starts = held.read(held.log_starts, is_new=not folders, tolerant=tolerant)
-    strange = sorted(set(strangers) - _OF_THE_FILE_SYSTEM)
-    if strange:
-        Lines(LOGGER, held.path).warning("passed over %s, which are no partitions' folders", ", ".join(strange))
-    return Found(held, clean, recovery_points, log_starts, folders, strange)
+    return folders, strangers
 
 
 class LoadProgress(NamedTuple):

@@ -17,6 +17,7 @@ what could stand beside it does.)
 
 from __future__ import annotations
 
+import errno
 import functools
 import os
 import sys
@@ -34,6 +35,7 @@ from kafkalog.errors import (
     IllegalArgumentException,
     IllegalStateException,
     InconsistentTopicIdException,
+    InvalidTopicException,
     KafkaException,
     KafkalogError,
     KafkaStorageException,
@@ -44,6 +46,7 @@ from kafkalog.files.processes import belongs_here, opened_elsewhere
 from kafkalog.format import names, values
 from kafkalog.format.log_lines import lines_of_folder
 from kafkalog.format.names import TopicPartition
+from kafkalog.format.partition_metadata import checked_topic_id
 from kafkalog.log.context import ALREADY_OFFLINE, PartitionContext
 from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.manager import directory as directories_of_logs
@@ -107,16 +110,15 @@ class LogManager(Closing):
         `topic_configs`: where topics' overrides are; by default a file beside the data (`set_topic_config` writes it).
         `scheduler`: by default threads of its own.  `metrics`: where this and all its logs show what they count.
 
-        LogDirLockedException when a broker or another process holds a directory; KafkaException when two are the same;
+        IllegalArgumentException for settings out of Kafka's ranges; LogDirLockedException when a broker or another
+        process holds a directory; KafkaException when two are the same;
         a directory that the disk refuses is offline from the start; NoLiveLogDirException when all are.
         """
-        if settings is not None and not isinstance(settings, ManagerSettings):
-            raise IllegalArgumentException(f"settings: found {values.shown(settings)}, expected ManagerSettings")
         if metrics is not None and not isinstance(metrics, MetricsRegistry):
             raise IllegalArgumentException(
                 f"metrics: found {values.shown(metrics)}, expected a kafkalog.metrics.MetricsRegistry"
             )
-        self.settings = settings or ManagerSettings()
+        self.settings = ManagerSettings.checked(ManagerSettings() if settings is None else settings)
         self.clock = clock
         self.files = files
         self.failure_channel = LogDirFailureChannel()
@@ -471,9 +473,11 @@ class LogManager(Closing):
         the fewest logs.
 
         `is_new`: that it cannot be in a directory that is offline now; otherwise KafkaStorageException while one is.
-        InconsistentTopicIdException when the log has another topic's id.
+        InconsistentTopicIdException when the log has another topic's id; IllegalArgumentException when it is none.
         """
         partition = names.partition_of(topic_partition)
+        if topic_id is not None and not self._bare:
+            topic_id = checked_topic_id(topic_id)  # written as it is, it would end the next start
         preferred = None if log_dir is None else absolute_path(log_dir)
         with self.changes.lock:
             self._check()  # inside: a shutdown may have come before us
@@ -512,6 +516,8 @@ class LogManager(Closing):
             self._check_future(partition, preferred)
         log_dirs = [preferred] if preferred else self.next_log_dirs()
         name = names.log_future_dir_name(partition) if is_future else names.log_dir_name(partition)
+        if not self._bare:
+            names.validate_dir_name(name)  # or the disk would refuse it, and count as failed
         made: list[UnifiedLog] = []
 
         def create(folder: str) -> UnifiedLog:
@@ -551,7 +557,7 @@ class LogManager(Closing):
             )
 
     def _make_folder(self, name: str, log_dirs: Sequence[str]) -> str:
-        """In the first directory whose disk lets us."""
+        """In the first directory whose disk lets us.  InvalidTopicException where the name is too long for one."""
         last: KafkaStorageException | None = None
         for log_dir in log_dirs:
             if not self.is_log_dir_online(log_dir):
@@ -563,6 +569,8 @@ class LogManager(Closing):
                 return folder
             except OSError as error:
                 message = f"Error while creating log for {name} in dir {log_dir}"
+                if error.errno == errno.ENAMETOOLONG and not self._bare:  # some file systems have less than 255
+                    raise InvalidTopicException(f"{message}: {error.strerror}") from error
                 self.failure_channel.maybe_add_offline_log_dir(log_dir, message, error)
                 last = KafkaStorageException.because_of(error, message)
         raise KafkaStorageException(f"No log directories available. Tried {', '.join(log_dirs)}") from last
@@ -729,6 +737,9 @@ class LogManager(Closing):
             self.directories.checkpoint(log_dir, self.registry)
 
     def _prepare_replacing(self, source: UnifiedLog, destination: UnifiedLog) -> None:
+        if source.topic_id is not None:  # it may have come when the copy was there already
+            destination.assign_topic_id(source.topic_id)
+            destination.maybe_flush_metadata_file()
         # A crash behind the renames must not bring back what was deleted before.
         if not self.directories.checkpoint(destination.parent_dir, self.registry):
             destination.context.check_online()
@@ -1027,7 +1038,9 @@ class LogManager(Closing):
         return first
 
     def _finish_dir(self, log_dir: str, broker_epoch: int) -> BaseException | None:
-        """Checkpoints, then the marker: it says that they are right."""
+        """Checkpoints, then the marker: it says that they are right.  Lines of logs that were never loaded would go."""
+        if not self._all_loaded.get(log_dir) and not self._bare:
+            return None
         directories, registry = self.directories, self.registry
         written = directories.checkpoint(log_dir, registry)
         if not self._bare:

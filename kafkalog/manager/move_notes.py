@@ -16,16 +16,21 @@ Called under the manager's lock of changes, by a start or a switch.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from kafkalog.errors import KafkaStorageException
 from kafkalog.files import Files, LogDirFailureChannel
+from kafkalog.files.lines import Lines
 from kafkalog.format import names
 from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.manager.moves import goes_on
 
+LOGGER = "kafkalog.manager"
+
 _STAYS, _END = b"stays", b"end "
+_ENDS = re.compile(rb"end [0-9]{1,18}")
 
 
 class _Said(NamedTuple):
@@ -91,20 +96,28 @@ def _path(log: UnifiedLog) -> str:
 
 
 def _read(path: str, files: Files) -> Others:
+    """What a note says; nothing, and that is told, where it names no directory: it may be torn."""
     try:
-        lines = files.read_bytes(path).removesuffix(b"\n").split(b"\n")
+        data = files.read_bytes(path)
     except FileNotFoundError:
         return {}
     others: Others = {}
     last = ""
-    for line in lines:
-        if line.startswith(b"/"):
+    for line in data.removesuffix(b"\n").split(b"\n"):
+        if line.startswith(b"/") and b"\0" not in line:
             last = os.fsdecode(line)
             others[last] = _Said()
         elif last and line == _STAYS:
             others[last] = others[last]._replace(stays=True)
-        elif last and line.startswith(_END) and line[len(_END) :].isdigit():
+        elif last and _ENDS.fullmatch(line):
             others[last] = others[last]._replace(end=int(line[len(_END) :]))
+    if not others:
+        Lines(LOGGER, os.path.dirname(path)).warning(
+            "passed over %s: found %r, expected the path of a log directory; remove it once the partition's log is "
+            "known to be the right one",
+            path,
+            data[:60],
+        )
     return others
 
 
@@ -177,5 +190,5 @@ def _clear(log_dir: str, there: Collection[str], files: Files) -> None:
         elif name.endswith(names.MOVE_FILE_SUFFIX):
             noted = _read(path, files)
             left = _without(noted, *there)
-            if left != noted or not noted:
+            if left != noted:
                 _put(path, left, files)

@@ -18,8 +18,8 @@ from kafkalog.errors import (
 )
 from kafkalog.files import OS_FILES, SYSTEM_CLOCK, Clock, Files, Scheduler
 from kafkalog.format import names, values
-from kafkalog.format.java_text import parse_uuid
 from kafkalog.format.names import TopicPartition
+from kafkalog.format.partition_metadata import checked_topic_id
 from kafkalog.limits import LONG_MAX
 from kafkalog.log import damage
 from kafkalog.log.context import PartitionContext, ProducerSettings
@@ -116,8 +116,9 @@ def open_log(
     if not isinstance(durability, str) or durability not in ("os", "fsync"):
         raise IllegalArgumentException(f"durability {durability!r} is neither 'os' nor 'fsync'")
     names.validate_topic_name(partition.topic)
+    names.validate_dir_name(str(partition))
     if topic_id is not None:
-        parse_uuid(values.text(topic_id, "topic_id", hint="a Kafka Uuid, 22 characters"))
+        topic_id = checked_topic_id(topic_id)
     producer_id_expiration_ms = values.whole(
         producer_id_expiration_ms, "producer_id_expiration_ms", low=1, expected="milliseconds"
     )
