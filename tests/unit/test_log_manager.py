@@ -36,6 +36,7 @@ from kafkalog.log.context import ProducerSettings
 from kafkalog.log.types import FetchIsolation, LogStartOffsetIncrementReason
 from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.manager import moves
+from kafkalog.manager.jobs import Jobs
 from kafkalog.manager.log_manager import LogManager
 from kafkalog.manager.settings import ManagerSettings
 from kafkalog.manager.topic_configs import FixedTopicConfigs, StoredTopicConfigs
