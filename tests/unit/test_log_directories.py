@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import json
 import os
 import random
@@ -15,7 +16,6 @@ import pytest
 
 import kafkalog
 from kafkalog.cli.app import COMMANDS, invoke
-from kafkalog.config import LogConfig
 from kafkalog.errors import CorruptRecordException
 from kafkalog.files import Files, OsFiles
 from kafkalog.files.testing import FaultyFiles, UnsyncedFiles
@@ -24,6 +24,7 @@ from kafkalog.format.checkpoints import OffsetCheckpointFile
 from kafkalog.format.meta_properties import MetaProperties, write_meta_properties
 from kafkalog.format.names import OFFSET_CHECKPOINT_FILES, TopicPartition
 from kafkalog.toolbox import move, retain
+from kafkalog.toolbox.topic_settings import TopicSettings
 from kafkalog.toolbox.verify import verify
 from tests.crash import harness
 
@@ -329,21 +330,22 @@ def test_retain_never_takes_an_active_segment(root: Path, run: Run) -> None:
 
 def test_retain_until_enough_is_free_takes_the_oldest_of_all(root: Path) -> None:
     partitions = {TopicPartition("t", 0): str(root / "t-0"), TopicPartition("t", 1): str(root / "t-1")}
-    everything = retain.plan_until_free(str(root), partitions, 1 << 62)
+    settings = TopicSettings(str(root))
+    everything = retain.plan_until_free(str(root), partitions, settings, 1 << 62)
     assert everything.missing
     assert [choice.partition.partition for choice in everything.choices] == [0, 1]
     one = everything.choices[1].going[0].allocated
     before = free_bytes(str(root))
-    few = retain.plan_until_free(str(root), partitions, before + one)
+    few = retain.plan_until_free(str(root), partitions, settings, before + one)
     if free_bytes(str(root)) == before:  # somebody else may write to the disk
         assert [(choice.partition.partition, len(choice.going)) for choice in few.choices] == [(1, 1)]
         assert not few.missing
     (root / f"gone-0.{HEX}-delete").mkdir()
     (root / f"gone-0.{HEX}-delete" / "x").write_bytes(b"x" * 100_000)
-    plan = retain.plan_until_free(str(root), partitions, free_bytes(str(root)) + 4096)
+    plan = retain.plan_until_free(str(root), partitions, settings, free_bytes(str(root)) + 4096)
     assert list(plan.deleted_folders) == [str(root / f"gone-0.{HEX}-delete")]
     assert not plan.choices
-    assert retain.carry_out(plan, LogConfig.from_props()) >= 100_000
+    assert retain.carry_out(plan, settings) >= 100_000
     assert not (root / f"gone-0.{HEX}-delete").exists()
 
 
@@ -364,6 +366,79 @@ def test_retain_leaves_alone_what_may_not_begin_later(root: Path, run: Run) -> N
     ):
         told = run.json("retain", root / "c-0", "-X", "retention.ms=0", *argv)[1]
         assert [f"{entry['topic']}-{entry['partition']}" for entry in told[:-1]] == names, argv
+
+
+def stored_topic(root: Path, topic: str, overrides: dict[str, str]) -> None:
+    """`topic`-0 of two segments and more, with settings kept beside the data."""
+    with kafkalog.LogManager([str(root)]) as manager:
+        manager.set_topic_config(topic, {**SMALL, **overrides})
+    with kafkalog.open_log(root, f"{topic}-0") as log:
+        for number in range(20):
+            log.append(b"%d" % number * 20, key=b"%d" % number, timestamp=START_MS)
+
+
+RETAIN_MS, RETAIN_FREE = ("-X", "retention.ms=1000"), ("--target-free", "999PiB")
+
+
+@pytest.mark.parametrize("argv", [RETAIN_MS, RETAIN_FREE, (*RETAIN_MS, "-X", "cleanup.policy=delete")])
+@pytest.mark.parametrize("policy", ["compact", "compact,delete"])
+def test_retain_sees_that_a_stored_topic_is_compacted(policy: str, argv: tuple[str, ...], root: Path, run: Run) -> None:
+    stored_topic(root, "comp", {"cleanup.policy": policy})
+    whole = content(root, "comp-0")
+    told = run.json("retain", root, *argv, "--yes")[1]
+    assert content(root, "comp-0") == whole
+    assert "compacted" in told[-1]["skipped"]["comp-0"]
+    assert "t-0" in {f"{each['topic']}-{each['partition']}" for each in told[:-1]}
+    assert "note: comp-0 is left alone: compacted" in run("retain", root, *argv)[2]
+    assert run.json("retain", root / "comp-0", "-X", "retention.ms=1000", "--yes")[1][-1]["segments"] == 0
+    argv = ("-X", "retention.ms=1000", "-X", "cleanup.policy=delete", "--yes")
+    assert run.json("retain", root / "comp-0", *argv)[1][-1]["segments"] > 0
+
+
+def test_retain_goes_by_stored_rules(root: Path, run: Run) -> None:
+    stored_topic(root, "old", {"retention.ms": "1000"})
+    stored_topic(root, "kept", {"cleanup.policy": "", "retention.ms": "1000"})
+    code, told = run.json("retain", root)
+    assert (code, {each["topic"] for each in told[:-1]}) == (0, {"old"})
+    told = run.json("retain", root, *RETAIN_FREE)[1]
+    assert {each["topic"] for each in told[:-1]} == {"old", "t"}
+    assert "keeps everything" in told[-1]["skipped"]["kept-0"]
+    told = run.json("retain", root, "-X", "retention.ms=-1", "--yes")[1]
+    assert not told[-1]["segments"]
+    told = run.json("retain", root, "--yes")[1]
+    assert {rule["rule"] for each in told[:-1] for rule in each["segments"]} == {"retention time"}
+    assert len(list((root / "old-0").glob("*.log"))) == 1
+
+
+def test_a_broker_that_compacts_is_heard(root: Path, tmp_path: Path, run: Run) -> None:
+    properties = tmp_path / "server.properties"
+    properties.write_text("log.cleanup.policy=compact\nlog.retention.ms=1\n")
+    told = run.json("retain", root, "--broker-properties", properties, *RETAIN_FREE)[1]
+    assert (set(told[-1]["skipped"]), told[-1]["segments"]) == ({"t-0", "t-1", "u-0"}, 0)
+
+
+def test_every_command_sees_stored_settings(root: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    every = {"index.interval.bytes": "150", "cleanup.policy": "compact", "compression.type": "gzip"}
+    stored_topic(root, "comp", every)
+    index = {path.name: path.read_bytes() for path in (root / "comp-0").glob("*.index")}
+    assert any(index.values())
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"no key\n")))
+    code, _, err = run("append", root, "comp-0")
+    assert (code, "key" in err) == (2, True), err
+    assert run("reindex", root / "comp-0", "--all", "--yes")[0] == 0
+    assert {path.name: path.read_bytes() for path in (root / "comp-0").glob("*.index")} == index
+    assert run("recover", root / "comp-0", "--from-start", "--yes")[0] == 0
+    assert {path.name: path.read_bytes() for path in (root / "comp-0").glob("*.index")} == index
+    assert "cleanup.policy=compact (given)" in run("explain", root / "comp-0")[1]
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"k:v\n")))
+    assert run("append", root, "comp-0", "-K", ":")[0] == 0
+    assert json.loads(run("topics", root, "--json", "--exact")[1].splitlines()[0])["codecs"] == ["gzip"]
+    code, _, err = run("append", root, "comp-0", "-X", "compression.typ=gzip")
+    assert (code, "compression.typ" in err) == (2, True)
+    (root / ".kafkalog_topics").write_text("{")
+    for argv in (["retain", root, *RETAIN_MS], ["delete-records", root / "t-0", "--before", "1"], ["reindex", root]):
+        code, _, err = run(*argv)
+        assert (code, ".kafkalog_topics" in err) == (1, True), (argv, err)
 
 
 def test_retain_beside_another(root: Path, run: Run) -> None:
@@ -438,6 +513,16 @@ def test_delete_records_refuses(root: Path, run: Run) -> None:
         assert hint in err, err
     assert snapshot(root) == before
     assert run("delete-records", root / "u-0", "--before", "1", "-X", "cleanup.policy=compact,delete", "--yes")[0] == 0
+
+
+def test_delete_records_sees_that_a_stored_topic_is_compacted(root: Path, run: Run) -> None:
+    stored_topic(root, "comp", {"cleanup.policy": "compact"})
+    code, _, err = run("delete-records", root / "comp-0", "--before", "10", "--yes")
+    assert (code, "comp-0 is compacted" in err) == (2, True)
+    assert len(content(root, "comp-0")) == 20
+    stored_topic(root, "both", {"cleanup.policy": "compact,delete"})
+    assert run("delete-records", root / "both-0", "--before", "10", "--yes")[0] == 0
+    assert content(root, "both-0")[0][0] == 10
 
 
 # --- move ------------------------------------------------------------------------------------------------------
