@@ -286,6 +286,14 @@ def test_checkpoint_set_refuses_nonsense(root: Path, run: Run) -> None:
     code, _, err = run("checkpoint", "set", starts, "t-0", "0", "--yes", "--force")
     assert code == 0
     assert "forced: " in err
+    before = snapshot(root)
+    for name in ("a b-0", "a\nb-0", "a\tb-0", "\udcff-0", "\v-0"):
+        for argv in ([], ["--yes"]):
+            code, _, err = run("checkpoint", "set", starts, name, "0", "--force", *argv)
+            assert (code, "no line could hold it" in err) == (2, True), name
+    assert snapshot(root) == before
+    assert run("checkpoint", "set", starts, "é-0", "0", "--force", "--yes")[0] == 0
+    assert (line(root, starts.name, "é-0"), line(root, starts.name, "t-0")) == (0, 0)
     with kafkalog.open_log(root, "t-0", config=SMALL) as log:
         assert log.log_start_offset == 0
         assert run("checkpoint", "set", points, "t-0", "1", "--yes")[0] == 3
