@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import io
 import json
@@ -20,6 +21,8 @@ from kafkalog.errors import CorruptRecordException
 from kafkalog.files import Files, OsFiles
 from kafkalog.files.testing import FaultyFiles, UnsyncedFiles
 from kafkalog.files.usage import free_bytes, walk
+from kafkalog.format import codecs
+from kafkalog.format.builder import MemoryRecordsBuilder, build_batch
 from kafkalog.format.checkpoints import OffsetCheckpointFile
 from kafkalog.format.meta_properties import MetaProperties, write_meta_properties
 from kafkalog.format.names import OFFSET_CHECKPOINT_FILES, TopicPartition
@@ -27,6 +30,7 @@ from kafkalog.toolbox import move, retain
 from kafkalog.toolbox.topic_settings import TopicSettings
 from kafkalog.toolbox.verify import verify
 from tests.crash import harness
+from tests.unit.cli_kit import SCENARIOS
 
 SMALL = {"internal.segment.bytes": "600", "index.interval.bytes": "150"}
 NEW = ("checkpoint", "delete-records", "du", "explain", "log-dirs", "move", "retain", "topics")
@@ -113,6 +117,73 @@ def test_topics(root: Path, run: Run) -> None:
     code, out, err = run("topics", root)
     assert out.splitlines()[1].split()[:5] == ["t", "-", "2", str(t["segments"]), f"{t['bytes'] / 1024:.1f}"]
     assert err == ""
+
+
+def exactly(root: Path, run: Run, topic: str = "t") -> dict[str, Any]:
+    """What `topics --exact` says of a topic, and that it is what a reader is given."""
+    row = next(each for each in run.json("topics", "--exact", root)[1] if each.get("topic") == topic)
+    times = []
+    for number in row["partitions"]:
+        with kafkalog.open_log(root, f"{topic}-{number}", read_only=True) as log:
+            times += [record.timestamp for record in log]
+    known = [time for time in times if time >= 0]
+    assert row["records"] == len(times) <= row["offsets"], row
+    assert (row["firstTimestamp"], row["lastTimestamp"]) == (min(known, default=-1), max(known, default=-1)), row
+    return row
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+@pytest.mark.parametrize("start", [0, 50, 55, 59, 60, 99, 100])
+def test_topics_counts_from_the_log_start(start: int, codec: str, tmp_path: Path, run: Run) -> None:
+    with kafkalog.open_log(tmp_path / "logs", "t-0", compression=codec) as log:
+        for group in range(10):
+            times = [START_MS + group * 1000 + number for number in range(10)]
+            log.append_columns([b"%d" % number for number in range(10)], timestamps=times)
+        log.delete_records(start)
+    row = exactly(tmp_path / "logs", run)
+    assert (row["records"], row["batches"]) == (100 - start, 10 - start // 10)
+    (about, _) = run.json("topics", tmp_path / "logs")[1]
+    assert about["firstTimestamp"] == (-1 if start == 100 else START_MS + start // 10 * 1000)
+
+
+def test_topics_counts_no_markers(tmp_path: Path, run: Run) -> None:
+    with kafkalog.open_log(tmp_path / "logs", "t-0", config=SMALL, compression="gzip") as log:
+        for number in range(20):
+            with contextlib.suppress(ZeroDivisionError), log.transaction(f"t{number % 3}") as transaction:
+                transaction.append_many([b"a", b"b"])
+                number // (number % 4)  # every fourth is aborted
+    row = exactly(tmp_path / "logs", run)
+    assert (row["records"], row["offsets"], row["codecs"]) == (40, 60, ["gzip"])
+
+
+def test_topics_counts_what_headers_do_not_tell(tmp_path: Path, run: Run) -> None:
+    rows: list[Any] = [(START_MS + number, None, b"v", ()) for number in range(3)]
+    swept = MemoryRecordsBuilder(base_offset=6, delete_horizon_ms=START_MS - 10**9)
+    swept.append(START_MS + 5, b"k", None)
+    batches = [
+        build_batch(rows, magic=1, codec=codecs.GZIP),
+        build_batch(rows[:1], magic=0, base_offset=3),
+        build_batch(rows[:2], magic=1, base_offset=4),
+        swept.build(),
+        build_batch(rows[:1], base_offset=7, timestamp_type="LogAppendTime", log_append_time=START_MS + 9),
+    ]
+    (tmp_path / "logs" / "t-0").mkdir(parents=True)
+    log = tmp_path / "logs" / "t-0" / "00000000000000000000.log"
+    log.write_bytes(b"".join(batches))
+    assert exactly(tmp_path / "logs", run)["records"] == 8
+    data = bytearray(log.read_bytes())
+    data[40:60] = bytes(20)
+    log.write_bytes(data)
+    code, found = run.json("topics", "--exact", tmp_path / "logs")
+    assert (code, found[0]["records"]) == (1, 5)
+    assert "no batches that can be read" in found[1]["what"]
+
+
+@pytest.mark.parametrize("logs", sorted(SCENARIOS.glob("*/final/logs")), ids=lambda logs: logs.parts[-3])
+def test_topics_counts_what_kafka_left(logs: Path, run: Run) -> None:
+    for row in run.json("topics", logs)[1]:
+        if row["kind"] == "topic":
+            exactly(logs, run, row["topic"])
 
 
 def test_topics_names_what_is_odd(root: Path, tmp_path: Path, run: Run) -> None:
