@@ -17,7 +17,7 @@ import click
 from kafkalog.cli.app import Usage
 from kafkalog.cli.console import locate, note, parse_time_ms, some
 from kafkalog.limits import LONG_MAX
-from kafkalog.toolbox.window import Bound, Time, Window
+from kafkalog.toolbox.window import Bound, Near, Time, Window
 
 if TYPE_CHECKING:
     from kafkalog.format.names import TopicPartition
@@ -75,13 +75,14 @@ def conditions(text: str | None) -> list[Condition]:
 
 def pruned(asked: Window, where: Sequence[Condition]) -> Window:
     """The window in which conditions may hold: found by the indexes, so that the rest is not read.  Timestamps need
-    not rise, so that only where they begin bounds anything."""
+    not rise, so that only where they begin bounds anything.  An offset that the log has not is no mistake in it, as it
+    is in --from."""
     start, end = asked
     for column, comparison, value in where:
         if comparison in ("equal", "greater", "greater_equal") and start is None:
-            start = value if column == "offset" else Time(value)
+            start = Near(value) if column == "offset" else Time(value)
         if comparison in ("equal", "less", "less_equal") and end is None and column == "offset":
-            end = min(value + (comparison != "less"), LONG_MAX)
+            end = Near(min(value + (comparison != "less"), LONG_MAX))
     return Window(start, end)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 import random
 import re
 import subprocess
@@ -112,6 +113,29 @@ def test_where_looks_at_each_record(run: Run, log_dir: Path, where: str) -> None
 
     wanted = [(number, each.offset) for number in range(PARTITIONS) for each in records(log_dir, number) if holds(each)]
     assert cat_offsets(run, log_dir, "--where", where) == wanted
+
+
+@pytest.mark.parametrize("comparison", [">", ">=", "=", "<", "<="])
+@pytest.mark.parametrize("value", [0, 10, 49, 50, 75, 99, 100, 150, (1 << 63) - 1])
+@pytest.mark.parametrize("argv", [(), ("--last", "7"), ("-n", "7"), ("--from", "60"), ("--until", "70")])
+def test_where_asks_for_no_place_of_the_log(
+    argv: tuple[str, ...], value: int, comparison: str, run: Run, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    root = tmp_path_factory.getbasetemp() / "from_50_to_100"
+    if not root.exists():
+        with kafkalog.open_log(root, "t-0") as log:
+            for group in range(10):
+                log.append_many([b"%d" % (group * 10 + number) for number in range(10)])
+            log.delete_records(50)
+    compare = {"=": operator.eq, ">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}[comparison]
+    low, high = (60 if "--from" in argv else 50), (70 if "--until" in argv else 100)
+    wanted = [offset for offset in range(low, high) if compare(offset, value)]
+    wanted = wanted[-7:] if "--last" in argv else wanted[:7] if "-n" in argv else wanted
+    for who in ("t-0", "t"):
+        found = cat_offsets(run, root, who, "--where", f"offset {comparison} {value}", *argv)
+        assert [offset for _, offset in found] == wanted
+    result = run("cat", root, "t-0", "--where", "offset > 60", "--from", "10")
+    assert (result.code, "offset 10 of t-0 is out of range" in result.err) == (2, True)
 
 
 @pytest.mark.parametrize("where", ["", "offset", "offset ~ 3", "key = 3", "offset = x", "time < 25:99", "offset > -1"])
