@@ -27,6 +27,7 @@ from kafkalog.format.checkpoints import OffsetCheckpointFile
 from kafkalog.format.meta_properties import MetaProperties, write_meta_properties
 from kafkalog.format.names import OFFSET_CHECKPOINT_FILES, TopicPartition
 from kafkalog.toolbox import move, retain
+from kafkalog.toolbox.log_dirs import STORAGE_ERROR
 from kafkalog.toolbox.topic_settings import TopicSettings
 from kafkalog.toolbox.verify import verify
 from tests.crash import harness
@@ -254,6 +255,37 @@ def test_log_dirs(root: Path, tmp_path: Path, run: Run) -> None:
     code, out, _ = run("log-dirs", root, other)
     assert code == 3
     assert "KafkaStorageException" in json.loads(out)["brokers"][0]["logDirs"][0]["error"]
+
+
+def test_log_dirs_of_a_failed_disk_beside_a_good_one(
+    root: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = json.loads(run("log-dirs", root)[1])["brokers"][0]["logDirs"][0]
+    (tmp_path / "file").write_text("")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    refused = ("file", "loop", "dangling", "gone")
+    for name in (*refused, "logs/t-0"):
+        for paths in ([root, tmp_path / name], [tmp_path / name, root, tmp_path / name]):
+            code, out, err = run("log-dirs", *paths)
+            assert (code, str(tmp_path / name) in err) == (3, True), name
+            (broker,) = json.loads(out)["brokers"]
+            bad = {"partitions": [], "error": STORAGE_ERROR, "logDir": str(tmp_path / name)}
+            assert broker["logDirs"] == ([good, bad] if len(paths) == 2 else [bad, good])
+    assert run("log-dirs", *(tmp_path / name for name in refused))[:2] == (2, "")
+    listed = OsFiles.list_dir
+
+    def list_dir(files: OsFiles, path: str) -> list[str]:
+        if path.endswith("dead"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+        return listed(files, path)
+
+    (tmp_path / "dead").mkdir()
+    monkeypatch.setattr(OsFiles, "list_dir", list_dir)
+    for paths in ([tmp_path / "dead"], [tmp_path / "dead", root]):
+        code, out, err = run("log-dirs", *paths)
+        assert (code, json.loads(out)["brokers"][0]["logDirs"][0]["error"]) == (3, STORAGE_ERROR)
+        assert "Input/output error" in err
 
 
 # --- du ------------------------------------------------------------------------------------------------------
