@@ -123,11 +123,16 @@ class PartitionContext:
         begins even where the directory is offline, as those of Kafka do that have no such guard."""
         return IoGuard(self, doing, refuses)
 
+    @property
+    def is_offline(self) -> bool:
+        """Whether the log directory has failed."""
+        return self.log_dir_failure_channel.has_offline_log_dir(self.parent_dir)
+
     def check_online(self) -> None:
         """KafkaStorageException when an earlier I/O error took the log directory offline; that error is its cause."""
-        channel, log_dir = self.log_dir_failure_channel, self.parent_dir
-        if channel.has_offline_log_dir(log_dir):
-            first = channel.cause(log_dir)
+        if self.is_offline:
+            log_dir = self.parent_dir
+            first = self.log_dir_failure_channel.cause(log_dir)
             raise KafkaStorageException(
                 f"The log dir {log_dir} {ALREADY_OFFLINE}.",
                 hint=None if first is None else f"the first was {type(first).__name__}: {first}",

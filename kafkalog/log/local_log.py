@@ -100,8 +100,7 @@ class LocalLog(LogEnd):
         """Raises where no append may begin: the directory is offline, the log is closed, or about to be."""
         if self.log_dir_failure_channel.any_offline:
             self.context.check_online()
-        if self.life != OPEN:
-            raise self.refusal()
+        self.check_changeable()
 
     def check_changeable(self) -> None:
         """Raises where the log is closed, or about to be, or given up: what is changed then would be lost with it."""

@@ -105,13 +105,17 @@ class Lease:
         """What to call, should the lease be lost, before somebody else may open the partition."""
         self._tenancy.close_quietly = close_quietly
 
+    def _check(self) -> None:
+        """Under the directory's guard.  IllegalStateException once the lease is over: the files are another's then."""
+        if not self.life.live:
+            raise self.life.refusal(f"{self._tenancy.partition} of {self.directory.path}")
+
     def checkpoint(self, recovery_point: Callable[[], int], log_start: Callable[[], int | None] | None = None) -> None:
         """Write the partition's checkpoints: the start first, since raising it lifts the recovery point over what was
         never flushed.  IllegalStateException once the lease is over: the files are another's then."""
         directory, partition = self.directory, self._tenancy.partition
         with directory._guard:
-            if not self.life.live:
-                raise self.life.refusal(f"{partition} of {directory.path}")
+            self._check()
             directory.checkpoint(partition, recovery_point, log_start)
 
     def set_line(self, name: str, offset: int | None) -> None:
@@ -119,8 +123,7 @@ class Lease:
         has no log open.  As `LogDirectory.set_line`; IllegalStateException once the lease is over."""
         directory, partition = self.directory, self._tenancy.partition
         with directory._guard:
-            if not self.life.live:
-                raise self.life.refusal(f"{partition} of {directory.path}")
+            self._check()
             directory.set_line(name, partition, offset)
 
     def take_topic_config(self, log_dir: str) -> bool:
@@ -128,8 +131,7 @@ class Lease:
         was.  As `topic_configs.take_over`; IllegalStateException once the lease is over."""
         directory, partition = self.directory, self._tenancy.partition
         with directory._guard:
-            if not self.life.live:
-                raise self.life.refusal(f"{partition} of {directory.path}")
+            self._check()
             return take_over(log_dir, directory.path, partition.topic, directory.files)
 
     def leave(self, *, clean: bool) -> None:

@@ -43,7 +43,7 @@ class Duplicates:
             raise duplicate(log, previous, hint=None)
         given_up = previous if kept is log else log
         for one in (kept, given_up):
-            if _is_offline(one):  # the handler of failures takes it away; the other folder stays as it is
+            if one.context.is_offline:  # the handler of failures takes it away; the other folder stays as it is
                 self._registry.put(kept)
                 given_up.close_quietly()
                 return
@@ -81,10 +81,6 @@ class Duplicates:
             log.close_quietly()
         else:
             self._doomed.add(log)
-
-
-def _is_offline(log: UnifiedLog) -> bool:
-    return log.context.log_dir_failure_channel.has_offline_log_dir(log.parent_dir)
 
 
 def duplicate(log: UnifiedLog, previous: UnifiedLog, hint: str | None) -> IllegalStateException:

@@ -18,7 +18,6 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
-from kafkalog._native.batches import headers
 from kafkalog.errors import (
     IllegalStateException,
     KafkalogError,
@@ -111,7 +110,7 @@ class Move:
         manager, partition = self._manager, self.partition
         with contextlib.suppress(KafkalogError):
             gone = manager.get_log(partition) is None
-            if source.context.log_dir_failure_channel.has_offline_log_dir(source.parent_dir):
+            if source.context.is_offline:
                 return
             if gone and manager.get_log(partition, is_future=True) is future:
                 manager.async_delete(partition, is_future=True)
@@ -167,8 +166,9 @@ class Move:
         start = source.log_start_offset
         if future.log_end_offset < start:  # deleted behind us
             future.truncate_fully_and_start_at(start)
-        found = source.read(future.log_end_offset, COPY_BYTES)
-        data = _whole_batches(_bytes_of(source, found), future.config.segment_size)
+        # What a segment may be has perhaps become less than a piece.
+        found = source.read(future.log_end_offset, min(COPY_BYTES, future.config.segment_size))
+        data = _bytes_of(source, found)
         if not data or self._truncations != source.local_log.truncations:
             return False
         future.append_as_follower(data, INT_MAX)
@@ -222,19 +222,6 @@ def _place(log: UnifiedLog, offset: int) -> LogOffsetMetadata:
     if offset >= log.log_end_offset:
         return log.log_end_offset_metadata
     return log.read(offset, 1).fetch_offset_metadata
-
-
-def _whole_batches(data: bytes, size: int) -> bytes:
-    """Those at the front that take at most `size` bytes together, the first one in any case: what a segment may be has
-    perhaps become less than a piece."""
-    if len(data) <= size:
-        return data
-    end = 0
-    for header in headers(data)[0]:
-        if end and end + header.size > size:
-            break
-        end += header.size
-    return data[:end]
 
 
 def _bytes_of(log: UnifiedLog, found: FetchDataInfo) -> bytes:
