@@ -706,14 +706,15 @@ class LogSegment:
         self._lazy_offset_index.rename_to(path)
 
     def change_file_suffixes(self, old_suffix: str, new_suffix: str) -> None:
-        """Renames all files that do not end so yet, .log first.  Durable only after the folder is synced."""
+        """Renames all files that do not end so yet, .log first; to drop a suffix, those that have it.  May be done
+        twice.  Durable only after the folder is synced."""
         for path, rename_to in (
             (self.log.path, self.log.rename_to),
             (self.offset_index_file, self._lazy_offset_index.rename_to),
             (self.time_index_file, self._lazy_time_index.rename_to),
             (self.txn_index.path, self.txn_index.rename_to),
         ):
-            if not (new_suffix and path.endswith(new_suffix)):
+            if not path.endswith(new_suffix) if new_suffix else path.endswith(old_suffix):
                 rename_to(names.replace_suffix(path, old_suffix, new_suffix))
 
     def set_last_modified(self, ms: int) -> None:
