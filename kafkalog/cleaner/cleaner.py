@@ -5,13 +5,13 @@
     clean_segments     a group is copied into a `.cleaned` segment, what is superseded left out, and takes its place
 
 Appends and reads go on meanwhile: what is read does not change, and only the exchange of segments is made under the
-partition's lock.  What is no plain append does not go beside a pass: who truncates, moves or deletes a log waits until
-the pass is over, or has it stop (`check_done`).  Where segments changed all the same the pass stops before its exchange.
+partition's lock.  Who truncates, moves or deletes a log waits until the pass is over, or has it stop (`check_done`);
+where segments changed all the same, the pass stops before its exchange.
 
-A pass that stops (LogCleaningAbortedException, KeyboardInterrupt) deletes the `.cleaned` files of the group that it was
-in; the groups before it are exchanged, which harms nothing.  After any other error they stay, for a look, until the
-next pass or open, as Kafka's do.  An exchange that an interrupt meets is made again by whatever comes next to the log
-(`PartitionOffsets.whole`).  A disk that fails takes the log directory offline.
+A pass that is stopped (LogCleaningAbortedException, KeyboardInterrupt) deletes the `.cleaned` files of the group that
+it was in; the groups before it are exchanged, which harms nothing.  After any other error they stay, for a look, until
+the next pass or open, as Kafka's do.  An exchange that an interrupt meets is made again by whatever comes next to the
+log (`PartitionOffsets.whole`).  A disk that fails takes the log directory offline.
 
 Not thread-safe: a Cleaner has one map and one pair of buffers, and cleans one log at a time.  Memory is the map, the
 two buffers, and what one batch takes.  Mirrors org.apache.kafka.storage.internals.log.Cleaner (4.4.0).
@@ -32,7 +32,7 @@ from kafkalog.cleaner.retention import Retention, Terms
 from kafkalog.cleaner.stats import CleanerStats
 from kafkalog.cleaner.to_clean import LogToClean
 from kafkalog.cleaner.transactions import CleanedTransactionMetadata
-from kafkalog.errors import LogCleaningAbortedException, LogSegmentOffsetOverflowException
+from kafkalog.errors import ClosedChannelException, LogCleaningAbortedException, LogSegmentOffsetOverflowException
 from kafkalog.files import Clock
 from kafkalog.format.names import TopicPartition
 from kafkalog.limits import to_int32, to_int64
@@ -40,6 +40,8 @@ from kafkalog.log.replacement import create_new_cleaned_segment
 from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.segment.file_records import FileRecords
 from kafkalog.segment.log_segment import LogSegment
+
+_STOPS = (LogCleaningAbortedException, ClosedChannelException)
 
 
 class CleanResult(NamedTuple):
@@ -92,8 +94,14 @@ class Cleaner:
         with file and position, at a batch that does not parse; KafkaStorageException where the disk fails.
         """
         log = cleanable.log
-        with log.local_log.guard("cleaning"):
-            return self._do_clean(cleanable, log, now_ms)
+        try:
+            with log.local_log.guard("cleaning"):
+                log.settle()
+                return self._do_clean(cleanable, log, now_ms)
+        except ClosedChannelException as error:
+            raise LogCleaningAbortedException(
+                f"segments of {log.topic_partition} were deleted, or the log was closed, while it was cleaned"
+            ) from error
 
     def _do_clean(self, cleanable: LogToClean, log: UnifiedLog, now_ms: int) -> CleanResult:
         stats = CleanerStats(self.clock.milliseconds())
@@ -182,7 +190,7 @@ class Cleaner:
             is_whole = True  # what follows is made again where it is interrupted
             present.exchange(cleaned, group)
         except BaseException as error:
-            if isinstance(error, LogCleaningAbortedException) or not (is_whole or isinstance(error, Exception)):
+            if isinstance(error, _STOPS) or not (is_whole or isinstance(error, Exception)):
                 _delete(log, cleaned)
             elif not is_whole:
                 cleaned.close_quietly()
@@ -259,6 +267,7 @@ class _Pass:
     def exchange(self, cleaned: LogSegment, group: Sequence[LogSegment]) -> None:
         """Puts the cleaned segment in the place of its sources; LogCleaningAbortedException where they changed."""
         with self.log.lock:
+            self.log.settle()  # a cut that was interrupted comes first
             self._check_unchanged(group)
             self.log.replace_segments([cleaned], group)
 
@@ -268,7 +277,7 @@ class _Pass:
         was_cut = local.truncations != self._truncations and (
             self._above is None or local.segments.get(self._above.base_offset) is not self._above
         )
-        if was_cut or not all([local.segments.get(segment.base_offset) is segment for segment in group]):
+        if was_cut or any(local.segments.get(segment.base_offset) is not segment for segment in group):
             raise LogCleaningAbortedException(
                 f"{self.log.topic_partition} was cut or lost segments while it was cleaned",
                 hint="the next pass goes on from what is there",

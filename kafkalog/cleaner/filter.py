@@ -97,7 +97,7 @@ def _filter_batch(data: memoryview, header: BatchHeader, retention: Retention, r
             result.add(_header_alone(header), 0, header.max_timestamp, header.last_offset, header.last_offset)
         return
     horizon_ms = header.delete_horizon_ms
-    has_tombstone = any([record.value is None for record in kept])
+    has_tombstone = any(record.value is None for record in kept)
     if horizon_ms is None and (has_tombstone or decision.is_marker_of_empty_txn):
         horizon_ms = to_int64(terms.now_ms + terms.delete_retention_ms)
     elif len(kept) == count and header.magic >= 2:

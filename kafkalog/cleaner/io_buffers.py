@@ -113,9 +113,7 @@ class IoBuffers:
     def _grow(self, limit: int) -> None:
         most = max(limit, self.max_size)
         if self.capacity >= most:
-            raise IllegalStateException(
-                f"This log contains a message larger than maximum allowable size of {most}."
-            )
+            raise IllegalStateException(f"This log contains a message larger than maximum allowable size of {most}.")
         self._buffer = memoryview(bytearray(min(2 * self.capacity, most)))
 
     def restore(self) -> None:

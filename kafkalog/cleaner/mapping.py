@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import itertools
 from array import array
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from kafkalog._native import batches as native
@@ -69,13 +70,29 @@ class OffsetMapping:
         elif self.transactions.on_batch_read(header):
             self.stats.map_messages_read += header.count
         else:
-            records = stream(data, header, max_record_bytes=self.max_record_bytes)
-            while part := list(itertools.islice(records, PART_RECORDS)):
-                if not self._put(part):
-                    return False
+            if not self._take_records(stream(data, header, max_record_bytes=self.max_record_bytes)):
+                return False
         if header.last_offset >= self.start_offset:
             self.offset_map.latest_offset = header.last_offset
         return True
+
+    def _take_records(self, records: Iterator[Record]) -> bool:
+        """All records of a batch, some ten thousand at a time; one that does not parse matters if the map takes those
+        before it."""
+        while True:
+            part: list[Record] = []
+            failure: KafkalogError | None = None
+            try:
+                for record in itertools.islice(records, PART_RECORDS):
+                    part.append(record)
+            except KafkalogError as error:
+                failure = error
+            if not self._put(part):
+                return False
+            if failure is not None:
+                raise failure
+            if len(part) < PART_RECORDS:
+                return True
 
     def _put(self, records: list[Record]) -> bool:
         """The keys of some records; False: not all of them, and the records up to there are counted."""

@@ -281,8 +281,7 @@ class LogSegment:
 
     def check_append(self, largest_offset: int, length: int) -> None:
         """What an append must keep to whatever the segment's state: offsets and positions of 31 bits."""
-        if not self.tail.is_known:
-            self.know_end()
+        _ = self.offset_index  # an append that is refused has made no other file
         if not 0 <= largest_offset - self.base_offset <= INT_MAX:
             raise self._overflow(largest_offset)
         if length > INT_MAX - self.log.size:
@@ -290,6 +289,8 @@ class LogSegment:
                 f"Append of size {length} bytes is too large for segment with current file position at {self.log.size}",
                 path=self.log.path,
             )
+        if not self.tail.is_known:
+            self.know_end()
 
     def know_end(self) -> None:
         """Opens the indexes and looks for the timestamps that `tail` decides by."""
