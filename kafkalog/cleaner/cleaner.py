@@ -34,7 +34,7 @@ from kafkalog.cleaner.to_clean import LogToClean
 from kafkalog.cleaner.transactions import CleanedTransactionMetadata
 from kafkalog.errors import ClosedChannelException, LogCleaningAbortedException, LogSegmentOffsetOverflowException
 from kafkalog.files import Clock
-from kafkalog.format.names import TopicPartition
+from kafkalog.format.names import CLEANED_FILE_SUFFIX, TopicPartition
 from kafkalog.limits import to_int32, to_int64
 from kafkalog.log.replacement import create_new_cleaned_segment
 from kafkalog.log.unified_log import UnifiedLog
@@ -178,22 +178,20 @@ class Cleaner:
     def clean_segments(self, group: Sequence[LogSegment], present: _Pass) -> None:
         """Copies what stays of a group of segments into one, which takes their place."""
         log = present.log
-        cleaned = create_new_cleaned_segment(log.context, group[0].base_offset)
-        is_whole = False
+        cleaned: LogSegment | None = None
         try:
+            cleaned = create_new_cleaned_segment(log.context, group[0].base_offset)
             present.transactions.cleaned_index = cleaned.txn_index
             self._copy(group, cleaned, present)
             cleaned.on_become_inactive_segment()
             with log.context.flush_timer.time():
                 cleaned.flush()
             cleaned.set_last_modified(group[-1].last_modified)
-            is_whole = True  # what follows is made again where it is interrupted
             present.exchange(cleaned, group)
         except BaseException as error:
-            if isinstance(error, _STOPS) or not (is_whole or isinstance(error, Exception)):
-                _delete(log, cleaned)
-            elif not is_whole:
-                cleaned.close_quietly()
+            is_stopped = isinstance(error, _STOPS) or not isinstance(error, Exception)
+            with log.lock:
+                _let_go(log, group[0].base_offset, cleaned, is_stopped)
             raise
 
     def _copy(self, group: Sequence[LogSegment], cleaned: LogSegment, present: _Pass) -> None:
@@ -284,8 +282,16 @@ class _Pass:
             )
 
 
-def _delete(log: UnifiedLog, cleaned: LogSegment) -> None:
+def _let_go(log: UnifiedLog, base_offset: int, cleaned: LogSegment | None, is_stopped: bool) -> None:
+    """After a pass that came to no end: what is not the log's by now is deleted, or only closed.  Under the lock."""
+    if cleaned is not None and not (log.unfinished is None and cleaned.has_suffix(CLEANED_FILE_SUFFIX)):
+        return  # the exchange has begun
     try:
-        cleaned.delete_if_exists()
-    except OSError as error:  # what comes first is told; the next pass, or open, deletes them
-        log.context.logger.warning("the files of %s stay: %s", cleaned, error)
+        if is_stopped and cleaned is not None:
+            cleaned.delete_if_exists()
+        elif is_stopped:
+            LogSegment.delete_files_if_exist(log.context.dir, base_offset, CLEANED_FILE_SUFFIX, log.context.files)
+        elif cleaned is not None:
+            cleaned.close_quietly()
+    except OSError as error:  # what comes first is told; the next open deletes them
+        log.context.logger.warning("the cleaned files of segment %d stay: %s", base_offset, error)

@@ -54,7 +54,7 @@ class Replacement:
     def make(self) -> list[LogSegment]:
         """Replaces; answers the old segments whose base is gone.  Interrupted, it is made again from its beginning."""
         for segment in reversed(self.added):
-            if segment.txn_index.path.endswith(CLEANED_FILE_SUFFIX):  # the last of its names to change
+            if _is_left(segment, CLEANED_FILE_SUFFIX):
                 segment.change_file_suffixes(CLEANED_FILE_SUFFIX, SWAP_FILE_SUFFIX)
             self.existing_segments.add(segment)
         new_bases = {segment.base_offset for segment in self.added}
@@ -66,9 +66,15 @@ class Replacement:
             if segment.base_offset not in new_bases:
                 not_replaced.append(segment)
         for segment in self.added:
-            segment.change_file_suffixes(SWAP_FILE_SUFFIX, "")
+            if _is_left(segment, SWAP_FILE_SUFFIX):
+                segment.change_file_suffixes(SWAP_FILE_SUFFIX, "")
         self.context.files.sync_dir(self.context.dir)
         return not_replaced
+
+
+def _is_left(segment: LogSegment, suffix: str) -> bool:
+    """Whether some of a segment's names, of which the transaction index's changes last, still end so."""
+    return segment.txn_index.path.endswith(suffix)
 
 
 def split_overflowed_segment(

@@ -707,15 +707,17 @@ class LogSegment:
         self._lazy_offset_index.rename_to(path)
 
     def change_file_suffixes(self, old_suffix: str, new_suffix: str) -> None:
-        """Renames all files that do not end so yet, .log first; to drop a suffix, those that have it.  May be done
-        twice.  Durable only after the folder is synced."""
+        """Renames all files, .log first, but those that a call which was cut short has come to already.  Durable only
+        after the folder is synced."""
+        is_begun = self.txn_index.path.endswith(old_suffix)  # the last one; and a suffix that is dropped leaves no sign
         for path, rename_to in (
             (self.log.path, self.log.rename_to),
             (self.offset_index_file, self._lazy_offset_index.rename_to),
             (self.time_index_file, self._lazy_time_index.rename_to),
             (self.txn_index.path, self.txn_index.rename_to),
         ):
-            if not path.endswith(new_suffix) if new_suffix else path.endswith(old_suffix):
+            is_done = path.endswith(new_suffix) if new_suffix else is_begun and not path.endswith(old_suffix)
+            if not is_done:
                 rename_to(names.replace_suffix(path, old_suffix, new_suffix))
 
     def set_last_modified(self, ms: int) -> None:
