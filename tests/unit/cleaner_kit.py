@@ -61,6 +61,12 @@ def keyed(
     return builder.build()
 
 
+def marker(producer_id: int, *, commit: bool, epoch: int = 0, ts: int = NOW_MS) -> bytes:
+    """The end of a producer's transaction."""
+    kind = ControlRecordType.COMMIT if commit else ControlRecordType.ABORT
+    return end_txn_marker_batch(0, ts, 0, producer_id, epoch, EndTransactionMarker(kind, 0))
+
+
 class CleanerKit(Kit):
     """A Kit whose log is compacted, and cleaned by passes that remember where the one before ended."""
 
@@ -79,12 +85,11 @@ class CleanerKit(Kit):
             if data is None:
                 log.roll()
             else:
-                log.append_as_follower(_at(data, log.log_end_offset), 0)
+                log.append_as_follower(placed(data, log.log_end_offset), 0)
         log.update_high_watermark(log.log_end_offset)
 
     def end_txn(self, log: UnifiedLog, producer_id: int, *, commit: bool, epoch: int = 0) -> None:
-        marker = EndTransactionMarker(ControlRecordType.COMMIT if commit else ControlRecordType.ABORT, 0)
-        data = end_txn_marker_batch(0, self.clock.now_ms, -1, producer_id, epoch, marker)
+        data = marker(producer_id, commit=commit, epoch=epoch, ts=self.clock.now_ms)
         log.append_as_leader(data, 0, AppendOrigin.COORDINATOR, transaction_version=0)
         log.update_high_watermark(log.log_end_offset)
 
@@ -102,7 +107,7 @@ class CleanerKit(Kit):
         return result
 
 
-def _at(data: bytes, base_offset: int) -> bytes:
+def placed(data: bytes, base_offset: int) -> bytes:
     """A batch as a leader hands it on, with its offset (which no checksum covers); for magic 0 and 1 of one record."""
     return base_offset.to_bytes(8, "big") + data[8:]
 
