@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from kafkalog._native import batches as native
 from kafkalog.cleaner.io_buffers import Chunk
 from kafkalog.cleaner.retention import BatchRetention, Retention
+from kafkalog.cleaner.stored import Stored, has_value, parsed, stored_records
 from kafkalog.errors import IllegalArgumentException, IllegalStateException, KafkalogError
 from kafkalog.format.batch import (
     CREATE_TIME,
@@ -26,7 +27,7 @@ from kafkalog.format.batch import (
     ProducerFields,
 )
 from kafkalog.format.builder import MemoryRecordsBuilder, empty_batch_header
-from kafkalog.format.records import PART_RECORDS, Record, stream
+from kafkalog.format.records import PART_RECORDS, Record
 from kafkalog.limits import to_int64
 
 if TYPE_CHECKING:
@@ -85,8 +86,8 @@ def _filter_batch(data: memoryview, header: BatchHeader, retention: Retention, r
     if decision.retention is BatchRetention.DELETE:
         return
     terms = retention.terms
-    records = stream(data, header, max_record_bytes=terms.max_record_bytes)
-    kept: list[Record] = []
+    records = stored_records(data, header, terms.max_record_bytes)
+    kept: list[Stored] = []
     count = 0
     while part := list(itertools.islice(records, PART_RECORDS)):
         count += len(part)
@@ -97,14 +98,14 @@ def _filter_batch(data: memoryview, header: BatchHeader, retention: Retention, r
             result.add(_header_alone(header), 0, header.max_timestamp, header.last_offset, header.last_offset)
         return
     horizon_ms = header.delete_horizon_ms
-    has_tombstone = any(record.value is None for record in kept)
+    has_tombstone = not all(has_value(record) for record in kept)
     if horizon_ms is None and (has_tombstone or decision.is_marker_of_empty_txn):
         horizon_ms = to_int64(terms.now_ms + terms.delete_retention_ms)
     elif len(kept) == count and header.magic >= 2:
         whole = data[header.position : header.position + header.size]
         result.add(whole, count, header.max_timestamp, header.last_offset, header.last_offset)
         return
-    builder = _rebuilt(header, kept, NO_HORIZON if horizon_ms is None else horizon_ms)
+    builder = _rebuilt(header, parsed(kept), NO_HORIZON if horizon_ms is None else horizon_ms)
     batch = builder.build()
     max_offset = max([record.offset for record in kept])
     result.add(batch, len(kept), *builder.info(), max_offset)

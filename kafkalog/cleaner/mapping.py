@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 from kafkalog._native import batches as native
 from kafkalog._native.offset_map import SkimpyOffsetMap
 from kafkalog.cleaner.io_buffers import Chunk
-from kafkalog.cleaner.keys import column
 from kafkalog.cleaner.stats import CleanerStats
+from kafkalog.cleaner.stored import Stored, column, has_key, stored_records
 from kafkalog.cleaner.transactions import CleanedTransactionMetadata
 from kafkalog.errors import KafkalogError
-from kafkalog.format.records import PART_RECORDS, Record, stream
+from kafkalog.format.records import PART_RECORDS
 
 if TYPE_CHECKING:
     from kafkalog._native.batches import BatchHeader
@@ -70,21 +70,23 @@ class OffsetMapping:
         elif self.transactions.on_batch_read(header):
             self.stats.map_messages_read += header.count
         else:
-            if not self._take_records(stream(data, header, max_record_bytes=self.max_record_bytes)):
+            if not self._take_records(stored_records(data, header, self.max_record_bytes)):
                 return False
         if header.last_offset >= self.start_offset:
             self.offset_map.latest_offset = header.last_offset
         return True
 
-    def _take_records(self, records: Iterator[Record]) -> bool:
+    def _take_records(self, records: Iterator[Stored]) -> bool:
         """All records of a batch, some ten thousand at a time; one that does not parse matters if the map takes those
         before it."""
+        start = self.start_offset
         while True:
-            part: list[Record] = []
+            part: list[tuple[bytes | memoryview | None, int]] = []
             failure: KafkalogError | None = None
             try:
                 for record in itertools.islice(records, PART_RECORDS):
-                    part.append(record)
+                    wanted = has_key(record) and record.offset >= start
+                    part.append((record.key if wanted else None, record.offset))
             except KafkalogError as error:
                 failure = error
             if not self._put(part):
@@ -94,14 +96,10 @@ class OffsetMapping:
             if len(part) < PART_RECORDS:
                 return True
 
-    def _put(self, records: list[Record]) -> bool:
-        """The keys of some records; False: not all of them, and the records up to there are counted."""
-        start = self.start_offset
-        keyed = [
-            (number, key, record.offset)
-            for number, record in enumerate(records)
-            if (key := record.key) is not None and record.offset >= start
-        ]
+    def _put(self, records: list[tuple[bytes | memoryview | None, int]]) -> bool:
+        """The keys and offsets of some records, None for a key that the map does not want; False: not all of them, and
+        the records up to there are counted."""
+        keyed = [(number, key, offset) for number, (key, offset) in enumerate(records) if key is not None]
         done = 0
         if keyed:
             numbers, keys, offsets = zip(*keyed, strict=True)

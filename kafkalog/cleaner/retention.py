@@ -18,14 +18,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalog._native.offset_map import SkimpyOffsetMap
-from kafkalog.cleaner.keys import column
 from kafkalog.cleaner.stats import CleanerStats
+from kafkalog.cleaner.stored import Stored, column, has_key, has_value
 from kafkalog.cleaner.transactions import CleanedTransactionMetadata
 from kafkalog.log.types import LastRecord
 
 if TYPE_CHECKING:
     from kafkalog._native.batches import BatchHeader
-    from kafkalog.format.records import Record
 
 
 class BatchRetention(enum.Enum):
@@ -99,34 +98,28 @@ class Retention:
             return header.last_offset == last.last_data_offset
         return header.is_control and header.producer_epoch == last.producer_epoch
 
-    def retained(self, header: BatchHeader, decision: BatchDecision, records: Sequence[Record]) -> list[Record]:
+    def retained(self, header: BatchHeader, decision: BatchDecision, records: Sequence[Stored]) -> list[Stored]:
         """Those records of a batch that stay; what has no key is counted."""
         if decision.discards_records:
             return []
         if header.is_control:
             return list(records)
         latest = self.offset_map.latest_offset
-        keyed = [record for record in records if record.key is not None and record.offset <= latest]
-        known = self._known_offsets(keyed)
+        known = iter(self._known_offsets([it for it in records if it.offset <= latest and has_key(it)]))
         retains_tombstones = self._retains_tombstones(header)
-        if len(keyed) == len(records):
-            return [
-                record
-                for record, offset in zip(keyed, known, strict=True)
-                if record.offset >= offset and (record.value is not None or retains_tombstones)
-            ]
-        found = iter(known)
         kept = []
         for record in records:
             if record.offset > latest:
                 kept.append(record)
-            elif record.key is None:
+            elif has_key(record):
+                is_latest, is_retained = record.offset >= next(known), has_value(record) or retains_tombstones
+                if is_latest and is_retained:
+                    kept.append(record)
+            else:
                 self.stats.invalid_messages_read += 1
-            elif record.offset >= next(found) and (record.value is not None or retains_tombstones):
-                kept.append(record)
         return kept
 
-    def _known_offsets(self, records: Sequence[Record]) -> array[int]:
+    def _known_offsets(self, records: Sequence[Stored]) -> array[int]:
         """The last offset that the map has for each record's key; -1 where it has none."""
         known = array("q")
         if records:

@@ -190,6 +190,14 @@ def test_an_error_behind_the_end_of_a_full_map_is_not_met(kit: CleanerKit) -> No
     assert (caught.value.path, caught.value.position) == (path, 0)
 
 
+def test_the_map_needs_no_value_of_an_old_message(kit: CleanerKit) -> None:
+    log = kit.log_of(keyed(("a", "1"), magic=1), None, keyed(("a", "2")))
+    segment = log.log_segments()[0]
+    corrupt(segment.log.path, segment.size - 5, (99).to_bytes(4, "big"))
+    kit.clean(log)
+    assert rows(log) == [(1, "a", "2")]
+
+
 def test_without_a_dirty_record_the_end_is_that_of_the_section(kit: CleanerKit) -> None:
     log = kit.log_of(keyed((None, "1"), (None, "2")), None, keyed((None, "3")))
     result = kit.clean(log)

@@ -402,6 +402,17 @@ def test_a_batch_that_does_not_parse_names_its_place(
     assert (caught.value.path, caught.value.position) == (run.records.path, 5000 + len(good))
 
 
+def test_of_an_old_message_no_more_is_read_than_is_needed(tmp_path: Path) -> None:
+    data = batch(("a", "1"), magic=1)
+    broken = data[:-5] + (99).to_bytes(4, "big") + data[-1:]  # a value longer than the message
+    assert Filter(tmp_path, {"a": 99}).run(broken).output == b""
+    with pytest.raises(IllegalArgumentException, match="cannot hold 99"):
+        Filter(tmp_path).run(broken)
+    without_key = data[:26] + (77).to_bytes(4, "big") + data[30:]
+    with pytest.raises(IllegalArgumentException, match="cannot hold 77"):
+        Filter(tmp_path, {"a": 99}).run(without_key)
+
+
 def test_what_magic_2_cannot_say_is_an_error(tmp_path: Path) -> None:
     data = bytearray(batch(("gone", "1"), ("a", "2"), ts=0))
     data[27:35] = (-5).to_bytes(8, "big", signed=True)  # times below -1
