@@ -51,6 +51,10 @@ def _count_without_memory(difference: Difference, outcome: Outcome) -> bool:
     )
 
 
+def _message_without_memory(difference: Difference, outcome: Outcome) -> bool:
+    return "expected OutOfMemoryError" in difference.detail and difference.place.endswith("(clean), field error")
+
+
 def _unfinished_index(difference: Difference, outcome: Outcome) -> bool:
     refused = {
         (result["line"], result["error"])
@@ -155,6 +159,11 @@ NAMED = {
         "A checkpoint that promises two billion lines: Kafka makes room for them before it reads the first and dies of "
         "OutOfMemoryError; kafkalog counts what is there and names the file.",
         _count_without_memory,
+    ),
+    "message without memory": Named(
+        "A message in a compressed one of magic 0 or 1 whose size was damaged: Kafka makes room for it before it finds "
+        "that so many bytes are not there, and dies of OutOfMemoryError; kafkalog looks first.",
+        _message_without_memory,
     ),
     "torn base offset": Named(
         "A batch whose base offset (no CRC covers it) lies outside its segment is cut off by recovery like any other "
