@@ -18,6 +18,7 @@ def add_keys(
     limit: int,
     payload: Buffer | None = None,
 ) -> tuple[int, bool, int]: ...
+
 @disjoint_base
 class Survivors:
     bytes_read: int
