@@ -33,39 +33,63 @@ def create_new_cleaned_segment(context: PartitionContext, base_offset: int) -> L
     return open_new_segment(context, base_offset, suffix=CLEANED_FILE_SUFFIX)
 
 
-def replace_segments(
-    context: PartitionContext,
-    existing_segments: LogSegments,
-    new_segments: Sequence[LogSegment],
-    old_segments: Sequence[LogSegment],
-) -> list[LogSegment]:
-    """Replaces `old_segments` by `new_segments` (files under `.cleaned`); answers the old ones whose base is gone."""
-    added = sorted(new_segments, key=lambda segment: segment.base_offset)
-    removed = sorted(
-        (segment for segment in old_segments if existing_segments.contains(segment.base_offset)),
-        key=lambda segment: segment.base_offset,
-    )
-    for segment in reversed(added):
-        segment.change_file_suffixes(CLEANED_FILE_SUFFIX, SWAP_FILE_SUFFIX)
-        existing_segments.add(segment)
-    new_bases = {segment.base_offset for segment in added}
-    not_replaced: list[LogSegment] = []
-    for segment in removed:
-        if segment.base_offset != added[0].base_offset:
-            existing_segments.remove(segment.base_offset)
-        delete_segment_files(context, [segment], True)
-        if segment.base_offset not in new_bases:
-            not_replaced.append(segment)
-    for segment in added:
-        segment.change_file_suffixes(SWAP_FILE_SUFFIX, "")
-    context.files.sync_dir(context.dir)
-    return not_replaced
+class Replacement:
+    """New segments (files under `.cleaned`) for old ones: what goes is decided once, `make` may be made twice."""
+
+    def __init__(
+        self,
+        context: PartitionContext,
+        existing_segments: LogSegments,
+        new_segments: Sequence[LogSegment],
+        old_segments: Sequence[LogSegment],
+    ) -> None:
+        self.context = context
+        self.existing_segments = existing_segments
+        self.added = sorted(new_segments, key=lambda segment: segment.base_offset)
+        self.removed = sorted(
+            (segment for segment in old_segments if existing_segments.contains(segment.base_offset)),
+            key=lambda segment: segment.base_offset,
+        )
+
+    def make(self) -> list[LogSegment]:
+        """Replaces; answers the old segments whose base is gone.  Interrupted, it is made again from its beginning."""
+        for segment in reversed(self.added):
+            if _is_left(segment, CLEANED_FILE_SUFFIX):
+                segment.change_file_suffixes(CLEANED_FILE_SUFFIX, SWAP_FILE_SUFFIX)
+            self.existing_segments.add(segment)
+        new_bases = {segment.base_offset for segment in self.added}
+        not_replaced: list[LogSegment] = []
+        for segment in self.removed:
+            if segment.base_offset != self.added[0].base_offset:
+                self.existing_segments.remove(segment.base_offset)
+            delete_segment_files(self.context, [segment], True)
+            if segment.base_offset not in new_bases:
+                not_replaced.append(segment)
+        for segment in self.added:
+            if _is_left(segment, SWAP_FILE_SUFFIX):
+                segment.change_file_suffixes(SWAP_FILE_SUFFIX, "")
+        self.context.files.sync_dir(self.context.dir)
+        return not_replaced
+
+
+def _is_left(segment: LogSegment, suffix: str) -> bool:
+    """Whether some of a segment's names, of which the transaction index's changes last, still end so."""
+    return segment.txn_index.path.endswith(suffix)
 
 
 def split_overflowed_segment(
     context: PartitionContext, segment: LogSegment, existing_segments: LogSegments
 ) -> SplitSegmentResult:
     """Splits a segment with offsets beyond base + 2^31 - 1 into segments whose offsets fit."""
+    new_segments = split_into_cleaned(context, segment)
+    # From here on a failure leaves the files for the next load to settle.  Kafka deletes the new segments even when
+    # the old one is renamed away already, and then all is lost.
+    deleted = Replacement(context, existing_segments, new_segments, [segment]).make()
+    return SplitSegmentResult(deleted, new_segments)
+
+
+def split_into_cleaned(context: PartitionContext, segment: LogSegment) -> list[LogSegment]:
+    """The first half of a split: the batches of an overflowed segment in new ones, under `.cleaned` names."""
     path = segment.log.path
     if not path.endswith(".log"):
         raise IllegalArgumentException(f"Cannot split file {path}")
@@ -104,7 +128,4 @@ def split_overflowed_segment(
             new_segment.close()
             new_segment.delete_if_exists()
         raise
-    # From here on a failure leaves the files for the next load to settle.  Kafka deletes the new segments even when
-    # the old one is renamed away already, and then all is lost.
-    deleted = replace_segments(context, existing_segments, new_segments, [segment])
-    return SplitSegmentResult(deleted, new_segments)
+    return new_segments

@@ -61,7 +61,8 @@ def _unfinished_index(difference: Difference, outcome: Outcome) -> bool:
         return False
     if difference.place.endswith("(open), field error"):  # the next open
         said = difference.detail.partition("actual said: ")[2]
-        return "expected (missing)" in difference.detail and said.startswith(ILLEGAL) and FULL_INDEX in said
+        went_on = re.search(r"expected (\(missing\)|CorruptRecordException)$", difference.detail, re.MULTILINE)
+        return went_on is not None and said.startswith(ILLEGAL) and FULL_INDEX in said
     name = re.search(r"(\d{20}\.index)$", difference.place)
     left = [path for result in outcome.results for path in result.get("files", {})]
     return (

@@ -1,0 +1,113 @@
+"""OffsetMapping: the first walk of a pass: the dirty section's keys, and of each its last offset, go into the map.
+
+Left out are control batches, what was aborted, records without a key, and what lies below the first dirty offset.  The
+map counts as full at a share of its slots; the walk ends at the first record that it might not take, known or not, and
+the pass then reaches the record before it, perhaps in the middle of a batch.
+
+This is the plain way, which takes every batch: any magic, any codec, one batch after the other, its keys in bulk.
+Belongs to one pass and its thread; knows no file.  Mirrors the loop of Cleaner.buildOffsetMapForSegment (4.4.0).
+"""
+
+from __future__ import annotations
+
+import itertools
+from array import array
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from kafkalog._native import batches as native
+from kafkalog._native.offset_map import SkimpyOffsetMap
+from kafkalog.cleaner.io_buffers import Chunk
+from kafkalog.cleaner.keys import column
+from kafkalog.cleaner.stats import CleanerStats
+from kafkalog.cleaner.transactions import CleanedTransactionMetadata
+from kafkalog.errors import KafkalogError
+from kafkalog.format.records import PART_RECORDS, Record, stream
+
+if TYPE_CHECKING:
+    from kafkalog._native.batches import BatchHeader
+
+
+class OffsetMapping:
+    """One walk over the batches from the segment on that holds `start_offset`, into a map that takes `desired_size`."""
+
+    def __init__(
+        self,
+        offset_map: SkimpyOffsetMap,
+        start_offset: int,
+        desired_size: int,
+        max_record_bytes: int,
+        transactions: CleanedTransactionMetadata,
+        stats: CleanerStats,
+    ) -> None:
+        self.offset_map = offset_map
+        self.start_offset = start_offset
+        self.desired_size = desired_size
+        self.max_record_bytes = max_record_bytes
+        self.transactions = transactions
+        self.stats = stats
+
+    def take(self, chunk: Chunk, row: int) -> tuple[int, bool]:
+        """Takes the batches of a chunk's table from a row on; the row behind the last one, and whether the map is full.
+
+        Errors of a batch that does not parse name its place.
+        """
+        for header in native.headers_from_table(chunk.table[row:]):
+            try:
+                if not self._take_batch(chunk.data, header):
+                    return row, True
+            except KafkalogError as error:
+                chunk.with_place(error, header.position)
+                raise
+            row += 1
+        return row, False
+
+    def _take_batch(self, data: memoryview, header: BatchHeader) -> bool:
+        """One batch; False: the map is full, and the rest of it was not taken."""
+        if header.is_control:
+            self.transactions.on_control_batch_read(data, header)
+            self.stats.map_messages_read += 1
+        elif self.transactions.on_batch_read(header):
+            self.stats.map_messages_read += header.count
+        else:
+            if not self._take_records(stream(data, header, max_record_bytes=self.max_record_bytes)):
+                return False
+        if header.last_offset >= self.start_offset:
+            self.offset_map.latest_offset = header.last_offset
+        return True
+
+    def _take_records(self, records: Iterator[Record]) -> bool:
+        """All records of a batch, some ten thousand at a time; one that does not parse matters if the map takes those
+        before it."""
+        while True:
+            part: list[Record] = []
+            failure: KafkalogError | None = None
+            try:
+                for record in itertools.islice(records, PART_RECORDS):
+                    part.append(record)
+            except KafkalogError as error:
+                failure = error
+            if not self._put(part):
+                return False
+            if failure is not None:
+                raise failure
+            if len(part) < PART_RECORDS:
+                return True
+
+    def _put(self, records: list[Record]) -> bool:
+        """The keys of some records; False: not all of them, and the records up to there are counted."""
+        start = self.start_offset
+        keyed = [
+            (number, key, record.offset)
+            for number, record in enumerate(records)
+            if (key := record.key) is not None and record.offset >= start
+        ]
+        done = 0
+        if keyed:
+            numbers, keys, offsets = zip(*keyed, strict=True)
+            done = self.offset_map.put_many(*column(keys), array("q", offsets), self.desired_size)
+        if done < len(keyed):
+            self.stats.map_messages_read += numbers[done]
+            return False
+        self.stats.map_messages_read += len(records)
+        return True
