@@ -6,9 +6,10 @@ stay, byte for byte as Kafka's MemoryRecords.filterTo builds them.  A slice is a
 `batches.scan` made of it.
 
 The usual batch is one of magic 2 that is no control batch, belongs to no transaction, is well formed, and is not kept
-for its producer's or the high watermark's sake; its records are not compressed, or the caller has the payload.  At any
-other one both stop and say its row: `kafkalog.cleaner` takes it by the plain way, which knows every rule, and
-calls again behind it.  So nothing is decided here that is not decided there, and a test runs both ways.
+for its producer's or the high watermark's sake; its records are not compressed.  At any other one both stop and say its
+row: `kafkalog.cleaner` follows its transaction, decompresses it, and vouches for it, or takes it by the plain way, which
+knows every rule; and calls again behind it.  So nothing is decided here that is not decided there, and a test runs both
+ways.
 
 Look-ups go in bulk, over many batches at once: first all records are walked, then all keys are looked up, then each
 batch is judged.  No length or place is read twice out of the buffer.
@@ -80,7 +81,8 @@ cdef struct Item:
 
 
 cdef class Slice:
-    """A buffer, the table of its batches, and perhaps the decompressed records of one of them."""
+    """A buffer, the table of its batches, and perhaps the decompressed records of one of them; `vouched`: the caller has
+    looked after its transaction."""
 
     cdef Py_buffer data
     cdef Py_buffer table
@@ -88,10 +90,11 @@ cdef class Slice:
     cdef bint has_data
     cdef bint has_table
     cdef bint has_payload
+    cdef bint vouched
     cdef int64_t base_position
     cdef int64_t rows
 
-    def __cinit__(self, data, table, int64_t base_position, payload):
+    def __cinit__(self, data, table, int64_t base_position, payload, bint vouched):
         if table.dtype != BATCH_DTYPE:
             raise TypeError("a table of BATCH_DTYPE is wanted")
         open_octets(data, &self.data)
@@ -102,6 +105,7 @@ cdef class Slice:
             open_octets(payload, &self.payload)
             self.has_payload = True
         self.base_position = base_position
+        self.vouched = vouched
         self.rows = self.table.len // <Py_ssize_t>sizeof(Row)
 
     def __dealloc__(self):
@@ -118,7 +122,9 @@ cdef class Slice:
         row[0] = (<const Row*>self.table.buf)[at]
         if row.magic != 2 or row.verdict or row.attributes & ~KNOWN_FLAGS or row.record_count < 0:
             return False
-        if row.attributes & (CONTROL_FLAG | TRANSACTIONAL_FLAG):
+        if row.attributes & CONTROL_FLAG or (row.attributes & TRANSACTIONAL_FLAG and not self.vouched):
+            return False
+        if row.base_offset < 0 or row.last_offset < 0:
             return False
         place = row.position - self.base_position
         if place < 0 or row.size < RECORDS or row.size > self.data.len - place:
@@ -184,7 +190,7 @@ cdef int64_t add_rows(
     cdef RecordView record
     cdef int64_t at = first, end = slice.rows, i, before, n
     cdef int reader
-    if slice.has_payload and end > first + 1:
+    if slice.vouched and end > first + 1:
         end = first + 1
     while at < end:
         if not slice.usual(at, &row, &batch, &cursor, &reader):
@@ -224,16 +230,16 @@ cdef int64_t add_rows(
 
 def add_keys(
     SkimpyOffsetMap map not None, data, table, int64_t first=0, *, int64_t base_position=0, int64_t start_offset=0,
-    int64_t limit, payload=None
+    int64_t limit, payload=None, bint vouched=False
 ):
     """Puts the keys at and above `start_offset` of the batches from row `first` on -> (row, full, records read).
 
     The row is the first one that was not taken: the table's end, or a batch that is not usual, or, where the map had
     `limit` keys and met another, the one in which that was.  `map.latest_offset` is Kafka's: of the last key that was
-    put, or the last of a whole batch.  `payload` has the decompressed records of row `first`, which alone is taken then.
-    `row.position` - `base_position` is a batch's place in `data`.  Runs without the GIL.
+    put, or the last of a whole batch.  `vouched`: row `first` alone is taken, though it be of a transaction, and `payload`
+    has its records decompressed, where they are compressed.  `row.position` - `base_position` is a batch's place in `data`.  Runs without the GIL.
     """
-    cdef Slice slice = Slice(data, table, base_position, payload)
+    cdef Slice slice = Slice(data, table, base_position, payload, vouched or payload is not None)
     cdef Pending pending
     cdef bint full = False
     cdef int64_t at
@@ -252,8 +258,8 @@ cdef class Survivors:
     """Takes batches, gives what is left of them.
 
     `map` is complete.  `now_ms`: a tombstone goes when its batch's delete horizon is not above it; one that has none
-    gets `now_ms` + `delete_retention_ms`.  `keep_ends`: sorted int64 of batches' last offsets (each producer's last one,
-    the one below the high watermark) that the plain way judges.  What was counted is Kafka's FilterResult: bytes
+    gets `now_ms` + `delete_retention_ms`.  `keep_ends`: last offsets of batches (each producer's last one, the one
+    below the high watermark) that the plain way judges.  What was counted is Kafka's FilterResult: bytes
     and messages read, messages and bytes retained, and messages without a key.
     """
 
@@ -300,7 +306,7 @@ cdef class Survivors:
     def take(self, data, table, int64_t first=0, *, int64_t base_position=0):
         """Takes the batches from row `first` on; answers the row of the first one that is not usual, or the table's
         end.  Runs without the GIL."""
-        cdef Slice slice = Slice(data, table, base_position, None)
+        cdef Slice slice = Slice(data, table, base_position, None, False)
         cdef int64_t at = first
         cdef int verdict
         if not 0 <= first <= slice.rows:
@@ -314,14 +320,15 @@ cdef class Survivors:
             kl_leave(&self.busy)
         return at
 
-    def take_payload(self, data, table, int64_t row, payload, *, int64_t base_position=0):
-        """Takes one compressed batch, whose records decompressed are `payload` -> what becomes of it.
+    def take_batch(self, data, table, int64_t row, payload=None, *, int64_t base_position=0):
+        """Takes one batch that its transaction, if any, keeps; `payload` has its records decompressed, where they are
+        compressed -> what becomes of it.
 
-        None: it is not usual, and was not taken.  True: it stays as it is, and was added.  False: nothing of it stays.  Else
-        the payload of the records that stay, to be compressed, and the header of their batch (without its size and
+        None: it is not usual, and was not taken.  True: what stays of it was added.  False: nothing stays.  Else the
+        payload of the records that stay, to be compressed, and the header of their batch (without its size and
         checksum): both are for `add_batch`.
         """
-        cdef Slice slice = Slice(data, table, base_position, payload)
+        cdef Slice slice = Slice(data, table, base_position, payload, True)
         cdef Row found
         cdef Cursor cursor
         cdef Batch batch
@@ -341,7 +348,7 @@ cdef class Survivors:
             check_memory(verdict)
             if verdict == NOT_USUAL:
                 return None
-            if verdict == VERBATIM:
+            if verdict == VERBATIM or (verdict == REBUILT and not slice.has_payload):
                 return True
             if verdict == NOTHING:
                 return False
@@ -352,7 +359,7 @@ cdef class Survivors:
             kl_leave(&self.busy)
 
     def add_batch(self, header, payload):
-        """Adds the batch of `take_payload`'s header and the compressed payload."""
+        """Adds the batch of `take_batch`'s header and the compressed payload."""
         cdef Py_buffer head, body
         cdef uint8_t* at
         claim(&self.busy, "Survivors")
@@ -383,12 +390,24 @@ cdef class Survivors:
         """Bytes that `bytes()` would give."""
         return self.filled
 
+    def counted(self):
+        """Bytes and messages read, messages and bytes retained, messages without a key; since the last call."""
+        claim(&self.busy, "Survivors")
+        try:
+            found = self.bytes_read, self.messages_read, self.messages_retained, self.bytes_retained, self.invalid_messages
+            self.bytes_read = self.messages_read = self.messages_retained = 0
+            self.bytes_retained = self.invalid_messages = 0
+            return found
+        finally:
+            kl_leave(&self.busy)
+
     def bytes(self):
-        """The batches that stay, since the last call."""
+        """The batches that stay, since the last call; with them `max_offset` begins anew."""
         claim(&self.busy, "Survivors")
         try:
             found = self.out.at[: self.filled]
             self.filled = 0
+            self.max_offset = -1
             return found
         finally:
             kl_leave(&self.busy)
@@ -518,7 +537,7 @@ cdef class Survivors:
                 item.kept = item.offset >= item.found and (not item.null_value or tombstones_stay)
             if item.kept:
                 kept += 1
-                last = item.offset
+                last = max(last, item.offset)
                 tombstone = tombstone or item.null_value
         verbatim = kept == count and (has_horizon or not tombstone)
         if not (kept == 0 or verbatim or can_be_copied(items, count)):
@@ -529,8 +548,7 @@ cdef class Survivors:
         if kept == 0:
             return NOTHING
         self.messages_retained += kept
-        if last > self.max_offset:
-            self.max_offset = last
+        self.max_offset = max(self.max_offset, row.last_offset if verbatim else last)
         if verbatim:
             if not reserve(&self.out, self.filled + row.size):
                 return NO_MEMORY
@@ -609,12 +627,17 @@ cdef inline int64_t row_bytes(const Item* items, int64_t count) noexcept nogil:
 
 
 cdef bint can_be_copied(const Item* items, int64_t count) noexcept nogil:
-    """Whether a builder would write the records that are kept as they are, but for the timestamp."""
+    """Whether a builder would take the records that are kept, and write them as they are, but for the timestamp."""
     cdef Cursor cursor
     cdef RecordView record
-    cdef int64_t i
+    cdef int64_t i, before = -1
     for i in range(count):
-        if not items[i].kept or items[i].plain:
+        if not items[i].kept:
+            continue
+        if items[i].offset <= before:
+            return False
+        before = items[i].offset
+        if items[i].plain:
             continue
         cursor.at = items[i].start
         cursor.end = items[i].end

@@ -146,7 +146,7 @@ def kept_natively(survivors: Survivors, data: bytes, table: Table) -> bytes:
             break
         header = headers[row]
         whole = payload(header, data[header.position : header.position + header.size])
-        made = survivors.take_payload(data, table, row, whole)
+        made = survivors.take_batch(data, table, row, whole)
         assert made is not None
         if not isinstance(made, bool):
             survivors.add_batch(made[1], codecs.compress(header.codec, made[0]))
@@ -215,7 +215,11 @@ def test_what_is_not_usual_is_left_to_the_caller(kind: str) -> None:
     assert survivors.take(data, table) == 1
     assert survivors.take(data, table, 2) == 3
     assert survivors.bytes() == (one() if kind == "end" else b"") + one(base_offset=200)
-    assert survivors.take_payload(data, table, 1, b"") is None
+    if kind == "transactional":
+        assert survivors.take_batch(data, table, 1) is True
+        assert add_keys(map, data, table, 1, limit=100, vouched=True) == (2, False, 1)
+    else:
+        assert survivors.take_batch(data, table, 1, b"") is None
 
 
 def test_records_that_no_builder_writes() -> None:
@@ -256,7 +260,7 @@ def test_tables_that_do_not_fit_their_buffer() -> None:
     with pytest.raises(TypeError):
         add_keys(map, data, np.zeros(3), limit=10)
     with pytest.raises(IndexError):
-        Survivors(map, now_ms=0, delete_retention_ms=0).take_payload(data, table, 3, b"")
+        Survivors(map, now_ms=0, delete_retention_ms=0).take_batch(data, table, 3, b"")
     with pytest.raises(ValueError, match="header"):
         Survivors(map, now_ms=0, delete_retention_ms=0).add_batch(b"x", b"")
     assert compaction.Survivors(map, now_ms=0, delete_retention_ms=0).bytes() == b""
