@@ -17,7 +17,7 @@ from kafkalog.format.names import CLEANED_FILE_SUFFIX, SWAP_FILE_SUFFIX
 from kafkalog.log.context import PartitionContext
 from kafkalog.log.local_log import delete_segment_files, open_new_segment
 from kafkalog.segment.log_segment import LogSegment
-from kafkalog.segment.log_segments import LogSegments
+from kafkalog.segment.log_segments import LogSegments, NoSuchElementException
 
 
 class SplitSegmentResult(NamedTuple):
@@ -105,7 +105,7 @@ def split_into_cleaned(context: PartitionContext, segment: LogSegment) -> list[L
         while position < source.size:
             first = source.first_batch(position)
             if first is None:
-                raise IllegalStateException(f"No batch at position {position} in {segment}")
+                raise NoSuchElementException(f"No batch at position {position} in {segment}")
             new_segment = create_new_cleaned_segment(context, source.base_offset_of(first))
             new_segments.append(new_segment)
             appended_bytes = new_segment.append_from_file(source, position)

@@ -94,7 +94,8 @@ class ScriptWriter:
         for _ in range(self.choose.integer(20, 60)):
             self.step()
         self.look()
-        if self.compact and closed and self.chance(0.3):
+        # What snappy makes is as long as whoever compressed it has it: a place in the file is another batch's there.
+        if self.compact and closed and self.chance(0.3) and not broker_may_compress_with_snappy(self.lines):
             self.clean_what_is_damaged()
         if closed:
             self.finish()
