@@ -540,8 +540,12 @@ cdef class Survivors:
                 last = max(last, item.offset)
                 tombstone = tombstone or item.null_value
         verbatim = kept == count and (has_horizon or not tombstone)
-        if not (kept == 0 or verbatim or can_be_copied(items, count)):
-            return NOT_USUAL
+        if not has_horizon and tombstone:
+            has_horizon = True
+            horizon = <int64_t>(<uint64_t>self.now_ms + <uint64_t>self.delete_retention_ms)
+        if kept and not verbatim:
+            if (has_horizon and horizon < 0) or not is_buildable(row) or not can_be_copied(items, count):
+                return NOT_USUAL
         self.bytes_read += row.size
         self.messages_read += count
         self.invalid_messages += invalid
@@ -556,9 +560,6 @@ cdef class Survivors:
             self.filled += row.size
             self.bytes_retained += row.size
             return VERBATIM
-        if not has_horizon and tombstone:
-            has_horizon = True
-            horizon = self.now_ms + self.delete_retention_ms
         return self.rebuild(row, source, items, count, kept, has_horizon, horizon, not slice.has_payload)
 
     cdef int rebuild(
@@ -624,6 +625,13 @@ cdef inline int64_t row_bytes(const Item* items, int64_t count) noexcept nogil:
         if items[i].kept:
             total += items[i].end - items[i].start
     return total
+
+
+cdef inline bint is_buildable(const Row* row) noexcept nogil:
+    """Whether a builder takes what the header says of the producer."""
+    if row.producer_id == -1:
+        return not row.attributes & TRANSACTIONAL_FLAG
+    return row.producer_id >= 0 and row.producer_epoch >= 0 and row.base_sequence >= 0
 
 
 cdef bint can_be_copied(const Item* items, int64_t count) noexcept nogil:

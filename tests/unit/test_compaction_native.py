@@ -216,7 +216,7 @@ def test_what_is_not_usual_is_left_to_the_caller(kind: str) -> None:
     assert survivors.take(data, table, 2) == 3
     assert survivors.bytes() == (one() if kind == "end" else b"") + one(base_offset=200)
     if kind == "transactional":
-        assert survivors.take_batch(data, table, 1) is True
+        assert survivors.take_batch(data, table, 1) is False
         assert add_keys(map, data, table, 1, limit=100, vouched=True) == (2, False, 1)
     else:
         assert survivors.take_batch(data, table, 1, b"") is None
