@@ -4,7 +4,8 @@ Left out are control batches, what was aborted, records without a key, and what 
 map counts as full at a share of its slots; the walk ends at the first record that it might not take, known or not, and
 the pass then reaches the record before it, perhaps in the middle of a batch.
 
-This is the plain way, which takes every batch: any magic, any codec, one batch after the other, its keys in bulk.
+The plain way takes every batch: any magic, any codec, one batch after the other, its keys in bulk.  The usual batches
+go by `_native.compaction`, many in one call, with the same end; a test runs both ways.
 Belongs to one pass and its thread; knows no file.  Mirrors the loop of Cleaner.buildOffsetMapForSegment (4.4.0).
 """
 
@@ -16,8 +17,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from kafkalog._native import batches as native
+from kafkalog._native import compaction
 from kafkalog._native.offset_map import SkimpyOffsetMap
 from kafkalog.cleaner.io_buffers import Chunk
+from kafkalog.cleaner.payload import payload_of
 from kafkalog.cleaner.stats import CleanerStats
 from kafkalog.cleaner.stored import Stored, column, has_key, stored_records
 from kafkalog.cleaner.transactions import CleanedTransactionMetadata
@@ -48,29 +51,64 @@ class OffsetMapping:
         self.stats = stats
 
     def take(self, chunk: Chunk, row: int) -> tuple[int, bool]:
-        """Takes the batches of a chunk's table from a row on; the row behind the last one, and whether the map is full.
+        """Takes batches of a chunk's table from a row on; the row behind the last one, and whether the map is full.
 
         Errors of a batch that does not parse name its place.
         """
-        for header in native.headers_from_table(chunk.table[row:]):
-            try:
-                if not self._take_batch(chunk.data, header):
-                    return row, True
-            except KafkalogError as error:
-                chunk.with_place(error, header.position)
-                raise
-            row += 1
-        return row, False
+        row, is_full = self._take_usual(chunk, row)
+        if is_full or row == len(chunk.table):
+            return row, is_full
+        header = native.headers_from_table(chunk.table[row : row + 1])[0]
+        try:
+            return row + 1, not self._take_batch(chunk, row, header)
+        except KafkalogError as error:
+            chunk.with_place(error, header.position)
+            raise
 
-    def _take_batch(self, data: memoryview, header: BatchHeader) -> bool:
+    def _take_usual(self, chunk: Chunk, row: int) -> tuple[int, bool]:
+        """As many of the usual batches as come; the row of one that is not, or the table's end, or where it is full."""
+        row, is_full, read = compaction.add_keys(
+            self.offset_map,
+            chunk.data,
+            chunk.table,
+            row,
+            start_offset=self.start_offset,
+            limit=self.desired_size,
+        )
+        self.stats.map_messages_read += read
+        return row, is_full
+
+    def _take_vouched(self, chunk: Chunk, row: int, header: BatchHeader) -> bool | None:
+        """A batch of magic 2 whose records count; whether all of it was taken, None where it is for the plain way."""
+        payload = payload_of(chunk.data, header, self.max_record_bytes)
+        if payload is None:
+            return None
+        after, is_full, read = compaction.add_keys(
+            self.offset_map,
+            chunk.data,
+            chunk.table,
+            row,
+            start_offset=self.start_offset,
+            limit=self.desired_size,
+            payload=payload if header.codec else None,
+            vouched=True,
+        )
+        self.stats.map_messages_read += read
+        return False if is_full else None if after == row else True
+
+    def _take_batch(self, chunk: Chunk, row: int, header: BatchHeader) -> bool:
         """One batch; False: the map is full, and the rest of it was not taken."""
+        data = chunk.data
         if header.is_control:
             self.transactions.on_control_batch_read(data, header)
             self.stats.map_messages_read += 1
         elif self.transactions.on_batch_read(header):
             self.stats.map_messages_read += header.count
         else:
-            if not self._take_records(stored_records(data, header, self.max_record_bytes)):
+            taken = self._take_vouched(chunk, row, header)
+            if taken is None:
+                taken = self._take_records(stored_records(data, header, self.max_record_bytes))
+            if not taken:
                 return False
         if header.last_offset >= self.start_offset:
             self.offset_map.latest_offset = header.last_offset

@@ -17,6 +17,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from kafkalog._native.compaction import Survivors
 from kafkalog._native.offset_map import SkimpyOffsetMap
 from kafkalog.cleaner.stats import CleanerStats
 from kafkalog.cleaner.stored import Stored, column, has_key, has_value
@@ -72,6 +73,13 @@ class Retention:
         self.transactions = transactions
         self.terms = terms
         self.stats = stats
+        lasts = [last.last_data_offset for last in terms.last_records.values() if last.last_data_offset is not None]
+        self.survivors = Survivors(
+            offset_map,
+            now_ms=terms.now_ms,
+            delete_retention_ms=terms.delete_retention_ms,
+            keep_ends=[*lasts, terms.high_watermark - 1],
+        )
 
     def check_batch(self, data: memoryview, header: BatchHeader) -> BatchDecision:
         """Follows the batch that begins at `header.position` in `data`, and says what becomes of it."""
