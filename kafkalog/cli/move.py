@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
 import click
 
@@ -34,9 +35,9 @@ def command(partition: str, to_dir: str, dry_run: bool, yes: bool, as_json: bool
     """Move PARTITION (a folder: DIR/orders-0) to the log directory TO_DIR of the same broker, while that is stopped.
 
     The files are copied to a -future folder, synced and compared byte by byte; then the copy gets the partition's name,
-    the source becomes a -delete folder and is removed, and its lines in the checkpoints move too.  Both directories are
-    locked meanwhile (exit 3 when a broker has one).  A crash loses nothing, and the same command goes on where it was.
-    Without --yes it only tells.
+    the source becomes a -delete folder and is removed, and its lines in the checkpoints move too; so do the topic's
+    settings, where the target has none.  Both directories are locked meanwhile (exit 3 when a broker has one).  A crash
+    loses nothing, and the same command goes on where it was.  Without --yes it only tells.
     """
     act = yes and not dry_run
     (target_dir,) = log_dirs_at([to_dir])
@@ -78,6 +79,9 @@ def _tell(move: Move, act: bool, as_json: bool) -> None:
                 "bytes": move.size,
                 "copied": move.copied,
                 "targetFree": move.free,
+                "sourceSettings": move.source_settings,
+                "targetSettings": move.target_settings,
+                "settings": move.settings,
                 "done": act,
             }
         )
@@ -87,3 +91,14 @@ def _tell(move: Move, act: bool, as_json: bool) -> None:
         emit(f"{move.partition}: moved to {move.target_dir}, {size_words(move.size)}")
     else:
         emit(f"{move.partition}: {what}{'' if move.step is Step.DONE else ' (--yes does it)'}")
+    if move.step is not Step.DONE and (move.source_settings or {}) != (move.target_settings or {}):
+        topic, ours, applied = move.partition.topic, _words(move.source_settings), _words(move.settings)
+        emit(
+            f"  settings of {topic}: {applied}, as in {move.source_dir}"
+            if move.target_settings is None
+            else f"  settings of {topic}: {applied}, as {move.target_dir} has them; not {ours}, as in {move.source_dir}"
+        )
+
+
+def _words(settings: Mapping[str, str] | None) -> str:
+    return " ".join(f"{key}={value}" for key, value in (settings or {}).items()) or "the defaults"

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
+import os
 from typing import Any
 
 import click
 
 from kafkalog.cli.app import CLEAN, FINDINGS, exit_code_of, one_line
-from kafkalog.cli.console import Progress, emit, emit_json, fields, locate, log_bytes, note, parse_settings
+from kafkalog.cli.console import Progress, emit, emit_json, fields, locate, log_bytes, note, parse_settings, some
 from kafkalog.config import LogConfig
-from kafkalog.toolbox.recovery import Recovered, recover
+from kafkalog.toolbox.recovery import Recovered, not_recovered, recover
 
 
 @click.command("recover", short_help="Do, or tell, what an unclean open does.")
@@ -60,9 +61,15 @@ def command(
                 code = max(code, exit_code_of(result.error))
             if result.lost_bytes:
                 code = max(code, FINDINGS)
+    left = not_recovered(log_dir)
     if as_json:
-        emit_json({"kind": "summary", "done": act, **total})
+        emit_json({"kind": "summary", "done": act, **total, "notRecovered": left})
     else:
+        if left:
+            note(
+                f"note: the next start recovers {some(map(os.path.basename, left))}, which this command does not open; "
+                f"until then {log_dir} does not count as closed cleanly"
+            )
         emit(
             f"in all: {total['partitions']} partitions, {_lost(total['lostRecords'], total['lostBytes'])} "
             f"{'lost' if act else 'would be lost'}"

@@ -18,12 +18,17 @@ else:
     _Adapter = logging.LoggerAdapter
 
 
+# Logger.manager's lock does not bear being interrupted: it is taken here, not where a partition is made.
+_NAMES = ("log", "segment", "format", "files", "metrics", "manager", "topics")
+_LOGGERS = {name: logging.getLogger(name) for name in (f"kafkalog.{each}" for each in _NAMES)}
+
+
 class Lines(_Adapter):
     """A logger whose lines are about one partition, one log directory, or neither."""
 
     def __init__(self, logger: str, log_dir: str | None = None, topic_partition: object = None) -> None:
         partition = None if topic_partition is None else str(topic_partition)
-        super().__init__(logging.getLogger(logger), {"topic_partition": partition, "log_dir": log_dir})
+        super().__init__(_LOGGERS[logger], {"topic_partition": partition, "log_dir": log_dir})
         where = {"partition": partition, "dir": log_dir}
         self._known = {key: value for key, value in where.items() if value is not None}
         self._prefix = f"[{', '.join(f'{key}=%s' for key in self._known)}] " if self._known else ""

@@ -128,7 +128,7 @@ def raise_if_full(error: OSError, path: str) -> None:
 
 
 def _max_map_count() -> int:
-    with contextlib.suppress(OSError, ValueError), open("/proc/sys/vm/max_map_count", encoding="ascii") as file:
+    with contextlib.suppress(OSError, ValueError), open("/proc/sys/vm/max_map_count", "rb") as file:
         return int(file.read())
     return _DEFAULT_MAPS
 

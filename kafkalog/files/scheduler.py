@@ -71,14 +71,15 @@ class Scheduler(Protocol):
 
 
 class ManualScheduler:
-    """Runs nothing until `tick`.  Errors of tasks are kept in `errors` and logged, as a thread would; a task that must
-    be seen to fail is looked for there.  Not for several threads at a time."""
+    """Runs nothing until `tick`, which is one thread's; others may schedule.  Errors of tasks are kept in `errors` and
+    logged, as a thread would; a task that must be seen to fail is looked for there."""
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
         self.errors: list[tuple[str, BaseException]] = []
         self.run_count = 0
-        self._heap: list[tuple[int, int, Task]] = []
+        self._lock = threading.RLock()
+        self._heap: list[tuple[int, int, Task]] = []  # guarded by _lock
         self._order = itertools.count()
 
     def startup(self) -> None:
@@ -90,12 +91,15 @@ class ManualScheduler:
 
     def clear(self) -> None:
         """Drop what waits, as a crash does."""
-        self._heap.clear()
+        with self._lock:
+            self._heap.clear()
 
     @property
     def pending(self) -> list[Task]:
         """What waits, in the order in which it will run."""
-        return [task for _, _, task in sorted(self._heap, key=lambda entry: entry[:2]) if not task.cancelled]
+        with self._lock:
+            entries = sorted(self._heap, key=lambda entry: entry[:2])
+        return [task for _, _, task in entries if not task.cancelled]
 
     def schedule_once(self, name: str, fn: Work, delay_ms: int = 0) -> Task:
         return self.schedule(name, fn, delay_ms, -1)
@@ -103,15 +107,23 @@ class ManualScheduler:
     def schedule(self, name: str, fn: Work, delay_ms: int, period_ms: int) -> Task:
         # A delay of Long.MAX_VALUE means never; Python's integers need no care for the overflow.
         task = Task(name, fn, self.clock.milliseconds() + delay_ms, period_ms)
-        heapq.heappush(self._heap, (task.due_ms, next(self._order), task))
+        with self._lock:
+            heapq.heappush(self._heap, (task.due_ms, next(self._order), task))
         return task
+
+    def _due(self, now_ms: int) -> tuple[int, Task] | None:
+        with self._lock:
+            if not self._heap or self._heap[0][0] > now_ms:
+                return None
+            _, order, task = heapq.heappop(self._heap)
+        return order, task
 
     def tick(self) -> int:
         """Run everything due at the present clock, also what those tasks schedule for now; the number of runs."""
         now_ms = self.clock.milliseconds()
         ran = 0
-        while self._heap and self._heap[0][0] <= now_ms:
-            _, order, task = heapq.heappop(self._heap)
+        while (found := self._due(now_ms)) is not None:
+            order, task = found
             if task.cancelled:
                 continue
             ran += 1
@@ -123,8 +135,8 @@ class ManualScheduler:
                 _log.debug("Uncaught exception in scheduled task '%s'", task.name, exc_info=error)
             if task.periodic and not task.cancelled:
                 task.due_ms += task.period_ms
-                # It keeps its place among tasks of equal due time.
-                heapq.heappush(self._heap, (task.due_ms, order, task))
+                with self._lock:  # it keeps its place among tasks of equal due time
+                    heapq.heappush(self._heap, (task.due_ms, order, task))
         return ran
 
 

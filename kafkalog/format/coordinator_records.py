@@ -168,8 +168,8 @@ def listed(partitions: Mapping[str, Sequence[int]], numbers_name: str) -> list[V
 
 
 def by_topic(structs: Sequence[Values], numbers_name: str) -> dict[str, tuple[int, ...]]:
-    """The other way; a topic may stand in the list twice."""
-    found: dict[str, tuple[int, ...]] = {}
+    """The other way; a topic may stand in the list again and again."""
+    found: dict[str, list[int]] = {}
     for each in structs:
-        found[each["topic"]] = found.get(each["topic"], ()) + tuple(each[numbers_name])
-    return found
+        found.setdefault(each["topic"], []).extend(each[numbers_name])
+    return {topic: tuple(numbers) for topic, numbers in found.items()}

@@ -249,7 +249,7 @@ def partition_of(name: str | TopicPartition) -> TopicPartition:
     """The partition that a caller names, as `topic-0` or as a pair.  InvalidTopicException."""
     given = name
     if isinstance(name, tuple) and len(name) == 2 and isinstance(name[0], str) and isinstance(name[1], int):
-        name = f"{name[0]}-{name[1]}"
+        name = f"{name[0]}-{name[1]}" if name[1] >= 0 else ""
     if isinstance(name, str):
         try:
             partition = parse_topic_partition_name(name)
@@ -282,3 +282,13 @@ def validate_topic_name(topic: str) -> None:
     else:
         return
     raise InvalidTopicException(f"Topic name is invalid: {reason}")
+
+
+def validate_dir_name(name: str) -> None:
+    """InvalidTopicException where no file system takes a folder of this name: a topic of a legal length may be too long
+    with a large number behind it, or for the `-future` folder of a move, which Kafka does not shorten."""
+    if len(name) > MAX_DIR_NAME_LENGTH:
+        raise InvalidTopicException(
+            f"the folder {name} has a name of {len(name)} characters, expected at most {MAX_DIR_NAME_LENGTH}",
+            hint="the topic's name is too long for it",
+        )

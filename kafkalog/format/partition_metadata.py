@@ -10,8 +10,10 @@ import os
 import re
 from typing import NamedTuple
 
+from kafkalog import errors
 from kafkalog.errors import CorruptCheckpointException
 from kafkalog.files import OS_FILES, Files
+from kafkalog.format import values
 from kafkalog.format.java_text import (
     ZERO_UUID,
     IllegalArgumentException,
@@ -33,10 +35,25 @@ __all__ = [
     "CURRENT_VERSION",
     "PARTITION_METADATA_FILE_NAME",
     "PartitionMetadata",
+    "checked_topic_id",
     "decode_partition_metadata",
     "read_partition_metadata",
     "write_partition_metadata",
 ]
+
+
+def checked_topic_id(value: object) -> str:
+    """The topic id that a caller gives, in the 22 characters that Kafka writes.  IllegalArgumentException for what is
+    none, and for the zero Uuid: Kafka has it for "no id", and no log that has it written opens again."""
+    hint = "expected a Kafka Uuid, 22 characters of url-base64"
+    text = values.text(value, "topic_id", hint=hint)
+    try:
+        topic_id = parse_uuid(text)
+    except IllegalArgumentException as error:
+        raise errors.IllegalArgumentException(f"topic_id: {error.message}", hint=hint) from None
+    if topic_id == ZERO_UUID:
+        raise errors.IllegalArgumentException(f"topic_id: found {topic_id}, which says that there is none", hint=hint)
+    return topic_id
 
 
 class PartitionMetadata(NamedTuple):

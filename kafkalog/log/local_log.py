@@ -103,6 +103,11 @@ class LocalLog(LogEnd):
         if self.life != OPEN:
             raise self.refusal()
 
+    def check_changeable(self) -> None:
+        """Raises where the log is closed, or about to be, or given up: what is changed then would be lost with it."""
+        if self.life != OPEN:
+            raise self.refusal()
+
     def refusal(self) -> KafkalogError:
         """Why a log that is not open does nothing."""
         if self.life == FORKED:

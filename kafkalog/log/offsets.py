@@ -329,7 +329,7 @@ class PartitionOffsets(Watermarks):
                 f"Cannot increment the log start offset to {new_log_start_offset} of partition "
                 f"{self.topic_partition} since it is larger than the high watermark {self.high_watermark}"
             )
-        self.local_log.check_if_closed()
+        self.local_log.check_changeable()
         if new_log_start_offset <= self.log_start_offset:
             return False
         self.context.logger.info("log start offset %d (%s)", new_log_start_offset, reason.value)

@@ -34,6 +34,7 @@ from kafkalog.files.processes import belongs_here
 from kafkalog.format import names, values
 from kafkalog.format.batch import MemoryRecords
 from kafkalog.format.checkpoints import EpochEntry
+from kafkalog.format.partition_metadata import checked_topic_id
 from kafkalog.limits import INT_MAX, LONG_MAX
 from kafkalog.log import list_offsets, log_metrics, retention
 from kafkalog.log.append import CLIENT_TERMS, FOLLOWER_TERMS, AppendTerms, append, check
@@ -215,7 +216,9 @@ class UnifiedLog(PartitionState):
             self.context.scheduler.schedule_once("flush-metadata-file", self.maybe_flush_metadata_file)
 
     def assign_topic_id(self, topic_id: str) -> None:
-        """Gives the partition its topic id; InconsistentTopicIdException when it has another."""
+        """Gives the partition its topic id; InconsistentTopicIdException when it has another.
+        IllegalArgumentException for what is none: the log would not open again."""
+        topic_id = checked_topic_id(topic_id)
         with self.lock:
             if self.topic_id is not None:
                 if self.topic_id != topic_id:
@@ -448,7 +451,7 @@ class UnifiedLog(PartitionState):
                 if target_offset >= self.log_end_offset:
                     self.leader_epoch_cache.truncate_from_end_async_flush(self.log_end_offset)
                     return False
-                self.local_log.check_if_closed()
+                self.local_log.check_changeable()
                 first_base = self.local_log.segments.first_segment_base_offset
                 assert first_base is not None
                 if first_base > target_offset:
@@ -469,12 +472,17 @@ class UnifiedLog(PartitionState):
         assert max(self.log_start_offset, self.high_watermark, self.recovery_point) <= self.log_end_offset, self
 
     def truncate_fully_and_start_at(self, new_offset: int, log_start_offset: int | None = None) -> None:
-        """Throws all records away; the log goes on at `new_offset`."""
-        new_offset = values.offset(new_offset, "new_offset")
+        """Throws all records away; the log goes on at `new_offset`, and starts there or at `log_start_offset` below."""
+        new_offset = values.offset(new_offset, "new_offset", low=0)
         if log_start_offset is not None:
-            log_start_offset = values.offset(log_start_offset, "log_start_offset")
+            log_start_offset = values.offset(log_start_offset, "log_start_offset", low=0)
+            if log_start_offset > new_offset:
+                raise IllegalArgumentException(
+                    f"log_start_offset: found {log_start_offset}, expected one up to new_offset, {new_offset}"
+                )
         with self.local_log.guard("truncating the entire log"), self.lock:
             self.settle()
+            self.local_log.check_changeable()
             self.whole(
                 lambda: self._truncate_fully(new_offset, new_offset if log_start_offset is None else log_start_offset)
             )
@@ -494,7 +502,7 @@ class UnifiedLog(PartitionState):
         offset = values.offset(offset, "offset")
         with self.local_log.guard("skipping offsets"), self.lock:
             self.settle()
-            self.local_log.check_if_closed()
+            self.local_log.check_changeable()
             if offset > self.log_end_offset:
                 self.whole(lambda: self._skip_to(offset))
 
@@ -554,14 +562,19 @@ class UnifiedLog(PartitionState):
             self._is_shut_down = True
             return True
 
-    def refuse_appends(self) -> None:
-        """From now on nothing is appended, for the partition is being deleted or has moved; waits for writers."""
+    def refuse_changes(self) -> None:
+        """From now on nothing is appended, cut or deleted, for the partition is being removed or has moved; waits for
+        writers."""
         with self.lock:
             if self.local_log.life == OPEN:
                 self.local_log.life = CLOSING
 
-    def accept_appends(self) -> None:
-        """Takes `refuse_appends` back, where what it was for did not come about."""
+    @property
+    def refuses_changes(self) -> bool:
+        return self.local_log.life != OPEN
+
+    def accept_changes(self) -> None:
+        """Takes `refuse_changes` back, where what it was for did not come about."""
         with self.lock:
             if self.local_log.life == CLOSING:
                 self.local_log.life = OPEN

@@ -45,11 +45,15 @@ class Changes:
         """Whether there is something to settle, as a look-up asks without the lock."""
         return self._unfinished is not None and not self._busy
 
-    def whole(self, change: Callable[[], T]) -> T:
-        """Makes a change under the lock.  What it raises of the disk's, or of ours, ends it."""
+    def whole(self, change: Callable[[], T], again: Callable[[], object] | None = None) -> T:
+        """Makes a change under the lock.  What it raises of the disk's, or of ours, ends it.
+
+        `again` is what is made where it was cut short, if that is not the same: for a change whose premise others may
+        have taken away meanwhile.
+        """
         with self.lock:
             self.settle()
-            self._unfinished = change
+            self._unfinished = again or change
             return self._make(change)
 
     def settle(self) -> None:

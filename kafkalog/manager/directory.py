@@ -3,8 +3,9 @@
 Several logs of one directory share it through a table by real path.  `enter` is the one way in and `Lease.leave` the
 one way out; each is one guarded step.  The first lease locks `.lock`, notes whether the last user closed cleanly and
 removes `.kafka_cleanshutdown` before anything is written.  Only when the last log of this process was closed without
-an error, and every other partition is known to be clean too, is the marker written again: it speaks for the whole
-directory.  Whoever enters meanwhile waits, and then holds the directory anew.  Thread-safe.
+an error, and every other folder that a start loads is known to be clean too, is the marker written again: it speaks
+for the whole directory, also for the copy of a move that was cut short.  Whoever enters meanwhile waits, and then holds
+the directory anew.  Thread-safe.
 
 An interrupt may come between any two steps.  So nothing here is owned by a count: the directory lives by its leases,
 a lease by whoever opens the log, the lock file's lock by its descriptor.  A lease that is forgotten is left, not
@@ -23,7 +24,7 @@ import sys
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 from kafkalog.errors import IllegalArgumentException, KafkalogError, KafkaStorageException
 from kafkalog.files import Clock, Files, LogDirFailureChannel, Scheduler, ThreadScheduler
@@ -33,7 +34,8 @@ from kafkalog.format.checkpoints import OffsetCheckpointFile
 from kafkalog.format.names import TopicPartition
 from kafkalog.manager import log_dirs
 from kafkalog.manager.held import HeldDirectory
-from kafkalog.manager.loading import look
+from kafkalog.manager.loading import log_folders, look
+from kafkalog.manager.topic_configs import take_over
 
 LOGGER = "kafkalog.manager"
 
@@ -120,6 +122,15 @@ class Lease:
             if not self.life.live:
                 raise self.life.refusal(f"{partition} of {directory.path}")
             directory.set_line(name, partition, offset)
+
+    def take_topic_config(self, log_dir: str) -> bool:
+        """Take the settings of the partition's topic over from another directory, where this one has none; whether it
+        was.  As `topic_configs.take_over`; IllegalStateException once the lease is over."""
+        directory, partition = self.directory, self._tenancy.partition
+        with directory._guard:
+            if not self.life.live:
+                raise self.life.refusal(f"{partition} of {directory.path}")
+            return take_over(log_dir, directory.path, partition.topic, directory.files)
 
     def leave(self, *, clean: bool) -> None:
         """The log is closed, and whether all of it went well; the last one out gives the directory back.
@@ -258,11 +269,13 @@ class LogDirectory:
             raise
         self._let_go()
 
-    def _partitions(self) -> Mapping[TopicPartition, str]:
-        return log_dirs.partitions_in(self.path, self.files.list_dir(self.path), self.files)
+    def _all_clean(self) -> bool:
+        """Of every folder that a start loads: `-future`, `-delete` and `-stray` ones nobody has closed here."""
+        folders, _ = log_folders(self.path, self.files)
+        return {str(partition) for partition in self._closed_clean}.issuperset(map(os.path.basename, folders))
 
     def _write_marker(self) -> None:
-        all_clean = self._had_clean or self._closed_clean.issuperset(self._partitions())
+        all_clean = self._had_clean or self._all_clean()
         if all_clean and not self._failed and not self.failure_channel.has_offline_log_dir(self.path):
             self._held.marker.write()
         self._marker_decided = True

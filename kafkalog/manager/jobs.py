@@ -1,7 +1,9 @@
 """Jobs of several directories side by side, each directory with threads of its own: loading logs, and closing them.
 
-A job's error ends nothing: all jobs run, and each outcome is told.  Interrupted, what has begun ends, the rest is left
-undone, and the interrupt goes on.  The threads are no daemons; their names are Kafka's: `<prefix>-<directory>-<n>`.
+A job's error ends nothing: all jobs run, and each outcome is told.  Interrupted, or told to stop, what has begun ends,
+the rest is left undone, and the interrupt goes on.  Who lets go of what the jobs work on calls `stop` before: a second
+interrupt may have come while the first one waited.  The threads are no daemons; their names are Kafka's:
+`<prefix>-<directory>-<n>`.
 """
 
 from __future__ import annotations
@@ -44,34 +46,51 @@ class _Pool:
                 self.outcomes[number] = Outcome(True, error)
 
 
-def run_side_by_side(
-    prefix: str, jobs: Mapping[str, Sequence[Job]], threads: Mapping[str, int]
-) -> dict[str, list[Outcome]]:
-    """Runs the jobs of each directory in order, by that many threads; the outcomes in the jobs' order."""
-    stop = threading.Event()
-    pools = {directory: _Pool(of) for directory, of in jobs.items()}
-    ends: list[_thread.LockType] = []  # each is released at the end of a thread, should it begin
-    begun: list[int] = []
-    try:
-        for directory, pool in pools.items():
-            for number in range(min(threads[directory], len(pool.jobs))):
-                end = _thread.allocate_lock()
-                end.acquire()
-                ends.append(end)
-                arguments = (f"{prefix}-{directory}-{number}", pool, number, stop, end)
-                # One call from bytecode: an interrupt finds the thread among the begun, or none.
-                begun.extend(map(_thread.start_new_thread, (_start,), (arguments,)))
-        _wait_for(ends)
-    finally:
-        stop.set()
-        _wait_for(ends[: len(begun)])
-    return {directory: pool.outcomes for directory, pool in pools.items()}
+class Jobs:
+    """The threads of one owner's jobs; `run` once after the other."""
 
+    def __init__(self) -> None:
+        self._stop = threading.Event()
+        self._ends: list[_thread.LockType] = []  # each is released at the end of a thread, should it begin
+        self._begun: list[int] = []
 
-def _wait_for(ends: Sequence[_thread.LockType]) -> None:
-    for end in ends:
-        with end:
-            pass
+    @property
+    def stopped(self) -> bool:
+        """Whether jobs should end as soon as they can."""
+        return self._stop.is_set()
+
+    def run(
+        self, prefix: str, jobs: Mapping[str, Sequence[Job]], threads: Mapping[str, int]
+    ) -> dict[str, list[Outcome]]:
+        """Runs the jobs of each directory in order, by that many threads; the outcomes in the jobs' order."""
+        assert all(threads[directory] > 0 for directory in jobs), threads  # else nothing is done, and nobody is told
+        self._ends, self._begun = [], []
+        pools = {directory: _Pool(of) for directory, of in jobs.items()}
+        try:
+            for directory, pool in pools.items():
+                for number in range(min(threads[directory], len(pool.jobs))):
+                    end = _thread.allocate_lock()
+                    end.acquire()
+                    self._ends.append(end)
+                    arguments = (f"{prefix}-{directory}-{number}", pool, number, self._stop, end)
+                    # One call from bytecode: an interrupt finds the thread among the begun, or none.
+                    self._begun.extend(map(_thread.start_new_thread, (_start,), (arguments,)))
+            self._wait()
+        except BaseException:
+            self.stop()
+            raise
+        return {directory: pool.outcomes for directory, pool in pools.items()}
+
+    def stop(self, *, wait: bool = True) -> None:
+        """Nothing begins any more; waits for what has begun.  Interrupted, it is called again."""
+        self._stop.set()
+        if wait:
+            self._wait()
+
+    def _wait(self) -> None:
+        for end in self._ends[: len(self._begun)]:
+            with end:
+                pass
 
 
 def _start(name: str, pool: _Pool, number: int, stop: threading.Event, end: _thread.LockType) -> None:

@@ -15,12 +15,13 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from kafkalog.errors import KafkaException
+from kafkalog.files import Files
 from kafkalog.files.lines import Lines
 from kafkalog.format import names
 from kafkalog.format.log_lines import lines_of_folder
 from kafkalog.format.names import TopicPartition
 from kafkalog.manager.held import HeldDirectory
-from kafkalog.manager.jobs import Outcome, run_side_by_side
+from kafkalog.manager.jobs import Jobs, Outcome
 from kafkalog.manager.settings import ManagerSettings
 
 LOGGER = "kafkalog.manager"
@@ -45,11 +46,23 @@ def look(held: HeldDirectory, *, tolerant: bool) -> Found:
     clean = held.marker.exists()
     if clean:
         held.marker.delete()
+    folders, strangers = log_folders(held.path, held.files, tolerant=tolerant)
+    recovery_points = held.read(held.recovery_points, is_new=not folders, tolerant=tolerant)
+    log_starts = held.read(held.log_starts, is_new=not folders, tolerant=tolerant)
+    strange = sorted(set(strangers) - _OF_THE_FILE_SYSTEM)
+    if strange:
+        Lines(LOGGER, held.path).warning("passed over %s, which are no partitions' folders", ", ".join(strange))
+    return Found(held, clean, recovery_points, log_starts, folders, strange)
+
+
+def log_folders(log_dir: str, files: Files, *, tolerant: bool = True) -> tuple[list[str], list[str]]:
+    """(paths, names): the folders that a start loads, `-future`, `-delete` and `-stray` ones too, and those that are no
+    partition's.  KafkaException for one of these unless `tolerant`; OSError."""
     folders: list[str] = []
     strangers: list[str] = []
-    for name in held.files.names_in(held.path):
-        path = os.path.join(held.path, name)
-        if name in _NO_PARTITIONS or not held.files.is_dir(path):
+    for name in files.names_in(log_dir):
+        path = os.path.join(log_dir, name)
+        if name in _NO_PARTITIONS or not files.is_dir(path):
             continue
         try:
             partition = names.parse_topic_partition_name(path)
@@ -60,12 +73,7 @@ def look(held: HeldDirectory, *, tolerant: bool) -> Found:
             continue
         if partition.topic != names.CLUSTER_METADATA_TOPIC:
             folders.append(path)
-    recovery_points = held.read(held.recovery_points, is_new=not folders, tolerant=tolerant)
-    log_starts = held.read(held.log_starts, is_new=not folders, tolerant=tolerant)
-    strange = sorted(set(strangers) - _OF_THE_FILE_SYSTEM)
-    if strange:
-        Lines(LOGGER, held.path).warning("passed over %s, which are no partitions' folders", ", ".join(strange))
-    return Found(held, clean, recovery_points, log_starts, folders, strange)
+    return folders, strangers
 
 
 class LoadProgress(NamedTuple):
@@ -125,8 +133,13 @@ class Remaining:
 LoadOne = Callable[[str, Found, Callable[[int], object]], object]  # a folder, its directory, whom to tell of segments
 
 
+class LoadingStopped(BaseException):
+    """A recovery was told to end, between two segments: as a crash there would leave it.  No error of ours or of the
+    disk's, which whoever loads takes for damage."""
+
+
 def load(
-    found: Sequence[Found], remaining: Remaining, load_one: LoadOne, settings: ManagerSettings
+    found: Sequence[Found], remaining: Remaining, load_one: LoadOne, settings: ManagerSettings, jobs: Jobs
 ) -> dict[str, list[Outcome]]:
     """Runs `load_one` for each folder; the outcomes by directory, in the order of its folders."""
 
@@ -134,8 +147,13 @@ def load(
         directory = of.held.path
 
         def run(thread: int) -> None:
+            def segments_left(left: int) -> None:
+                if jobs.stopped:
+                    raise LoadingStopped
+                remaining.segments_left(directory, thread, left)
+
             try:
-                load_one(folder, of, lambda left: remaining.segments_left(directory, thread, left))
+                load_one(folder, of, segments_left)
             finally:
                 left = remaining.log_done(directory)
                 done = len(of.folders) - left
@@ -143,8 +161,8 @@ def load(
 
         return run
 
-    jobs = {of.held.path: [job(folder, of) for folder in of.folders] for of in found}
+    by_directory = {of.held.path: [job(folder, of) for folder in of.folders] for of in found}
     threads = {
         of.held.path: settings.recovery_threads if of.had_clean_shutdown else settings.syncing_threads for of in found
     }
-    return run_side_by_side("log-recovery", jobs, threads)
+    return jobs.run("log-recovery", by_directory, threads)

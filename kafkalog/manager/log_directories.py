@@ -217,10 +217,10 @@ def _log_starts(registry: LogRegistry, log_dir: str) -> dict[TopicPartition, int
 
 def absolute_paths(log_dirs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[str]:
     """What a caller gives as log directories; IllegalArgumentException for what is no path, or for none at all."""
-    given = [log_dirs] if isinstance(log_dirs, str | os.PathLike) else log_dirs
+    given = [log_dirs] if isinstance(log_dirs, str | bytes | os.PathLike) else log_dirs
     try:
-        paths = [os.path.abspath(os.fsdecode(each)) for each in given]
-    except TypeError:
+        paths = [absolute_path(each) for each in given]
+    except (TypeError, IllegalArgumentException):
         raise IllegalArgumentException(
             f"log_dirs: found {log_dirs!r}, expected a path, or several", hint='such as ["disk1", "disk2"]'
         ) from None
@@ -232,6 +232,9 @@ def absolute_paths(log_dirs: str | os.PathLike[str] | Sequence[str | os.PathLike
 def absolute_path(log_dir: str | os.PathLike[str]) -> str:
     """What a caller gives as one log directory; IllegalArgumentException for what is no path."""
     try:
-        return os.path.abspath(os.fsdecode(log_dir))
+        path = os.fsdecode(log_dir)
     except TypeError:
-        raise IllegalArgumentException(f"log_dir: found {log_dir!r}, expected a path") from None
+        path = ""
+    if not path or "\0" in path:
+        raise IllegalArgumentException(f"log_dir: found {log_dir!r}, expected a path")
+    return os.path.abspath(path)

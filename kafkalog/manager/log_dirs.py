@@ -11,24 +11,45 @@ from collections.abc import Iterable
 
 from kafkalog.errors import (
     IllegalArgumentException,
+    KafkaException,
     KafkaStorageException,
     NoSuchFileException,
     UnknownTopicOrPartitionException,
 )
 from kafkalog.files import OS_FILES, Files, parent_dir
+from kafkalog.files.lines import Lines
 from kafkalog.format import names
 from kafkalog.format.names import TopicPartition
+
+LOGGER = "kafkalog.manager"
 
 EXPECTED_DIR = "expected the folder that holds topic-0, topic-1 ..."
 _NOT_FOREIGN = frozenset({"lost+found"})  # a file system's root has it from the start
 
 
 def partition_of_folder(root: str, name: str, files: Files) -> TopicPartition | None:
-    """The partition that a folder's name says; None for a file, or a folder of another name."""
-    topic, _, number = name.rpartition("-")
-    if topic and number.isascii() and number.isdigit() and files.is_dir(os.path.join(root, name)):
-        return TopicPartition(topic, int(number))
-    return None
+    """The partition that a folder's name says, as it is written; None for a file, or a folder of another name."""
+    partition = _parsed(name)
+    is_its_name = partition is not None and str(partition) == name
+    return partition if is_its_name and files.is_dir(os.path.join(root, name)) else None
+
+
+def other_names(root: str, listed: Iterable[str], files: Files) -> dict[str, TopicPartition]:
+    """Folders that a broker takes for a partition's, though they are not named as one (`t-00`, by Integer.parseInt, for
+    t-0): alone it serves them, beside the partition's own folder it does not start.  Their paths, and the partition."""
+    found = {name: partition for name in listed if (partition := _parsed(name)) is not None and str(partition) != name}
+    paths = {os.path.join(root, name): partition for name, partition in sorted(found.items())}
+    return {path: partition for path, partition in paths.items() if files.is_dir(path)}
+
+
+def _parsed(name: str) -> TopicPartition | None:
+    """None for the names of folders on their way in or out, too."""
+    if names.is_delete_dir(name) or names.is_future_dir(name) or names.is_stray_dir(name):
+        return None
+    try:
+        return names.parse_topic_partition_name(name)
+    except KafkaException:
+        return None
 
 
 def partitions_in(root: str, listed: Iterable[str], files: Files) -> dict[TopicPartition, str]:
@@ -39,6 +60,7 @@ def partitions_in(root: str, listed: Iterable[str], files: Files) -> dict[TopicP
 
 def list_partitions(log_dir: str | os.PathLike[str], *, files: Files = OS_FILES) -> dict[TopicPartition, str]:
     """The partitions of a log directory and their folders, sorted; strays, `-delete` and `-future` ones left out.
+    Folders of `other_names` are passed over with a warning.
 
     NoSuchFileException (a FileNotFoundError) when there is no such folder; IllegalArgumentException when it is a file,
     or a partition's own folder; KafkaStorageException when it cannot be read.
@@ -49,6 +71,8 @@ def list_partitions(log_dir: str | os.PathLike[str], *, files: Files = OS_FILES)
         raise NoSuchFileException("no such log directory", path=root, hint=EXPECTED_DIR)
     listed = _listed(root, files)
     refuse_partition_folder(listed, root)
+    for path, partition in other_names(root, listed, files).items():
+        Lines(LOGGER, root).warning("passed over %s, which a broker takes for %s", path, partition)
     return dict(sorted(partitions_in(root, listed, files).items()))
 
 

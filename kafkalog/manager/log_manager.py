@@ -17,16 +17,16 @@ what could stand beside it does.)
 
 from __future__ import annotations
 
+import errno
 import functools
 import os
 import sys
 import threading
 import warnings
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from typing import NamedTuple
+from contextlib import AbstractContextManager, suppress
+from typing import NamedTuple, TypeVar
 
 from kafkalog._native.blocks import Closing
 from kafkalog.config import LogConfig
@@ -35,6 +35,7 @@ from kafkalog.errors import (
     IllegalArgumentException,
     IllegalStateException,
     InconsistentTopicIdException,
+    InvalidTopicException,
     KafkaException,
     KafkalogError,
     KafkaStorageException,
@@ -42,37 +43,37 @@ from kafkalog.errors import (
 from kafkalog.files import OS_FILES, SYSTEM_CLOCK, Clock, Files, LogDirFailureChannel, Scheduler, ThreadScheduler
 from kafkalog.files.lines import Lines
 from kafkalog.files.processes import belongs_here, opened_elsewhere
-from kafkalog.format import names
+from kafkalog.format import names, values
 from kafkalog.format.log_lines import lines_of_folder
 from kafkalog.format.names import TopicPartition
+from kafkalog.format.partition_metadata import checked_topic_id
 from kafkalog.log.context import ALREADY_OFFLINE, PartitionContext
 from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.manager import directory as directories_of_logs
 from kafkalog.manager import move_notes
 from kafkalog.manager.changes import BackgroundTasks, Changes
-from kafkalog.manager.jobs import Outcome, run_side_by_side
+from kafkalog.manager.doomed import DoomedLogs
+from kafkalog.manager.duplicates import Duplicates, duplicate
+from kafkalog.manager.jobs import Jobs, Outcome
 from kafkalog.manager.loading import Found, LoadProgress, Remaining, load, look
 from kafkalog.manager.log_directories import LogDirectories, absolute_path, absolute_paths
 from kafkalog.manager.manager_metrics import gauges_of_directories, gauges_of_start
 from kafkalog.manager.moves import Move, MoveProgress
 from kafkalog.manager.registry import LogRegistry
 from kafkalog.manager.settings import ManagerSettings
-from kafkalog.manager.topic_configs import StoredTopicConfigs, TopicConfigs
+from kafkalog.manager.topic_configs import StoredTopicConfigs, TopicConfigs, checked_overrides
 from kafkalog.metrics.registry import MetricsRegistry
 
 LOGGER = "kafkalog.manager"
+T = TypeVar("T")
 
 # A manager's life; LOST: no directory is left.
-_NEW, _RUNNING, _LOST, _FORKED = "new", "running", "lost", "forked"
+_NEW, _STARTING, _RUNNING, _LOST, _FORKED = "new", "starting", "running", "lost", "forked"
 _FIRST_OF_ALL_MS = -86_400_000  # before what the scheduler is behind with
 _CLOSING, _LEAVING, _CLOSED = "closing", "closing and letting go", "closed"
 
 
-class _Doomed(NamedTuple):
-    """A log that was renamed `-delete`, and when."""
-
-    log: UnifiedLog
-    since_ms: int
+_WHAT_TO_DO = {_NEW: "startup() or `with` starts it", _STARTING: "wait for startup()"}
 
 
 class _Removal(NamedTuple):
@@ -109,10 +110,15 @@ class LogManager(Closing):
         `topic_configs`: where topics' overrides are; by default a file beside the data (`set_topic_config` writes it).
         `scheduler`: by default threads of its own.  `metrics`: where this and all its logs show what they count.
 
-        LogDirLockedException when a broker or another process holds a directory; KafkaException when two are the same;
+        IllegalArgumentException for settings out of Kafka's ranges; LogDirLockedException when a broker or another
+        process holds a directory; KafkaException when two are the same;
         a directory that the disk refuses is offline from the start; NoLiveLogDirException when all are.
         """
-        self.settings = settings or ManagerSettings()
+        if metrics is not None and not isinstance(metrics, MetricsRegistry):
+            raise IllegalArgumentException(
+                f"metrics: found {values.shown(metrics)}, expected a kafkalog.metrics.MetricsRegistry"
+            )
+        self.settings = ManagerSettings.checked(ManagerSettings() if settings is None else settings)
         self.clock = clock
         self.files = files
         self.failure_channel = LogDirFailureChannel()
@@ -122,7 +128,10 @@ class LogManager(Closing):
         self._bare = bare
         self._pid = os.getpid()
         self._state = _NEW
-        self._doomed: deque[_Doomed] = deque()
+        self._jobs = Jobs()
+        self._starting = threading.Lock()  # held by the thread that starts
+        self._doomed = DoomedLogs(clock)
+        self._duplicates = Duplicates(self.registry, self._doomed, files)
         self._preferred: dict[TopicPartition, str] = {}
         self._moves: dict[TopicPartition, threading.RLock] = {}  # of one partition they come one after the other
         self._initializing: dict[TopicPartition, bool] = {}  # True: its configuration changed meanwhile (KAFKA-8813)
@@ -153,6 +162,8 @@ class LogManager(Closing):
         self.registry.disown()
         self.directories.disown()
         self._moves = {}
+        self._jobs = Jobs()
+        self._doomed.disown()
 
     def __enter__(self) -> LogManager:
         if self._state is _NEW:
@@ -204,13 +215,16 @@ class LogManager(Closing):
         what = f"the manager of {self.directories.shown}"
         if self._state is _FORKED:
             raise opened_elsewhere(what, self._pid)
-        if self._state is _LOST:
-            raise self.directories.lost()
+        self._check_not_lost()
         if not self._bare or self._state is _NEW:
             raise IllegalStateException(
                 f"{what} is {'not started' if self._state is _NEW else self._state}",
-                hint="startup() or `with` starts it" if self._state is _NEW else "make another one",
+                hint=_WHAT_TO_DO.get(self._state, "make another one"),
             )
+
+    def _check_not_lost(self) -> None:
+        if self._state is _LOST:
+            raise self.directories.lost()
 
     # --- directories ---------------------------------------------------------------------------------
 
@@ -235,6 +249,7 @@ class LogManager(Closing):
     def next_log_dirs(self) -> list[str]:
         """Where a new partition goes: the live directories that are not cordoned, those with the fewest logs first; the
         first live one where all are cordoned."""
+        self._check_not_lost()
         return self.directories.next_for_a_partition(self.registry.all_logs())
 
     def broker_epoch_at_shutdown(self) -> int | None:
@@ -257,16 +272,24 @@ class LogManager(Closing):
         `is_stray` says of a loaded log whether it belongs to nobody: its folder is renamed `-stray`.  `progress` is
         called by the loading threads.  What fails other than by the disk fails the start, and everything is let go.
         """
-        if self._state is not _NEW:
-            self._check()
-            raise IllegalStateException(f"{self!r} was started already")
+        with self.changes.lock:
+            if self._state is not _NEW:
+                self._check()
+                raise IllegalStateException(f"{self!r} was started already")
+            self._state = _STARTING
+        with self._starting:
+            self._start(is_stray or (lambda log: False), progress)
+
+    def _start(self, is_stray: Callable[[UnifiedLog], bool], progress: Callable[[LoadProgress], object] | None) -> None:
         try:
             if self._owns_scheduler:
                 self.scheduler.startup()
             if not self._bare:
                 listen_weakly(self)
-            self._load_logs(is_stray or (lambda log: False), progress)
-            self._state = _RUNNING
+            self._load_logs(is_stray, progress)
+            with self.changes.lock:
+                self._check_not_stopped()
+                self._state = _RUNNING
             if not self._bare:
                 self._settle_failures()
             self._schedule()
@@ -276,6 +299,10 @@ class LogManager(Closing):
             if was_lost:
                 self._state = _LOST
             raise
+
+    def _check_not_stopped(self) -> None:
+        if self._jobs.stopped:
+            raise IllegalStateException(f"{self!r} was shut down while it started")
 
     def _load_logs(
         self, is_stray: Callable[[UnifiedLog], bool], progress: Callable[[LoadProgress], object] | None
@@ -303,16 +330,21 @@ class LogManager(Closing):
         self.metrics.show(remaining, gauges_of_start)
         load_one = functools.partial(self._load_log, is_stray)
         try:
-            outcomes = load(found, remaining, load_one, self.settings)
+            outcomes = load(found, remaining, load_one, self.settings, self._jobs)
         finally:
             self.metrics.hide(remaining)
             self._remaining = None
+        self._check_not_stopped()
         if refused is not None:
             raise refused
         for of in found:
             self._judge_load(of, outcomes[of.held.path])
         if not self._bare:
-            move_notes.clear(self.directories.live, self.files, self.failure_channel)
+            self._duplicates.finish()
+            failed = self.failure_channel
+            loaded = [path for path in self.directories.live if self._all_loaded.get(path)]
+            loaded = [path for path in loaded if not failed.has_offline_log_dir(path)]
+            move_notes.clear(loaded, self.files, failed)
             for of in found:
                 self._forget_lines_of_nobody(of)
 
@@ -362,7 +394,7 @@ class LogManager(Closing):
         )
         try:
             if names.is_delete_dir(folder):
-                self._doom(log)
+                self._doomed.add(log)
             elif names.is_stray_dir(folder):
                 log.context.logger.warning("Loaded stray log: %s", folder)
                 if not self._bare:
@@ -375,6 +407,7 @@ class LogManager(Closing):
             else:
                 self._register(log)
         except BaseException:
+            self.registry.remove(log)
             log.close_quietly()
             raise
         self._finished_initializing(partition, log)
@@ -383,16 +416,9 @@ class LogManager(Closing):
         """Of a log that was just loaded."""
         previous = self.registry.put(log, is_future=log.is_future)
         if previous is not None:
-            kept = None
-            if not self._bare:  # of two copies in the making either will do
-                kept = previous if log.is_future else move_notes.destination_of(previous, log, self.files)
-            if kept is None:
-                raise _duplicate(log, previous)
-            given_up = previous if kept is log else log
-            kept.context.logger.warning("finishing the move to here from %s", given_up.parent_dir)
-            self.registry.put(kept, is_future=kept.is_future)
-            given_up.rename_dir(names.log_delete_dir_name(kept.topic_partition), True)
-            self._doom(given_up)
+            if self._bare:
+                raise duplicate(log, previous, hint=None)
+            self._duplicates.settle(log, previous)
         if not self._bare:
             log.follow_log_end()
 
@@ -426,6 +452,7 @@ class LogManager(Closing):
 
     def all_logs(self) -> list[UnifiedLog]:
         """All logs, future ones included."""
+        self._check_not_lost()
         if self.changes.cut_short:
             self.changes.settle()
         return self.registry.all_logs()
@@ -446,9 +473,11 @@ class LogManager(Closing):
         the fewest logs.
 
         `is_new`: that it cannot be in a directory that is offline now; otherwise KafkaStorageException while one is.
-        InconsistentTopicIdException when the log has another topic's id.
+        InconsistentTopicIdException when the log has another topic's id; IllegalArgumentException when it is none.
         """
         partition = names.partition_of(topic_partition)
+        if topic_id is not None and not self._bare:
+            topic_id = checked_topic_id(topic_id)  # written as it is, it would end the next start
         preferred = None if log_dir is None else absolute_path(log_dir)
         with self.changes.lock:
             self._check()  # inside: a shutdown may have come before us
@@ -480,11 +509,15 @@ class LogManager(Closing):
             )
         if not self._bare:
             names.validate_topic_name(partition.topic)
-        preferred = self._preferred.get(partition) or log_dir
+        preferred = self._preferred.get(partition)
+        if log_dir is not None and (preferred is None or not self._bare):  # Kafka's class alone gives way
+            preferred = log_dir
         if is_future:
             self._check_future(partition, preferred)
         log_dirs = [preferred] if preferred else self.next_log_dirs()
         name = names.log_future_dir_name(partition) if is_future else names.log_dir_name(partition)
+        if not self._bare:
+            names.validate_dir_name(name)  # or the disk would refuse it, and count as failed
         made: list[UnifiedLog] = []
 
         def create(folder: str) -> UnifiedLog:
@@ -524,7 +557,7 @@ class LogManager(Closing):
             )
 
     def _make_folder(self, name: str, log_dirs: Sequence[str]) -> str:
-        """In the first directory whose disk lets us."""
+        """In the first directory whose disk lets us.  InvalidTopicException where the name is too long for one."""
         last: KafkaStorageException | None = None
         for log_dir in log_dirs:
             if not self.is_log_dir_online(log_dir):
@@ -536,6 +569,8 @@ class LogManager(Closing):
                 return folder
             except OSError as error:
                 message = f"Error while creating log for {name} in dir {log_dir}"
+                if error.errno == errno.ENAMETOOLONG and not self._bare:  # some file systems have less than 255
+                    raise InvalidTopicException(f"{message}: {error.strerror}") from error
                 self.failure_channel.maybe_add_offline_log_dir(log_dir, message, error)
                 last = KafkaStorageException.because_of(error, message)
         raise KafkaStorageException(f"No log directories available. Tried {', '.join(log_dirs)}") from last
@@ -543,6 +578,7 @@ class LogManager(Closing):
     def maybe_update_preferred_log_dir(self, topic_partition: str | TopicPartition, log_dir: str) -> None:
         """Where the partition's next log is to be made, unless its log or future log is there."""
         partition, path = names.partition_of(topic_partition), absolute_path(log_dir)
+        self._check_not_lost()
         if not self._bare:
             self.is_log_dir_online(path)
         logs = [self.registry.get(partition, is_future=is_future) for is_future in (False, True)]
@@ -564,8 +600,7 @@ class LogManager(Closing):
         when this manager has its topics' settings from elsewhere (then `update_topic_config`)."""
         if not isinstance(self.topic_configs, StoredTopicConfigs):
             raise IllegalStateException("this manager's topic_configs are not kept beside the data")
-        if not isinstance(overrides, Mapping):
-            raise IllegalArgumentException(f"overrides: found {overrides!r}, expected a mapping of settings")
+        overrides = checked_overrides(overrides)
         with self.changes.lock:  # of two who set one topic the later is right, on disk and in the logs
             self._check()
             self.topic_configs.set(topic, overrides)
@@ -573,6 +608,8 @@ class LogManager(Closing):
 
     def update_topic_config(self, topic: str, overrides: Mapping[str, str]) -> None:
         """Gives the open logs of a topic these overrides; those that are being made take them when they are ready."""
+        self._check_not_lost()
+        overrides = checked_overrides(overrides)
         new = LogConfig.from_props(self._default_config, overrides)
         self._configs.pop(topic, None)
         self.topic_config_updated(topic)
@@ -581,6 +618,8 @@ class LogManager(Closing):
 
     def reconfigure_default_config(self, config: LogConfig) -> None:
         """The defaults of logs that are opened from now on."""
+        if not isinstance(config, LogConfig):
+            raise IllegalArgumentException(f"config: found {values.shown(config)}, expected a LogConfig")
         self._default_config = config
         self._configs = {}
 
@@ -599,11 +638,13 @@ class LogManager(Closing):
 
     def truncate_to(self, offsets: Mapping[TopicPartition, int], *, is_future: bool = False) -> None:
         """Drops what lies at and above an offset, of several partitions; those that are not here are passed over."""
+        if not isinstance(offsets, Mapping):
+            raise IllegalArgumentException(f"offsets: found {values.shown(offsets)}, expected partitions and offsets")
         self._check()
         affected: list[str] = []
         for partition, offset in {names.partition_of(it): offset for it, offset in offsets.items()}.items():
-            log = self.get_log(partition, is_future=is_future)
-            if log is not None and log.truncate_to(offset):
+            log, was_cut = self._change_log(partition, is_future, functools.partial(_cut, offset))
+            if log is not None and was_cut:
                 affected.append(log.parent_dir)
         for log_dir in dict.fromkeys(affected):
             self.directories.checkpoint_recovery_points(log_dir, self.registry)
@@ -617,10 +658,27 @@ class LogManager(Closing):
         log_start_offset: int | None = None,
     ) -> None:
         """Throws a partition's records away; its log goes on at `new_offset`."""
-        log = self.get_log(topic_partition, is_future=is_future)
+        partition = names.partition_of(topic_partition)
+        log, _ = self._change_log(
+            partition, is_future, lambda log: log.truncate_fully_and_start_at(new_offset, log_start_offset)
+        )
         if log is not None:
-            log.truncate_fully_and_start_at(new_offset, log_start_offset)
             self.directories.checkpoint_recovery_points(log.parent_dir, self.registry)
+
+    def _change_log(
+        self, partition: TopicPartition, is_future: bool, change: Callable[[UnifiedLog], T]
+    ) -> tuple[UnifiedLog | None, T | None]:
+        """Makes a change of a partition's log, of the new one where a move came between; (None, None) where there is
+        none."""
+        while True:
+            log = self.get_log(partition, is_future=is_future)
+            if log is None:
+                return None, None
+            try:
+                return log, change(log)
+            except KafkaStorageException:
+                if self.registry.get(partition, is_future=is_future) is log:
+                    raise
 
     # --- moving and deleting -------------------------------------------------------------------------
 
@@ -640,13 +698,19 @@ class LogManager(Closing):
             if destination is None:
                 raise KafkaStorageException(f"The future replica for {partition} is offline")
             given_up = names.log_delete_dir_name(partition)
-            self.changes.whole(lambda: self._replace(source, destination, given_up))
+
+            def again() -> None:
+                # Where the present log takes changes it took some, perhaps, since the future one had them all.
+                if source.refuses_changes:
+                    self._replace(source, destination, given_up)
+
+            self.changes.whole(lambda: self._replace(source, destination, given_up), again)
             destination.context.logger.info("moved to here from %s", source.parent_dir)
 
     def _replace(self, source: UnifiedLog, destination: UnifiedLog, given_up: str) -> None:
         partition, noted = source.topic_partition, not self._bare
         with source.lock:
-            source.refuse_appends()  # what is appended meanwhile would be lost with it
+            source.refuse_changes()  # what is appended meanwhile would be lost with it
             if self.registry.get(partition) is source:
                 try:
                     if noted:
@@ -655,26 +719,31 @@ class LogManager(Closing):
                 except (KafkalogError, OSError):
                     if noted:
                         self._note_that_it_stays(source, destination)
-                    source.accept_appends()
+                    source.accept_changes()
                     raise
                 destination.update_high_watermark(source.high_watermark)
-            self._doom(source)
             self.registry.promote(destination)
         try:
             source.rename_dir(given_up, True)
         except KafkaStorageException:
             source.close_quietly()  # nobody else will: it is in no map any more
             raise
+        self._doomed.add(source)
         if noted:
-            move_notes.remove(destination, self.files, self.failure_channel)
+            move_notes.forget(destination, source, self.files, self.failure_channel)
+            with suppress(KafkaStorageException):  # beside no folder it says nothing
+                move_notes.remove(source, self.files, self.failure_channel)
         for log_dir in [source.parent_dir, destination.parent_dir] if noted else [source.parent_dir]:
             self.directories.checkpoint(log_dir, self.registry)
 
     def _prepare_replacing(self, source: UnifiedLog, destination: UnifiedLog) -> None:
+        if source.topic_id is not None:  # it may have come when the copy was there already
+            destination.assign_topic_id(source.topic_id)
+            destination.maybe_flush_metadata_file()
         # A crash behind the renames must not bring back what was deleted before.
         if not self.directories.checkpoint(destination.parent_dir, self.registry):
             destination.context.check_online()
-        move_notes.remove(source, self.files, self.failure_channel)
+        move_notes.forget(source, destination, self.files, self.failure_channel)
         move_notes.write(source, destination, self.files, self.failure_channel)
 
     def _note_that_it_stays(self, source: UnifiedLog, destination: UnifiedLog) -> None:
@@ -693,7 +762,7 @@ class LogManager(Closing):
     ) -> UnifiedLog:
         """Moves a partition to another directory, while it is written and read; answers its log there.
 
-        From the switch on the log that was there before refuses appends with KafkaStorageException, and `get_log`
+        From the switch on the log that was there before refuses changes with KafkaStorageException, and `get_log`
         answers the new one; who reads the old one may do so until it is deleted, after file.delete.delay.ms.  What ends
         a move early leaves the log as it was, and a future log from which the next `move` goes on.  Two moves of
         one partition come one after the other.
@@ -740,7 +809,10 @@ class LogManager(Closing):
     def async_delete_all(self, partitions: Iterable[TopicPartition], *, is_stray: bool = False) -> None:
         """`async_delete` of many, future logs included, with checkpoints written once a directory; the first error is
         raised when all were tried."""
-        given = [names.partition_of(each) for each in partitions]
+        try:
+            given = [names.partition_of(each) for each in partitions]
+        except TypeError:
+            raise IllegalArgumentException(f"partitions: found {values.shown(partitions)}, expected several") from None
         with self.changes.lock:
             self._check()
             self.changes.settle()
@@ -769,17 +841,13 @@ class LogManager(Closing):
     def _remove_one(self, removal: _Removal) -> None:
         log = removal.log
         log.settle()
-        log.refuse_appends()
+        log.refuse_changes()
         log.rename_dir(removal.name, False)
         if not removal.is_stray:
-            self._doom(log)
+            self._doomed.add(log)
         self.registry.remove(log)
         what = "marked as stray and" if removal.is_stray else "scheduled for deletion and"
         log.context.logger.info("Log is %s renamed to %s", what, log.dir)
-
-    def _doom(self, log: UnifiedLog) -> None:
-        if not any(each.log is log for each in self._doomed):
-            self._doomed.append(_Doomed(log, self.clock.milliseconds()))
 
     def _delete_logs(self) -> None:
         """kafka-delete-logs: what was renamed `-delete` long enough ago; then again when the next one is due."""
@@ -788,19 +856,7 @@ class LogManager(Closing):
         try:
             if self.changes.cut_short:
                 self.changes.settle()  # a removal's folder must not go before its name
-            while self._doomed:
-                doomed = self._doomed[0]
-                wait_ms = doomed.since_ms + delay_ms - self.clock.milliseconds()
-                if wait_ms > 0:
-                    break
-                self._doomed.popleft()
-                wait_ms = max(delay_ms, 1)
-                try:
-                    doomed.log.delete()
-                    doomed.log.context.logger.info("Deleted log in %s.", doomed.log.dir)
-                except KafkaStorageException:
-                    doomed.log.context.logger.exception("Exception while deleting %s.", doomed.log)
-                    doomed.log.close_quietly()
+            wait_ms = self._doomed.delete_due(delay_ms)
         except Exception:
             Lines(LOGGER).exception("Exception in kafka-delete-logs thread.")
         finally:
@@ -838,7 +894,8 @@ class LogManager(Closing):
                     except KafkalogError as error:
                         if self._bare:
                             raise
-                        first = first or error
+                        if self.registry.get(each.topic_partition, is_future=each.is_future) is each:
+                            first = first or error  # else it was removed, or moved, meanwhile
         if first is not None:
             raise first
         return deleted
@@ -906,7 +963,7 @@ class LogManager(Closing):
             self._check_live()
 
     def _close_all_of(self, log_dir: str) -> None:
-        for log in [*self.registry.all_of(log_dir), *(each.log for each in list(self._doomed))]:
+        for log in [*self.registry.all_of(log_dir), *self._doomed.logs()]:
             if log.parent_dir == log_dir:
                 log.close_quietly()
 
@@ -923,11 +980,19 @@ class LogManager(Closing):
         directory where all of that went well; gives the locks back in any case.
 
         Waits for appends in flight and refuses what comes after.  What a log's close raised is raised when all is done;
-        a second call does nothing.
+        a second call does nothing.  While `startup` is under way it ends that, which raises IllegalStateException when
+        it has let go, and does not wait for it.  IllegalStateException from a signal handler that came in the middle of
+        a change of a log: raise SystemExit there, or set a flag.
         """
-        if self._state in (_CLOSED, _FORKED):
-            return
-        if self._state in (_NEW, _LOST, _LEAVING):
+        broker_epoch = values.whole(broker_epoch, "broker_epoch", low=-1, expected="a broker's epoch")
+        self._check_outside()
+        with self.changes.lock:
+            if self._state is _STARTING and self._starting.locked():
+                self._jobs.stop(wait=False)
+                return
+            if self._state in (_CLOSED, _FORKED):
+                return
+        if self._state in (_NEW, _STARTING, _LOST, _LEAVING):
             self.abandon()
             return
         self._state = _CLOSING
@@ -945,6 +1010,13 @@ class LogManager(Closing):
         if error is not None and not self._bare:
             raise error
 
+    def _check_outside(self) -> None:
+        """Raises in a thread that is inside of a log, by a signal handler or a finalizer: others would wait for it."""
+        if self._state is _RUNNING:
+            for log in [*self.registry.all_logs(), *self._doomed.logs()]:
+                if log.lock.is_mine():
+                    raise log.is_inside()
+
     def _to_close(self, log_dir: str) -> list[UnifiedLog]:
         """All of a directory; as Kafka, one of each partition where both its logs are there, when `bare`."""
         return self.registry.in_dir(log_dir).values() if self._bare else self.registry.all_of(log_dir)
@@ -954,7 +1026,7 @@ class LogManager(Closing):
             log_dir: [functools.partial(_close, log, self._bare) for log in self._to_close(log_dir)]
             for log_dir in self.directories.live
         }
-        outcomes = run_side_by_side("log-closing", jobs, dict.fromkeys(jobs, self.settings.syncing_threads))
+        outcomes = self._jobs.run("log-closing", jobs, dict.fromkeys(jobs, self.settings.syncing_threads))
         first: BaseException | None = None
         for log_dir, of in outcomes.items():
             errors = [outcome.error for outcome in of if outcome.error is not None]
@@ -966,7 +1038,9 @@ class LogManager(Closing):
         return first
 
     def _finish_dir(self, log_dir: str, broker_epoch: int) -> BaseException | None:
-        """Checkpoints, then the marker: it says that they are right."""
+        """Checkpoints, then the marker: it says that they are right.  Lines of logs that were never loaded would go."""
+        if not self._all_loaded.get(log_dir) and not self._bare:
+            return None
         directories, registry = self.directories, self.registry
         written = directories.checkpoint(log_dir, registry)
         if not self._bare:
@@ -986,6 +1060,7 @@ class LogManager(Closing):
         """As a crash: lets go of files and locks, writes nothing.  What is left is recovered by the next start."""
         if self._state in (_CLOSED, _FORKED):
             return
+        self._jobs.stop()  # they write
         self._tasks.cancel()
         if self._owns_scheduler:
             self.scheduler.shutdown()
@@ -996,9 +1071,10 @@ class LogManager(Closing):
             self._state = _CLOSED
 
     def _let_go(self) -> None:
-        doomed = [each.log for each in self._doomed] if not self._bare else []
+        doomed = self._doomed.logs() if not self._bare else []
         for log in [*self.registry.all_logs(), *doomed]:
             log.close_quietly()
+        self._duplicates.close_quietly()
         self.directories.unlock()
 
 
@@ -1014,6 +1090,10 @@ def listen_weakly(manager: LogManager) -> None:
     manager.failure_channel.listen(on_failure)
 
 
+def _cut(offset: int, log: UnifiedLog) -> bool:
+    return log.truncate_to(offset)
+
+
 def _close(log: UnifiedLog, bare: bool, thread: int) -> None:
     if not log.shut_down():
         active = log.active_segment
@@ -1023,14 +1103,3 @@ def _close(log: UnifiedLog, bare: bool, thread: int) -> None:
                 log.parent_dir, f"Error while preparing active segment for close for {log.topic_partition}"
             )
         raise KafkaStorageException(f"{log.topic_partition} of {log.parent_dir} was let go before, not in order")
-
-
-def _duplicate(log: UnifiedLog, previous: UnifiedLog) -> IllegalStateException:
-    if log.is_future:
-        return IllegalStateException(f"Duplicate log directories found: {log.dir}, {previous.dir}")
-    return IllegalStateException(
-        f"Duplicate log directories for {log.topic_partition} are found in both {log.dir} and {previous.dir}. It is "
-        "likely because log directory failure happened while broker was replacing current replica with future replica. "
-        "Recover broker from this failure by manually deleting one of the two directories for this partition. It is "
-        "recommended to delete the partition in the log directory that is known to have failed recently."
-    )

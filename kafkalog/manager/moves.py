@@ -18,10 +18,12 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
+from kafkalog._native.batches import headers
 from kafkalog.errors import (
     IllegalStateException,
     KafkalogError,
     KafkaStorageException,
+    RecordBatchTooLargeException,
     UnknownTopicOrPartitionException,
 )
 from kafkalog.files.lines import Lines
@@ -97,16 +99,21 @@ class Move:
         future = self._future_of(source)
         try:
             self._move(source, future, progress)
-        except KafkalogError:
-            self._drop_if_deleted(future)
+        except KafkalogError as error:
+            if isinstance(error, RecordBatchTooLargeException):
+                error.hint = error.hint or "raise the topic's segment.bytes until it has moved"
+            self._drop_if_deleted(source, future)
             raise
         return future
 
-    def _drop_if_deleted(self, future: UnifiedLog) -> None:
-        """A copy of what was deleted meanwhile is of no use."""
+    def _drop_if_deleted(self, source: UnifiedLog, future: UnifiedLog) -> None:
+        """A copy of what was deleted meanwhile is of no use; of what went with its disk it may be all that is left."""
         manager, partition = self._manager, self.partition
         with contextlib.suppress(KafkalogError):
-            if manager.get_log(partition) is None and manager.get_log(partition, is_future=True) is future:
+            gone = manager.get_log(partition) is None
+            if source.context.log_dir_failure_channel.has_offline_log_dir(source.parent_dir):
+                return
+            if gone and manager.get_log(partition, is_future=True) is future:
                 manager.async_delete(partition, is_future=True)
 
     def _move(self, source: UnifiedLog, future: UnifiedLog, progress: Callable[[MoveProgress], object] | None) -> None:
@@ -146,7 +153,7 @@ class Move:
         """Makes the future log a beginning of the current one, or empty."""
         if self._truncations == source.local_log.truncations:
             return
-        known = self._truncations < 0 and _goes_on(source, future)
+        known = self._truncations < 0 and goes_on(source, future)
         self._truncations = source.local_log.truncations
         is_new = future.is_empty and future.log_start_offset == source.log_start_offset
         if not known and not is_new:
@@ -161,7 +168,7 @@ class Move:
         if future.log_end_offset < start:  # deleted behind us
             future.truncate_fully_and_start_at(start)
         found = source.read(future.log_end_offset, COPY_BYTES)
-        data = _bytes_of(source, found)
+        data = _whole_batches(_bytes_of(source, found), future.config.segment_size)
         if not data or self._truncations != source.local_log.truncations:
             return False
         future.append_as_follower(data, INT_MAX)
@@ -191,9 +198,9 @@ class Move:
         return True
 
 
-def _goes_on(source: UnifiedLog, future: UnifiedLog) -> bool:
-    """Whether the future log is a beginning of the current one: what it has last is there, too, and as many bytes lie
-    before it.  A power loss takes segments out of the middle of what was never flushed."""
+def goes_on(source: UnifiedLog, future: UnifiedLog) -> bool:
+    """Whether the future log, or what a move left behind, is a beginning of the current one: what it has last is there,
+    too, and as many bytes lie before it.  A power loss takes segments out of the middle of what was never flushed."""
     end, start = future.log_end_offset, source.log_start_offset
     if future.is_empty or not start < end <= source.log_end_offset or future.log_start_offset > start:
         return False
@@ -215,6 +222,19 @@ def _place(log: UnifiedLog, offset: int) -> LogOffsetMetadata:
     if offset >= log.log_end_offset:
         return log.log_end_offset_metadata
     return log.read(offset, 1).fetch_offset_metadata
+
+
+def _whole_batches(data: bytes, size: int) -> bytes:
+    """Those at the front that take at most `size` bytes together, the first one in any case: what a segment may be has
+    perhaps become less than a piece."""
+    if len(data) <= size:
+        return data
+    end = 0
+    for header in headers(data)[0]:
+        if end and end + header.size > size:
+            break
+        end += header.size
+    return data[:end]
 
 
 def _bytes_of(log: UnifiedLog, found: FetchDataInfo) -> bytes:

@@ -5,12 +5,26 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from kafkalog.config import BrokerLogConfig, LogConfig, ProducerStateManagerConfig
-from kafkalog.limits import LONG_MAX
+from kafkalog.errors import IllegalArgumentException
+from kafkalog.format import values
+from kafkalog.limits import LONG_MAX, LONG_MIN
 from kafkalog.log.context import ProducerSettings
+
+# What Kafka's keys allow; those of which it does not say are any number.
+_LOWEST = {
+    "recovery_threads": 1,
+    "retention_check_ms": 1,
+    "flush_check_ms": LONG_MIN,
+    "recovery_checkpoint_ms": 0,
+    "start_checkpoint_ms": 0,
+    "high_watermark_checkpoint_ms": LONG_MIN,
+    "initial_task_delay_ms": 0,
+}
 
 
 class ManagerSettings(NamedTuple):
-    """Times in milliseconds; the defaults are Kafka's.  `from_broker` reads them from a broker's properties."""
+    """Times in milliseconds; the defaults are Kafka's.  `from_broker` reads them from a broker's properties.  Made of
+    anything; LogManager takes what is `checked`."""
 
     default_config: LogConfig = LogConfig.from_props()
     recovery_threads: int = 2  # num.recovery.threads.per.data.dir; see `syncing_threads`
@@ -23,6 +37,18 @@ class ManagerSettings(NamedTuple):
     # Nobody here could be asked whether a transaction is known: no verification.
     producers: ProducerSettings = ProducerSettings(ProducerStateManagerConfig(86_400_000, False))
     cordoned_log_dirs: tuple[str, ...] = ()  # cordoned.log.dirs; ("*",) for all
+
+    def checked(self) -> ManagerSettings:
+        """These, with every number in the range of Kafka's key.  IllegalArgumentException, also for other things."""
+        if not isinstance(self, ManagerSettings):
+            raise IllegalArgumentException(f"settings: found {values.shown(self)}, expected ManagerSettings")
+        for name, low in _LOWEST.items():
+            values.whole(getattr(self, name), f"ManagerSettings.{name}", low=low)
+        for name, kind in (("default_config", LogConfig), ("producers", ProducerSettings)):
+            if not isinstance(getattr(self, name), kind):
+                found = values.shown(getattr(self, name))
+                raise IllegalArgumentException(f"ManagerSettings.{name}: found {found}, expected a {kind.__name__}")
+        return self
 
     @property
     def syncing_threads(self) -> int:

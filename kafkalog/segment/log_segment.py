@@ -14,6 +14,7 @@ a new index would touch is told in `index`.  The file is long because Kafka's cl
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -763,7 +764,8 @@ class LogSegment:
         folder, name = os.path.split(path)
         future = _FUTURE_DIR.fullmatch(folder)
         if future is not None:
-            self._files.unlink_if_exists(os.path.join(f"{future[1]}-{future[2]}", name))
+            with contextlib.suppress(NotADirectoryError):  # a plain file of that name holds nothing of ours
+                self._files.unlink_if_exists(os.path.join(f"{future[1]}-{future[2]}", name))
 
 
 # The index errors of a plan that its offset entry, not its time entry, ran into.

@@ -14,7 +14,7 @@ from kafkalog.files import OS_FILES, Files
 from kafkalog.format import names
 from kafkalog.format.names import TopicPartition
 from kafkalog.format.partition_metadata import read_partition_metadata
-from kafkalog.manager.log_dirs import partitions_in
+from kafkalog.manager.log_dirs import other_names, partitions_in
 
 _OWN_FILES = names.LOG_DIR_FILES | {"bootstrap.checkpoint", f"{names.META_PROPERTIES_FILE}.tmp"}
 
@@ -30,6 +30,7 @@ class Folders:
     strays: list[str] = field(default_factory=list)  # `-stray`
     metadata: str | None = None  # the controller's log, which is no topic's
     foreign_folders: list[str] = field(default_factory=list)
+    other_names: dict[str, TopicPartition] = field(default_factory=dict)  # of them: what a broker takes them for
     foreign_files: list[str] = field(default_factory=list)
 
     @property
@@ -42,6 +43,7 @@ def folders_of(log_dir: str, files: Files = OS_FILES) -> Folders:
     """What is in `log_dir`.  OSError where it cannot be listed."""
     listed = files.list_dir(log_dir)
     found = Folders(log_dir, dict(sorted(partitions_in(log_dir, listed, files).items())))
+    found.other_names = other_names(log_dir, listed, files)
     own = {os.path.basename(path) for path in found.partitions.values()}
     for partition, path in list(found.partitions.items()):
         if partition.topic == names.CLUSTER_METADATA_TOPIC:
@@ -63,6 +65,14 @@ def folders_of(log_dir: str, files: Files = OS_FILES) -> Folders:
         else:
             found.foreign_folders.append(path)
     return found
+
+
+def another_name(path: str, partition: TopicPartition) -> str:
+    """What to say of one of `other_names`."""
+    return (
+        f"{path}: a broker takes it for {partition}, and does not start where {partition} is there too; "
+        f"nothing here looks into it: rename it to {partition}, or move it elsewhere"
+    )
 
 
 def _is_leftover(name: str) -> bool:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import Enum
@@ -38,6 +38,7 @@ from kafkalog.log.checkpoint_lines import CheckpointLines
 from kafkalog.manager import directory as directories
 from kafkalog.manager.directory import Lease
 from kafkalog.manager.log_dirs import listing
+from kafkalog.manager.topic_configs import stored_overrides
 from kafkalog.toolbox.folders import folders_of
 
 COPY_BYTES = 1 << 20
@@ -55,7 +56,8 @@ class Step(Enum):
 
 @dataclass(frozen=True)
 class Move:
-    """A move, as it was planned.  `size`: bytes of the source's files; `copied`: of those that are there already."""
+    """A move, as it was planned.  `size`: bytes of the source's files; `copied`: of those that are there already;
+    `source_settings`, `target_settings`: the topic's overrides beside the data, None where there are none."""
 
     partition: TopicPartition
     source_dir: str
@@ -64,6 +66,13 @@ class Move:
     size: int
     copied: int
     free: int
+    source_settings: Mapping[str, str] | None = None
+    target_settings: Mapping[str, str] | None = None
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """The overrides that apply behind the move: the target's, where it has some or had; else the source's."""
+        return (self.source_settings if self.target_settings is None else self.target_settings) or {}
 
     @property
     def source(self) -> str:
@@ -95,8 +104,9 @@ def plan_move(source_dir: str, partition: TopicPartition, target_dir: str, *, fi
 
     UnknownTopicOrPartitionException where neither directory has the partition; IllegalArgumentException where the two
     are one, belong to different nodes or clusters, or the target is too small or no log directory, or where a broker
-    is moving the partition.  CorruptCheckpointException where a checkpoint of either cannot be read: a log start that
-    got lost would bring deleted records back.
+    is moving the partition; InvalidTopicException where the topic's name is too long for a copy's folder.
+    CorruptCheckpointException where a checkpoint of either, or its topics' settings, cannot be read: a log start that
+    got lost would bring deleted records back, a retention.ms delete what was to be kept.
     """
     for path in (source_dir, target_dir):
         listing(path, files)
@@ -124,13 +134,16 @@ def plan_move(source_dir: str, partition: TopicPartition, target_dir: str, *, fi
         step = Step.CLEAN_UP if leaving or _has_lines(source_dir, partition, files) else Step.DONE
     size = _bytes_in(plain.source, files) if at_source else 0
     copied = _bytes_in(plain.future, files) if step is Step.COPY and files.is_dir(plain.future) else 0
+    if step is Step.COPY:
+        names.validate_dir_name(os.path.basename(plain.future))
     if step is Step.COPY and size - copied > plain.free:
         raise IllegalArgumentException(
             f"found {plain.free} bytes free, expected room for {size - copied}",
             path=target_dir,
             hint="`kafkalog retain --target-free` makes room",
         )
-    return Move(partition, source_dir, target_dir, step, size, copied, plain.free)
+    settings = [stored_overrides(each, partition.topic, files) for each in (source_dir, target_dir)]
+    return Move(partition, source_dir, target_dir, step, size, copied, plain.free, *settings)
 
 
 def _check_same_node(source_dir: str, target_dir: str, files: Files) -> None:
@@ -196,6 +209,7 @@ def carry_out(move: Move, *, files: Files = OS_FILES, progress: Progress | None 
         elif move.step is Step.COMPARE:
             _compare_all(move, files, tell)
         source_changed = target_changed = True
+        target.take_topic_config(move.source_dir)  # before anything could be deleted there by the defaults
         if move.step is not Step.CLEAN_UP:
             _take_lines(move, target, files)
             if move.step is Step.COPY:

@@ -15,13 +15,15 @@ from typing import NamedTuple
 from kafkalog._native.crc32c import crc32c
 from kafkalog.config import LogConfig
 from kafkalog.errors import KafkalogError
-from kafkalog.files import SYSTEM_CLOCK, File, Files, ManualScheduler
+from kafkalog.files import OS_FILES, SYSTEM_CLOCK, File, Files, ManualScheduler
 from kafkalog.files.overlay import OverlayFiles, Watch, watched_files
 from kafkalog.format import names
 from kafkalog.format.checkpoints import CleanShutdownFile, OffsetCheckpointFile
 from kafkalog.format.names import TopicPartition
 from kafkalog.log.damage import Damage
 from kafkalog.manager import directory as directories
+from kafkalog.manager.loading import log_folders
+from kafkalog.manager.log_dirs import list_partitions
 from kafkalog.segment.loss import reason
 from kafkalog.segment.scan import LogScan
 from kafkalog.topics.log import Log
@@ -100,7 +102,7 @@ def recover(
     `config` are topic settings: `index.interval.bytes` decides how the indexes come out.  `act=False` writes nothing
     and takes no lock.  `from_start` forgets the recovery points: everything is looked at.  `progress` is called with
     the bytes of logs just read.  LogDirLockedException when another process has the directory.  When every partition
-    of the directory was recovered, it is left as a clean shutdown leaves it.
+    of the directory was recovered, and nothing is `not_recovered`, it is left as a clean shutdown leaves it.
     """
     root = os.path.realpath(log_dir)
     watch = _CutWatch(progress)
@@ -138,6 +140,13 @@ def recover(
                 yield result
         finally:
             hold.leave(clean=True)
+
+
+def not_recovered(log_dir: str | os.PathLike[str], files: Files = OS_FILES) -> list[str]:
+    """The folders that the next start loads, and `recover` does not: `-future`, `-delete` and `-stray` ones.  While
+    there are any no clean-shutdown marker is written, and that start recovers them.  Paths, sorted; OSError."""
+    root = os.path.realpath(log_dir)
+    return sorted({*log_folders(root, files)[0]}.difference(list_partitions(root, files=files).values()))
 
 
 def hold_directory(root: str, files: Files) -> directories.Lease:

@@ -2,7 +2,8 @@
 
 Behind damage it goes on at the next batch that can be proved by its CRC.  Offsets are kept, so what was lost is a gap,
 as compaction leaves them.  What no CRC covers is judged by the neighbours: a batch whose offsets do not fit between
-them, or with an unknown magic, is left out.  Indexes are built for what was copied; topic id and log start come along.
+them, or with an unknown magic, is left out.  Indexes are built for what was copied; topic id, log start and the
+topics' settings come along.
 Whoever opens the new directory, Kafka too, finds no clean-shutdown marker and rebuilds epochs and producer state.
 """
 
@@ -18,11 +19,12 @@ from typing import NamedTuple
 import numpy as np
 
 from kafkalog._native import batches as native
-from kafkalog.errors import IllegalArgumentException
+from kafkalog.errors import CorruptCheckpointException, IllegalArgumentException
 from kafkalog.files import OS_FILES, File, Files
 from kafkalog.format import names, values
 from kafkalog.format.checkpoints import OffsetCheckpointFile
 from kafkalog.format.names import TopicPartition
+from kafkalog.manager.topic_configs import take_over
 from kafkalog.segment.loss import VERDICT_TEXT
 from kafkalog.segment.order import highest_offset, misfits
 from kafkalog.segment.resync import next_batch, slices_past_damage
@@ -77,6 +79,13 @@ def salvage(
         report.partitions += 1
         _Salvage(path, os.path.join(target, str(partition)), files, report, progress).run()
     _copy_log_starts(source, target, partitions, files)
+    try:
+        for topic in {partition.topic for partition in partitions}:
+            take_over(source, target, topic, files)  # by the defaults retention might delete what was just saved
+    except CorruptCheckpointException as error:
+        path = os.path.join(source, names.TOPIC_CONFIGS_FILE)
+        what = f"the topics' settings: {error.message}"
+        report.lost.append(Lost(path, 0, files.stat(path).size, 0, -1, what))
     files.sync_dir(target)
     return report
 

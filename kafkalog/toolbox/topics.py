@@ -16,7 +16,7 @@ from kafkalog.format import codecs, names
 from kafkalog.format.names import TopicPartition
 from kafkalog.log.checkpoint_lines import CheckpointLines
 from kafkalog.log.view import PartitionView
-from kafkalog.toolbox.folders import Folders, folders_of, topic_id_of
+from kafkalog.toolbox.folders import Folders, another_name, folders_of, topic_id_of
 from kafkalog.toolbox.segment_facts import Contents, all_headers, headers_at_ends
 
 
@@ -100,8 +100,11 @@ def topics(
 
 def _tell_odd(found: Folders, result: Topics) -> None:
     for path in found.foreign_folders:
+        partition = found.other_names.get(path)
         result.findings.append(
             f"{path}: a folder that is no partition's: a broker does not start with it; move it elsewhere"
+            if partition is None
+            else another_name(path, partition)
         )
     result.notes += [f"{path}: a file that is not Kafka's" for path in found.foreign_files]
     result.notes += [f"{path}: a deleted partition, which a broker removes when it runs" for path in found.deleted]

@@ -33,6 +33,7 @@ from kafkalog.manager.log_dirs import list_partitions
 from kafkalog.segment.loss import VERDICT_TEXT, all_zero
 from kafkalog.segment.order import highest_offset, misfits
 from kafkalog.segment.resync import next_batch, slices_past_damage
+from kafkalog.toolbox.folders import another_name, folders_of
 from kafkalog.toolbox.index_check import IndexCheck
 from kafkalog.toolbox.report import MOST_FINDINGS, SECOND_LOOK_S, Report
 
@@ -60,6 +61,8 @@ def verify(
     if partitions is None:
         chosen = dict(there)
         _check_directory_files(root, files, report)
+        for path, partition in folders_of(root, files).other_names.items():
+            report.add(path, 0, 0, another_name(path, partition).removeprefix(f"{path}: "))
     else:
         by_name = {str(tp): tp for tp in there}
         chosen = {}

@@ -18,8 +18,8 @@ from kafkalog.errors import (
 )
 from kafkalog.files import OS_FILES, SYSTEM_CLOCK, Clock, Files, Scheduler
 from kafkalog.format import names, values
-from kafkalog.format.java_text import parse_uuid
 from kafkalog.format.names import TopicPartition
+from kafkalog.format.partition_metadata import checked_topic_id
 from kafkalog.limits import LONG_MAX
 from kafkalog.log import damage
 from kafkalog.log.context import PartitionContext, ProducerSettings
@@ -28,7 +28,7 @@ from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.log.view import PartitionView
 from kafkalog.manager import directory as directories
 from kafkalog.manager import log_dirs
-from kafkalog.manager.topic_configs import stored_overrides
+from kafkalog.manager.topic_configs import checked_overrides, stored_overrides
 from kafkalog.metrics.registry import MetricsRegistry
 from kafkalog.segment.index_reader import check_whole_entries
 from kafkalog.topics.batch_maker import BatchMaker
@@ -116,8 +116,9 @@ def open_log(
     if not isinstance(durability, str) or durability not in ("os", "fsync"):
         raise IllegalArgumentException(f"durability {durability!r} is neither 'os' nor 'fsync'")
     names.validate_topic_name(partition.topic)
+    names.validate_dir_name(str(partition))
     if topic_id is not None:
-        parse_uuid(values.text(topic_id, "topic_id", hint="a Kafka Uuid, 22 characters"))
+        topic_id = checked_topic_id(topic_id)
     producer_id_expiration_ms = values.whole(
         producer_id_expiration_ms, "producer_id_expiration_ms", low=1, expected="milliseconds"
     )
@@ -186,12 +187,4 @@ def _damage_handler(on_damage: OnDamage) -> Callable[[Damage], None] | None:
 
 def _checked(overrides: Mapping[str, str] | None) -> LogConfig:
     """Settings of which every name is known and every value in range."""
-    if overrides is not None and not isinstance(overrides, Mapping):
-        raise IllegalArgumentException(
-            f"config: found {type(overrides).__name__}, expected Kafka's topic keys and their values",
-            hint='such as {"segment.bytes": "1048576"}',
-        )
-    for name in overrides or ():
-        values.text(name, "config: a key", hint='such as {"segment.bytes": "1048576"}')
-    LogConfig.validate(overrides or {})
-    return LogConfig.from_props(None, dict(overrides or {}))
+    return LogConfig.from_props(None, dict(checked_overrides({} if overrides is None else overrides, "config")))

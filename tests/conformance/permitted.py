@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kafkalog._native import batches as native
@@ -18,17 +19,36 @@ if TYPE_CHECKING:
 
 FULL_INDEX = "Attempt to append to a full "
 ILLEGAL = "IllegalArgumentException"
+OPENS = ("open", "lm_open")
+AT_AN_OPEN = re.compile(r"\((lm_)?open\), field error$")
+BASE_OFFSET_BYTES = 8
 
 
 def _torn_base_offset(difference: Difference, outcome: Outcome) -> bool:
+    if AT_AN_OPEN.search(difference.place) is None:
+        return _beside_a_torn_base_offset(difference, outcome)
     return (
-        difference.place.endswith("(open), field error")
-        and re.search(r"actual   (\(missing\)|InconsistentTopicIdException)\n", difference.detail) is not None
+        re.search(r"actual   (\(missing\)|InconsistentTopicIdException)\n", difference.detail) is not None
         and re.search(
             "Split operation is only permitted for segments with overflow|Found record size", difference.detail
         )
         is not None
         and any(map(_may_have_batch_out_of_range, outcome.lines))
+    )
+
+
+def _beside_a_torn_base_offset(difference: Difference, outcome: Outcome) -> bool:
+    """Both managers refused for another partition's sake, and the folder of this one shows which has cut it."""
+    torn = [
+        Path(line["file"]).parent.name
+        for line in outcome.lines
+        if _may_have_batch_out_of_range(line)
+        and (line["op"] == "fs_write" or 0 <= line.get("offset", -1) < BASE_OFFSET_BYTES)
+    ]
+    return (
+        any(result["op"] == "lm_open" and "error" in result for result in outcome.results)
+        and re.search(r"\((dump|lm_open)\), field |^file", difference.place) is not None
+        and any(re.search(rf"[./ ]{re.escape(folder)}[./]", difference.place) is not None for folder in torn)
     )
 
 
@@ -59,14 +79,13 @@ def _unfinished_index(difference: Difference, outcome: Outcome) -> bool:
     refused = {
         (result["line"], result["error"])
         for result in outcome.kafka_results
-        if result["op"] == "open" and FULL_INDEX in result.get("message", "")
+        if result["op"] in OPENS and FULL_INDEX in result.get("message", "")
     } & {(result["line"], result.get("error")) for result in outcome.results if FULL_INDEX in result.get("message", "")}
     if not refused:
         return False
-    if difference.place.endswith("(open), field error"):  # the next open
+    if AT_AN_OPEN.search(difference.place) is not None:  # the next open: Kafka's goes on, perhaps to other damage
         said = difference.detail.partition("actual said: ")[2]
-        went_on = re.search(r"expected (\(missing\)|CorruptRecordException)$", difference.detail, re.MULTILINE)
-        return went_on is not None and said.startswith(ILLEGAL) and FULL_INDEX in said
+        return said.startswith(ILLEGAL) and FULL_INDEX in said
     name = re.search(r"(\d{20}\.index)$", difference.place)
     left = [path for result in outcome.results for path in result.get("files", {})]
     return (
@@ -74,6 +93,26 @@ def _unfinished_index(difference: Difference, outcome: Outcome) -> bool:
         and any(word in difference.detail for word in ("actual   (missing)", "actual   (no such file)"))
         and any(path.endswith(f"{name[1]}.cleaned") for path in left)
     )
+
+
+def _entries_that_were_cut_off(difference: Difference, outcome: Outcome) -> bool:
+    """A log was truncated and closed by its handle, without a manager, who would have trimmed its indexes."""
+    at_open = re.match(r"line (\d+) \(open\), field (error|state)", difference.place)
+    if at_open is None:
+        return False
+    number = int(at_open[1])
+    before = [line for line in outcome.lines[: number - 1] if line.get("log", "main") == "main"]
+    untrimmed = [at for at, line in enumerate(before) if line["op"] == "close" and not line.get("broker_style", True)]
+    if not untrimmed or not any(line["op"].startswith("truncate_") for line in before[: untrimmed[-1]]):
+        return False
+    if at_open[2] == "error":
+        said = difference.detail.partition("actual said: ")[2]
+        return "expected said: CorruptRecordException: Found record size" in difference.detail and (
+            "actual   (missing)" in difference.detail or (said.startswith(ILLEGAL) and FULL_INDEX in said)
+        )
+    # Kafka finds no batch where the entry points, and takes the segment for empty.
+    state = next((result.get("state") for result in outcome.kafka_results if result["line"] == number), None)
+    return state is not None and state["segments"][-1][1] > 0 and state["leo"] == state["segments"][-1][0]
 
 
 def _smaller_than_its_header(difference: Difference, outcome: Outcome) -> bool:
@@ -124,7 +163,16 @@ def _closed_beside_its_manager(difference: Difference, outcome: Outcome) -> bool
 
 
 def _file_in_the_way(difference: Difference, outcome: Outcome) -> bool:
-    return "(lm_move), field error" in difference.place and "Not a directory" in difference.detail
+    if "(lm_move), field error" in difference.place:
+        return "Not a directory" in difference.detail
+    # Kafka's move went on, and failed behind it: what each has left shows later.
+    stopped = {
+        result["line"]
+        for result in outcome.results
+        if result["op"] == "lm_move" and "Not a directory" in result.get("cause", "")
+    }
+    names = {line["topic_partition"] for number, line in enumerate(outcome.lines, 1) if number in stopped}
+    return any(re.search(rf"[./ ]{re.escape(name)}([./]|$)", difference.place) is not None for name in names)
 
 
 @dataclass(frozen=True)
@@ -148,6 +196,14 @@ NAMED = {
         "A log that was closed by its handle while its manager still has it, or by a move that failed in its switch, "
         "refuses everything; Kafka's finds out when it comes to a closed file, and some answers need none.",
         _closed_beside_its_manager,
+        needs_damage=False,
+    ),
+    "entries that were cut off": Named(
+        "A truncation leaves the bytes of the entries that it takes out of an index, and a close of the log alone (no "
+        "manager's) does not trim them: where the log is then opened as after a clean shutdown they count again.  "
+        "Kafka goes by the last one to nonsense, and refuses the log or takes it for empty; kafkalog sees that it "
+        "names no batch, and builds the index anew, or says that segment.index.bytes is too small for it.",
+        _entries_that_were_cut_off,
         needs_damage=False,
     ),
     "file in the way": Named(

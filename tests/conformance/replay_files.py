@@ -70,16 +70,41 @@ def _append(session: Session, op: Op, result: Result) -> None:
         file.write(bytes.fromhex(op["hex"]))
 
 
+def _remove(path: Path) -> None:
+    """A file or an empty folder, as Java's Files.delete."""
+    if path.is_dir():
+        path.rmdir()
+    else:
+        path.unlink()
+
+
 def _delete(session: Session, op: Op, result: Result) -> None:
-    session.path(op["file"]).unlink()
+    _remove(session.path(op["file"]))
+
+
+def _place_to_replace(session: Session, op: Op) -> tuple[Path, Path]:
+    """`from` and `to`, of which the latter is gone, as with Java's REPLACE_EXISTING."""
+    source, target = session.path(op["from"]), _with_parent(session, op["to"])
+    if not source.exists():
+        raise FileNotFoundError(str(source))
+    if target.exists() and not target.samefile(source):
+        _remove(target)
+    return source, target
 
 
 def _copy(session: Session, op: Op, result: Result) -> None:
-    shutil.copyfile(session.path(op["from"]), _with_parent(session, op["to"]))
+    source, target = _place_to_replace(session, op)
+    if target.exists():
+        return
+    if source.is_dir():
+        target.mkdir()  # a folder alone, without what is in it
+    else:
+        shutil.copyfile(source, target)
 
 
 def _rename(session: Session, op: Op, result: Result) -> None:
-    os.replace(session.path(op["from"]), _with_parent(session, op["to"]))
+    source, target = _place_to_replace(session, op)
+    source.rename(target)
 
 
 def _mtime(session: Session, op: Op, result: Result) -> None:

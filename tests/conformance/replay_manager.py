@@ -26,8 +26,7 @@ from kafkalog.limits import INT_MAX
 from kafkalog.log.context import ProducerSettings
 from kafkalog.log.types import FetchIsolation
 from kafkalog.log.unified_log import UnifiedLog
-from kafkalog.manager import loading
-from kafkalog.manager.jobs import Job, Outcome, run_side_by_side
+from kafkalog.manager.jobs import Job, Jobs, Outcome
 from kafkalog.manager.log_manager import LogManager
 from kafkalog.manager.settings import ManagerSettings
 from kafkalog.manager.topic_configs import FixedTopicConfigs
@@ -65,7 +64,7 @@ def _open(session: Session, op: Op, result: Result) -> None:
     except CorruptCheckpointException as error:  # of a meta.properties that does not parse
         raise RuntimeException(str(error)) from error
     try:
-        with mock.patch.object(loading, "run_side_by_side", _one_after_another):
+        with mock.patch.object(Jobs, "run", _one_after_another):
             manager.startup()
     except BaseException:
         session.scheduler.clear()
@@ -75,9 +74,14 @@ def _open(session: Session, op: Op, result: Result) -> None:
     result["loaded"] = {name: state(loaded[name]) for name in sorted(loaded)}
 
 
-def _one_after_another(prefix: str, jobs: Mapping[str, Sequence[Job]], threads: int) -> dict[str, list[Outcome]]:
+_run = Jobs.run
+
+
+def _one_after_another(
+    own: Jobs, prefix: str, jobs: Mapping[str, Sequence[Job]], threads: Mapping[str, int]
+) -> dict[str, list[Outcome]]:
     """The directories in turn, as the driver has it: who comes first of several decides the order of the maps."""
-    return {directory: run_side_by_side(prefix, {directory: of}, threads)[directory] for directory, of in jobs.items()}
+    return {directory: _run(own, prefix, {directory: of}, threads)[directory] for directory, of in jobs.items()}
 
 
 def _manager(session: Session) -> LogManager:

@@ -8,11 +8,13 @@ not.  Values carry partition, life and number, so that nothing can be taken for 
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import kafkalog
 from kafkalog.config import LogConfig, ProducerStateManagerConfig
 from kafkalog.files import Files, ManualClock, ManualScheduler
 from kafkalog.files.testing import UnsyncedFiles
@@ -307,6 +309,16 @@ def check_start(
         house.shut_down()
     finally:
         house.die()
+
+
+def visit_copies(root: str) -> None:
+    """Somebody opens and closes another partition beside the copy of a move that was cut short, before the start."""
+    for disk in sorted(os.listdir(root)):
+        place = os.path.join(root, disk)
+        if any(name.endswith(names.FUTURE_DIR_SUFFIX) for name in os.listdir(place)):
+            with kafkalog.open_log(place, "visited-0", files=UnsyncedFiles()) as log:
+                log.append(b"beside a copy")
+            shutil.rmtree(os.path.join(place, "visited-0"))
 
 
 def clean(root: str | Path) -> bool:

@@ -12,7 +12,7 @@ from kafkalog.files.testing import RecordingFiles, UnsyncedFiles
 from tests.conftest import LONG
 from tests.crash import harness
 from tests.crash.harness import CrashState
-from tests.crash.managed import DISKS, House, Story, check_start, clean
+from tests.crash.managed import DISKS, House, Story, check_start, clean, visit_copies
 
 SAMPLE = None if LONG else 130
 
@@ -133,8 +133,9 @@ def test_after_every_crash_a_manager_starts(workload: Workload, tmp_path: Path) 
         root.rename(base / "left")
 
         def check(place: str, state: CrashState) -> None:
-            story = story_of(recording, state.op_count)
-            check_start(place, story, process_only=state.process_only, all_is_there=clean(place))
+            story, was_clean = story_of(recording, state.op_count), clean(place)
+            visit_copies(place)
+            check_start(place, story, process_only=state.process_only, all_is_there=was_clean)
 
         states = harness.check_crashes(
             recording, check, sample=SAMPLE, keep=tmp_path / "state", at=str(root), torn_step=4096, shuffles=1

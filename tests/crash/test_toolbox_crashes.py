@@ -12,8 +12,10 @@ from pathlib import Path
 
 import kafkalog
 from kafkalog.config import LogConfig
+from kafkalog.files import OS_FILES
 from kafkalog.files.testing import RecordingFiles, UnsyncedFiles
 from kafkalog.format.names import TopicPartition
+from kafkalog.manager.topic_configs import StoredTopicConfigs, stored_overrides
 from kafkalog.toolbox import delete_records, move, retain
 from kafkalog.toolbox.verify import verify
 from tests.conftest import LONG
@@ -27,6 +29,7 @@ SMALL = {
     "index.interval.bytes": "150",
     "message.timestamp.before.max.ms": str(1 << 60),
 }
+SETTINGS = {"retention.ms": "-1"}
 DAY_MS = 86_400_000
 Found = dict[int, bytes | None]
 
@@ -119,6 +122,7 @@ def test_move(tmp_path: Path) -> None:
         fill(here, U0, 6)
         fill(there, V0, 6)
         before = {T0: records(here, T0), U0: records(here, U0), V0: records(there, V0)}
+        StoredTopicConfigs([here], OS_FILES, lambda *failed: None).set("t", SETTINGS)
         recording = RecordingFiles(str(root), UnsyncedFiles())
         plan = move.plan_move(here, T0, there, files=recording)
         assert plan.step is move.Step.COPY
@@ -138,6 +142,7 @@ def test_move(tmp_path: Path) -> None:
         for number, at in enumerate(homes):  # whoever opens it instead of going on finds all of it
             other = os.path.join(place, f"copy-{number}")
             shutil.copytree(at, other)
+            assert stored_overrides(other, "t", OS_FILES) == SETTINGS
             assert records(other, T0) == before[T0]
         files = UnsyncedFiles()
         move.carry_out(move.plan_move(here, T0, there, files=files), files=files)
@@ -145,6 +150,7 @@ def test_move(tmp_path: Path) -> None:
         assert [name for name in os.listdir(there) if name.startswith("t-0")] == ["t-0"]
         for at, partition in ((there, T0), (there, V0), (here, U0)):
             assert records(at, partition) == before[partition]
+        assert stored_overrides(there, "t", OS_FILES) == SETTINGS
         assert verify(there, deep=True).ok
         assert verify(here, deep=True).ok
 

@@ -195,6 +195,8 @@ def test_many_threads_and_few_files(folder: Path, count: Callable[[str, int], No
     crew.add("watch", watch)
     crew.run(SECONDS)
     beside = OF_A_THREAD * threads + sum(6 for _ in holding)
+    if not getattr(sys, "_is_gil_enabled", lambda: True)():
+        beside *= 2  # a file that another thread dropped is closed when the thread that opened it comes by
     assert most[0] <= BUDGET + beside, most
     assert most[1] <= BUDGET + beside, most
     count("steps with few files", crew.steps)

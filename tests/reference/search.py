@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-from typing_extensions import Buffer
+from typing import TYPE_CHECKING
 
 from kafkalog._native.search import OFFSET, TIME, IndexEnd
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 WARM_BYTES = 8192
 

@@ -9,6 +9,7 @@ from kafkalog.format import control, metadata_records
 from kafkalog.format.control import ControlRecordType
 from kafkalog.format.coordinator_records import (
     CoordinatorRecord,
+    by_topic,
     group_record_set,
     partition_for,
     share_partition_for,
@@ -108,6 +109,16 @@ def test_what_members_say() -> None:
         decode_subscription(b"\0")
     with pytest.raises(MessageException):
         decode_assignment(b"\0\0\0\0\0\7")
+
+
+def test_a_topic_that_is_named_again_and_again() -> None:
+    """Its numbers are gathered once: a megabyte of such an assignment copied gigabytes, this would copy terabytes."""
+    struct = (1).to_bytes(2, "big") + b"t" + (1).to_bytes(4, "big") + (7).to_bytes(4, "big")
+    data = bytes(2) + (1000).to_bytes(4, "big") + struct * 1000 + b"\xff" * 4
+    assert decode_assignment(data) == Assignment({"t": (7,) * 1000}, None)
+    many = 1_000_000
+    structs = [{"topic": "t", "partitions": [7]}] * many
+    assert by_topic([*structs, {"topic": "u", "partitions": []}], "partitions") == {"t": (7,) * many, "u": ()}
 
 
 def test_transactions() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog.errors import KafkaStorageException, NumberFormatException
+from kafkalog.errors import IllegalArgumentException, KafkaStorageException, NumberFormatException
 from kafkalog.files import OS_FILES, Listing, OsFile, OsFiles
 from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.log.view import PartitionView
@@ -110,6 +110,39 @@ def test_a_missing_offset_index_is_rebuilt_a_time_index_is_not(kit: Kit) -> None
     kit.open()
     assert kit.path(name(0, ".index")).read_bytes() == kept
     assert kit.path(name(8, ".timeindex")).read_bytes() == b""
+
+
+def truncated_and_closed_alone(kit: Kit, end: int) -> dict[str, str]:
+    """A log whose offset index was full, up to `end`; its settings."""
+    settings = {"internal.segment.bytes": "10000", "index.interval.bytes": "1", "segment.index.bytes": "48"}
+    log = kit.open(settings)
+    for _ in range(7):
+        log.append_as_leader(batch(), 0)
+    assert log.log_segments()[0].offset_index.is_full
+    log.truncate_to(end)
+    log.close()
+    kit.scheduler.clear()
+    return settings
+
+
+@pytest.mark.parametrize("end", [2, 6, 12])
+def test_entries_that_a_truncation_took_do_not_come_back(kit: Kit, end: int) -> None:
+    """They stay in the file until the index is trimmed, and a close of the log alone does not do that."""
+    settings = truncated_and_closed_alone(kit, end)
+    log = kit.open(settings)
+    assert log.log_end_offset == end
+    log.append_as_leader(batch(), 0)
+    assert offsets(log) == list(range(end + 2))
+
+
+def test_the_index_without_them_does_not_fit(kit: Kit) -> None:
+    """Each open says so, and nothing is lost."""
+    settings = truncated_and_closed_alone(kit, 12)
+    for _ in range(2):
+        with pytest.raises(IllegalArgumentException, match=r"to a full time index .*segment\.index\.bytes"):
+            kit.open({**settings, "segment.index.bytes": "24"})
+    log = kit.open(settings)
+    assert offsets(log) == list(range(12))
 
 
 def test_orphaned_indexes_go(kit: Kit) -> None:

@@ -33,8 +33,10 @@ from kafkalog.format.checkpoints import CleanShutdownFile, OffsetCheckpointFile
 from kafkalog.format.meta_properties import MetaProperties, write_meta_properties
 from kafkalog.format.names import TopicPartition
 from kafkalog.log.context import ProducerSettings
-from kafkalog.log.types import FetchIsolation
+from kafkalog.log.types import FetchIsolation, LogStartOffsetIncrementReason
 from kafkalog.log.unified_log import UnifiedLog
+from kafkalog.manager import moves
+from kafkalog.manager.jobs import Jobs
 from kafkalog.manager.log_manager import LogManager
 from kafkalog.manager.settings import ManagerSettings
 from kafkalog.manager.topic_configs import FixedTopicConfigs, StoredTopicConfigs
@@ -427,6 +429,43 @@ def test_truncation_lowers_the_recovery_point_on_disk(house: House) -> None:
         assert OffsetCheckpointFile(path).read() == {TopicPartition("t", 0): log.recovery_point}
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("recovery_threads", 0),
+        ("recovery_threads", -1),
+        ("recovery_threads", 1.5),
+        ("retention_check_ms", 0),
+        ("recovery_checkpoint_ms", -1),
+        ("start_checkpoint_ms", -1),
+        ("initial_task_delay_ms", -1),
+        ("flush_check_ms", None),
+        ("high_watermark_checkpoint_ms", "5"),
+        ("default_config", {}),
+        ("producers", None),
+    ],
+)
+def test_settings_are_in_kafkas_ranges(house: House, name: str, value: object) -> None:
+    with pytest.raises(IllegalArgumentException, match=f"ManagerSettings.{name}: found "):
+        house.new(settings=SETTINGS._replace(**{name: value}))
+    with pytest.raises(IllegalArgumentException, match="settings: found dict"):
+        house.new(settings={name: value})
+    assert not house.dirs[0].exists()
+
+
+def test_checkpoints_of_logs_that_were_never_loaded_stay(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    with house.open() as manager:
+        log = manager.get_or_create_log("t-0", log_dir=house.dirs[0])
+        fill(log, 30)
+        log.maybe_increment_log_start_offset(7, LogStartOffsetIncrementReason.CLIENT_RECORD_DELETION)
+    before = {path: path.read_bytes() for path in house.dirs[0].glob("*checkpoint")}
+    monkeypatch.setattr(Jobs, "run", lambda own, prefix, jobs, threads: {path: [] for path in jobs})
+    monkeypatch.setattr(LogManager, "_judge_load", lambda *each: None)
+    house.open().shutdown()
+    assert {path: path.read_bytes() for path in house.dirs[0].glob("*checkpoint")} == before
+    assert not CleanShutdownFile(str(house.dirs[0])).exists()
+
+
 # --- configuration ---------------------------------------------------------------------------------------
 
 
@@ -483,6 +522,32 @@ def test_a_change_that_races_with_loading_counts(house: House) -> None:
 
 
 # --- moves -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("when", ["before", "while it copies"])
+def test_a_topic_id_that_comes_behind_the_copys_beginning_moves_too(house: House, when: str) -> None:
+    with house.open() as manager:
+        log = manager.get_or_create_log("t-0", log_dir=house.dirs[0])
+        fill(log, 40)
+        if when == "before":
+            manager.get_or_create_log("t-0", is_future=True, is_new=True, log_dir=house.dirs[1])
+            log.assign_topic_id(TOPIC_ID)
+            manager.move("t-0", house.dirs[1])
+        else:
+            patch = pytest.MonkeyPatch()
+            patch.setattr(moves, "SWITCH_BYTES", 0)
+            manager.move("t-0", house.dirs[1], progress=lambda progress: log.assign_topic_id(TOPIC_ID))
+            patch.undo()
+        moved = manager.get_log("t-0")
+        assert moved is not None
+        assert moved.topic_id == TOPIC_ID
+        written = (house.dirs[1] / "t-0" / "partition.metadata").read_text()  # before the old folder may go
+        assert written.endswith(f"topic_id: {TOPIC_ID}")
+        manager.abandon()
+    with house.open() as manager:
+        moved = manager.get_log("t-0")
+        assert moved is not None
+        assert moved.topic_id == TOPIC_ID
 
 
 def test_a_partition_moves(house: House) -> None:

@@ -1,0 +1,169 @@
+"""Notes of moves: after a switch that failed the partition goes on, and moves on, and the failed disk comes back with a
+whole copy of what was.  Never may that one count."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from kafkalog.errors import IllegalStateException, KafkaStorageException
+from kafkalog.files.testing import Fault, FaultyFiles, UnsyncedFiles
+from kafkalog.format import names
+from kafkalog.log.unified_log import UnifiedLog
+from kafkalog.manager.log_manager import LogManager
+from tests.unit.test_log_manager import House, contents, fill, numbered
+
+MINUTE_MS = 60_000
+
+
+@pytest.fixture
+def files() -> FaultyFiles:
+    return FaultyFiles(UnsyncedFiles())
+
+
+@pytest.fixture
+def house(tmp_path: Path, files: FaultyFiles) -> House:
+    return House(tmp_path, files)
+
+
+def notes(house: House) -> list[str]:
+    found = [path for each in house.dirs for path in each.glob(f"*{names.MOVE_FILE_SUFFIX}*")]
+    return sorted(f"{path.parent.name} {path.name}" for path in found)
+
+
+def failed_switch(house: House, files: FaultyFiles, *, begun: str = "t-0") -> LogManager:
+    """30 records were copied from disk0 to disk1, which failed when the copy had the plain name; then came 5 more."""
+    manager = house.open()
+    fill(manager.get_or_create_log(begun, log_dir=house.dirs[0]), 30)
+    fail_to_move(house, files, manager, 1)
+    fill(log_of(manager), 5)
+    house.scheduler.tick()
+    assert manager.offline_log_dirs == [str(house.dirs[1])]
+    return manager
+
+
+def fail_to_move(house: House, files: FaultyFiles, manager: LogManager, disk: int) -> None:
+    target, switched = str(house.dirs[disk]), os.path.join(house.dirs[disk], "t-0")
+    files.fault = Fault(0, kinds=("sync_dir",), paths=lambda path: path == target and os.path.isdir(switched))
+    with pytest.raises(KafkaStorageException):
+        manager.move("t-0", target)
+    assert house.folders(disk) == ["t-0"]
+    files.fault = None
+
+
+def log_of(manager: LogManager) -> UnifiedLog:
+    log = manager.get_log("t-0")
+    assert log is not None
+    return log
+
+
+def check_all_is_on(house: House, disk: int, count: int) -> None:
+    """A start that finds all disks: the log with `count` records counts, the others go, and no note is left."""
+    with house.open() as manager:
+        log = log_of(manager)
+        assert (log.parent_dir, contents(log)) == (str(house.dirs[disk]), numbered(0, count))
+        house.advance(3 * MINUTE_MS)
+        assert [house.folders(number) for number in range(3)] == [
+            ["t-0"] if number == disk else [] for number in range(3)
+        ]
+        assert notes(house) == []
+
+
+def test_it_moves_on(house: House, files: FaultyFiles) -> None:
+    manager = failed_switch(house, files)
+    manager.move("t-0", house.dirs[2])
+    fill(log_of(manager), 5)
+    assert notes(house) == ["disk1 t-0.kafkalog_move", "disk2 t-0.kafkalog_move"]
+    house.scheduler.tick()
+    manager.shutdown()
+    check_all_is_on(house, 2, 40)
+
+
+def test_it_moves_on_and_back(house: House, files: FaultyFiles) -> None:
+    manager = failed_switch(house, files)
+    manager.move("t-0", house.dirs[2])
+    house.advance(3 * MINUTE_MS)
+    manager.move("t-0", house.dirs[0])
+    fill(log_of(manager), 5)
+    assert notes(house) == ["disk0 t-0.kafkalog_move", "disk1 t-0.kafkalog_move"]
+    house.advance(3 * MINUTE_MS)
+    manager.shutdown()
+    check_all_is_on(house, 0, 40)
+
+
+def test_it_moves_on_in_another_life(house: House, files: FaultyFiles) -> None:
+    """A start without the disk keeps what is said of it."""
+    failed_switch(house, files).shutdown()
+    there = [house.dirs[0], house.dirs[2]]
+    with house.open(dirs=there) as manager:
+        manager.move("t-0", house.dirs[2])
+        fill(log_of(manager), 5)
+        house.scheduler.tick()
+    with house.open(dirs=there):
+        house.advance(3 * MINUTE_MS)
+    check_all_is_on(house, 2, 40)
+
+
+def test_the_next_disk_fails_too(house: House, files: FaultyFiles) -> None:
+    """Both copies on the failed disks were whole once."""
+    manager = failed_switch(house, files)
+    fail_to_move(house, files, manager, 2)
+    fill(log_of(manager), 5)
+    house.scheduler.tick()
+    manager.shutdown()
+    check_all_is_on(house, 0, 40)
+
+
+def test_it_dies_in_the_next_switch(tmp_path: Path) -> None:
+    """Until the second switch is done the note beside the old log is what keeps the first copy from counting."""
+    outcomes = []
+    for step in range(1000):
+        files = FaultyFiles(UnsyncedFiles())
+        house = House(tmp_path / str(step), files)
+        manager = failed_switch(house, files)
+        live = (str(house.dirs[0]), str(house.dirs[2]))
+        files.count, files.failed = 0, []
+        files.fault = Fault(step, paths=lambda path, live=live: path.startswith(live))  # type: ignore[misc]
+        with suppress(KafkaStorageException):
+            manager.move("t-0", house.dirs[2])
+        is_done = not files.failed
+        house.crash(manager)
+        files.fault = None
+        manager = house.open()
+        log = log_of(manager)
+        assert contents(log) == numbered(0, 35), step
+        outcomes.append(live.index(log.parent_dir))
+        house.crash(manager)
+        if is_done:
+            break
+    assert is_done
+    assert sorted(outcomes) == outcomes
+    assert set(outcomes) == {0, 1}
+
+
+def test_two_copies_of_which_no_note_speaks_are_refused(house: House, files: FaultyFiles) -> None:
+    """As with Kafka: the partition was made anew while the disk that had it was away."""
+    with house.open() as manager:
+        fill(manager.get_or_create_log("t-0", log_dir=house.dirs[1]), 5)
+    (house.dirs[1] / f"t-0{names.MOVE_FILE_SUFFIX}").write_bytes(os.fsencode(house.dirs[0]) + b"\n")
+    with house.open(dirs=[house.dirs[0], house.dirs[2]]) as manager:
+        fill(manager.get_or_create_log("t-0", is_new=True, log_dir=house.dirs[2]), 5)
+    with pytest.raises(IllegalStateException, match="Duplicate log directories"):
+        house.open()
+
+
+def test_a_disk_that_fails_at_the_start_settles_nothing(house: House, files: FaultyFiles) -> None:
+    """What is said of it is kept for a start that can read it."""
+    failed_switch(house, files).shutdown()
+    lost = str(house.dirs[1])
+    files.fault = Fault(0, kinds=("open", "list_dir"), paths=lambda path: path.startswith(os.path.join(lost, "t-0")))
+    with house.open() as manager:
+        house.scheduler.tick()
+        assert manager.offline_log_dirs == [lost]
+        fill(log_of(manager), 5)
+        house.scheduler.tick()
+        files.fault = None
+    check_all_is_on(house, 0, 40)
