@@ -7,9 +7,9 @@ stay, byte for byte as Kafka's MemoryRecords.filterTo builds them.  A slice is a
 
 The usual batch is one of magic 2 that is no control batch, belongs to no transaction, is well formed, and is not kept
 for its producer's or the high watermark's sake; its records are not compressed.  At any other one both stop and say its
-row: `kafkalog.cleaner` follows its transaction, decompresses it, and vouches for it, or takes it by the plain way, which
-knows every rule; and calls again behind it.  So nothing is decided here that is not decided there, and a test runs both
-ways.
+row: `kafkalog.cleaner` follows its transaction, decompresses it, and vouches for it, or takes it by the plain way,
+which knows every rule; and calls again behind it.  So nothing is decided here that is not decided there, and a test
+runs both ways.
 
 Look-ups go in bulk, over many batches at once: first all records are walked, then all keys are looked up, then each
 batch is judged.  No length or place is read twice out of the buffer.
@@ -17,8 +17,9 @@ batch is judged.  No length or place is read twice out of the buffer.
 
 import numpy as np
 
+cimport cython
 from cpython.buffer cimport PyBuffer_Release
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free
 from libc.string cimport memcpy
 
@@ -48,10 +49,20 @@ from kafkalog._native.layout cimport (
 from kafkalog._native.memory cimport Block, check_memory, reserve
 from kafkalog._native.octets cimport open_octets
 from kafkalog._native.offset_map cimport SkimpyOffsetMap, TOGETHER
-from kafkalog._native.record cimport BUFFER, NO_MEMORY, OK, STREAM, Batch, RecordView, next_record, offset_of, timestamp_of
+from kafkalog._native.record cimport (
+    BUFFER,
+    NO_MEMORY,
+    OK,
+    STREAM,
+    Batch,
+    RecordView,
+    next_record,
+    offset_of,
+    timestamp_of,
+)
 from kafkalog._native.varint cimport size_of_uvarint64, write_uvarint64, zigzag32, zigzag64
 
-from kafkalog._native.batches import BATCH_DTYPE
+from kafkalog._native.batches import BATCH_DTYPE as _BATCH_DTYPE
 
 cdef enum:
     # Records that are walked before they are looked up; a batch of more is taken whole.
@@ -80,9 +91,10 @@ cdef struct Item:
     bint kept
 
 
-cdef class Slice:
-    """A buffer, the table of its batches, and perhaps the decompressed records of one of them; `vouched`: the caller has
-    looked after its transaction."""
+@cython.auto_pickle(False)
+cdef class _Slice:
+    """A buffer, the table of its batches, and perhaps the decompressed records of one of them; `vouched`: the caller
+    has looked after its transaction."""
 
     cdef Py_buffer data
     cdef Py_buffer table
@@ -95,7 +107,7 @@ cdef class Slice:
     cdef int64_t rows
 
     def __cinit__(self, data, table, int64_t base_position, payload, bint vouched):
-        if table.dtype != BATCH_DTYPE:
+        if table.dtype != _BATCH_DTYPE:
             raise TypeError("a table of BATCH_DTYPE is wanted")
         open_octets(data, &self.data)
         self.has_data = True
@@ -181,8 +193,18 @@ cdef bint put_pending(SkimpyOffsetMap map, Pending* pending, int64_t limit) noex
     return True
 
 
+cdef bint is_whole(const Batch* batch, Cursor cursor, int reader) noexcept nogil:
+    """Whether a batch has the records that it declares, and nothing else."""
+    cdef RecordView record
+    cdef int64_t _i
+    for _i in range(batch.count):
+        if next_record(&cursor, reader, cursor.end - cursor.at, False, &record) != OK:
+            return False
+    return cursor.at == cursor.end
+
+
 cdef int64_t add_rows(
-    SkimpyOffsetMap map, Slice slice, int64_t first, int64_t start_offset, int64_t limit, Pending* pending, bint* full
+    SkimpyOffsetMap map, _Slice slice, int64_t first, int64_t start_offset, int64_t limit, Pending* pending, bint* full
 ) noexcept nogil:
     cdef Row row
     cdef Batch batch
@@ -195,6 +217,10 @@ cdef int64_t add_rows(
     while at < end:
         if not slice.usual(at, &row, &batch, &cursor, &reader):
             break
+        if map.size + pending.count + batch.count >= limit and not is_whole(&batch, cursor, reader):
+            # The plain way judges whether the map is full before the damage: it must find none of this batch's keys.
+            full[0] = not put_pending(map, pending, limit)
+            return at
         before = pending.read_so_far
         i = 0
         while i < batch.count:
@@ -236,10 +262,13 @@ def add_keys(
 
     The row is the first one that was not taken: the table's end, or a batch that is not usual, or, where the map had
     `limit` keys and met another, the one in which that was.  `map.latest_offset` is Kafka's: of the last key that was
-    put, or the last of a whole batch.  `vouched`: row `first` alone is taken, though it be of a transaction, and `payload`
-    has its records decompressed, where they are compressed.  `row.position` - `base_position` is a batch's place in `data`.  Runs without the GIL.
+    put, or the last of a whole batch.  `vouched`: row `first` alone is taken, though it be of a transaction, and
+    `payload` has its records decompressed, where they are compressed.  `row.position` - `base_position` is a batch's
+    place in `data`.  Runs without the GIL.
+
+    More than eight parameters: a slice is three of them, and a batch that is vouched for two.
     """
-    cdef Slice slice = Slice(data, table, base_position, payload, vouched or payload is not None)
+    cdef _Slice slice = _Slice(data, table, base_position, payload, vouched or payload is not None)
     cdef Pending pending
     cdef bint full = False
     cdef int64_t at
@@ -254,6 +283,7 @@ def add_keys(
 
 # --- what stays ----------------------------------------------------------------------------------
 
+@cython.auto_pickle(False)
 cdef class Survivors:
     """Takes batches, gives what is left of them.
 
@@ -303,10 +333,10 @@ cdef class Survivors:
         free(self.offsets.at)
         free(self.out.at)
 
-    def take(self, data, table, int64_t first=0, *, int64_t base_position=0):
+    def take(self, data, table, int64_t first=0, *, int64_t base_position=0, int64_t room=INT64_MAX):
         """Takes the batches from row `first` on; answers the row of the first one that is not usual, or the table's
-        end.  Runs without the GIL."""
-        cdef Slice slice = Slice(data, table, base_position, None, False)
+        end, or the one behind that with which `size` went above `room`.  Runs without the GIL."""
+        cdef _Slice slice = _Slice(data, table, base_position, None, False)
         cdef int64_t at = first
         cdef int verdict
         if not 0 <= first <= slice.rows:
@@ -314,7 +344,7 @@ cdef class Survivors:
         claim(&self.busy, "Survivors")
         try:
             with nogil:
-                verdict = self.take_rows(slice, &at)
+                verdict = self.take_rows(slice, &at, room)
             check_memory(verdict)
         finally:
             kl_leave(&self.busy)
@@ -328,7 +358,7 @@ cdef class Survivors:
         payload of the records that stay, to be compressed, and the header of their batch (without its size and
         checksum): both are for `add_batch`.
         """
-        cdef Slice slice = Slice(data, table, base_position, payload, True)
+        cdef _Slice slice = _Slice(data, table, base_position, payload, True)
         cdef Row found
         cdef Cursor cursor
         cdef Batch batch
@@ -394,7 +424,9 @@ cdef class Survivors:
         """Bytes and messages read, messages and bytes retained, messages without a key; since the last call."""
         claim(&self.busy, "Survivors")
         try:
-            found = self.bytes_read, self.messages_read, self.messages_retained, self.bytes_retained, self.invalid_messages
+            found = (
+                self.bytes_read, self.messages_read, self.messages_retained, self.bytes_retained, self.invalid_messages
+            )
             self.bytes_read = self.messages_read = self.messages_retained = 0
             self.bytes_retained = self.invalid_messages = 0
             return found
@@ -415,7 +447,7 @@ cdef class Survivors:
     # --- the steps -----------------------------------------------------------------------------------
 
     cdef bint judged_here(
-        self, Slice slice, int64_t at, Row* row, Batch* batch, Cursor* cursor, int* reader
+        self, _Slice slice, int64_t at, Row* row, Batch* batch, Cursor* cursor, int* reader
     ) noexcept nogil:
         return slice.usual(at, row, batch, cursor, reader) and not self.is_end(row.last_offset)
 
@@ -430,11 +462,11 @@ cdef class Survivors:
                 high = middle
         return low < self.ends_view.len // 8 and ends[low] == offset
 
-    cdef int take_rows(self, Slice slice, int64_t* at) noexcept nogil:
+    cdef int take_rows(self, _Slice slice, int64_t* at, int64_t room) noexcept nogil:
         cdef Row row
         cdef Batch batch
         cdef Cursor cursor
-        cdef int64_t first, last, count, of, place
+        cdef int64_t first, last, count, of
         cdef int reader, judged, verdict = OK
         while at[0] < slice.rows and verdict == OK:
             first = last = at[0]
@@ -463,6 +495,8 @@ cdef class Survivors:
                     return OK
                 count += of
                 at[0] += 1
+                if self.filled > room:
+                    return OK
         return OK
 
     cdef int walk(self, const Batch* batch, Cursor* cursor, int reader, int64_t* count) noexcept nogil:
@@ -517,7 +551,7 @@ cdef class Survivors:
                 items[i].found = offsets[asked]
                 asked += 1
 
-    cdef int judge(self, Slice slice, const Row* row, Item* items, int64_t count) noexcept nogil:
+    cdef int judge(self, _Slice slice, const Row* row, Item* items, int64_t count) noexcept nogil:
         """Of one batch, whose records are `items`: what stays goes to the output."""
         cdef int64_t i, kept = 0, last = -1, invalid = 0
         cdef int64_t horizon = row.base_timestamp if row.attributes & DELETE_HORIZON_FLAG else -1
@@ -610,7 +644,9 @@ cdef class Survivors:
             attributes |= DELETE_HORIZON_FLAG
         store16(start + ATTRIBUTES, attributes)
         store64(start + BASE_TIMESTAMP, <uint64_t>base_timestamp)
-        store64(start + MAX_TIMESTAMP, <uint64_t>(row.max_timestamp if attributes & TIMESTAMP_TYPE_FLAG else max_timestamp))
+        if attributes & TIMESTAMP_TYPE_FLAG:
+            max_timestamp = row.max_timestamp
+        store64(start + MAX_TIMESTAMP, <uint64_t>max_timestamp)
         store32(start + RECORD_COUNT, <uint32_t>kept)
         if whole:
             seal(start, at - start)

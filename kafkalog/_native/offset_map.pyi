@@ -1,5 +1,6 @@
-from typing_extensions import Buffer
+from typing_extensions import Buffer, disjoint_base
 
+@disjoint_base
 class SkimpyOffsetMap:
     slots: int
     size: int

@@ -12,6 +12,7 @@ One thread at a time; knows nothing of records.
 
 import mmap
 
+cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
@@ -57,6 +58,7 @@ cdef inline int64_t slot_of(const uint8_t* digest, int32_t attempt, uint64_t slo
     return probe % slots
 
 
+@cython.auto_pickle(False)
 cdef class SkimpyOffsetMap:
     """A map of `memory` bytes, MD5's; `slots` of 24 bytes.  `size`: keys in it; `latest_offset`: of the last put.
 
@@ -135,8 +137,8 @@ cdef class SkimpyOffsetMap:
     def put_many(self, data, bounds, offsets, limit=None):
         """Puts a column of keys (`data`, and int64 `bounds` of which key i is [i], [i+1]), in order, while fewer than
         `limit` keys (by default: slots) are in the map; how many were put.  ValueError for bounds that leave `data`."""
-        cdef Column column = Column(data, bounds)
-        cdef Column values = Column(offsets, None)
+        cdef _Column column = _Column(data, bounds)
+        cdef _Column values = _Column(offsets, None)
         cdef int64_t most = self.slots if limit is None else min(int(limit), self.slots)
         cdef int64_t done = 0, count, put
         if values.view.len != 8 * column.count:
@@ -152,7 +154,7 @@ cdef class SkimpyOffsetMap:
 
     def get_many(self, data, bounds):
         """The offsets of a column of keys as `put_many` takes it: a bytearray of int64, -1 where it is not known."""
-        cdef Column column = Column(data, bounds)
+        cdef _Column column = _Column(data, bounds)
         cdef bytearray found = bytearray(8 * column.count)
         cdef int64_t* to = <int64_t*><void*><char*>found
         cdef int64_t done = 0, count
@@ -268,7 +270,8 @@ cdef class SkimpyOffsetMap:
             done += group
 
 
-cdef class Column:
+@cython.auto_pickle(False)
+cdef class _Column:
     """Keys of a buffer, TOGETHER at a time, each inside of it whatever the bounds say."""
 
     cdef Py_buffer view

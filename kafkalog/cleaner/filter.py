@@ -73,7 +73,7 @@ def filter_to(chunk: Chunk, row: int, retention: Retention, result: FilterResult
     built anew, name its place.
     """
     while row < len(chunk.table) and len(result.output) <= output_bytes_max:
-        row = _take_usual(chunk, row, retention, result)
+        row = _take_usual(chunk, row, retention, result, output_bytes_max - len(result.output))
         if row == len(chunk.table) or len(result.output) > output_bytes_max:
             break
         header = native.headers_from_table(chunk.table[row : row + 1])[0]
@@ -86,10 +86,11 @@ def filter_to(chunk: Chunk, row: int, retention: Retention, result: FilterResult
     return row
 
 
-def _take_usual(chunk: Chunk, row: int, retention: Retention, result: FilterResult) -> int:
-    """As many of the usual batches as come; the row of one that is not, or the table's end."""
+def _take_usual(chunk: Chunk, row: int, retention: Retention, result: FilterResult, room: int) -> int:
+    """As many of the usual batches as come; the row of one that is not, or the table's end, or the one behind that with
+    which they were more than `room` bytes."""
     survivors = retention.survivors
-    row = survivors.take(chunk.data, chunk.table, row)
+    row = survivors.take(chunk.data, chunk.table, row, room=room)
     _take_over(survivors, retention, result)
     return row
 
