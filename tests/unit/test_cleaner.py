@@ -190,6 +190,17 @@ def test_an_error_behind_the_end_of_a_full_map_is_not_met(kit: CleanerKit) -> No
     assert (caught.value.path, caught.value.position) == (path, 0)
 
 
+def test_damage_behind_the_last_key_that_fits_is_met(kit: CleanerKit) -> None:
+    log = kit.log_of(keyed(("a", "1"), ("b", "1")))
+    segment = log.log_segments()[0]
+    corrupt(segment.log.path, 57, (9).to_bytes(4, "big"))
+    for slots in (4, 6):  # two keys fit, or three
+        with pytest.raises(KafkalogError, match="premature EOF"):
+            kit.clean(log, slots=slots, settings=CleanerSettings(load_factor=0.5))
+    assert cleaned_files(kit) == []
+    assert kit.clean(log, slots=2, settings=CleanerSettings(load_factor=0.0)).end_offset == 0
+
+
 def test_the_map_needs_no_value_of_an_old_message(kit: CleanerKit) -> None:
     log = kit.log_of(keyed(("a", "1"), magic=1), None, keyed(("a", "2")))
     segment = log.log_segments()[0]
