@@ -55,28 +55,27 @@ cdef inline int64_t slot_of(const uint8_t* digest, int32_t attempt, uint64_t slo
     if KL_HAS_REMAINDER:
         # Lemire's remainder by a multiplication: exact for 32 bits.
         return KL_REMAINDER(reciprocal * probe, slots)
-    return probe % slots
+    return probe % slots if slots else 0
 
 
 @cython.auto_pickle(False)
 cdef class SkimpyOffsetMap:
     """A map of `memory` bytes, MD5's; `slots` of 24 bytes.  `size`: keys in it; `latest_offset`: of the last put.
 
-    `implementation` names one of `implementations()`, for tests.  MemoryError; ValueError where memory is less than a
-    slot, or more slots than Java's arrays have.
+    `implementation` names one of `implementations()`, for tests.  MemoryError; ValueError for less memory than none, or
+    more than Java's arrays have.
     """
 
     def __init__(self, memory, *, implementation=None):
         cdef Py_buffer view
         memory = int(memory)
+        if not 0 <= memory <= 0x7FFFFFFF:
+            raise ValueError(f"memory: found {memory}, expected 0 to {0x7FFFFFFF} bytes")
         self.slots = memory // SLOT_BYTES
-        if not 0 < memory <= 0x7FFFFFFF or self.slots == 0:
-            raise ValueError(f"memory: found {memory}, expected {SLOT_BYTES} to {0x7FFFFFFF} bytes")
         self._hashing = 0 if implementation is None else implementations().index(implementation)
-        self._reciprocal = <uint64_t>-1 / <uint64_t>self.slots + 1
-        if self.slots == 1:
-            self._reciprocal = 0
-        self._memory = _pages(self.slots * SLOT_BYTES)
+        if self.slots > 1:
+            self._reciprocal = <uint64_t>-1 / <uint64_t>self.slots + 1
+        self._memory = _pages(max(self.slots, 1) * SLOT_BYTES)  # a map that takes nothing has an empty slot to look at
         PyObject_GetBuffer(self._memory, &view, PyBUF_SIMPLE | PyBUF_WRITABLE)
         self._table = <Slot*>view.buf
         PyBuffer_Release(&view)  # it lives as long as we do, and nobody closes it

@@ -32,7 +32,12 @@ from kafkalog.cleaner.retention import Retention, Terms
 from kafkalog.cleaner.stats import CleanerStats
 from kafkalog.cleaner.to_clean import LogToClean
 from kafkalog.cleaner.transactions import CleanedTransactionMetadata
-from kafkalog.errors import ClosedChannelException, LogCleaningAbortedException, LogSegmentOffsetOverflowException
+from kafkalog.errors import (
+    ClosedChannelException,
+    IllegalArgumentException,
+    LogCleaningAbortedException,
+    LogSegmentOffsetOverflowException,
+)
 from kafkalog.files import Clock
 from kafkalog.format.names import CLEANED_FILE_SUFFIX, TopicPartition
 from kafkalog.limits import to_int32, to_int64
@@ -52,7 +57,10 @@ class CleanResult(NamedTuple):
 
 
 class CleanerSettings(NamedTuple):
-    """Bytes of each of the two buffers, and up to how many they grow; the share of slots at which a map is full."""
+    """Bytes of each of the two buffers, and up to how many they grow; the share of slots at which a map is full.
+
+    IllegalArgumentException, from whoever uses them, for buffers of no byte.
+    """
 
     io_buffer_bytes: int = 256 << 10
     max_io_buffer_bytes: int = 1_048_588
@@ -156,6 +164,11 @@ class Cleaner:
             row = 0
             while row < len(chunk.table):
                 row, is_full = mapping.take(chunk, row)
+                if is_full and self.offset_map.size < mapping.desired_size:  # a load factor above 1
+                    raise IllegalArgumentException(
+                        f"Attempted to add a new entry to a full offset map, entries: {self.offset_map.size}, "
+                        f"slots: {self.offset_map.slots}"
+                    )
                 if is_full:
                     return True
             chunk.check_end()

@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalog._native import batches as native
-from kafkalog.errors import CorruptRecordException, IllegalStateException, KafkalogError
+from kafkalog.errors import CorruptRecordException, IllegalArgumentException, IllegalStateException, KafkalogError
 from kafkalog.format.batch import HEADER_SIZE_UP_TO_MAGIC, SMALLEST_BATCH_BYTES, declared_size, framing_error
 from kafkalog.segment.file_records import FileRecords
 
@@ -54,6 +54,8 @@ class IoBuffers:
     more.  `capacity`: its present size, and that of the write buffer."""
 
     def __init__(self, size: int, max_size: int) -> None:
+        if size < 1:
+            raise IllegalArgumentException(f"a cleaner's buffer: found {size} bytes, expected at least 1")
         self.size = size
         self.max_size = max_size
         self._buffer = memoryview(bytearray(size))

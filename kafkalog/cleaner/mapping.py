@@ -24,11 +24,19 @@ from kafkalog.cleaner.payload import payload_of
 from kafkalog.cleaner.stats import CleanerStats
 from kafkalog.cleaner.stored import Stored, column, has_key, stored_records
 from kafkalog.cleaner.transactions import CleanedTransactionMetadata
-from kafkalog.errors import KafkalogError
+from kafkalog.errors import IllegalArgumentException, KafkalogError
 from kafkalog.format.records import PART_RECORDS
 
 if TYPE_CHECKING:
     from kafkalog._native.batches import BatchHeader
+
+
+def offset_map_of(memory: int) -> SkimpyOffsetMap:
+    """A map of so many bytes, 24 for each key; IllegalArgumentException for what no map of Kafka's may have."""
+    try:
+        return SkimpyOffsetMap(memory)
+    except ValueError as error:
+        raise IllegalArgumentException(str(error)) from error
 
 
 class OffsetMapping:

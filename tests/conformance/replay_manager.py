@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from unittest import mock
 
-from kafkalog._native.offset_map import SkimpyOffsetMap
 from kafkalog.cleaner.cleaner import Cleaner, CleanerSettings
+from kafkalog.cleaner.mapping import offset_map_of
 from kafkalog.cleaner.to_clean import cleanable_offsets, next_to_clean
 from kafkalog.config import LogConfig, ProducerStateManagerConfig
 from kafkalog.errors import CorruptCheckpointException, IllegalStateException, KafkaStorageException
@@ -184,7 +184,7 @@ def _clean(session: Session, op: Op, result: Result) -> None:
     now_ms = session.clock.milliseconds()
     uncleanable = cleanable_offsets(log, handle.last_clean_offset, now_ms).first_uncleanable_dirty_offset
     cleanable = next_to_clean(log, handle.last_clean_offset, now_ms)
-    offset_map = SkimpyOffsetMap(op.get("buffer_bytes", 1 << 20))
+    offset_map = offset_map_of(op.get("buffer_bytes", 1 << 20))
     io_buffer = op.get("io_buffer", 1 << 16)
     settings = CleanerSettings(io_buffer, op.get("max_io_buffer", 4 * io_buffer), op.get("load_factor", 0.9))
     end_offset, stats = Cleaner(offset_map, settings, session.clock).clean(cleanable)

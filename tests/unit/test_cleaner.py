@@ -12,6 +12,7 @@ from kafkalog._native.offset_map import SkimpyOffsetMap
 from kafkalog.cleaner.cleaner import Cleaner, CleanerSettings
 from kafkalog.cleaner.grouping import group_segments_by_size
 from kafkalog.cleaner.io_buffers import IoBuffers
+from kafkalog.cleaner.mapping import offset_map_of
 from kafkalog.cleaner.stats import CleanerStats
 from kafkalog.cleaner.to_clean import LogToClean, next_to_clean
 from kafkalog.errors import (
@@ -233,6 +234,25 @@ def test_control_batches_count_one_and_aborted_ones_as_they_say(kit: CleanerKit)
     cleaner = Cleaner(SkimpyOffsetMap(240), CleanerSettings(), kit.clock)
     assert kit.clean(log, cleaner=cleaner).stats.map_messages_read == 4
     assert cleaner.offset_map.size == 1
+
+
+def test_a_load_factor_above_one_meets_a_map_that_is_full(kit: CleanerKit) -> None:
+    log = kit.log_of(keyed(("a", "1"), ("b", "1"), ("a", "2")))
+    for slots, factor in ((2, 2.0), (1, 5.0)):
+        with pytest.raises(IllegalArgumentException, match=f"full offset map, entries: {slots}, slots: {slots}"):
+            kit.clean(log, slots=slots, settings=CleanerSettings(load_factor=factor))
+    assert kit.clean(log, slots=3, settings=CleanerSettings(load_factor=2.0)).end_offset == 3
+
+
+def test_sizes_that_no_cleaner_has_are_refused(kit: CleanerKit) -> None:
+    for size in (0, -1):
+        with pytest.raises(IllegalArgumentException, match="found"):
+            Cleaner(SkimpyOffsetMap(24), CleanerSettings(size), kit.clock)
+    with pytest.raises(IllegalArgumentException, match="memory: found -1"):
+        offset_map_of(-1)
+    log = kit.log_of(ONE)
+    cleaner = Cleaner(offset_map_of(23), CleanerSettings(), kit.clock)
+    assert kit.clean(log, cleaner=cleaner).end_offset == 0
 
 
 # --- groups ----------------------------------------------------------------------------------------------

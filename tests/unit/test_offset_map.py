@@ -113,7 +113,17 @@ def test_puts_end_at_the_limit(limit: int) -> None:
     assert table.get(keys[0]) == -1
 
 
-@pytest.mark.parametrize("memory", [0, -1, 23, 2**31])
+@pytest.mark.parametrize("memory", [0, 23])
+def test_a_map_without_a_slot_takes_nothing_and_knows_nothing(memory: int) -> None:
+    offset_map = SkimpyOffsetMap(memory)
+    assert (offset_map.slots, offset_map.get(b"a")) == (0, -1)
+    with pytest.raises(ValueError, match="full offset map"):
+        offset_map.put(b"a", 1)
+    assert offset_map.put_many(b"a", np.array([0, 1]), np.array([1])) == 0
+    offset_map.clear()
+
+
+@pytest.mark.parametrize("memory", [-1, 2**31])
 def test_memory_that_is_refused(memory: int) -> None:
     with pytest.raises(ValueError, match="memory"):
         SkimpyOffsetMap(memory)
