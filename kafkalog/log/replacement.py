@@ -3,6 +3,10 @@
 The order of the file names is the protocol (the loader's table in `load_cases` is its other half): a segment is
 written as `.cleaned`; all are renamed to `.swap`, highest base first, so that as long as one `.cleaned` is left the
 replacement has not happened; the old files become `.deleted`; then `.swap` goes, lowest base first.
+A load sees by the names which offsets the new segments cover.  Old ones that lie wholly behind the last batch that is
+left of their group are not among them: a crash in the middle may bring those back, as with Kafka.  No state changes
+with it, for what they held is superseded, and the next pass drops it again.
+
 Used by the split of an overflowed segment and by the cleaner; mirrors the static methods of Kafka's LocalLog.
 The caller holds the partition's lock.
 """
