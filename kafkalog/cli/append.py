@@ -12,15 +12,15 @@ from typing import Any
 import click
 
 from kafkalog.cli.app import CLEAN, Usage
-from kafkalog.cli.console import emit, emit_json, note, parse_settings, select_partitions
-from kafkalog.config import LogConfig
+from kafkalog.cli.console import emit, emit_json, note, select_partitions
+from kafkalog.cli.places import SETTINGS, topic_settings
 from kafkalog.errors import (
     IllegalArgumentException,
     RecordTooLargeException,
     RequestError,
     UnknownTopicOrPartitionException,
 )
-from kafkalog.format import codecs
+from kafkalog.format import codecs, names
 from kafkalog.format.values import milliseconds, shown, text
 from kafkalog.topics.log import Log
 from kafkalog.topics.opening import open_log
@@ -46,7 +46,7 @@ JSON_NAMES = {
 @click.argument("partition")
 @click.option("--create", is_flag=True, help="Make the directory and the partition where they are missing.")
 @click.option("--compression", metavar="CODEC", help="none, gzip, snappy, lz4 or zstd.")
-@click.option("-X", "--config", "settings", multiple=True, metavar="KEY=VALUE", help="Topic setting.")
+@SETTINGS
 @click.option("-K", "--key-separator", metavar="TEXT", help="Split each line into key and value at TEXT.")
 @click.option("--fsync", is_flag=True, help="Flush each batch to the disk.")
 @click.option("--json", "as_json", is_flag=True, help="Lines are JSON as `cat --json` prints; the result too.")
@@ -74,14 +74,13 @@ def command(
         raise Usage(f"unknown codec {compression!r}, expected one of {', '.join(codecs.NAMES)}")
     if key_separator == "":
         raise Usage("--key-separator is empty, expected text that stands between key and value")
-    config = parse_settings(settings)
     if not create:
         try:
             select_partitions(log_dir, (partition,))
         except UnknownTopicOrPartitionException as error:
             error.hint = f"{error.hint}; --create makes it"
             raise
-    LogConfig.validate(config)
+    config = topic_settings(log_dir, settings).of(names.partition_of(partition).topic)
     lines = sys.stdin.buffer
     rows = _json_rows(lines) if as_json else _text_rows(lines, key_separator)
     with open_log(

@@ -37,7 +37,13 @@ NO_BROKER = -1
 @click.option("-n", "--limit", type=click.IntRange(min=0), help="At most so many records of each partition.")
 @click.option("--last", "count", type=click.IntRange(min=0), help="Only the last so many of each partition.")
 @click.option("--key", "keys", multiple=True, help="Only this key: text, hex:00ff or base64:AP8=.  Several: any.")
-@click.option("--all-partitions", is_flag=True, help="With --key: also where the key's hash does not lead.")
+@click.option(
+    "--partitions",
+    "partition_count",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="With --key: how many the topic has, to look only in the key's.",
+)
 @click.option("--grep", "patterns", multiple=True, metavar="RE", help="Only values that match.  Several: all.")
 @click.option("--header", "headers", multiple=True, metavar="NAME[=VALUE]", help="Only with it.  Several: all.")
 @click.option("--where", metavar="EXPR", help="Only such as 'offset >= 100 and time < 2026-11-01T09:05'.")
@@ -54,7 +60,7 @@ def command(
     limit: int | None,
     count: int | None,
     keys: tuple[str, ...],
-    all_partitions: bool,
+    partition_count: int | None,
     patterns: tuple[str, ...],
     headers: tuple[str, ...],
     where: str | None,
@@ -72,9 +78,13 @@ def command(
     of objects; text that is no UTF-8 is in key_base64, payload_base64, value_base64: `append --json` takes it.
 
     --key, --grep, --header and --where go together, and need pyarrow.  --from and --until are places in the log, the
-    first record at or after a time; --where looks at each record.  --key of a topic looks only in the partition that
-    Kafka's producers choose by the key.  --grep has RE2's syntax.  --last reads from the end.
+    first record at or after a time; --where looks at each record.  --grep has RE2's syntax.  --last reads from the end.
+
+    --key of a topic looks in all of its partitions that are here; with --partitions N, the number that the topic has on
+    all disks and brokers, only in the one that Kafka's producers choose by the key.
     """
+    if partition_count is not None and not keys:
+        raise Usage("found --partitions without --key, expected both: a key's hash tells its partition")
     if count is not None and limit is not None:
         raise Usage("found both --last and --limit, expected one of them")
     conditions = choosing.conditions(where)
@@ -87,9 +97,9 @@ def command(
         raise Usage(f"{log_dir} has {some(map(str, chosen))}: name the partitions to print, or a topic")
     many = len(chosen) > 1
     said = ""
-    if wanted and not all_partitions:
+    if partition_count is not None:
         names = (*partitions, *topics) or tuple({partition.topic for partition in chosen})
-        chosen, said = choosing.narrowed(chosen, names, wanted)
+        chosen, said = choosing.narrowed(chosen, names, wanted, partition_count)
     if follow and len(chosen) > 1:
         raise Usage(f"--follow takes one partition, found {len(chosen)}")
     match = _match(wanted, patterns, pairs, conditions)
@@ -101,7 +111,7 @@ def command(
                 show(record)
                 found += 1
     if said and not found:
-        note("note: nothing found there; a producer with another partitioner puts keys elsewhere")
+        note("note: nothing found there; another partitioner, or a producer before the topic grew, puts it elsewhere")
     return CLEAN
 
 

@@ -141,7 +141,7 @@ def set_line(file: str, partition: str, offset: str, dry_run: bool, yes: bool, f
 
     The file is copied to FILE.bak first and replaced in one step.  What makes no sense (an offset beyond the log's
     end, a partition that is not there, a log start that brings deleted records back) is refused, exit 2, unless
-    --force.
+    --force; a name that the file could not hold (with a space) always.
     """
     if offset != "none" and not re.fullmatch(r"\d{1,19}", offset):
         raise Usage(f"OFFSET: found {offset!r}, expected a whole number from 0, or none to take the line away")

@@ -17,7 +17,7 @@ import click
 from kafkalog.cli.app import Usage
 from kafkalog.cli.console import locate, note, parse_time_ms, some
 from kafkalog.limits import LONG_MAX
-from kafkalog.toolbox.window import Bound, Time, Window
+from kafkalog.toolbox.window import Bound, Near, Time, Window
 
 if TYPE_CHECKING:
     from kafkalog.format.names import TopicPartition
@@ -75,13 +75,14 @@ def conditions(text: str | None) -> list[Condition]:
 
 def pruned(asked: Window, where: Sequence[Condition]) -> Window:
     """The window in which conditions may hold: found by the indexes, so that the rest is not read.  Timestamps need
-    not rise, so that only where they begin bounds anything."""
+    not rise, so that only where they begin bounds anything.  An offset that the log has not is no mistake in it, as it
+    is in --from."""
     start, end = asked
     for column, comparison, value in where:
         if comparison in ("equal", "greater", "greater_equal") and start is None:
-            start = value if column == "offset" else Time(value)
+            start = Near(value) if column == "offset" else Time(value)
         if comparison in ("equal", "less", "less_equal") and end is None and column == "offset":
-            end = min(value + (comparison != "less"), LONG_MAX)
+            end = Near(min(value + (comparison != "less"), LONG_MAX))
     return Window(start, end)
 
 
@@ -124,31 +125,26 @@ def _octets(text: str, option: str) -> bytes:
 
 
 def narrowed(
-    partitions: dict[TopicPartition, str], named: Sequence[str], keys: Sequence[bytes]
+    partitions: dict[TopicPartition, str], named: Sequence[str], keys: Sequence[bytes], count: int
 ) -> tuple[dict[TopicPartition, str], str]:
-    """The partitions that keys hash to, where a whole topic was named and is here whole; and what to say of that.
+    """The partitions that keys hash to, where a topic of `count` partitions was named, and what to say of that.  How
+    many there are no directory knows: others may lie on another disk.
 
-    A partition that was named itself is looked at whatever the keys say.
+    A partition that was named itself is looked at whatever the keys say.  Usage where there are more than `count`.
     """
     from kafkalog.format.keys import partition_for_key
 
     kept = dict(partitions)
     said = ""
+    wanted = sorted({partition_for_key(each, count) for each in keys})
     for topic in sorted({partition.topic for partition in partitions if partition.topic in named}):
-        of_topic = [partition for partition in partitions if partition.topic == topic]
-        count = len(of_topic)
-        if count == 1:
-            continue
-        if {partition.partition for partition in of_topic} != set(range(count)):
-            note(f"note: not all partitions of {topic} are here, so a key does not tell its partition: looking in all")
-            continue
-        wanted = {partition_for_key(each, count) for each in keys}
-        for partition in of_topic:
-            if partition.partition not in wanted and str(partition) not in named:
+        here = {partition.partition: partition for partition in partitions if partition.topic == topic}
+        if max(here) >= count:
+            raise Usage(f"--partitions {count}: found {here[max(here)]}, expected at least {max(here) + 1}")
+        for number, partition in here.items():
+            if number not in wanted and str(partition) not in named:
                 del kept[partition]
-        said = (
-            f"looked only in {some(f'{topic}-{number}' for number in sorted(wanted))} of {count} partitions, where "
-            "Kafka's murmur2 puts the key; --all-partitions looks everywhere"
-        )
-        note(f"note: {said}")
+        said = f"looked only in {some(f'{topic}-{number}' for number in wanted)}, where Kafka's murmur2 puts the key"
+        elsewhere = [f"{topic}-{number}" for number in wanted if number not in here]
+        note(f"note: {said}" + (f"; {some(elsewhere)} not in this directory" if elsewhere else ""))
     return kept, said

@@ -8,14 +8,14 @@ import click
 
 from kafkalog.cli.app import CLEAN
 from kafkalog.cli.console import emit, emit_json, note, size_words
-from kafkalog.cli.places import parse_offset_or_time, partition_at, topic_settings
+from kafkalog.cli.places import SETTINGS, parse_offset_or_time, partition_at, topic_settings
 from kafkalog.toolbox.delete_records import delete_records, plan_deletion
 
 
 @click.command("delete-records", short_help="Raise a partition's log start.")
 @click.argument("partition", type=click.Path())
 @click.option("--before", required=True, metavar="OFFSET|TIME", help="The first offset, or time, that is to stay.")
-@click.option("-X", "--config", "settings", multiple=True, metavar="KEY=VALUE", help="Topic setting.")
+@SETTINGS
 @click.option("--dry-run", is_flag=True, help="Only tell what would become unreadable; the default.")
 @click.option("--yes", is_flag=True, help="Do it.  It cannot be undone.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")
@@ -25,12 +25,13 @@ def command(partition: str, before: str, settings: tuple[str, ...], dry_run: boo
 
     Files that lie wholly below go with the next retention: a broker's, or `kafkalog retain`.  Without --yes it only
     tells, also beside a running broker; with it the directory must be free (exit 3).  A time is ISO 8601 (UTC unless it
-    says otherwise) or @milliseconds; what is at or after the first record of that time stays.
+    says otherwise) or @milliseconds; what is at or after the first record of that time stays.  A topic that is only
+    compacted is refused: by the settings that a LogManager keeps beside the data, by -X, or by a cleaner's traces.
     """
     act = yes and not dry_run
-    config = topic_settings(settings, None)
     offset, time_ms = parse_offset_or_time(before)
     log_dir, wanted = partition_at(partition)
+    config = topic_settings(log_dir, settings).of(wanted.topic)
     plan = plan_deletion(log_dir, wanted, config, offset=offset, time_ms=time_ms)
     logging.getLogger("kafkalog").addHandler(logging.NullHandler())  # what the engine would log is told here
     start = delete_records(log_dir, plan, config) if act and plan.offsets else plan.new_start

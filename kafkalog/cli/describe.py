@@ -24,7 +24,10 @@ from kafkalog.segment.scan import LogScan
 @click.option("--segments", is_flag=True, help="One line a segment too; reads all batch headers.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a partition, segments within.")
 def command(log_dir: str, partitions: tuple[str, ...], segments: bool, as_json: bool) -> int:
-    """Show LOG_DIR, or only the named PARTITIONS: offsets, sizes, times, codecs.  Reads only; no lock is taken."""
+    """Show LOG_DIR, or only the named PARTITIONS: offsets, sizes, times, codecs.  Reads only; no lock is taken.
+
+    A segment's records are those in its file, markers and what lies below the log start too.
+    """
     log_dir, chosen = locate(log_dir, partitions)
     for name in OS_FILES.list_dir(log_dir):
         if name.endswith((names.DELETE_DIR_SUFFIX, names.STRAY_DIR_SUFFIX, names.FUTURE_DIR_SUFFIX)):

@@ -6,16 +6,15 @@ import click
 
 from kafkalog.cli.app import CLEAN, FINDINGS
 from kafkalog.cli.console import Progress, emit, emit_json, log_bytes, note, paint, size_words, time_words
-from kafkalog.cli.places import partition_at, topic_settings
+from kafkalog.cli.places import SETTINGS, partition_at, topic_settings
 from kafkalog.config import LogConfig
-from kafkalog.files import OS_FILES, SYSTEM_CLOCK
+from kafkalog.files import SYSTEM_CLOCK
 from kafkalog.log.checkpoint_lines import CheckpointLines
 from kafkalog.log.retention_rule import Rule
-from kafkalog.manager.topic_configs import stored_overrides
 from kafkalog.toolbox.explain import Explained, explain
 from kafkalog.toolbox.segment_facts import was_compacted
 
-SETTINGS = ("cleanup.policy", "retention.ms", "retention.bytes")
+SHOWN = ("cleanup.policy", "retention.ms", "retention.bytes")
 GOES = {
     Rule.LOG_START: "lies below the log start",
     Rule.SIZE: "more than retention.bytes without it",
@@ -25,14 +24,7 @@ GOES = {
 
 @click.command("explain", short_help="Tell why each segment is still here, and when it goes.")
 @click.argument("partition", type=click.Path())
-@click.option(
-    "-X",
-    "--config",
-    "settings",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Topic setting (they are not in the log directory).",
-)
+@SETTINGS
 @click.option("--broker-properties", type=click.Path(), metavar="FILE", help="A server.properties with the defaults.")
 @click.option("--exact", is_flag=True, help="Read all batch headers instead of believing time indexes.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a segment, and a summary.")
@@ -54,8 +46,8 @@ def command(
     timestamps lie in the future or a time index lost its entries.
     """
     log_dir, wanted = partition_at(partition)
-    stored = stored_overrides(log_dir, wanted.topic, OS_FILES)
-    config = topic_settings(settings, broker_properties, stored)
+    known = topic_settings(log_dir, settings, broker_properties)
+    config, stored = known.of(wanted.topic), known.stored(wanted.topic)
     now_ms = SYSTEM_CLOCK.milliseconds()
     with Progress(log_bytes([f"{log_dir}/{wanted}"]), "looked at", force=progress) as bar:
         told = explain(log_dir, wanted, config, now_ms, exact=exact, progress=bar.advance)
@@ -102,7 +94,7 @@ def command(
 def _settings(config: LogConfig) -> list[tuple[str, object, str]]:
     values = config.values()
     shown = []
-    for name in SETTINGS:
+    for name in SHOWN:
         value = values[name]
         source = "given" if name in config.overridden_configs else "broker" if name in config.originals else "default"
         shown.append((name, ",".join(map(str, value)) if isinstance(value, tuple) else value, source))

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
+
 import click
 
-from kafkalog.cli.app import CLEAN, IO
+from kafkalog.cli.app import CLEAN, IO, Usage
 from kafkalog.cli.console import emit_json, note
 from kafkalog.cli.places import log_dirs_at
+from kafkalog.errors import IllegalArgumentException
 from kafkalog.toolbox.log_dirs import UNKNOWN_BROKER, log_dirs
 
 
@@ -20,13 +24,32 @@ def command(paths: tuple[str, ...], topic_list: str | None, as_json: bool, descr
     that kafka-log-dirs prints, without a broker.
 
     Name all directories of a broker together; its id comes from meta.properties (-1 where there is none).  Reads only,
-    takes no lock, works beside a running broker.  A directory that cannot be read has an "error" and makes exit code 3.
+    takes no lock, works beside a running broker.  A directory that cannot be read has an "error" and makes exit code 3;
+    where none of LOG_DIRS is a directory it is a mistake, exit 2.
     """
     topics = [topic for topic in (topic_list or "").split(",") if topic]
-    found, problems = log_dirs(log_dirs_at(paths), topics)
+    found, problems = log_dirs(_places(paths), topics)
     emit_json(found)
     for text in problems:
         note(f"kafkalog: {text}")
     if any(broker["broker"] == UNKNOWN_BROKER for broker in found["brokers"]):
         note("note: broker -1 stands for directories without meta.properties")
     return IO if problems else CLEAN
+
+
+def _places(paths: Sequence[str]) -> list[str]:
+    """All that were named, each once: one that is gone may be a failed disk, which kafka-log-dirs shows too.
+    Usage, IllegalArgumentException where there is no other."""
+    mistakes: list[Exception] = []
+    found: dict[str, str] = {}
+    for path in paths:
+        found.setdefault(os.path.abspath(path), path)
+        try:
+            log_dirs_at([path])
+        except (Usage, IllegalArgumentException) as error:
+            mistakes.append(error)
+        except OSError:
+            continue  # told with its directory
+    if len(mistakes) == len(paths):
+        raise mistakes[0]
+    return list(found.values())

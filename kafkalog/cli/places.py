@@ -9,6 +9,8 @@ import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
+import click
+
 from kafkalog.cli.app import Usage
 from kafkalog.cli.console import emit, parse_settings, parse_time_ms, select_partitions, some
 from kafkalog.config import BrokerLogConfig, LogConfig
@@ -16,9 +18,19 @@ from kafkalog.files import OS_FILES
 from kafkalog.format.java_text import parse_properties
 from kafkalog.format.names import TopicPartition
 from kafkalog.manager.log_dirs import partition_of_folder, partitions_in, refuse_partition_folder
+from kafkalog.toolbox.topic_settings import TopicSettings
 
 _BYTES = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGTP]?)(i?)B?", re.IGNORECASE)
 _POWERS = " KMGTP"
+
+SETTINGS = click.option(
+    "-X",
+    "--config",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Topic setting, over the one that is kept beside the data.",
+)
 
 
 def log_dirs_at(paths: Sequence[str]) -> list[str]:
@@ -102,21 +114,23 @@ def parse_offset_or_time(text: str) -> tuple[int | None, int | None]:
 
 
 def topic_settings(
-    texts: Iterable[str], broker_properties: str | None, stored: Mapping[str, str] | None = None
-) -> LogConfig:
-    """Settings of a topic: `-X key=value` over those `stored` beside the data, over the defaults that a
-    server.properties makes, over Kafka's.
+    log_dir: str,
+    texts: Iterable[str],
+    broker_properties: str | None = None,
+    fallback: Mapping[str, str] | None = None,
+) -> TopicSettings:
+    """Settings of a directory's topics: `-X key=value` over those stored beside the data, over the defaults that a
+    server.properties makes, over `fallback`, over Kafka's.
 
     Usage, ConfigException for what is no setting.
     """
-    overrides = {**(stored or {}), **parse_settings(texts)}
-    LogConfig.validate(overrides)
-    defaults = None
+    defaults: Mapping[str, object] = fallback or {}
     if broker_properties is not None:
         if not OS_FILES.exists(broker_properties) or OS_FILES.is_dir(broker_properties):
             raise Usage(f"{broker_properties}: no such file, expected a broker's server.properties")
-        defaults = BrokerLogConfig.from_props(parse_properties(OS_FILES.read_bytes(broker_properties))).log_config
-    return LogConfig.from_props(defaults, overrides)
+        broker = BrokerLogConfig.from_props(parse_properties(OS_FILES.read_bytes(broker_properties)))
+        defaults = {**defaults, **broker.log_config.originals}
+    return TopicSettings(log_dir, parse_settings(texts), LogConfig.from_props(defaults))
 
 
 def print_table(headers: Sequence[str], rows: Sequence[Sequence[object]], *, left: int = 1) -> None:

@@ -9,8 +9,8 @@ from typing import Any
 import click
 
 from kafkalog.cli.app import CLEAN, FINDINGS, exit_code_of, one_line
-from kafkalog.cli.console import Progress, emit, emit_json, fields, locate, log_bytes, note, parse_settings, some
-from kafkalog.config import LogConfig
+from kafkalog.cli.console import Progress, emit, emit_json, fields, locate, log_bytes, note, some
+from kafkalog.cli.places import SETTINGS, topic_settings
 from kafkalog.toolbox.recovery import Recovered, not_recovered, recover
 
 
@@ -20,7 +20,7 @@ from kafkalog.toolbox.recovery import Recovered, not_recovered, recover
 @click.option("--dry-run", is_flag=True, help="Only tell what would happen, exactly; the default.")
 @click.option("--yes", is_flag=True, help="Do it: cut what is torn, rebuild indexes, epochs and producer state.")
 @click.option("--from-start", is_flag=True, help="Distrust everything, not only what lies behind the recovery point.")
-@click.option("-X", "--config", "settings", multiple=True, metavar="KEY=VALUE", help="Topic setting.")
+@SETTINGS
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a partition, and a summary.")
 @click.option("--progress", is_flag=True, help="Show progress also where stderr is no terminal.")
 def command(
@@ -42,8 +42,7 @@ def command(
     """
     log_dir, chosen = locate(log_dir, partitions)
     act = yes and not dry_run
-    config = parse_settings(settings)
-    LogConfig.validate(config)
+    config = topic_settings(log_dir, settings).given
     logging.getLogger("kafkalog").addHandler(logging.NullHandler())  # what the engine would log is told here
     code = CLEAN
     total = {"partitions": 0, "lostRecords": 0, "lostBytes": 0}

@@ -11,7 +11,8 @@ from kafkalog.cli.app import CLEAN, FINDINGS
 from kafkalog.cli.console import Progress, emit, emit_json, fields, locate, log_bytes
 from kafkalog.files import OS_FILES
 from kafkalog.format import names
-from kafkalog.toolbox.reindex import INDEX_INTERVAL_BYTES, SegmentIndexes, check_indexes, rewrite
+from kafkalog.toolbox.reindex import SegmentIndexes, check_indexes, rewrite
+from kafkalog.toolbox.topic_settings import TopicSettings
 
 
 @click.command("reindex", short_help="Rebuild indexes that are missing or wrong.")
@@ -19,7 +20,9 @@ from kafkalog.toolbox.reindex import INDEX_INTERVAL_BYTES, SegmentIndexes, check
 @click.argument("partitions", nargs=-1)
 @click.option("--yes", is_flag=True, help="Write; without it the command only says what it would do.")
 @click.option("--all", "everything", is_flag=True, help="Rebuild also the indexes that are right.")
-@click.option("--index-interval-bytes", type=click.IntRange(min=0), default=INDEX_INTERVAL_BYTES, show_default=True)
+@click.option(
+    "--index-interval-bytes", type=click.IntRange(min=0), help="An entry so often.  [default: the topic's, or 4096]"
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a segment that is, or would be, rebuilt.")
 @click.option("--progress", is_flag=True, help="Show progress also where stderr is no terminal.")
 def command(
@@ -27,7 +30,7 @@ def command(
     partitions: tuple[str, ...],
     yes: bool,
     everything: bool,
-    index_interval_bytes: int,
+    index_interval_bytes: int | None,
     as_json: bool,
     progress: bool,
 ) -> int:
@@ -42,8 +45,12 @@ def command(
         if yes:
             stack.enter_context(OS_FILES.lock(os.path.join(log_dir, names.LOCK_FILE)))
         bar = stack.enter_context(Progress(log_bytes(chosen.values()), "checked", force=progress))
-        for path in chosen.values():
-            for segment in check_indexes(path, index_interval_bytes=index_interval_bytes, progress=bar.advance):
+        settings = TopicSettings(log_dir)
+        for partition, path in chosen.items():
+            interval = index_interval_bytes
+            if interval is None:
+                interval = settings.of(partition.topic).index_interval_bytes
+            for segment in check_indexes(path, index_interval_bytes=interval, progress=bar.advance):
                 damaged = segment.right is None
                 if not segment.findings and not damaged and not everything:
                     continue

@@ -9,8 +9,7 @@ import click
 
 from kafkalog.cli.app import CLEAN, FINDINGS, Usage
 from kafkalog.cli.console import emit, emit_json, note, size_words, time_words
-from kafkalog.cli.places import parse_bytes, partitions_at, topic_settings
-from kafkalog.config import LogConfig
+from kafkalog.cli.places import SETTINGS, parse_bytes, partitions_at, topic_settings
 from kafkalog.files import SYSTEM_CLOCK
 from kafkalog.format import names
 from kafkalog.toolbox.retain import Choice, Plan, carry_out, plan_by_rules, plan_until_free
@@ -22,7 +21,7 @@ RULES = ("retention.ms", "retention.bytes")
 @click.argument("place", metavar="DIR|TOPIC|PARTITION", type=click.Path())
 @click.argument("partitions", nargs=-1)
 @click.option("--target-free", metavar="BYTES", help="Delete the oldest until so much is free, such as 10GiB.")
-@click.option("-X", "--config", "settings", multiple=True, metavar="KEY=VALUE", help="Topic setting: the rules.")
+@SETTINGS
 @click.option("--broker-properties", type=click.Path(), metavar="FILE", help="A server.properties with the rules.")
 @click.option("--dry-run", is_flag=True, help="Only tell what would go; the default.")
 @click.option("--yes", is_flag=True, help="Delete.  It cannot be undone.")
@@ -40,33 +39,35 @@ def command(
     """Delete old segments of a log directory (DIR), of one topic in it (DIR/orders) or of one partition (DIR/orders-0),
     as retention does, without a broker.
 
-    Either by retention's rules, which -X or --broker-properties give (a topic's own settings are not in the log
-    directory), or with --target-free: the oldest segments of all partitions until so many bytes of the file system are
-    free.  The active segment never goes, nothing above the high watermark; Kafka's own topics and compacted ones only
-    where they are named and -X cleanup.policy=delete says so.  Log start and checkpoints are left as a broker expects
-    them.
+    Either by retention's rules, which -X, --broker-properties or a LogManager's settings beside the data give (a
+    broker's own settings of a topic are not in the log directory), or with --target-free: the oldest segments of all
+    partitions until so many bytes of the file system are free.  The active segment never goes, nothing above the high
+    watermark; Kafka's own topics and compacted ones only where they are named and -X cleanup.policy=delete says so.
+    Log start and checkpoints are left as a broker expects them.
 
     Without --yes it only tells, also beside a running broker; with it the directory must be free (exit 3).  Exit 1 when
     --target-free cannot be reached.
     """
     act = yes and not dry_run
-    config = topic_settings(settings, broker_properties)
-    if target_free is None and broker_properties is None and not set(RULES) & config.overridden_configs:
-        raise Usage(
-            "no rule given, expected -X retention.ms=..., -X retention.bytes=..., --broker-properties FILE or "
-            "--target-free BYTES (a topic's own settings are not in the log directory)"
-        )
-    if target_free is not None and set(RULES) & config.overridden_configs:
-        raise Usage("found --target-free and a rule of retention, expected one of them: the one goes by age alone")
-    config = _only_given(config, broker_properties is not None)
     wanted_free = None if target_free is None else parse_bytes(target_free, "--target-free")
     log_dir, chosen, named = partitions_at(place, partitions)
-    also_compacted = named and "cleanup.policy" in config.overridden_configs and config.delete
+    # Rules that nobody gave are off: what deletes goes by nothing that was not said.
+    known = topic_settings(log_dir, settings, broker_properties, fallback=dict.fromkeys(RULES, "-1"))
+    topics = {partition.topic for partition in chosen}
+    if target_free is not None and set(RULES) & set(known.given):
+        raise Usage("found --target-free and a rule of retention, expected one of them: the one goes by age alone")
+    ruled = broker_properties is not None or any(set(RULES) & set(known.overrides(topic)) for topic in topics)
+    if target_free is None and not ruled:
+        raise Usage(
+            "no rule given, expected -X retention.ms=..., -X retention.bytes=..., --broker-properties FILE or "
+            "--target-free BYTES (a broker's own settings of a topic are not in the log directory)"
+        )
+    also_compacted = named and "cleanup.policy" in known.given and all(known.of(topic).delete for topic in topics)
     if wanted_free is None:
         now_ms = SYSTEM_CLOCK.milliseconds()
-        plan = plan_by_rules(log_dir, chosen, config, now_ms, also_compacted=also_compacted)
+        plan = plan_by_rules(log_dir, chosen, known, now_ms, also_compacted=also_compacted)
     else:
-        plan = plan_until_free(log_dir, chosen, wanted_free, also_compacted=also_compacted)
+        plan = plan_until_free(log_dir, chosen, known, wanted_free, also_compacted=also_compacted)
     logging.getLogger("kafkalog").addHandler(logging.NullHandler())  # what the engine would log is told here
     for partition, why in plan.skipped.items():
         note(f"note: {partition} is left alone: {why}")
@@ -76,19 +77,12 @@ def command(
 
     gained = 0
     if act:
-        gained = carry_out(plan, config, done=tell)
+        gained = carry_out(plan, known, done=tell)
     else:
         for choice in plan.choices:
             tell(choice)
     _sum_up(plan, act, gained, as_json)
     return FINDINGS if plan.missing else CLEAN
-
-
-def _only_given(config: LogConfig, from_broker: bool) -> LogConfig:
-    """Rules that nobody gave are off: what deletes goes by nothing that was not said."""
-    known = config.originals if from_broker else {name: config.originals[name] for name in config.overridden_configs}
-    off = {name: "-1" for name in RULES if name not in known}
-    return LogConfig.from_props(off, known)
 
 
 def _tell(plan: Plan, choice: Choice, act: bool, as_json: bool) -> None:

@@ -22,8 +22,9 @@ def command(log_dirs: tuple[str, ...], exact: bool, as_json: bool, progress: boo
     """Show the topics of LOG_DIRS, all directories of a broker together.
 
     Partitions, segments and sizes are exact.  Without --exact RECORDS is the span of offsets (at most as many; of a
-    compacted topic fewer), and FIRST, LAST and CODECS come from a few batches of each segment and the time indexes;
-    `~` marks these.  Reads only, takes no lock.  Folders that are deleted, moving, stray or not Kafka's are named on
+    compacted or transactional topic fewer), and FIRST, LAST and CODECS come from a few batches of each segment and the
+    time indexes; `~` marks these.  With it they are of what readers are given: nothing below the log start, no markers.
+    Reads only, takes no lock.  Folders that are deleted, moving, stray or not Kafka's are named on
     stderr; exit 1 for what a broker does not start with, or a partition that cannot be read.
     """
     places = log_dirs_at(log_dirs)

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Generic, NamedTuple, TypeVar
 
+from kafkalog import errors
 from kafkalog._native.java_hash import AnyRefMap, JavaHashMap, hash_map_order, topic_partition_hash
 from kafkalog.errors import CorruptCheckpointException, KafkalogError
 from kafkalog.files import OS_FILES, Files, parent_dir
@@ -30,6 +32,7 @@ from kafkalog.format.java_text import (
 )
 from kafkalog.format.log_lines import lines_of_folder
 from kafkalog.format.names import CLEAN_SHUTDOWN_FILE, LEADER_EPOCH_CHECKPOINT_FILE, TopicPartition
+from kafkalog.limits import INT_MAX, INT_MIN
 
 CURRENT_VERSION = 0
 NO_ENTRIES = "an empty file, expected entries and their number"
@@ -193,15 +196,29 @@ class OffsetCheckpointFile(CheckpointFile[tuple[TopicPartition, int]]):
 
     def write(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Replace the file, in the order of Kafka's HashMap: `offsets`' own where it is such a map (or Scala's), else
-        that of a fresh map filled in the given order.  OSError; IllegalArgumentException for what is no offset, and
-        the file stays as it is: one bad line would take all partitions' offsets with it."""
+        that of a fresh map filled in the given order.  OSError; IllegalArgumentException for what is no offset, or a
+        name that no line can hold, and the file stays as it is: one bad line would take all partitions' offsets with
+        it."""
         for partition, offset in offsets.items():
             values.offset(offset, str(partition))
+            if not self.can_hold(partition):
+                raise errors.IllegalArgumentException(
+                    f"a checkpoint cannot hold the name {str(partition)!r}: white space parts its words and lines",
+                    path=self.path,
+                    hint="nobody could read the file, and all partitions would lose their offsets",
+                )
         if isinstance(offsets, JavaHashMap | AnyRefMap):
             order = list(offsets)
         else:
             order = hash_map_order(offsets, topic_partition_hash)
         self.write_entries([(key, offsets[key]) for key in order])
+
+    @staticmethod
+    def can_hold(partition: TopicPartition) -> bool:
+        """Whether a line with this name can be read again.  Kafka does not ask: its topics have no such names, but
+        folders may."""
+        topic, number = partition
+        return not _BREAKS_A_LINE.search(topic) and INT_MIN <= number <= INT_MAX
 
     def read(self) -> dict[TopicPartition, int]:
         """The offsets, in the file's order; of two lines for one partition the last counts.
@@ -216,6 +233,9 @@ class OffsetCheckpointFile(CheckpointFile[tuple[TopicPartition, int]]):
             return self.read()
         except (KafkalogError, OSError):
             return {}
+
+
+_BREAKS_A_LINE = re.compile("[ \t\n\v\f\r\ud800-\udfff]")  # Java's \s, and what UTF-8 cannot hold
 
 
 def _offset_line(entry: tuple[TopicPartition, int]) -> str:
@@ -246,7 +266,8 @@ class LeaderEpochCheckpointFile(CheckpointFile[EpochEntry]):
         """Replace the file.  OSError; IllegalArgumentException for what is no number, and the file stays as it is."""
         listed = list(entries)
         for entry in listed:
-            values.offset(entry.start_offset, f"epoch {values.whole(entry.epoch, 'epoch')}")
+            epoch = values.whole(entry.epoch, "epoch", low=INT_MIN, high=INT_MAX)
+            values.offset(entry.start_offset, f"epoch {epoch}")
         self.write_entries(listed)
 
     def write_if_dir_exists(self, entries: Iterable[EpochEntry]) -> None:

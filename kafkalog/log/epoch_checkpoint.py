@@ -28,8 +28,12 @@ class PartitionEpochCheckpoint(LeaderEpochCheckpointFile):
             self._context.raise_offline(f"Error while writing to checkpoint file {self.path}", error)
 
     def write_if_dir_exists(self, entries: Iterable[EpochEntry]) -> None:
-        if self._files.is_dir(os.path.dirname(self.path)):
-            self.write(entries)
+        """By a task, without the partition's lock: the folder may be called otherwise by now, and one of its old name be
+        another log's."""
+        folder = os.path.dirname(self.path)
+        with self._context.renaming_lock:
+            if self._context.dir == folder and self._files.is_dir(folder):
+                self.write(entries)
 
     def read(self) -> list[EpochEntry]:
         try:

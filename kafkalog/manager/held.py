@@ -39,6 +39,7 @@ class HeldDirectory:
         self.log_starts = self._checkpoint(names.LOG_START_OFFSET_CHECKPOINT_FILE)
         self.high_watermarks = self._checkpoint(names.HIGH_WATERMARK_CHECKPOINT_FILE)
         self._lock: FileLock | None = None
+        self._told: set[tuple[str, TopicPartition]] = set()
 
     def _checkpoint(self, name: str) -> OffsetCheckpointFile:
         return OffsetCheckpointFile(os.path.join(self.path, name), self.files, create=False)
@@ -109,7 +110,15 @@ class HeldDirectory:
         return lines
 
     def write(self, checkpoint: OffsetCheckpointFile, lines: Mapping[TopicPartition, int]) -> None:
-        """Replaces a checkpoint; KafkaStorageException, and the directory is offline, where the disk refuses."""
+        """Replaces a checkpoint; KafkaStorageException, and the directory is offline, where the disk refuses.
+
+        A folder's name that the format cannot hold has no line, which a warning says once: Kafka writes one, and at the
+        next start no partition of the directory has any."""
+        odd = [partition for partition in lines if not checkpoint.can_hold(partition)]
+        if odd:
+            lines = {partition: offset for partition, offset in lines.items() if partition not in odd}
+            for partition in odd:
+                self._tell_odd(checkpoint, partition)
         try:
             checkpoint.write(lines)
         except KafkalogError:
@@ -118,3 +127,15 @@ class HeldDirectory:
             message = f"Error while writing to checkpoint file {checkpoint.path}"
             self.failure_channel.maybe_add_offline_log_dir(self.path, message, error)
             raise KafkaStorageException.because_of(error, message) from error
+
+    def _tell_odd(self, checkpoint: OffsetCheckpointFile, partition: TopicPartition) -> None:
+        if (checkpoint.path, partition) in self._told:
+            return
+        self._told.add((checkpoint.path, partition))
+        meaning = _MEANING[os.path.basename(checkpoint.path)]
+        Lines(LOGGER, self.path).warning(
+            "%s has no line for the folder %r, whose name it cannot hold; at the next start, for it: %s",
+            checkpoint.path,
+            str(partition),
+            meaning,
+        )

@@ -943,7 +943,8 @@ class LogManager(Closing):
     def handle_log_dir_failure(self, log_dir: str) -> None:
         """Takes a failed directory out: its partitions are offline, the others go on.  May be called again.
 
-        NoLiveLogDirException when it was the last one: from then on every call raises that, where Kafka's broker halts.
+        NoLiveLogDirException when it was the last one: from then on every call on logs raises that, where Kafka's
+        broker halts.
         """
         with self.changes.lock:
             if self._state is not _RUNNING or log_dir not in self.directories.live:

@@ -167,12 +167,17 @@ class StoredTopicConfigs:
 def stored_overrides(directory: str, topic: str, files: Files) -> Mapping[str, str] | None:
     """A topic's overrides as one directory has them; None where it has none.  CorruptCheckpointException,
     KafkaStorageException."""
+    return stored_topics(directory, files).get(topic)
+
+
+def stored_topics(directory: str, files: Files) -> Mapping[str, Mapping[str, str]]:
+    """All overrides, by topic, as one directory has them.  CorruptCheckpointException, KafkaStorageException."""
     try:
-        return _read(_path(directory), files).topics.get(topic)
+        return _read(_path(directory), files).topics
     except (FileNotFoundError, NotADirectoryError):
-        return None
+        return {}
     except OSError as error:
-        raise KafkaStorageException.because_of(error, f"cannot read the settings of {topic}") from error
+        raise KafkaStorageException.because_of(error, "cannot read the topics' settings") from error
 
 
 def take_over(source: str, target: str, topic: str, files: Files) -> bool:

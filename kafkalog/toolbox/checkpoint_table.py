@@ -143,8 +143,8 @@ class Change(NamedTuple):
 def plan_change(path: str, partition: TopicPartition, offset: int | None, *, files: Files = OS_FILES) -> Change:
     """What setting a line of the checkpoint at `path` means.
 
-    IllegalArgumentException where that is no offset checkpoint, or the offset none; CorruptCheckpointException where it
-    cannot be read: it is not written over.
+    IllegalArgumentException where that is no offset checkpoint, the offset none, or the partition's name one that the
+    format cannot hold; CorruptCheckpointException where it cannot be read: it is not written over.
     """
     name, log_dir = os.path.basename(path), parent_dir(os.path.abspath(path))
     if name not in names.OFFSET_CHECKPOINT_FILES:
@@ -157,6 +157,10 @@ def plan_change(path: str, partition: TopicPartition, offset: int | None, *, fil
         offset = values.offset(offset, "OFFSET")
         if offset < 0:
             raise IllegalArgumentException(f"OFFSET: found {offset}, expected 0 or more")
+    if not OffsetCheckpointFile.can_hold(partition):
+        raise IllegalArgumentException(
+            f"found the name {str(partition)!r}, expected one without white space: no line could hold it", path=path
+        )
     lines = _read(path, files)
     old = lines.get(partition)
     nonsense: list[str] = []

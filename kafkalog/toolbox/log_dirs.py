@@ -20,6 +20,7 @@ from kafkalog.format.meta_properties import read_meta_properties
 from kafkalog.format.names import TopicPartition
 from kafkalog.log.checkpoint_lines import CheckpointLines
 from kafkalog.log.view import PartitionView
+from kafkalog.manager.log_dirs import refuse_partition_folder
 from kafkalog.toolbox.folders import folders_of
 
 UNKNOWN_BROKER = -1  # a directory without meta.properties, as kafkalog makes it
@@ -68,6 +69,7 @@ def _describe(
     broker = UNKNOWN_BROKER
     entry: dict[str, Any] = {"partitions": [], "error": None, "logDir": shown}
     try:
+        refuse_partition_folder(files.list_dir(path), path)
         broker = broker_of(path, files)
         found = folders_of(path, files)
         checkpoints = CheckpointLines(path, files)

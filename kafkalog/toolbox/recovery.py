@@ -26,6 +26,7 @@ from kafkalog.manager.loading import log_folders
 from kafkalog.manager.log_dirs import list_partitions
 from kafkalog.segment.loss import reason
 from kafkalog.segment.scan import LogScan
+from kafkalog.toolbox.topic_settings import TopicSettings
 from kafkalog.topics.log import Log
 from kafkalog.topics.opening import open_log
 
@@ -99,12 +100,14 @@ def recover(
 ) -> Iterator[Recovered]:
     """Recover `partitions` of `log_dir` from their recovery points on, or only tell.
 
-    `config` are topic settings: `index.interval.bytes` decides how the indexes come out.  `act=False` writes nothing
+    `config` are topic settings, over those that are kept beside the data: `index.interval.bytes` decides how the
+    indexes come out.  `act=False` writes nothing
     and takes no lock.  `from_start` forgets the recovery points: everything is looked at.  `progress` is called with
     the bytes of logs just read.  LogDirLockedException when another process has the directory.  When every partition
     of the directory was recovered, and nothing is `not_recovered`, it is left as a clean shutdown leaves it.
     """
     root = os.path.realpath(log_dir)
+    settings = TopicSettings(root, config)
     watch = _CutWatch(progress)
     with ExitStack() as stack:
         files: Files = watched_files(watch) if act else stack.enter_context(OverlayFiles(watch=watch))
@@ -121,7 +124,7 @@ def recover(
                     with open_log(
                         root,
                         partition,
-                        config=config,
+                        config=settings.of(partition.topic),
                         create=False,
                         files=files,
                         abort_left_open=False,

@@ -5,8 +5,9 @@ under the directory's lock: the log start is raised to the first segment that st
 retention's own first rule has it go.  So checkpoints are right, and a crash on the way leaves a log that begins later,
 or as before.  The active segment never goes, nothing above the (checkpointed) high watermark, and no gap is made.
 
-Which topics may lose their beginning is not known to a log directory: what is compacted, or Kafka's own, is left out
-unless the caller takes the responsibility (`also_compacted`), the controller's log always.
+Which topics may lose their beginning a log directory does not know for sure: what is compacted (by its settings, or
+by a cleaner's traces), or Kafka's own, is left out unless the caller takes the responsibility (`also_compacted`), the
+controller's log always.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from kafkalog.manager.directory import Lease
 from kafkalog.toolbox.folders import folders_of
 from kafkalog.toolbox.recovery import hold_directory, open_undamaged
 from kafkalog.toolbox.segment_facts import PartitionFacts, SegmentFacts, look, was_compacted
+from kafkalog.toolbox.topic_settings import TopicSettings
 
 
 class Going(NamedTuple):
@@ -72,7 +74,7 @@ class Plan:
 def plan_by_rules(
     log_dir: str,
     partitions: Mapping[TopicPartition, str],
-    config: LogConfig,
+    settings: TopicSettings,
     now_ms: int,
     *,
     also_compacted: bool = False,
@@ -80,10 +82,10 @@ def plan_by_rules(
 ) -> Plan:
     """What retention with these settings takes of each partition, but for active segments."""
     plan = Plan(log_dir)
-    for partition, facts in _facts(plan, partitions, also_compacted, files).items():
+    for partition, facts in _facts(plan, partitions, settings, also_compacted, files).items():
         choice = _choice(facts)
         segments = facts.segments
-        for rule, count in runs_of(segments, facts.bounds, config, now_ms):
+        for rule, count in runs_of(segments, facts.bounds, settings.of(partition.topic), now_ms):
             chosen, segments = segments[:count], segments[count:]
             choice.going += [_going(partition, plan, each, rule) for each in chosen if not each.active]
         _finish(plan, choice, facts)
@@ -93,13 +95,14 @@ def plan_by_rules(
 def plan_until_free(
     log_dir: str,
     partitions: Mapping[TopicPartition, str],
+    settings: TopicSettings,
     target_free: int,
     *,
     also_compacted: bool = False,
     files: Files = OS_FILES,
 ) -> Plan:
     """The oldest segments of all partitions, until `target_free` bytes of the file system are free.  Folders of deleted
-    partitions, which a broker removes when it runs, go first."""
+    partitions, which a broker removes when it runs, go first.  A topic without any cleanup.policy loses nothing."""
     plan = Plan(log_dir)
     plan.missing = max(0, target_free - free_bytes(log_dir))
     for folder in folders_of(log_dir, files).deleted:
@@ -107,7 +110,8 @@ def plan_until_free(
             size = sum(used.allocated for used in walk(folder))
             plan.deleted_folders[folder] = size
             plan.missing = max(0, plan.missing - size)
-    known = _facts(plan, partitions, also_compacted, files)
+    deleting = {partition: path for partition, path in partitions.items() if _deletes(partition, plan, settings)}
+    known = _facts(plan, deleting, settings, also_compacted, files)
     choices = {partition: _choice(facts) for partition, facts in known.items()}
     # The partition whose next segment is the oldest; one whose turn has come waits for no other's.
     waiting = [
@@ -129,8 +133,20 @@ def plan_until_free(
     return plan
 
 
+def _deletes(partition: TopicPartition, plan: Plan, settings: TopicSettings) -> bool:
+    config = settings.of(partition.topic)
+    if config.delete or config.compact:
+        return True
+    plan.skipped[partition] = "its cleanup.policy is empty: it keeps everything"
+    return False
+
+
 def _facts(
-    plan: Plan, partitions: Mapping[TopicPartition, str], also_compacted: bool, files: Files
+    plan: Plan,
+    partitions: Mapping[TopicPartition, str],
+    settings: TopicSettings,
+    also_compacted: bool,
+    files: Files,
 ) -> dict[TopicPartition, PartitionFacts]:
     known = {}
     checkpoints = CheckpointLines(plan.log_dir, files)
@@ -139,7 +155,7 @@ def _facts(
             plan.skipped[partition] = "the controller's log, which goes by its own snapshots"
         elif not also_compacted and partition.topic in names.INTERNAL_TOPICS:
             plan.skipped[partition] = "a topic of Kafka's own, whose beginning is needed"
-        elif not also_compacted and was_compacted(partition, checkpoints):
+        elif not also_compacted and (settings.is_compacted(partition.topic) or was_compacted(partition, checkpoints)):
             plan.skipped[partition] = "compacted: its oldest records are the latest of their keys"
         else:
             known[partition] = look(plan.log_dir, partition, files=files, checkpoints=checkpoints)
@@ -165,7 +181,7 @@ def _finish(plan: Plan, choice: Choice, facts: PartitionFacts) -> None:
 
 def carry_out(
     plan: Plan,
-    config: LogConfig,
+    settings: TopicSettings,
     *,
     files: Files = OS_FILES,
     done: Callable[[Choice], None] | None = None,
@@ -176,7 +192,6 @@ def carry_out(
     (`kafkalog recover` cuts it), before anything of it is deleted; KafkaStorageException.
     """
     gained = 0
-    settings = LogConfig.from_props(config, {"file.delete.delay.ms": "0"})
     hold = hold_directory(plan.log_dir, files)
     clean = False
     try:
@@ -186,7 +201,8 @@ def carry_out(
         if plan.deleted_folders:
             files.sync_dir(plan.log_dir)
         for choice in plan.choices:
-            _delete(plan, choice, settings, hold, files)
+            config = LogConfig.from_props(settings.of(choice.partition.topic), {"file.delete.delay.ms": "0"})
+            _delete(plan, choice, config, hold, files)
             gained += sum(each.allocated for each in choice.going if not files.exists(each.segment.path))
             if done is not None:
                 done(choice)
@@ -196,8 +212,8 @@ def carry_out(
     return gained
 
 
-def _delete(plan: Plan, choice: Choice, settings: LogConfig, hold: Lease, files: Files) -> None:
-    with open_undamaged(plan.log_dir, choice.partition, settings, files) as log:
+def _delete(plan: Plan, choice: Choice, config: LogConfig, hold: Lease, files: Files) -> None:
+    with open_undamaged(plan.log_dir, choice.partition, config, files) as log:
         engine = log.engine
         assert engine is not None
         engine.maybe_increment_log_start_offset(choice.new_start, LogStartOffsetIncrementReason.SEGMENT_DELETION)

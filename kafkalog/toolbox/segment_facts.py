@@ -13,14 +13,18 @@ from typing import NamedTuple
 
 import numpy as np
 
+from kafkalog._native import batches as native
+from kafkalog.errors import CorruptRecordException, KafkalogError
 from kafkalog.files import OS_FILES, Files
 from kafkalog.format import names
+from kafkalog.format.batch import CONTROL_FLAG, DELETE_HORIZON_FLAG, TIMESTAMP_TYPE_FLAG
 from kafkalog.format.names import TopicPartition
+from kafkalog.format.records import READ_BYTES_MAX, in_parts
 from kafkalog.log.checkpoint_lines import CheckpointLines
 from kafkalog.log.retention_rule import Bounds
 from kafkalog.log.snapshot import SegmentView, Snapshot
 from kafkalog.log.view import PartitionView
-from kafkalog.segment.scan import LogScan
+from kafkalog.segment.scan import LogScan, ScanSlice
 
 CODEC_BITS = 7
 
@@ -146,25 +150,51 @@ def _has_times(seen: Snapshot, place: int) -> bool:
 
 @dataclass(slots=True)
 class Contents:
-    """What batch headers of a partition say.  Of all of them, or of some (`headers_at_ends`)."""
+    """What a partition has for readers (read_uncommitted), from the log start on: by all batch headers (`all_headers`),
+    or by some (`headers_at_ends`).  Control records are nobody's; their batches count as batches."""
 
     batches: int = 0
-    records: int = 0  # legacy batches count as one
-    first_timestamp: int = -1
+    records: int = 0
+    first_timestamp: int = -1  # of batches by their first record
     last_timestamp: int = -1
     codecs: int = 0  # a bit for each codec id
 
-    def feed(self, table: np.ndarray) -> None:
-        """The rows of a scan."""
-        if not len(table):
-            return
+    def feed(self, piece: ScanSlice, log_start_offset: int) -> int:
+        """Counts a slice of a scan; answers how many bytes of it are batches that had to be read and cannot be."""
+        table = piece.table[piece.table["last_offset"] >= log_start_offset]
         self.batches += len(table)
-        self.records += int(np.where(table["magic"] >= 2, table["record_count"], 1).sum())
-        times = table["base_timestamp"][table["base_timestamp"] >= 0]
-        if len(times):
-            self.see_times(int(times.min()), int(table["max_timestamp"].max()))
+        table = table[(table["magic"] < 2) | (table["attributes"] & CONTROL_FLAG == 0)]
+        if not len(table):
+            return 0
         for codec in np.unique(table["attributes"] & CODEC_BITS):
             self.codecs |= 1 << int(codec)
+        told = _told_by_headers(table, log_start_offset)
+        full = table[told & ((table["magic"] < 2) | (table["record_count"] > 0))]
+        self.records += int(np.where(full["magic"] >= 2, full["record_count"], 1).sum())
+        if len(full):
+            appended = full["attributes"] & TIMESTAMP_TYPE_FLAG != 0
+            times = np.where(appended, full["max_timestamp"], full["base_timestamp"])
+            times = times[times >= 0]
+            if len(times):
+                self.see_times(int(times.min()), int(full["max_timestamp"].max()))
+        return sum(self._read(piece, row, log_start_offset) for row in table[~told])
+
+    def _read(self, piece: ScanSlice, row: np.void, log_start_offset: int) -> int:
+        """Counts a batch of which the header does not tell enough, by its records; answers its bytes if it has none
+        that can be read."""
+        header = native.header_from_row(row)
+        count, times = 0, []
+        try:
+            for part in in_parts(piece.data, header, at=header.position - piece.position, max_bytes=READ_BYTES_MAX):
+                seen = [record.timestamp for record in part if record.offset >= log_start_offset]
+                count += len(seen)
+                times += [min(seen), max(seen)] if seen else []
+        except KafkalogError:
+            return header.size
+        self.records += count
+        if times:
+            self.see_times(min(times), max(times))
+        return 0
 
     def see_times(self, first_ms: int, last_ms: int) -> None:
         """Times between which records lie; -1 says nothing."""
@@ -183,32 +213,54 @@ class Contents:
         return [codec for codec in range(CODEC_BITS + 1) if self.codecs >> codec & 1]
 
 
+def _told_by_headers(table: np.ndarray, log_start_offset: int) -> np.ndarray:
+    """Of which batches the header says how many records there are, and when the first was: not where the log starts
+    inside, nor where a delete horizon stands in its time's place; not of old compressed ones, which count as one."""
+    whole = (table["base_offset"] >= log_start_offset) & (table["attributes"] & DELETE_HORIZON_FLAG == 0)
+    told: np.ndarray = np.where(table["magic"] >= 2, whole, table["attributes"] & CODEC_BITS == 0)
+    return told
+
+
 def headers_at_ends(seen: Snapshot) -> Contents:
-    """The first batch of each segment, and the one that its index names last: times and codecs of few reads, however
-    long the log is.  FileNotFoundError where a segment has gone."""
+    """The first batch of each segment (where the log starts inside, the batch there), and the one that its index names
+    last: times and codecs of few reads, however long the log is.  FileNotFoundError where a segment has gone."""
     found = Contents()
+    first_place, first_position = _log_start(seen)
     for place, segment in enumerate(seen.segments):
+        if place < first_place:
+            continue
         end = seen.readable_bytes(segment)
-        for start in {0, _last_indexed_position(seen, place)} if end else set():
+        first = first_position if place == first_place else 0
+        for start in {first, max(first, _last_indexed_position(seen, place))} if end else set():
             header = seen.reader(place).header_at(start)
             if header is not None:
                 found.batches += 1
-                found.codecs |= 1 << (header.codec & CODEC_BITS)
-                if start == 0:
-                    found.see_times(header.base_timestamp, header.max_timestamp)
+                found.codecs |= 0 if header.is_control else 1 << (header.codec & CODEC_BITS)
+                if start == first:
+                    is_told = header.delete_horizon_ms is None and not header.log_append
+                    found.see_times(header.base_timestamp if is_told else header.max_timestamp, header.max_timestamp)
         found.see_times(-1, _last_time(segment))
         if place == len(seen.segments) - 1 and end:
             found.see_times(-1, _largest_behind(seen, segment, _last_indexed_position(seen, place), end))
     return found
 
 
+def _log_start(seen: Snapshot) -> tuple[int, int]:
+    """(segment's place, position) of the batch that holds the log start; the beginning where damage hides it."""
+    try:
+        return seen.position_of(seen.log_start_offset)
+    except CorruptRecordException:
+        return 0, 0
+
+
 def all_headers(seen: Snapshot, progress: Callable[[int], None]) -> tuple[Contents, int]:
-    """Every batch header, and how many bytes are no batches.  FileNotFoundError where a segment has gone."""
+    """Every batch header, the records of the few batches whose header does not tell all, and how many bytes are no
+    batches.  FileNotFoundError where a segment has gone."""
     found, unread = Contents(), 0
     for segment in seen.segments:
         scan = LogScan(seen.file(segment), 0, seen.readable_bytes(segment), check_crc=False)
         for piece in scan:
-            found.feed(piece.table)
+            unread += found.feed(piece, seen.log_start_offset)
             progress(int(piece.table["size"].sum()))
         unread += max(0, scan.end - scan.position - _UNSEEN_BYTES)
     return found, unread

@@ -2,7 +2,8 @@
 
 Exact from names, checkpoints and the last segment: partitions, segments, bytes, offsets.  From a few batch headers and
 the ends of time indexes, so estimates: times and codecs; records are the span of offsets, which compaction and markers
-make too many.  `exact` reads all batch headers.  Reads only, takes no lock.
+make too many.  `exact` reads all batch headers: what a reader from the log start on is given, aborted records too.
+Reads only, takes no lock.
 """
 
 from __future__ import annotations
@@ -81,7 +82,9 @@ def topics(
                 with PartitionView(log_dir, partition, files=files, checkpoints=checkpoints) as view:
                     unread = _look(row, view, exact, progress or (lambda size_bytes: None))
                 if unread:
-                    result.findings.append(f"{path}: {unread} bytes are no batches (`kafkalog verify` says which)")
+                    result.findings.append(
+                        f"{path}: {unread} bytes are no batches that can be read (`kafkalog verify` says which)"
+                    )
                 topic_id = topic_id_of(path, files)
                 if topic_id is not None and topic_id not in row.topic_ids:
                     row.topic_ids.append(topic_id)

@@ -25,7 +25,13 @@ class Time(NamedTuple):
     timestamp_ms: int
 
 
-Bound = int | Time | None
+class Near(NamedTuple):
+    """An offset, or the nearest that the log has: for whoever looks for things, and named no place of the log."""
+
+    offset: int
+
+
+Bound = int | Time | Near | None
 
 
 class Window(NamedTuple):
@@ -44,12 +50,14 @@ def offsets(view: PartitionView, window: Window, *, lenient: bool = False) -> tu
     low, high = view.log_start_offset, view.log_end_offset
     start = low if window.start is None else _offset(view, window.start)
     end = None if window.end is None else _offset(view, window.end)
-    if lenient or isinstance(window.start, Time):
+    if lenient or not isinstance(window.start, int):
         start = min(max(start, low), high)
     return start, end
 
 
-def _offset(view: PartitionView, bound: int | Time) -> int:
+def _offset(view: PartitionView, bound: int | Time | Near) -> int:
+    if isinstance(bound, Near):
+        return bound.offset
     if not isinstance(bound, Time):
         return bound
     found = view.offset_for_time(bound.timestamp_ms)

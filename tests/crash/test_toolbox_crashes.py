@@ -17,6 +17,7 @@ from kafkalog.files.testing import RecordingFiles, UnsyncedFiles
 from kafkalog.format.names import TopicPartition
 from kafkalog.manager.topic_configs import StoredTopicConfigs, stored_overrides
 from kafkalog.toolbox import delete_records, move, retain
+from kafkalog.toolbox.topic_settings import TopicSettings
 from kafkalog.toolbox.verify import verify
 from tests.conftest import LONG
 from tests.crash import harness
@@ -55,18 +56,18 @@ def marked(recording: RecordingFiles, state: CrashState, label: str) -> bool:
 
 
 def test_retain(tmp_path: Path) -> None:
-    config = LogConfig.from_props(None, SMALL | {"retention.ms": str(10 * DAY_MS)})
     with harness.fast_dir() as root:
         disk = str(root / "disk")
         for partition in (T0, U0):
             fill(disk, partition)
         before = {partition: records(disk, partition) for partition in (T0, U0)}
         recording = RecordingFiles(str(root), UnsyncedFiles())
+        settings = TopicSettings(disk, SMALL | {"retention.ms": str(10 * DAY_MS)})
         folders = {partition: f"{disk}/{partition}" for partition in (T0, U0)}
-        plan = retain.plan_by_rules(disk, folders, config, NOW_MS + 24 * DAY_MS)
+        plan = retain.plan_by_rules(disk, folders, settings, NOW_MS + 24 * DAY_MS)
         assert len(plan.choices) == 2
         assert all(len(choice.going) == 2 for choice in plan.choices)
-        gained = retain.carry_out(plan, config, files=recording, done=lambda choice: recording.mark("deleted"))
+        gained = retain.carry_out(plan, settings, files=recording, done=lambda choice: recording.mark("deleted"))
         assert gained == plan.allocated > 0
         recording.mark("done")
         after = {partition: records(disk, partition) for partition in (T0, U0)}

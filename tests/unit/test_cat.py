@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import operator
 import random
 import re
 import subprocess
@@ -114,6 +115,29 @@ def test_where_looks_at_each_record(run: Run, log_dir: Path, where: str) -> None
     assert cat_offsets(run, log_dir, "--where", where) == wanted
 
 
+@pytest.mark.parametrize("comparison", [">", ">=", "=", "<", "<="])
+@pytest.mark.parametrize("value", [0, 10, 49, 50, 75, 99, 100, 150, (1 << 63) - 1])
+@pytest.mark.parametrize("argv", [(), ("--last", "7"), ("-n", "7"), ("--from", "60"), ("--until", "70")])
+def test_where_asks_for_no_place_of_the_log(
+    argv: tuple[str, ...], value: int, comparison: str, run: Run, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    root = tmp_path_factory.getbasetemp() / "from_50_to_100"
+    if not root.exists():
+        with kafkalog.open_log(root, "t-0") as log:
+            for group in range(10):
+                log.append_many([b"%d" % (group * 10 + number) for number in range(10)])
+            log.delete_records(50)
+    compare = {"=": operator.eq, ">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}[comparison]
+    low, high = (60 if "--from" in argv else 50), (70 if "--until" in argv else 100)
+    wanted = [offset for offset in range(low, high) if compare(offset, value)]
+    wanted = wanted[-7:] if "--last" in argv else wanted[:7] if "-n" in argv else wanted
+    for who in ("t-0", "t"):
+        found = cat_offsets(run, root, who, "--where", f"offset {comparison} {value}", *argv)
+        assert [offset for _, offset in found] == wanted
+    result = run("cat", root, "t-0", "--where", "offset > 60", "--from", "10")
+    assert (result.code, "offset 10 of t-0 is out of range" in result.err) == (2, True)
+
+
 @pytest.mark.parametrize("where", ["", "offset", "offset ~ 3", "key = 3", "offset = x", "time < 25:99", "offset > -1"])
 def test_what_is_no_condition_is_refused(run: Run, log_dir: Path, where: str) -> None:
     result = run("cat", log_dir, "--where", where)
@@ -206,31 +230,44 @@ def test_murmur2_is_kafkas(key: bytes, kafka: int) -> None:
 
 def test_a_key_tells_its_partition(run: Run, log_dir: Path) -> None:
     for key in KEYS:
-        result = run("cat", log_dir, "t", "--key", f"hex:{key.hex()}", "--json")
+        result = run("cat", log_dir, "t", "--key", f"hex:{key.hex()}", "--json", "--partitions", PARTITIONS)
         entries = [json.loads(line) for line in result.lines]
         home = partition_for_key(key, PARTITIONS)
         wanted = [it.offset for it in records(log_dir, home) if it.key == key]
         assert [(entry["partition"], entry["offset"]) for entry in entries] == [(home, offset) for offset in wanted]
         (line,) = result.err.splitlines()
-        assert line.startswith(f"note: looked only in t-{home} of 3 partitions")
-    everywhere = run("cat", log_dir, "t", "--key", "k0", "--all-partitions")
-    assert everywhere.err == ""
+        assert line == f"note: looked only in t-{home}, where Kafka's murmur2 puts the key"
     # The transactions of the fixture put k0 into every partition: a named one is looked at, whatever the hash says.
     for number in range(PARTITIONS):
         wanted_there = [it for it in records(log_dir, number) if it.key == b"k0"]
-        assert len(run("cat", log_dir, f"t-{number}", "--key", "k0", "--json").lines) == len(wanted_there) > 0
-    nothing = run("cat", log_dir, "t", "--key", "absent")
+        argv = ("cat", log_dir, f"t-{number}", "--key", "k0", "--json")
+        assert len(run(*argv).lines) == len(run(*argv, "--partitions", 3).lines) == len(wanted_there) > 0
+    nothing = run("cat", log_dir, "t", "--key", "absent", "--partitions", 3)
     assert (nothing.code, nothing.out) == (CLEAN, "")
     assert "another partitioner" in nothing.err.splitlines()[1]
+    for argv, hint in (
+        (["--key", "a", "--partitions", 2], "found t-2, expected at least 3"),
+        (["--partitions", 3], "--key"),
+    ):
+        result = run("cat", log_dir, "t", *argv)
+        assert (result.code, hint in result.err) == (2, True), result.err
 
 
-def test_a_topic_that_is_not_whole_is_looked_through(run: Run, log_dir: Path, tmp_path: Path) -> None:
-    for number in (0, 2):
+@pytest.mark.parametrize("here", [(0, 1, 2), (0, 2), (0, 1), (1, 2), (0,), (2,)])
+def test_no_record_of_a_key_is_missed(here: tuple[int, ...], run: Run, log_dir: Path, tmp_path: Path) -> None:
+    """The other partitions may lie on another disk."""
+    for number in here:
         (tmp_path / f"t-{number}").symlink_to(log_dir / f"t-{number}", target_is_directory=True)
-    result = run("cat", tmp_path, "t", "--key", "k1", "--json")
-    assert "looking in all" in result.err
-    wanted = [(number, it.offset) for number in (0, 2) for it in records(log_dir, number) if it.key == b"k1"]
-    assert [(entry["partition"], entry["offset"]) for entry in map(json.loads, result.lines)] == wanted
+    for key in KEYS:
+        argv = ("cat", tmp_path, "t", "--key", f"hex:{key.hex()}", "--json")
+        result = run(*argv)
+        wanted = [(number, it.offset) for number in here for it in records(log_dir, number) if it.key == key]
+        assert [(entry["partition"], entry["offset"]) for entry in map(json.loads, result.lines)] == wanted
+        assert result.err == ""
+        home = partition_for_key(key, PARTITIONS)
+        result = run(*argv, "--partitions", PARTITIONS)
+        assert (f"t-{home} not in this directory" in result.err) == (home not in here)
+        assert {json.loads(line)["partition"] for line in result.lines} <= {home}
 
 
 def test_ways_to_name_a_topic(run: Run, log_dir: Path) -> None:

@@ -154,6 +154,35 @@ def test_offsets_are_written_in_javas_order(tmp_path: Path) -> None:
     assert path.read_bytes() == b"0\n0\n"
 
 
+@pytest.mark.parametrize("topic", ["a b", "a\nb", " a", "a\r", "\x0b", "a\x0cb", "a\tb", "\udc80"])
+def test_a_line_that_could_not_be_read_is_refused(topic: str, tmp_path: Path) -> None:
+    path = tmp_path / "recovery-point-offset-checkpoint"
+    file = OffsetCheckpointFile(str(path))
+    file.write({tp("a-0"): 3})
+    with pytest.raises(IllegalArgumentException, match="cannot hold the name"):
+        file.write({tp("a-0"): 4, TopicPartition(topic, 0): 5})
+    with pytest.raises(IllegalArgumentException):
+        file.write({TopicPartition("a", 1 << 31): 5})
+    assert file.read() == {tp("a-0"): 3}
+
+
+@pytest.mark.parametrize("topic", ["a", "é", "a\x85b", "a\u2028b", "", "\0", "\x1c", "a\u00a0b"])
+@pytest.mark.parametrize("number", [0, -1, (1 << 31) - 1, -(1 << 31)])
+def test_a_line_that_can_be_read_is_written(topic: str, number: int, tmp_path: Path) -> None:
+    file = OffsetCheckpointFile(str(tmp_path / "recovery-point-offset-checkpoint"))
+    lines = {TopicPartition(topic, number): -(1 << 63), tp("b-0"): (1 << 63) - 1}
+    file.write(lines)
+    assert file.read() == lines
+
+
+def test_an_epoch_that_could_not_be_read_is_refused(tmp_path: Path) -> None:
+    file = LeaderEpochCheckpointFile(str(tmp_path / "leader-epoch-checkpoint"))
+    file.write([EpochEntry((1 << 31) - 1, 0)])
+    with pytest.raises(IllegalArgumentException):
+        file.write([EpochEntry(1 << 31, 0)])
+    assert file.read() == [EpochEntry((1 << 31) - 1, 0)]
+
+
 def test_a_look_creates_nothing(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         OffsetCheckpointFile(str(tmp_path / "c"), create=False).read()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import io
 import json
 import os
 import random
@@ -15,17 +17,21 @@ import pytest
 
 import kafkalog
 from kafkalog.cli.app import COMMANDS, invoke
-from kafkalog.config import LogConfig
 from kafkalog.errors import CorruptRecordException
 from kafkalog.files import Files, OsFiles
 from kafkalog.files.testing import FaultyFiles, UnsyncedFiles
 from kafkalog.files.usage import free_bytes, walk
+from kafkalog.format import codecs
+from kafkalog.format.builder import MemoryRecordsBuilder, build_batch
 from kafkalog.format.checkpoints import OffsetCheckpointFile
 from kafkalog.format.meta_properties import MetaProperties, write_meta_properties
 from kafkalog.format.names import OFFSET_CHECKPOINT_FILES, TopicPartition
 from kafkalog.toolbox import move, retain
+from kafkalog.toolbox.log_dirs import STORAGE_ERROR
+from kafkalog.toolbox.topic_settings import TopicSettings
 from kafkalog.toolbox.verify import verify
 from tests.crash import harness
+from tests.unit.cli_kit import SCENARIOS
 
 SMALL = {"internal.segment.bytes": "600", "index.interval.bytes": "150"}
 NEW = ("checkpoint", "delete-records", "du", "explain", "log-dirs", "move", "retain", "topics")
@@ -114,6 +120,73 @@ def test_topics(root: Path, run: Run) -> None:
     assert err == ""
 
 
+def exactly(root: Path, run: Run, topic: str = "t") -> dict[str, Any]:
+    """What `topics --exact` says of a topic, and that it is what a reader is given."""
+    row = next(each for each in run.json("topics", "--exact", root)[1] if each.get("topic") == topic)
+    times = []
+    for number in row["partitions"]:
+        with kafkalog.open_log(root, f"{topic}-{number}", read_only=True) as log:
+            times += [record.timestamp for record in log]
+    known = [time for time in times if time >= 0]
+    assert row["records"] == len(times) <= row["offsets"], row
+    assert (row["firstTimestamp"], row["lastTimestamp"]) == (min(known, default=-1), max(known, default=-1)), row
+    return row
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd"])
+@pytest.mark.parametrize("start", [0, 50, 55, 59, 60, 99, 100])
+def test_topics_counts_from_the_log_start(start: int, codec: str, tmp_path: Path, run: Run) -> None:
+    with kafkalog.open_log(tmp_path / "logs", "t-0", compression=codec) as log:
+        for group in range(10):
+            times = [START_MS + group * 1000 + number for number in range(10)]
+            log.append_columns([b"%d" % number for number in range(10)], timestamps=times)
+        log.delete_records(start)
+    row = exactly(tmp_path / "logs", run)
+    assert (row["records"], row["batches"]) == (100 - start, 10 - start // 10)
+    (about, _) = run.json("topics", tmp_path / "logs")[1]
+    assert about["firstTimestamp"] == (-1 if start == 100 else START_MS + start // 10 * 1000)
+
+
+def test_topics_counts_no_markers(tmp_path: Path, run: Run) -> None:
+    with kafkalog.open_log(tmp_path / "logs", "t-0", config=SMALL, compression="gzip") as log:
+        for number in range(20):
+            with contextlib.suppress(ZeroDivisionError), log.transaction(f"t{number % 3}") as transaction:
+                transaction.append_many([b"a", b"b"])
+                number // (number % 4)  # every fourth is aborted
+    row = exactly(tmp_path / "logs", run)
+    assert (row["records"], row["offsets"], row["codecs"]) == (40, 60, ["gzip"])
+
+
+def test_topics_counts_what_headers_do_not_tell(tmp_path: Path, run: Run) -> None:
+    rows: list[Any] = [(START_MS + number, None, b"v", ()) for number in range(3)]
+    swept = MemoryRecordsBuilder(base_offset=6, delete_horizon_ms=START_MS - 10**9)
+    swept.append(START_MS + 5, b"k", None)
+    batches = [
+        build_batch(rows, magic=1, codec=codecs.GZIP),
+        build_batch(rows[:1], magic=0, base_offset=3),
+        build_batch(rows[:2], magic=1, base_offset=4),
+        swept.build(),
+        build_batch(rows[:1], base_offset=7, timestamp_type="LogAppendTime", log_append_time=START_MS + 9),
+    ]
+    (tmp_path / "logs" / "t-0").mkdir(parents=True)
+    log = tmp_path / "logs" / "t-0" / "00000000000000000000.log"
+    log.write_bytes(b"".join(batches))
+    assert exactly(tmp_path / "logs", run)["records"] == 8
+    data = bytearray(log.read_bytes())
+    data[40:60] = bytes(20)
+    log.write_bytes(data)
+    code, found = run.json("topics", "--exact", tmp_path / "logs")
+    assert (code, found[0]["records"]) == (1, 5)
+    assert "no batches that can be read" in found[1]["what"]
+
+
+@pytest.mark.parametrize("logs", sorted(SCENARIOS.glob("*/final/logs")), ids=lambda logs: logs.parts[-3])
+def test_topics_counts_what_kafka_left(logs: Path, run: Run) -> None:
+    for row in run.json("topics", logs)[1]:
+        if row["kind"] == "topic":
+            exactly(logs, run, row["topic"])
+
+
 def test_topics_names_what_is_odd(root: Path, tmp_path: Path, run: Run) -> None:
     other = tmp_path / "other"
     fill(other, "t-1", 2)
@@ -182,6 +255,37 @@ def test_log_dirs(root: Path, tmp_path: Path, run: Run) -> None:
     code, out, _ = run("log-dirs", root, other)
     assert code == 3
     assert "KafkaStorageException" in json.loads(out)["brokers"][0]["logDirs"][0]["error"]
+
+
+def test_log_dirs_of_a_failed_disk_beside_a_good_one(
+    root: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = json.loads(run("log-dirs", root)[1])["brokers"][0]["logDirs"][0]
+    (tmp_path / "file").write_text("")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
+    refused = ("file", "loop", "dangling", "gone")
+    for name in (*refused, "logs/t-0"):
+        for paths in ([root, tmp_path / name], [tmp_path / name, root, tmp_path / name]):
+            code, out, err = run("log-dirs", *paths)
+            assert (code, str(tmp_path / name) in err) == (3, True), name
+            (broker,) = json.loads(out)["brokers"]
+            bad = {"partitions": [], "error": STORAGE_ERROR, "logDir": str(tmp_path / name)}
+            assert broker["logDirs"] == ([good, bad] if len(paths) == 2 else [bad, good])
+    assert run("log-dirs", *(tmp_path / name for name in refused))[:2] == (2, "")
+    listed = OsFiles.list_dir
+
+    def list_dir(files: OsFiles, path: str) -> list[str]:
+        if path.endswith("dead"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
+        return listed(files, path)
+
+    (tmp_path / "dead").mkdir()
+    monkeypatch.setattr(OsFiles, "list_dir", list_dir)
+    for paths in ([tmp_path / "dead"], [tmp_path / "dead", root]):
+        code, out, err = run("log-dirs", *paths)
+        assert (code, json.loads(out)["brokers"][0]["logDirs"][0]["error"]) == (3, STORAGE_ERROR)
+        assert "Input/output error" in err
 
 
 # --- du ------------------------------------------------------------------------------------------------------
@@ -285,6 +389,14 @@ def test_checkpoint_set_refuses_nonsense(root: Path, run: Run) -> None:
     code, _, err = run("checkpoint", "set", starts, "t-0", "0", "--yes", "--force")
     assert code == 0
     assert "forced: " in err
+    before = snapshot(root)
+    for name in ("a b-0", "a\nb-0", "a\tb-0", "\udcff-0", "\v-0"):
+        for argv in ([], ["--yes"]):
+            code, _, err = run("checkpoint", "set", starts, name, "0", "--force", *argv)
+            assert (code, "no line could hold it" in err) == (2, True), name
+    assert snapshot(root) == before
+    assert run("checkpoint", "set", starts, "é-0", "0", "--force", "--yes")[0] == 0
+    assert (line(root, starts.name, "é-0"), line(root, starts.name, "t-0")) == (0, 0)
     with kafkalog.open_log(root, "t-0", config=SMALL) as log:
         assert log.log_start_offset == 0
         assert run("checkpoint", "set", points, "t-0", "1", "--yes")[0] == 3
@@ -329,21 +441,22 @@ def test_retain_never_takes_an_active_segment(root: Path, run: Run) -> None:
 
 def test_retain_until_enough_is_free_takes_the_oldest_of_all(root: Path) -> None:
     partitions = {TopicPartition("t", 0): str(root / "t-0"), TopicPartition("t", 1): str(root / "t-1")}
-    everything = retain.plan_until_free(str(root), partitions, 1 << 62)
+    settings = TopicSettings(str(root))
+    everything = retain.plan_until_free(str(root), partitions, settings, 1 << 62)
     assert everything.missing
     assert [choice.partition.partition for choice in everything.choices] == [0, 1]
     one = everything.choices[1].going[0].allocated
     before = free_bytes(str(root))
-    few = retain.plan_until_free(str(root), partitions, before + one)
+    few = retain.plan_until_free(str(root), partitions, settings, before + one)
     if free_bytes(str(root)) == before:  # somebody else may write to the disk
         assert [(choice.partition.partition, len(choice.going)) for choice in few.choices] == [(1, 1)]
         assert not few.missing
     (root / f"gone-0.{HEX}-delete").mkdir()
     (root / f"gone-0.{HEX}-delete" / "x").write_bytes(b"x" * 100_000)
-    plan = retain.plan_until_free(str(root), partitions, free_bytes(str(root)) + 4096)
+    plan = retain.plan_until_free(str(root), partitions, settings, free_bytes(str(root)) + 4096)
     assert list(plan.deleted_folders) == [str(root / f"gone-0.{HEX}-delete")]
     assert not plan.choices
-    assert retain.carry_out(plan, LogConfig.from_props()) >= 100_000
+    assert retain.carry_out(plan, settings) >= 100_000
     assert not (root / f"gone-0.{HEX}-delete").exists()
 
 
@@ -364,6 +477,79 @@ def test_retain_leaves_alone_what_may_not_begin_later(root: Path, run: Run) -> N
     ):
         told = run.json("retain", root / "c-0", "-X", "retention.ms=0", *argv)[1]
         assert [f"{entry['topic']}-{entry['partition']}" for entry in told[:-1]] == names, argv
+
+
+def stored_topic(root: Path, topic: str, overrides: dict[str, str]) -> None:
+    """`topic`-0 of two segments and more, with settings kept beside the data."""
+    with kafkalog.LogManager([str(root)]) as manager:
+        manager.set_topic_config(topic, {**SMALL, **overrides})
+    with kafkalog.open_log(root, f"{topic}-0") as log:
+        for number in range(20):
+            log.append(b"%d" % number * 20, key=b"%d" % number, timestamp=START_MS)
+
+
+RETAIN_MS, RETAIN_FREE = ("-X", "retention.ms=1000"), ("--target-free", "999PiB")
+
+
+@pytest.mark.parametrize("argv", [RETAIN_MS, RETAIN_FREE, (*RETAIN_MS, "-X", "cleanup.policy=delete")])
+@pytest.mark.parametrize("policy", ["compact", "compact,delete"])
+def test_retain_sees_that_a_stored_topic_is_compacted(policy: str, argv: tuple[str, ...], root: Path, run: Run) -> None:
+    stored_topic(root, "comp", {"cleanup.policy": policy})
+    whole = content(root, "comp-0")
+    told = run.json("retain", root, *argv, "--yes")[1]
+    assert content(root, "comp-0") == whole
+    assert "compacted" in told[-1]["skipped"]["comp-0"]
+    assert "t-0" in {f"{each['topic']}-{each['partition']}" for each in told[:-1]}
+    assert "note: comp-0 is left alone: compacted" in run("retain", root, *argv)[2]
+    assert run.json("retain", root / "comp-0", "-X", "retention.ms=1000", "--yes")[1][-1]["segments"] == 0
+    argv = ("-X", "retention.ms=1000", "-X", "cleanup.policy=delete", "--yes")
+    assert run.json("retain", root / "comp-0", *argv)[1][-1]["segments"] > 0
+
+
+def test_retain_goes_by_stored_rules(root: Path, run: Run) -> None:
+    stored_topic(root, "old", {"retention.ms": "1000"})
+    stored_topic(root, "kept", {"cleanup.policy": "", "retention.ms": "1000"})
+    code, told = run.json("retain", root)
+    assert (code, {each["topic"] for each in told[:-1]}) == (0, {"old"})
+    told = run.json("retain", root, *RETAIN_FREE)[1]
+    assert {each["topic"] for each in told[:-1]} == {"old", "t"}
+    assert "keeps everything" in told[-1]["skipped"]["kept-0"]
+    told = run.json("retain", root, "-X", "retention.ms=-1", "--yes")[1]
+    assert not told[-1]["segments"]
+    told = run.json("retain", root, "--yes")[1]
+    assert {rule["rule"] for each in told[:-1] for rule in each["segments"]} == {"retention time"}
+    assert len(list((root / "old-0").glob("*.log"))) == 1
+
+
+def test_a_broker_that_compacts_is_heard(root: Path, tmp_path: Path, run: Run) -> None:
+    properties = tmp_path / "server.properties"
+    properties.write_text("log.cleanup.policy=compact\nlog.retention.ms=1\n")
+    told = run.json("retain", root, "--broker-properties", properties, *RETAIN_FREE)[1]
+    assert (set(told[-1]["skipped"]), told[-1]["segments"]) == ({"t-0", "t-1", "u-0"}, 0)
+
+
+def test_every_command_sees_stored_settings(root: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    every = {"index.interval.bytes": "150", "cleanup.policy": "compact", "compression.type": "gzip"}
+    stored_topic(root, "comp", every)
+    index = {path.name: path.read_bytes() for path in (root / "comp-0").glob("*.index")}
+    assert any(index.values())
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"no key\n")))
+    code, _, err = run("append", root, "comp-0")
+    assert (code, "key" in err) == (2, True), err
+    assert run("reindex", root / "comp-0", "--all", "--yes")[0] == 0
+    assert {path.name: path.read_bytes() for path in (root / "comp-0").glob("*.index")} == index
+    assert run("recover", root / "comp-0", "--from-start", "--yes")[0] == 0
+    assert {path.name: path.read_bytes() for path in (root / "comp-0").glob("*.index")} == index
+    assert "cleanup.policy=compact (given)" in run("explain", root / "comp-0")[1]
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"k:v\n")))
+    assert run("append", root, "comp-0", "-K", ":")[0] == 0
+    assert json.loads(run("topics", root, "--json", "--exact")[1].splitlines()[0])["codecs"] == ["gzip"]
+    code, _, err = run("append", root, "comp-0", "-X", "compression.typ=gzip")
+    assert (code, "compression.typ" in err) == (2, True)
+    (root / ".kafkalog_topics").write_text("{")
+    for argv in (["retain", root, *RETAIN_MS], ["delete-records", root / "t-0", "--before", "1"], ["reindex", root]):
+        code, _, err = run(*argv)
+        assert (code, ".kafkalog_topics" in err) == (1, True), (argv, err)
 
 
 def test_retain_beside_another(root: Path, run: Run) -> None:
@@ -438,6 +624,16 @@ def test_delete_records_refuses(root: Path, run: Run) -> None:
         assert hint in err, err
     assert snapshot(root) == before
     assert run("delete-records", root / "u-0", "--before", "1", "-X", "cleanup.policy=compact,delete", "--yes")[0] == 0
+
+
+def test_delete_records_sees_that_a_stored_topic_is_compacted(root: Path, run: Run) -> None:
+    stored_topic(root, "comp", {"cleanup.policy": "compact"})
+    code, _, err = run("delete-records", root / "comp-0", "--before", "10", "--yes")
+    assert (code, "comp-0 is compacted" in err) == (2, True)
+    assert len(content(root, "comp-0")) == 20
+    stored_topic(root, "both", {"cleanup.policy": "compact,delete"})
+    assert run("delete-records", root / "both-0", "--before", "10", "--yes")[0] == 0
+    assert content(root, "both-0")[0][0] == 10
 
 
 # --- move ------------------------------------------------------------------------------------------------------

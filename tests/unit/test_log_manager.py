@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -31,7 +32,7 @@ from kafkalog.files import OS_FILES, Files, ManualClock, ManualScheduler
 from kafkalog.files.testing import Fault, FaultyFiles
 from kafkalog.format.checkpoints import CleanShutdownFile, OffsetCheckpointFile
 from kafkalog.format.meta_properties import MetaProperties, write_meta_properties
-from kafkalog.format.names import TopicPartition
+from kafkalog.format.names import HIGH_WATERMARK_CHECKPOINT_FILE, RECOVERY_POINT_CHECKPOINT_FILE, TopicPartition
 from kafkalog.log.context import ProducerSettings
 from kafkalog.log.types import FetchIsolation, LogStartOffsetIncrementReason
 from kafkalog.log.unified_log import UnifiedLog
@@ -221,6 +222,26 @@ def test_what_was_shut_down_is_there_again(house: House) -> None:
             assert contents(log) == numbered(12 if number == 3 else 0, 30 + number)
             assert log.high_watermark == log.recovery_point == log.log_end_offset
             assert log.topic_id == TOPIC_ID
+
+
+@pytest.mark.parametrize("name", ["a b-0", "a\nb-0", "\udcff-0"])
+def test_a_folder_that_no_line_can_hold_takes_nobody_elses_line(
+    name: str, house: House, caplog: pytest.LogCaptureFixture
+) -> None:
+    with house.open() as manager:
+        fill(manager.get_or_create_log("t-0"), 20)
+        house.scheduler.tick()
+        manager.get_or_create_log("t-0").delete_records(12)
+    disk = next(path for path in house.dirs if (path / "t-0").exists())
+    shutil.copytree(disk / "t-0", disk / name)
+    with house.open() as manager:
+        assert manager.get_or_create_log("t-0").log_start_offset == 12
+        house.advance(600_000)
+    assert caplog.text.count("recovery-point-offset-checkpoint has no line for the folder") == 1
+    for checkpoint in (disk / RECOVERY_POINT_CHECKPOINT_FILE, disk / HIGH_WATERMARK_CHECKPOINT_FILE):
+        assert list(OffsetCheckpointFile(str(checkpoint)).read()) == [TopicPartition("t", 0)]
+    with house.open() as manager:
+        assert manager.get_or_create_log("t-0").log_start_offset == 12
 
 
 def test_after_a_crash_what_was_written_is_recovered(house: House) -> None:

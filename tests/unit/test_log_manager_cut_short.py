@@ -482,3 +482,58 @@ def test_when_the_last_directory_is_lost_every_call_on_logs_says_so(tmp_path: Pa
         with pytest.raises(NoLiveLogDirException):
             call()
     manager.shutdown()
+
+
+# --- an epochs' file that a task writes beside ------------------------------------------------------------
+
+
+def pending_flush(house: House, manager: LogManager) -> UnifiedLog:
+    """A log of which the task that writes its epochs waits."""
+    log = manager.get_or_create_log("t-0", log_dir=house.dirs[0])
+    fill(log, 10)
+    log.assign_epoch_start_offset(3, 10)
+    log.truncate_to(9)
+    assert any("leader-epoch-cache-flush" in task.name for task in house.scheduler.pending)
+    return log
+
+
+def test_epochs_are_not_written_into_the_folder_of_the_next_log(house: House) -> None:
+    with house.open() as manager:
+        pending_flush(house, manager)
+        manager.async_delete("t-0")
+        again = manager.get_or_create_log("t-0", log_dir=house.dirs[0])
+        fill(again, 3)
+        again.assign_epoch_start_offset(7, 3)
+        path = house.dirs[0] / "t-0" / names.LEADER_EPOCH_CHECKPOINT_FILE
+        before = path.read_bytes()
+        assert b"7 3" in before
+        house.scheduler.tick()
+        assert path.read_bytes() == before
+
+
+def test_a_folder_is_not_renamed_while_its_epochs_are_written(tmp_path: Path) -> None:
+    class Slow(UnsyncedFiles):
+        between: Callable[[], None] | None = None
+
+        def rename(self, src: str, dst: str) -> None:
+            between, self.between = self.between, None
+            if between is not None and dst.endswith(names.LEADER_EPOCH_CHECKPOINT_FILE):
+                between()
+            super().rename(src, dst)
+
+    files = Slow()
+    house = House(tmp_path, files)
+    with house.open() as manager:
+        pending_flush(house, manager)
+        deletion = threading.Thread(target=manager.async_delete, args=("t-0",))
+
+        def meanwhile() -> None:
+            deletion.start()
+            deletion.join(0.3)
+
+        files.between = meanwhile
+        house.scheduler.tick()
+        deletion.join()
+        assert house.scheduler.errors == []
+        assert manager.offline_log_dirs == []
+        assert manager.get_log("t-0") is None
