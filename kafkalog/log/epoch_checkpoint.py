@@ -28,8 +28,8 @@ class PartitionEpochCheckpoint(LeaderEpochCheckpointFile):
             self._context.raise_offline(f"Error while writing to checkpoint file {self.path}", error)
 
     def write_if_dir_exists(self, entries: Iterable[EpochEntry]) -> None:
-        """By a task, without the partition's lock: the folder may be called otherwise by now, and one of its old name be
-        another log's."""
+        """By a task, without the partition's lock: the folder may be called otherwise by now.  One of its old name may
+        be another log's."""
         folder = os.path.dirname(self.path)
         with self._context.renaming_lock:
             if self._context.dir == folder and self._files.is_dir(folder):
