@@ -152,8 +152,8 @@ class Soak:
                 self.count("appended")
 
     def begin_again(self, partition: Partition) -> None:
-        """Its disk has failed: it begins a new life on another one."""
-        assert self.manager.offline_log_dirs, partition
+        """Its disk has failed, perhaps while it was made anew: it begins a new life on another one."""
+        assert self.files.failed, partition
         self.count("lost")
         partition.life += 1
         partition.acknowledged = 0
