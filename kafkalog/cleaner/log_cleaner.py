@@ -6,12 +6,14 @@ being cleaned, is `manager`'s (LogCleanerManager); what a thread does is Cleaner
 throttle; each has its part of the memory.
 
 Threads know nothing that knows a LogManager: one that is dropped is collected, and shuts its cleaner down.
-Thread-safe.  `_lock` is held for the start of threads and nobody waits under it.  Interrupted, each call may be made
-again.  Mirrors org.apache.kafka.storage.internals.log.LogCleaner (4.4.0).
+Thread-safe.  `_lock` is held for the start of threads, and nobody waits under it; `_settings_lock` is held over a
+change of settings, and taken first.  Interrupted, each call may be made again.
+Mirrors org.apache.kafka.storage.internals.log.LogCleaner (4.4.0).
 """
 
 from __future__ import annotations
 
+import _thread
 import threading
 import time
 from collections.abc import Sequence
@@ -49,6 +51,7 @@ class LogCleaner:
         self._failure_channel = failure_channel
         self._metrics = metrics
         self._lock = threading.RLock()
+        self._settings_lock = threading.Lock()  # of two reconfigurations one comes after the other
         self._threads: tuple[CleanerThread, ...] = ()  # guarded by _lock; replaced whole
         self._closed = False  # for good
         self._leaving: tuple[CleanerThread, ...] = ()  # told to stop, and not waited for yet
@@ -59,6 +62,7 @@ class LogCleaner:
     def disown(self) -> None:
         """In a forked child: there are no threads."""
         self._lock = threading.RLock()
+        self._settings_lock = threading.Lock()
         self._threads = self._leaving = ()
         self.manager.disown()
         self.throttler.disown()
@@ -128,19 +132,39 @@ class LogCleaner:
 
     def reconfigure(self, new: CleanerConfig) -> None:
         """Ends the threads and begins others, with new settings: those that died are replaced as well.  A pass in
-        flight begins anew.  ConfigException as `validate_reconfiguration`."""
+        flight begins anew.  ConfigException as `validate_reconfiguration`.
+
+        A thread of its own does it, which no signal reaches: interrupted, it is done all the same, or not begun.
+        """
         self.manager.states.check_process()
         self.validate_reconfiguration(new)
-        self.config = new
+        done = _thread.allocate_lock()
+        done.acquire()
+        errors: list[BaseException] = []
+        _thread.start_new_thread(self._reconfigure, (new, done, errors))
+        with done:
+            pass
+        if errors:
+            raise errors[0]
+
+    def _reconfigure(self, new: CleanerConfig, done: _thread.LockType, errors: list[BaseException]) -> None:
+        try:
+            with self._settings_lock:
+                self._stop_threads()
+                self._take(new)
+        except BaseException as error:
+            errors.append(error)
+        finally:
+            done.release()
+
+    def _take(self, new: CleanerConfig) -> None:
         if new.max_io_bytes_per_second != self.throttler.desired_rate_per_sec:
             Lines(LOGGER).info("log.cleaner.io.max.bytes.per.second is %s now", new.max_io_bytes_per_second)
             self.throttler.desired_rate_per_sec = new.max_io_bytes_per_second
-        try:
-            self._stop_threads()
-        finally:  # interrupted, there are threads all the same
-            with self._lock:
-                if not self._threads and not self._closed:
-                    self._start(new)
+        with self._lock:
+            self.config = new
+            if not self._closed:
+                self._start(new)
 
     # --- looking -----------------------------------------------------------------------------------------
 

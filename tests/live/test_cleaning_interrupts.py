@@ -103,6 +103,7 @@ class Case:
     act: Callable[[World], object]
     ends: bool = False
     gone: bool = False  # t-0 is, perhaps
+    after: Callable[[World], object] = lambda world: None
 
     def __str__(self) -> str:
         return self.name
@@ -131,8 +132,16 @@ def configured(world: World) -> None:
     world.manager.set_topic_config("t", {})
 
 
-def disk_fails(world: World) -> None:
+def failed(world: World) -> None:
     world.manager.failure_channel.maybe_add_offline_log_dir(world.dirs[2], "as a test")
+
+
+def disk_fails(world: World) -> None:
+    failed(world)
+    handle(world)
+
+
+def handle(world: World) -> None:
     world.manager.handle_log_dir_failure(world.dirs[2])
 
 
@@ -147,7 +156,7 @@ CASES = [
     Case("retention", lambda world: world.manager.cleanup_logs()),
     Case("set-topic-config", configured),
     Case("reconfigure", lambda world: world.manager.reconfigure_cleaner(replace(QUICK, num_threads=2))),
-    Case("disk-fails", disk_fails),
+    Case("disk-fails", disk_fails, after=disk_fails),
     Case("shutdown", lambda world: world.manager.shutdown(), ends=True),
     Case("abandon", lambda world: world.manager.abandon(), ends=True),
 ]
@@ -222,6 +231,7 @@ def _interrupt(world: World, case: Case, tracer: Tracer) -> None:
 
 def _go_on(world: World, case: Case, tracer: Tracer) -> None:
     manager = world.manager
+    case.after(world)
     if not case.ends:
         world.wait_until_nothing_is_held()
         _work_on(world, case)
