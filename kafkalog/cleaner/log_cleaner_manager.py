@@ -116,7 +116,7 @@ class LogCleanerManager:
         that comes first in the map.  A log that cannot be looked at is marked uncleanable, and the others go on."""
         stats = PreCleanStats() if stats is None else stats
         self.time_of_last_run_ms = now_ms = self.clock.milliseconds()
-        looked = [self._look(log, now_ms, stats, claimed=False) for log in self._candidates()]
+        looked = [self._look(log, now_ms, stats) for log in self._candidates()]
         dirty = [found for found in looked if found is not None and found.total_bytes > 0]
         self.dirtiest_log_cleanable_ratio = max([found.cleanable_ratio for found in dirty], default=0.0)
         worth_it = [found for found in dirty if found.is_worth_it]
@@ -147,7 +147,7 @@ class LogCleanerManager:
             return None
         try:
             if self.is_current(log):
-                to_clean = self._look(log, now_ms, PreCleanStats(), claimed=True)
+                to_clean = self._look_at(log, now_ms, PreCleanStats())
                 if to_clean is not None and to_clean.is_worth_it:
                     return Grabbed(claim, to_clean)
         except BaseException:
@@ -160,15 +160,26 @@ class LogCleanerManager:
         """Whether it is the partition's log, and takes changes."""
         return self._logs.get(log.topic_partition) is log and not log.refuses_changes
 
-    def _look(self, log: UnifiedLog, now_ms: int, stats: PreCleanStats, *, claimed: bool) -> LogToClean | None:
-        """What a pass would clean; None where the log is going, or cannot be looked at."""
+    def _look(self, log: UnifiedLog, now_ms: int, stats: PreCleanStats) -> LogToClean | None:
+        """What a pass would clean; None where the log is going, or cannot be looked at.  A checkpoint that lies beside
+        its log is mended, under a claim: nobody cuts the log meanwhile."""
+        checkpointed = self._checkpoint_of(log)
+        if checkpointed is None or log.log_start_offset <= checkpointed <= log.log_end_offset:
+            return self._look_at(log, now_ms, stats)
+        claim = self.states.claim(log.topic_partition)
+        if claim is None:
+            return None
+        try:
+            return self._look_at(log, now_ms, stats) if self.is_current(log) else None
+        finally:
+            self.states.release(claim)
+
+    def _look_at(self, log: UnifiedLog, now_ms: int, stats: PreCleanStats) -> LogToClean | None:
         partition = log.topic_partition
         try:
             first_dirty, uncleanable, force = cleanable_offsets(log, self._checkpoint_of(log), now_ms)
-            if force and claimed:
+            if force:
                 self.update_checkpoints(log.parent_dir, add=(partition, first_dirty))
-            elif force:
-                self._mend(log, now_ms)
             delay_ms = max_compaction_delay(log, first_dirty, now_ms)
             stats.update_max_compaction_delay(delay_ms)
             return LogToClean.of(log, first_dirty, uncleanable, delay_ms > 0)
@@ -182,19 +193,6 @@ class LogCleanerManager:
             if self.is_current(log):
                 self.mark_partition_uncleanable(log, failed)
             return None
-
-    def _mend(self, log: UnifiedLog, now_ms: int) -> None:
-        """A checkpoint beside its log is written anew while nobody can cut that."""
-        claim = self.states.claim(log.topic_partition)
-        if claim is None:
-            return
-        try:
-            if self.is_current(log):
-                first_dirty, _, force = cleanable_offsets(log, self._checkpoint_of(log), now_ms)
-                if force:
-                    self.update_checkpoints(log.parent_dir, add=(log.topic_partition, first_dirty))
-        finally:
-            self.states.release(claim)
 
     def done_cleaning(self, claim: Claim, log_dir: str, end_offset: int) -> None:
         """The end of a pass: InProgress -> none, and `end_offset` is checkpointed; Aborted -> Paused(n)."""
@@ -350,17 +348,16 @@ class LogCleanerManager:
         """Writes a directory's file anew: without the lines of partitions that are no current log's, without `remove`,
         with `add` where that log lies in this directory.  A directory that fails goes offline, and is only logged."""
 
-        def change(known: Offsets) -> Offsets:
+        def change(offsets: Offsets) -> Offsets:
+            changed = JavaHashMap.copy_of(self._without_strangers(offsets), topic_partition_hash)  # Kafka copies, too
             if remove is not None:
-                known = JavaHashMap.copy_of(known, topic_partition_hash)
-                known.pop(remove, None)
+                changed.pop(remove, None)
             log = None if add is None else self._logs.get(add[0])
             if add is not None and (log is None or log.parent_dir == log_dir):
-                known = JavaHashMap.copy_of(known, topic_partition_hash)
-                known[add[0]] = add[1]
-            return known
+                changed[add[0]] = add[1]
+            return changed
 
-        self._change(log_dir, lambda offsets: change(self._without_strangers(offsets)))
+        self._change(log_dir, change)
 
     def _without_strangers(self, offsets: Offsets) -> Offsets:
         known: Offsets = JavaHashMap(topic_partition_hash)

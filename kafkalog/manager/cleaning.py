@@ -80,10 +80,10 @@ class Cleaning:
         if self.cleaner is not None:
             self.cleaner.manager.alter_checkpoint_dir(partition, source_dir, destination_dir)
 
-    def removed(self, log_dir: str, partition: TopicPartition | None = None) -> None:
+    def removed(self, log_dir: str) -> None:
         """Logs of a directory are gone, and their checkpoints go."""
         if self.cleaner is not None:
-            self.cleaner.manager.update_checkpoints(log_dir, remove=partition)
+            self.cleaner.manager.update_checkpoints(log_dir)
 
     def failed(self, log_dir: str) -> None:
         """The directory's checkpoints are not touched again; what is cleaned of it ends by itself."""

@@ -865,8 +865,7 @@ class LogManager(Closing):
             future = self.registry.get(partition, is_future=True)
             if future is not None and future is not log and not self._bare:
                 removals.append(_Removal.of(future, is_stray=False))
-            of = None if is_future else partition
-            self.changes.whole(lambda: self._remove(removals, checkpoint=checkpoint, single=of))
+            self.changes.whole(lambda: self._remove(removals, checkpoint=checkpoint))
             return log
 
     def async_delete_all(self, partitions: Iterable[TopicPartition], *, is_stray: bool = False) -> None:
@@ -886,8 +885,7 @@ class LogManager(Closing):
         found = [self.registry.get(each, is_future=is_future) for each in partitions for is_future in (False, True)]
         return [_Removal.of(log, is_stray=is_stray) for log in found if log is not None]
 
-    def _remove(self, removals: Sequence[_Removal], *, checkpoint: bool, single: TopicPartition | None = None) -> None:
-        """`single`: of this one alone, which Kafka writes to the cleaner's checkpoint in a way of its own."""
+    def _remove(self, removals: Sequence[_Removal], *, checkpoint: bool) -> None:
         errors: list[KafkalogError] = []
         for removal in removals:
             try:
@@ -898,7 +896,7 @@ class LogManager(Closing):
                     self.registry.remove(removal.log)  # Kafka's map comes first
         if checkpoint and not (errors and self._bare):
             for log_dir in dict.fromkeys(each.log.parent_dir for each in removals):
-                self._cleaning.removed(log_dir, single)
+                self._cleaning.removed(log_dir)
                 self.directories.checkpoint(log_dir, self.registry)
         if errors:
             raise errors[0]
