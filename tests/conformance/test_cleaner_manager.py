@@ -134,8 +134,8 @@ class Script:
 
 
 WAYS = [
-    *["make"] * 4, *["grab"] * 6, *["done"] * 5, *["deleted"] * 4, *["add"] * 3, *["resume"] * 3, "fill", "remove", "tidy",
-    "truncate", "truncate", "gone", "move", "pause", "pause", "retention", "deletable", "mark", "fail",
+    *["make"] * 4, *["grab"] * 6, *["done"] * 5, *["deleted"] * 4, *["add"] * 3, *["resume"] * 3, "fill", "remove",
+    "tidy", "truncate", "truncate", "gone", "move", "pause", "pause", "retention", "deletable", "mark", "fail",
 ]  # fmt: skip
 
 

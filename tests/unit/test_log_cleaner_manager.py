@@ -446,8 +446,8 @@ def test_nothing_is_written_once_the_lock_is_given_back(yard: Yard) -> None:
     assert yard.checkpoint() == ""
 
 
-def test_the_order_is_that_of_kafkas_maps(yard: Yard) -> None:
-    """A file of many is in the order of a map that grew; `remove` copies that map, which may be smaller."""
+def test_a_file_of_many(yard: Yard) -> None:
+    """Whose order is compared with Kafka's in tests/conformance."""
     names = [f"t{number % 7}-{number}" for number in range(40)]
     for name in names:
         yard.log(name)
