@@ -21,6 +21,7 @@ from __future__ import annotations
 import _thread
 import threading
 import weakref
+from collections.abc import Callable
 from typing import NamedTuple
 
 from kafkalog._native.blocks import Closing
@@ -64,10 +65,14 @@ class Pause(Closing):
             pause.begin()
 
     Begun in the block, so that an interrupt finds it either not begun or closed.  Of no states it does nothing.
+    `check` is called before it waits, and raises in a thread for which whoever cleans may be waiting.
     """
 
-    def __init__(self, states: CleaningStates | None, partition: TopicPartition) -> None:
+    def __init__(
+        self, states: CleaningStates | None, partition: TopicPartition, check: Callable[[], object] | None = None
+    ) -> None:
         self._states = states
+        self._check = check
         self.partition = partition
 
     def __enter__(self) -> Pause:
@@ -77,7 +82,7 @@ class Pause(Closing):
         """Returns when nobody cleans the partition; until it is closed nobody begins."""
         if self._states is not None:
             self._states.add(self)
-            self._states.wait(self.partition)
+            self._states.wait(self.partition, self._check)
 
     def close(self) -> None:
         if self._states is not None:
@@ -173,12 +178,14 @@ class CleaningStates:
     def is_paused_by(self, pause: Pause) -> bool:
         return _has(self._pauses.get(pause.partition, ()), pause)
 
-    def wait(self, partition: TopicPartition) -> None:
+    def wait(self, partition: TopicPartition, check: Callable[[], object] | None = None) -> None:
         """Until nobody cleans it; whoever cleans it itself does not wait.  Interrupted, it may be called again."""
         while True:
             claim = self._claim_of(partition)
             if claim is None or claim.thread == _thread.get_ident():
                 return
+            if check is not None:
+                check()
             if claim.ended.acquire(True, POLL_SECS):
                 claim.ended.release()
             del claim  # of a thread that died nobody else may keep it

@@ -5,8 +5,9 @@ What changes a log that may be cleaned does so in the block of a `pause`, which 
     with cleaning.pause(partition) as pause:
         pause.begin()
 
-A change that is made again, since an interrupt cut it short, begins its pause again with it.  Whoever holds a
-partition's lock may begin one only where another is held already: the cleaner would wait for that lock.
+A change that is made again, since an interrupt cut it short, begins its pause again with it.  Whoever holds the
+partition's lock may begin one only where another is held already: the cleaner would wait for that lock, and a signal
+handler that comes out of an append is refused by name.
 Knows no LogManager.  Thread-safe.
 """
 
@@ -57,12 +58,19 @@ class Cleaning:
 
     def pause(self, partition: TopicPartition | None) -> Pause:
         """A pause that has not begun; of None, or without a cleaner, one that does nothing."""
-        states = None if self.cleaner is None or partition is None else self.cleaner.manager.states
-        return Pause(states, partition or TopicPartition("", 0))
+        if self.cleaner is None or partition is None:
+            return Pause(None, partition or TopicPartition("", 0))
+        return Pause(self.cleaner.manager.states, partition, lambda: self._check_outside(partition))
+
+    def _check_outside(self, partition: TopicPartition) -> None:
+        """Raises in a thread that is inside of the partition's log, by a signal handler or a finalizer."""
+        log = self._registry.get(partition)
+        if log is not None and log.lock.is_mine():
+            raise log.is_inside()
 
     def abort(self, partition: TopicPartition) -> None:
-        if self.cleaner is not None:
-            self.cleaner.manager.abort_cleaning(partition)
+        with self.pause(partition) as pause:
+            pause.begin()
 
     def retained_logs(self) -> list[tuple[UnifiedLog, Pause]]:
         """Those whose old segments retention deletes, each with a pause to close."""

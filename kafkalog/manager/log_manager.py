@@ -650,6 +650,7 @@ class LogManager(Closing):
         """Gives the cleaner other threads, memory or rates.  ConfigException for less than half or more than twice as
         many threads; IllegalStateException where there is no cleaner."""
         self._check()
+        self._check_outside()
         self._cleaning.reconfigure(config)
 
     def uncleanable_partitions(self) -> list[Uncleanable]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from kafkalog.cleaner.cleaner_thread import CleanerThread
 from kafkalog.cleaner.log_cleaner import LogCleaner
+from kafkalog.cleaner.states import Claim
 from kafkalog.config import BrokerLogConfig, CleanerConfig, LogConfig
 from kafkalog.errors import IllegalArgumentException, IllegalStateException, KafkaStorageException
 from kafkalog.files import ManualClock, ManualScheduler
@@ -253,3 +255,30 @@ def test_a_start_that_fails_leaves_no_thread(tmp_path: Path, monkeypatch: pytest
         manager.startup()
     assert list(cleaner.threads) == []
     assert not (tmp_path / ".lock").exists()
+
+
+def test_who_is_inside_of_the_log_does_not_wait_for_its_cleaner(house: House) -> None:
+    """As a signal handler in the middle of an append: the cleaner would wait for the lock that its thread holds."""
+    log = house.filled()
+    claims: list[Claim | None] = []
+    thread = threading.Thread(target=lambda: claims.append(house.cleaner.manager.states.claim(T)))
+    thread.start()
+    thread.join()
+    calls: list[Callable[[], object]] = [
+        lambda: house.manager.truncate_to({T: 3}),
+        lambda: house.manager.truncate_fully_and_start_at(T, 3),
+        lambda: house.manager.async_delete(T),
+        lambda: house.manager.move(T, house.dirs[1]),
+        lambda: house.manager.reconfigure_cleaner(NOBODY),
+    ]
+    for call in calls:
+        with log.lock, pytest.raises(IllegalStateException, match=r"inside|in the middle"):
+            call()
+        assert house.state() == "LogCleaningInProgress"
+    assert log.log_end_offset == 60
+    assert claims[0] is not None
+    house.cleaner.manager.done_deleting([claims[0]])
+    for call in calls[:2]:
+        with log.lock:
+            call()  # nobody is at it
+    assert log.log_end_offset == 3
