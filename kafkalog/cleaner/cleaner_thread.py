@@ -141,10 +141,10 @@ class CleanerThread:
         """One turn, in whatever thread; whether there was a log to clean, and the next one is worth a look at once."""
         stats = PreCleanStats()
         grabbed = self._manager.grab_filthiest_compacted_log(stats)
+        cleaned = False
         if grabbed is not None:
             self.last_pre_clean_stats = stats
-            if not self._clean_log(grabbed):
-                return False
+            cleaned = self._clean_log(grabbed)
         deletable = self._manager.deletable_logs()
         deletable.reverse()  # they leave it at the end
         try:
@@ -153,7 +153,7 @@ class CleanerThread:
                 deletable.pop()
         finally:
             self._manager.done_deleting([claim for _, claim in deletable if self._manager.states.holds(claim)])
-        return grabbed is not None
+        return cleaned
 
     def _clean_log(self, grabbed: Grabbed) -> bool:
         """False where it came to nothing, and would at once again."""
@@ -164,7 +164,7 @@ class CleanerThread:
             result = self._own_cleaner().clean(to_clean)
             end_offset = result.end_offset
             self._record(log, to_clean.first_dirty_offset, end_offset, result.stats)
-            return True
+            return end_offset > to_clean.first_dirty_offset
         except MemoryError:
             raise  # as Java's OutOfMemoryError: the log is not to blame
         except LogCleaningAbortedException as error:
