@@ -15,7 +15,9 @@ from setuptools import Extension, setup
 DEBUG = os.environ.get("KAFKALOG_DEBUG") == "1"
 SANITIZE = {"1": "address,undefined", "thread": "thread"}.get(os.environ.get("KAFKALOG_SANITIZE", ""))
 NATIVE = Path("kafkalog/_native")
-SOURCES = sorted(str(path) for path in (NATIVE / "src").glob("*.c"))
+# C below the modules: the checksum is wanted nearly everywhere.
+SOURCES = {"offset_map": ["md5.c"]}
+COMMON_SOURCES = ["crc32c.c"]
 DEPENDS = sorted(str(path) for path in [*NATIVE.glob("*.pxd"), *(NATIVE / "src").glob("*.h")])
 
 if sys.platform == "win32":
@@ -36,7 +38,7 @@ STALE = any(path.stat().st_mtime < Path(__file__).stat().st_mtime for path in GE
 extensions = [
     Extension(
         f"kafkalog._native.{path.stem}",
-        [str(path), *SOURCES],
+        [str(path), *(str(NATIVE / "src" / name) for name in SOURCES.get(path.stem, COMMON_SOURCES))],
         include_dirs=[str(NATIVE / "src")],
         depends=DEPENDS,
         extra_compile_args=compile_args,

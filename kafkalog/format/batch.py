@@ -110,7 +110,7 @@ class MemoryRecords:
         if self._batches is None:
             found, verdict, position = native.headers(self.buffer, framing=native.FRAMING_BUFFER)
             if verdict in (native.BAD_SIZE, native.BAD_MAGIC):
-                raise _framing_error(self.buffer, verdict, position)
+                raise framing_error(self.buffer, verdict, position)
             self._batches = found
             self._valid_bytes = found[-1].position + found[-1].size if found else 0
         return self._batches
@@ -124,10 +124,13 @@ class MemoryRecords:
         return iter(self.batches())
 
 
-def _framing_error(view: bytes | memoryview, verdict: int, position: int) -> CorruptRecordException:
+def framing_error(view: bytes | memoryview, verdict: int, position: int) -> CorruptRecordException:
+    """What MemoryRecords says of the batch at `position` for a verdict BAD_SIZE or BAD_MAGIC."""
     if verdict == native.BAD_SIZE:
         size = declared_size(view, position) - LOG_OVERHEAD
-        text = f"Record size {size} is less than the minimum record overhead ({MIN_RECORD_OVERHEAD})"
+        # Kafka takes what lies behind a batch of magic 2 that is too short for the rest of its header.
+        least = MIN_RECORD_OVERHEAD if size < MIN_RECORD_OVERHEAD else RECORD_BATCH_OVERHEAD - LOG_OVERHEAD
+        text = f"Record size {size} is less than the minimum record overhead ({least})"
     else:
         text = f"Invalid magic found in record: {magic_byte(view, position)}"
     return CorruptRecordException(text, position=position)

@@ -81,13 +81,34 @@ class Entry(NamedTuple):
         timestamp: int = _TIMESTAMP.unpack_from(self.message, 6)[0]
         return timestamp
 
+    @property
+    def _key_at(self) -> int:
+        return 6 if self.magic == 0 else 14
+
+    @property
+    def key(self) -> memoryview | None:
+        return _sized(self.message, self._key_at)
+
+    @property
+    def has_key(self) -> bool:
+        """Whether its size says so; the key itself may not be there."""
+        return _size(self.message, self._key_at) >= 0
+
+    @property
+    def has_value(self) -> bool:
+        """As `has_key`."""
+        return _size(self.message, self._value_at) >= 0
+
+    @property
+    def _value_at(self) -> int:
+        at = self._key_at
+        return at + 4 + max(0, _size(self.message, at))
+
     def key_and_value(self) -> tuple[memoryview | None, memoryview | None]:
-        at = 6 if self.magic == 0 else 14
-        return _sized(self.message, at), self.value()
+        return self.key, self.value()
 
     def value(self) -> memoryview | None:
-        at = 6 if self.magic == 0 else 14
-        return _sized(self.message, at + 4 + max(0, _size(self.message, at)))
+        return _sized(self.message, self._value_at)
 
     def ensure_valid(self) -> None:
         """LegacyRecord.ensureValid: CorruptRecordException when the message's CRC-32 is another."""

@@ -183,9 +183,11 @@ class LogLoader:
             for name in self._regular_files():
                 if not name.endswith(names.SWAP_FILE_SUFFIX):
                     self._apply(name, min_cleaned, swap_range)
-        for name in self._regular_files():
-            if name.endswith(names.SWAP_FILE_SUFFIX):
-                self._apply(name, min_cleaned, swap_range)
+        # The .log first: without it the other names are only renamed, should the process die now.  An index that had
+        # its name before its log would count as one of an old segment with the next load.
+        left = [name for name in self._regular_files() if name.endswith(names.SWAP_FILE_SUFFIX)]
+        for name in sorted(left, key=lambda name: not names.is_log_file(name.removesuffix(names.SWAP_FILE_SUFFIX))):
+            self._apply(name, min_cleaned, swap_range)
 
     def _apply(self, name: str, min_cleaned: int, swap_range: range | None) -> None:
         try:

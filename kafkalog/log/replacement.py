@@ -3,6 +3,10 @@
 The order of the file names is the protocol (the loader's table in `load_cases` is its other half): a segment is
 written as `.cleaned`; all are renamed to `.swap`, highest base first, so that as long as one `.cleaned` is left the
 replacement has not happened; the old files become `.deleted`; then `.swap` goes, lowest base first.
+A load sees by the names which offsets the new segments cover.  Old ones that lie wholly behind the last batch that is
+left of their group are not among them: a crash in the middle may bring those back, as with Kafka.  No state changes
+with it, for what they held is superseded, and the next pass drops it again.
+
 Used by the split of an overflowed segment and by the cleaner; mirrors the static methods of Kafka's LocalLog.
 The caller holds the partition's lock.
 """
@@ -17,7 +21,7 @@ from kafkalog.format.names import CLEANED_FILE_SUFFIX, SWAP_FILE_SUFFIX
 from kafkalog.log.context import PartitionContext
 from kafkalog.log.local_log import delete_segment_files, open_new_segment
 from kafkalog.segment.log_segment import LogSegment
-from kafkalog.segment.log_segments import LogSegments
+from kafkalog.segment.log_segments import LogSegments, NoSuchElementException
 
 
 class SplitSegmentResult(NamedTuple):
@@ -33,39 +37,63 @@ def create_new_cleaned_segment(context: PartitionContext, base_offset: int) -> L
     return open_new_segment(context, base_offset, suffix=CLEANED_FILE_SUFFIX)
 
 
-def replace_segments(
-    context: PartitionContext,
-    existing_segments: LogSegments,
-    new_segments: Sequence[LogSegment],
-    old_segments: Sequence[LogSegment],
-) -> list[LogSegment]:
-    """Replaces `old_segments` by `new_segments` (files under `.cleaned`); answers the old ones whose base is gone."""
-    added = sorted(new_segments, key=lambda segment: segment.base_offset)
-    removed = sorted(
-        (segment for segment in old_segments if existing_segments.contains(segment.base_offset)),
-        key=lambda segment: segment.base_offset,
-    )
-    for segment in reversed(added):
-        segment.change_file_suffixes(CLEANED_FILE_SUFFIX, SWAP_FILE_SUFFIX)
-        existing_segments.add(segment)
-    new_bases = {segment.base_offset for segment in added}
-    not_replaced: list[LogSegment] = []
-    for segment in removed:
-        if segment.base_offset != added[0].base_offset:
-            existing_segments.remove(segment.base_offset)
-        delete_segment_files(context, [segment], True)
-        if segment.base_offset not in new_bases:
-            not_replaced.append(segment)
-    for segment in added:
-        segment.change_file_suffixes(SWAP_FILE_SUFFIX, "")
-    context.files.sync_dir(context.dir)
-    return not_replaced
+class Replacement:
+    """New segments (files under `.cleaned`) for old ones: what goes is decided once, `make` may be made twice."""
+
+    def __init__(
+        self,
+        context: PartitionContext,
+        existing_segments: LogSegments,
+        new_segments: Sequence[LogSegment],
+        old_segments: Sequence[LogSegment],
+    ) -> None:
+        self.context = context
+        self.existing_segments = existing_segments
+        self.added = sorted(new_segments, key=lambda segment: segment.base_offset)
+        self.removed = sorted(
+            (segment for segment in old_segments if existing_segments.contains(segment.base_offset)),
+            key=lambda segment: segment.base_offset,
+        )
+
+    def make(self) -> list[LogSegment]:
+        """Replaces; answers the old segments whose base is gone.  Interrupted, it is made again from its beginning."""
+        for segment in reversed(self.added):
+            if _is_left(segment, CLEANED_FILE_SUFFIX):
+                segment.change_file_suffixes(CLEANED_FILE_SUFFIX, SWAP_FILE_SUFFIX)
+            self.existing_segments.add(segment)
+        new_bases = {segment.base_offset for segment in self.added}
+        not_replaced: list[LogSegment] = []
+        for segment in self.removed:
+            if segment.base_offset != self.added[0].base_offset:
+                self.existing_segments.remove(segment.base_offset)
+            delete_segment_files(self.context, [segment], True)
+            if segment.base_offset not in new_bases:
+                not_replaced.append(segment)
+        for segment in self.added:
+            if _is_left(segment, SWAP_FILE_SUFFIX):
+                segment.change_file_suffixes(SWAP_FILE_SUFFIX, "")
+        self.context.files.sync_dir(self.context.dir)
+        return not_replaced
+
+
+def _is_left(segment: LogSegment, suffix: str) -> bool:
+    """Whether some of a segment's names, of which the transaction index's changes last, still end so."""
+    return segment.txn_index.path.endswith(suffix)
 
 
 def split_overflowed_segment(
     context: PartitionContext, segment: LogSegment, existing_segments: LogSegments
 ) -> SplitSegmentResult:
     """Splits a segment with offsets beyond base + 2^31 - 1 into segments whose offsets fit."""
+    new_segments = split_into_cleaned(context, segment)
+    # From here on a failure leaves the files for the next load to settle.  Kafka deletes the new segments even when
+    # the old one is renamed away already, and then all is lost.
+    deleted = Replacement(context, existing_segments, new_segments, [segment]).make()
+    return SplitSegmentResult(deleted, new_segments)
+
+
+def split_into_cleaned(context: PartitionContext, segment: LogSegment) -> list[LogSegment]:
+    """The first half of a split: the batches of an overflowed segment in new ones, under `.cleaned` names."""
     path = segment.log.path
     if not path.endswith(".log"):
         raise IllegalArgumentException(f"Cannot split file {path}")
@@ -81,7 +109,7 @@ def split_overflowed_segment(
         while position < source.size:
             first = source.first_batch(position)
             if first is None:
-                raise IllegalStateException(f"No batch at position {position} in {segment}")
+                raise NoSuchElementException(f"No batch at position {position} in {segment}")
             new_segment = create_new_cleaned_segment(context, source.base_offset_of(first))
             new_segments.append(new_segment)
             appended_bytes = new_segment.append_from_file(source, position)
@@ -104,7 +132,4 @@ def split_overflowed_segment(
             new_segment.close()
             new_segment.delete_if_exists()
         raise
-    # From here on a failure leaves the files for the next load to settle.  Kafka deletes the new segments even when
-    # the old one is renamed away already, and then all is lost.
-    deleted = replace_segments(context, existing_segments, new_segments, [segment])
-    return SplitSegmentResult(deleted, new_segments)
+    return new_segments

@@ -45,6 +45,13 @@ class OffsetAndEpoch(NamedTuple):
     epoch: int
 
 
+class LastRecord(NamedTuple):
+    """The last data record of a producer (None where it is not known), and the producer's epoch."""
+
+    last_data_offset: int | None
+    producer_epoch: int
+
+
 class LeaderHwChange(enum.Enum):
     """What an append did to the high watermark."""
 

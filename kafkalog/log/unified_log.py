@@ -48,8 +48,8 @@ from kafkalog.log.partition import PartitionState
 from kafkalog.log.partition_metadata_file import PartitionMetadataFile
 from kafkalog.log.producer_append import ProducerStateEntry
 from kafkalog.log.producers import ProducerStateManager
-from kafkalog.log.replacement import replace_segments, split_overflowed_segment
-from kafkalog.log.types import TV_UNKNOWN, AppendOrigin, FetchIsolation, LogAppendInfo, OffsetAndEpoch
+from kafkalog.log.replacement import Replacement, split_into_cleaned
+from kafkalog.log.types import TV_UNKNOWN, AppendOrigin, FetchIsolation, LastRecord, LogAppendInfo, OffsetAndEpoch
 from kafkalog.log.verification import VerificationGuard
 from kafkalog.segment.log_segment import LogSegment
 from kafkalog.segment.log_segments import LogSegments
@@ -380,6 +380,16 @@ class UnifiedLog(PartitionState):
         with self.lock:
             return dict(self.producer_state_manager.active_producers)
 
+    @property
+    def last_records_of_active_producers(self) -> dict[int, LastRecord]:
+        """By producer id, as it is now: what a cleaner keeps at least the header of."""
+        return {
+            producer_id: LastRecord(
+                entry.last_data_offset if entry.last_data_offset >= 0 else None, entry.producer_epoch
+            )
+            for producer_id, entry in self.active_producers.items()
+        }
+
     def maybe_start_transaction_verification(
         self, producer_id: int, sequence: int, epoch: int, supports_epoch_bump: bool
     ) -> VerificationGuard:
@@ -515,17 +525,21 @@ class UnifiedLog(PartitionState):
         with self.lock, local.guard("replacing segments"):
             self.settle()
             local.check_if_closed()
-            deleted = replace_segments(self.context, local.segments, new_segments, old_segments)
-            self.delete_producer_snapshots(deleted, True)
+            replacement = Replacement(self.context, local.segments, new_segments, old_segments)
+            self.whole(lambda: self._replace(replacement))
+
+    def _replace(self, replacement: Replacement) -> None:
+        self.delete_producer_snapshots(replacement.make(), True)
 
     def split_overflowed_segment(self, segment: LogSegment) -> list[LogSegment]:
         """Splits a segment whose offsets do not fit its base; answers the new ones."""
         local = self.local_log
         with self.lock, local.guard("splitting an overflowed segment"):
             self.settle()
-            result = split_overflowed_segment(self.context, segment, local.segments)
-            self.delete_producer_snapshots(result.deleted_segments, True)
-            return result.new_segments
+            new_segments = split_into_cleaned(self.context, segment)
+            replacement = Replacement(self.context, local.segments, new_segments, [segment])
+            self.whole(lambda: self._replace(replacement))
+            return new_segments
 
     # --- the end -----------------------------------------------------------------------------------------
 

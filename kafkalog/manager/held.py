@@ -24,6 +24,7 @@ _MEANING = {
     names.RECOVERY_POINT_CHECKPOINT_FILE: "all records count as not flushed",
     names.LOG_START_OFFSET_CHECKPOINT_FILE: "records that were deleted may come back",
     names.HIGH_WATERMARK_CHECKPOINT_FILE: "a broker's readers wait for its replicas anew",
+    names.CLEANER_OFFSET_CHECKPOINT_FILE: "compacted logs are cleaned from their start",
 }
 
 
@@ -38,6 +39,7 @@ class HeldDirectory:
         self.recovery_points = self._checkpoint(names.RECOVERY_POINT_CHECKPOINT_FILE)
         self.log_starts = self._checkpoint(names.LOG_START_OFFSET_CHECKPOINT_FILE)
         self.high_watermarks = self._checkpoint(names.HIGH_WATERMARK_CHECKPOINT_FILE)
+        self.cleaner_offsets = self._checkpoint(names.CLEANER_OFFSET_CHECKPOINT_FILE)
         self._lock: FileLock | None = None
         self._told: set[tuple[str, TopicPartition]] = set()
 
@@ -80,9 +82,13 @@ class HeldDirectory:
 
     def make_checkpoints(self) -> None:
         """Makes those of recovery points and log starts, empty, where they are missing.  OSError."""
-        for checkpoint in (self.recovery_points, self.log_starts):
-            if not self.files.exists(checkpoint.path):
-                self.files.create(checkpoint.path)
+        self.make(self.recovery_points)
+        self.make(self.log_starts)
+
+    def make(self, checkpoint: OffsetCheckpointFile) -> None:
+        """An empty file where there is none, as Kafka's constructor leaves it.  OSError."""
+        if not self.files.exists(checkpoint.path):
+            self.files.create(checkpoint.path)
 
     def read(
         self, checkpoint: OffsetCheckpointFile, *, is_new: bool = False, tolerant: bool = True

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from kafkalog.errors import (
     IllegalArgumentException,
     KafkaException,
+    KafkalogError,
     KafkaStorageException,
     LogDirNotFoundException,
     NoLiveLogDirException,
@@ -49,6 +50,7 @@ class LogDirectories:
         self.ids: dict[str, str] = {}
         self.cordoned: frozenset[str] = frozenset()
         self._writing = {path: threading.RLock() for path in self.paths}
+        self._told: set[str] = set()  # what is wrong with files that are read again and again
         try:
             self._create_and_validate()
             self._each("Disk error while locking directory", HeldDirectory.lock)
@@ -170,31 +172,69 @@ class LogDirectories:
     def checkpoint_recovery_points(self, log_dir: str, registry: LogRegistry) -> bool:
         """Whether it was written; False for one that is offline, too."""
         held = self.live.get(log_dir)
-        return held is not None and self._write(held, held.recovery_points, registry, _recovery_points)
+        return held is not None and self._write(held, held.recovery_points, lambda: _recovery_points(registry, log_dir))
 
     def checkpoint_log_starts(self, log_dir: str, registry: LogRegistry) -> bool:
         held = self.live.get(log_dir)
-        return held is not None and self._write(held, held.log_starts, registry, _log_starts)
+        return held is not None and self._write(held, held.log_starts, lambda: _log_starts(registry, log_dir))
 
     def checkpoint_high_watermarks(self, log_dir: str, registry: LogRegistry) -> bool:
         held = self.live.get(log_dir)
         return held is not None and self._write(
-            held, held.high_watermarks, registry, LogRegistry.high_watermarks_in_dir
+            held, held.high_watermarks, lambda: registry.high_watermarks_in_dir(log_dir)
         )
+
+    def make_cleaner_offsets(self) -> None:
+        """cleaner-offset-checkpoint of each directory, empty where it is missing."""
+        for path, held in list(self.live.items()):
+            try:
+                held.make(held.cleaner_offsets)
+            except OSError as error:
+                message = f"Error while making {held.cleaner_offsets.path}"
+                self.failure_channel.maybe_add_offline_log_dir(path, message, error)
+
+    def read_cleaner_offsets(self, log_dir: str) -> dict[TopicPartition, int] | None:
+        """The first dirty offset of each partition that was cleaned; None where the directory is offline, or no longer
+        ours.  A file that cannot be read counts for nothing, which is told once."""
+        held = self.live.get(log_dir)
+        if held is None:
+            return None
+        with self._writing[log_dir]:
+            if not self._is_ours(held):
+                return None
+            try:
+                return held.cleaner_offsets.read()
+            except FileNotFoundError:
+                return {}
+            except KafkalogError as error:
+                if str(error) not in self._told:
+                    self._told.add(str(error))
+                    Lines(LOGGER, log_dir).warning("%s; compacted logs are cleaned from their start", error)
+                return {}
+            except OSError as error:
+                message = f"Error while reading checkpoint file {held.cleaner_offsets.path}"
+                self.failure_channel.maybe_add_offline_log_dir(log_dir, message, error)
+                return None
+
+    def write_cleaner_offsets(self, log_dir: str, offsets: Mapping[TopicPartition, int]) -> bool:
+        """Whether it was written."""
+        held = self.live.get(log_dir)
+        return held is not None and self._write(held, held.cleaner_offsets, lambda: offsets)
+
+    def _is_ours(self, held: HeldDirectory) -> bool:
+        return held.is_locked and not self.failure_channel.has_offline_log_dir(held.path)
 
     def _write(
         self,
         held: HeldDirectory,
         checkpoint: OffsetCheckpointFile,
-        registry: LogRegistry,
-        lines_of: Callable[[LogRegistry, str], Mapping[TopicPartition, int]],
+        lines: Callable[[], Mapping[TopicPartition, int]],
     ) -> bool:
         with self._writing[held.path]:
-            ours = held.is_locked and not self.failure_channel.has_offline_log_dir(held.path)
-            if not ours and not self._keep_failed:
+            if not self._is_ours(held) and not self._keep_failed:
                 return False
             try:
-                held.write(checkpoint, lines_of(registry, held.path))
+                held.write(checkpoint, lines())
                 return True
             except KafkaStorageException:
                 Lines(LOGGER, held.path).exception("Disk error while writing %s", checkpoint.path)

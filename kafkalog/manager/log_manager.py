@@ -5,6 +5,9 @@ Mirrors org.apache.kafka.storage.internals.log.LogManager (4.4.0): directories a
 everything went well.  Checkpoints are written a directory, not a partition.  What a log does is UnifiedLog's; what is
 done to a directory's own files is HeldDirectory's.
 
+A LogCleaner compacts in threads of its own (`cleaning`), from the start's end to the first step of the shutdown; what
+cuts, moves or removes a log has it leave that log first.
+
 By itself it does what a broker has other parts for: the handler of failed directories, the high watermarks' file
 (as a partition's only replica, so that they follow the log end), unknown folders are told and passed over, a move that
 a crash cut short between its two renames is finished.  `bare` leaves all that out: Kafka's class and nothing else.
@@ -29,7 +32,10 @@ from contextlib import AbstractContextManager, suppress
 from typing import NamedTuple, TypeVar
 
 from kafkalog._native.blocks import Closing
-from kafkalog.config import LogConfig
+from kafkalog.cleaner.log_cleaner import LogCleaner
+from kafkalog.cleaner.states import Pause
+from kafkalog.cleaner.uncleanable import Uncleanable
+from kafkalog.config import CleanerConfig, LogConfig
 from kafkalog.errors import (
     CorruptCheckpointException,
     IllegalArgumentException,
@@ -52,6 +58,7 @@ from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.manager import directory as directories_of_logs
 from kafkalog.manager import move_notes
 from kafkalog.manager.changes import BackgroundTasks, Changes
+from kafkalog.manager.cleaning import Cleaning
 from kafkalog.manager.doomed import DoomedLogs
 from kafkalog.manager.duplicates import Duplicates, duplicate
 from kafkalog.manager.jobs import Jobs, Outcome
@@ -130,6 +137,7 @@ class LogManager(Closing):
         self._state = _NEW
         self._jobs = Jobs()
         self._starting = threading.Lock()  # held by the thread that starts
+        self._cleaning = Cleaning(self.registry)
         self._doomed = DoomedLogs(clock)
         self._duplicates = Duplicates(self.registry, self._doomed, files)
         self._preferred: dict[TopicPartition, str] = {}
@@ -147,6 +155,8 @@ class LogManager(Closing):
         self.metrics.show(self.directories, gauges_of_directories)
         belongs_here(self)
         try:
+            if not bare:
+                self._cleaning.make(self.settings.cleaner, self.directories, clock, self.metrics)
             self.directories.cordon(self.settings.cordoned_log_dirs)
             self.topic_configs = topic_configs or StoredTopicConfigs(
                 self.directories.live, files, self.failure_channel.maybe_add_offline_log_dir
@@ -293,12 +303,18 @@ class LogManager(Closing):
             if not self._bare:
                 self._settle_failures()
             self._schedule()
+            self._start_cleaner()
         except BaseException:
             was_lost = self._state is _LOST
             self.abandon()
             if was_lost:
                 self._state = _LOST
             raise
+
+    def _start_cleaner(self) -> None:
+        if self.cleaner is not None:
+            self.directories.make_cleaner_offsets()
+            self.cleaner.startup()
 
     def _check_not_stopped(self) -> None:
         if self._jobs.stopped:
@@ -614,7 +630,9 @@ class LogManager(Closing):
         self._configs.pop(topic, None)
         self.topic_config_updated(topic)
         for log in self.logs_by_topic(topic):
-            log.update_config(new)
+            old = log.update_config(new)
+            if old.compact and not new.compact:
+                self._cleaning.abort(log.topic_partition)
 
     def reconfigure_default_config(self, config: LogConfig) -> None:
         """The defaults of logs that are opened from now on."""
@@ -622,6 +640,22 @@ class LogManager(Closing):
             raise IllegalArgumentException(f"config: found {values.shown(config)}, expected a LogConfig")
         self._default_config = config
         self._configs = {}
+
+    @property
+    def cleaner(self) -> LogCleaner | None:
+        """What compacts; None where the settings have none, or `bare`."""
+        return self._cleaning.cleaner
+
+    def reconfigure_cleaner(self, config: CleanerConfig) -> None:
+        """Gives the cleaner other threads, memory or rates.  ConfigException for less than half or more than twice as
+        many threads; IllegalStateException where there is no cleaner."""
+        self._check()
+        self._check_outside()
+        self._cleaning.reconfigure(config)
+
+    def uncleanable_partitions(self) -> list[Uncleanable]:
+        """The compacted partitions that are not cleaned any more, and why of each."""
+        return self._cleaning.uncleanable
 
     def topic_config_updated(self, topic: str) -> None:
         """The logs of a topic that are being made take its configuration anew when they are ready."""
@@ -643,7 +677,8 @@ class LogManager(Closing):
         self._check()
         affected: list[str] = []
         for partition, offset in {names.partition_of(it): offset for it, offset in offsets.items()}.items():
-            log, was_cut = self._change_log(partition, is_future, functools.partial(_cut, offset))
+            offset = values.offset(offset, "target_offset")
+            log, was_cut = self._change_log(partition, is_future, functools.partial(self._cut, offset))
             if log is not None and was_cut:
                 affected.append(log.parent_dir)
         for log_dir in dict.fromkeys(affected):
@@ -659,11 +694,32 @@ class LogManager(Closing):
     ) -> None:
         """Throws a partition's records away; its log goes on at `new_offset`."""
         partition = names.partition_of(topic_partition)
-        log, _ = self._change_log(
-            partition, is_future, lambda log: log.truncate_fully_and_start_at(new_offset, log_start_offset)
-        )
+        new_offset = values.offset(new_offset, "new_offset", low=0)
+        log, _ = self._change_log(partition, is_future, functools.partial(self._restart, new_offset, log_start_offset))
         if log is not None:
             self.directories.checkpoint_recovery_points(log.parent_dir, self.registry)
+
+    def _cut(self, target_offset: int, log: UnifiedLog) -> bool:
+        stops_cleaner = not log.is_future and 0 <= target_offset < log.active_segment.base_offset
+        with self._cleaning.pause(log.topic_partition if stops_cleaner else None) as pause:
+            pause.begin()
+            if not stops_cleaner:
+                return log.truncate_to(target_offset)
+            # What is cut is clean no more, also where an interrupt comes in between.
+            self._cleaning.cut(log, target_offset)
+            was_cut = log.truncate_to(target_offset)
+            self._cleaning.cut(log, log.active_segment.base_offset)
+            return was_cut
+
+    def _restart(self, new_offset: int, log_start_offset: int | None, log: UnifiedLog) -> None:
+        with self._cleaning.pause(None if log.is_future else log.topic_partition) as pause:
+            pause.begin()
+            if log.is_future:
+                log.truncate_fully_and_start_at(new_offset, log_start_offset)
+                return
+            self._cleaning.cut(log, new_offset)
+            log.truncate_fully_and_start_at(new_offset, log_start_offset)
+            self._cleaning.cut(log, log.active_segment.base_offset)
 
     def _change_log(
         self, partition: TopicPartition, is_future: bool, change: Callable[[UnifiedLog], T]
@@ -708,6 +764,11 @@ class LogManager(Closing):
             destination.context.logger.info("moved to here from %s", source.parent_dir)
 
     def _replace(self, source: UnifiedLog, destination: UnifiedLog, given_up: str) -> None:
+        with self._cleaning.pause(source.topic_partition) as pause:
+            pause.begin()
+            self._switch(source, destination, given_up)
+
+    def _switch(self, source: UnifiedLog, destination: UnifiedLog, given_up: str) -> None:
         partition, noted = source.topic_partition, not self._bare
         with source.lock:
             source.refuse_changes()  # what is appended meanwhile would be lost with it
@@ -723,6 +784,7 @@ class LogManager(Closing):
                     raise
                 destination.update_high_watermark(source.high_watermark)
             self.registry.promote(destination)
+        self._cleaning.moved(partition, source.parent_dir, destination.parent_dir)
         try:
             source.rename_dir(given_up, True)
         except KafkaStorageException:
@@ -769,7 +831,8 @@ class LogManager(Closing):
         """
         self._check()
         move = Move(self, topic_partition, log_dir)
-        with self._moves.setdefault(move.partition, threading.RLock()):
+        with self._moves.setdefault(move.partition, threading.RLock()), self._cleaning.pause(move.partition) as pause:
+            pause.begin()
             return move.run(progress)
 
     def async_delete(
@@ -834,12 +897,18 @@ class LogManager(Closing):
                     self.registry.remove(removal.log)  # Kafka's map comes first
         if checkpoint and not (errors and self._bare):
             for log_dir in dict.fromkeys(each.log.parent_dir for each in removals):
+                self._cleaning.removed(log_dir)
                 self.directories.checkpoint(log_dir, self.registry)
         if errors:
             raise errors[0]
 
     def _remove_one(self, removal: _Removal) -> None:
         log = removal.log
+        with self._cleaning.pause(None if log.is_future else log.topic_partition) as pause:
+            pause.begin()
+            self._rename_removed(removal, log)
+
+    def _rename_removed(self, removal: _Removal, log: UnifiedLog) -> None:
         log.settle()
         log.refuse_changes()
         log.rename_dir(removal.name, False)
@@ -883,10 +952,16 @@ class LogManager(Closing):
         """kafka-log-retention: deletes old segments of the logs that are not compacted, and of their future logs; how
         many.  A log that fails is told when the others are done."""
         self._check()
+        retained = self._cleaning.retained_logs()
+        try:
+            return self._retain(retained)
+        finally:
+            for _, pause in retained:
+                pause.close()
+
+    def _retain(self, retained: Sequence[tuple[UnifiedLog, Pause]]) -> int:
         deleted, first = 0, None
-        for log in self.registry.current_logs():
-            if log.config.compact:
-                continue
+        for log, _ in retained:
             for each in (log, self.registry.get(log.topic_partition, is_future=True)):
                 if each is not None:
                     try:
@@ -952,7 +1027,10 @@ class LogManager(Closing):
             self.changes.settle()
             Lines(LOGGER, log_dir).warning("Stopping serving logs in dir %s", log_dir)
             gone = self.registry.all_of(log_dir)
+            self._cleaning.failed(log_dir)
             self._close_all_of(log_dir)
+            for log in gone:
+                self._cleaning.abort(log.topic_partition)  # nothing is written when the lock is given back
             self.registry.remove_all(gone)
             if isinstance(self.topic_configs, StoredTopicConfigs):
                 self.topic_configs.forget_directory(log_dir)
@@ -999,6 +1077,7 @@ class LogManager(Closing):
         self._state = _CLOSING
         error: BaseException | None = None
         try:
+            self._cleaning.stop()
             self._tasks.cancel()
             if self._owns_scheduler:
                 self.scheduler.shutdown()
@@ -1062,6 +1141,7 @@ class LogManager(Closing):
         if self._state in (_CLOSED, _FORKED):
             return
         self._jobs.stop()  # they write
+        self._cleaning.stop()  # likewise
         self._tasks.cancel()
         if self._owns_scheduler:
             self.scheduler.shutdown()
@@ -1089,10 +1169,6 @@ def listen_weakly(manager: LogManager) -> None:
             own._on_failure(log_dir)
 
     manager.failure_channel.listen(on_failure)
-
-
-def _cut(offset: int, log: UnifiedLog) -> bool:
-    return log.truncate_to(offset)
 
 
 def _close(log: UnifiedLog, bare: bool, thread: int) -> None:

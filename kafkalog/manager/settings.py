@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from kafkalog.config import BrokerLogConfig, LogConfig, ProducerStateManagerConfig
+from kafkalog.config import BrokerLogConfig, CleanerConfig, LogConfig, ProducerStateManagerConfig
 from kafkalog.errors import IllegalArgumentException
 from kafkalog.format import values
 from kafkalog.limits import LONG_MAX, LONG_MIN
@@ -37,6 +37,7 @@ class ManagerSettings(NamedTuple):
     # Nobody here could be asked whether a transaction is known: no verification.
     producers: ProducerSettings = ProducerSettings(ProducerStateManagerConfig(86_400_000, False))
     cordoned_log_dirs: tuple[str, ...] = ()  # cordoned.log.dirs; ("*",) for all
+    cleaner: CleanerConfig = CleanerConfig()  # log.cleaner.*; `CleanerConfig(enable_cleaner=False)` compacts nothing
 
     def checked(self) -> ManagerSettings:
         """These, with every number in the range of Kafka's key.  IllegalArgumentException, also for other things."""
@@ -44,10 +45,12 @@ class ManagerSettings(NamedTuple):
             raise IllegalArgumentException(f"settings: found {values.shown(self)}, expected ManagerSettings")
         for name, low in _LOWEST.items():
             values.whole(getattr(self, name), f"ManagerSettings.{name}", low=low)
-        for name, kind in (("default_config", LogConfig), ("producers", ProducerSettings)):
+        kinds = {"default_config": LogConfig, "producers": ProducerSettings, "cleaner": CleanerConfig}
+        for name, kind in kinds.items():
             if not isinstance(getattr(self, name), kind):
                 found = values.shown(getattr(self, name))
                 raise IllegalArgumentException(f"ManagerSettings.{name}: found {found}, expected a {kind.__name__}")
+        checked_cleaner(self.cleaner)
         return self
 
     @property
@@ -74,4 +77,35 @@ class ManagerSettings(NamedTuple):
                 config.producer_id_expiration_check_interval_ms,
             ),
             config.cordoned_log_dirs,
+            config.cleaner,
         )
+
+
+# Of CleanerConfig, as `_LOWEST`.
+_CLEANER_LOWEST = {
+    "num_threads": 0,
+    "dedupe_buffer_size": 0,
+    "io_buffer_size": 0,
+    "max_message_size": 0,
+    "backoff_ms": 0,
+}
+_MAP_BYTES_MIN = 1 << 20
+
+
+def checked_cleaner(cleaner: CleanerConfig) -> CleanerConfig:
+    """The same, with every number in the range of Kafka's key.  IllegalArgumentException."""
+    for name, low in _CLEANER_LOWEST.items():
+        values.whole(getattr(cleaner, name), f"CleanerConfig.{name}", low=low)
+    if cleaner.enable_cleaner and cleaner.num_threads:
+        map_bytes = cleaner.dedupe_buffer_size // cleaner.num_threads
+        if map_bytes <= _MAP_BYTES_MIN:
+            raise IllegalArgumentException(
+                f"CleanerConfig.dedupe_buffer_size: found {map_bytes} bytes a thread, expected more than "
+                f"{_MAP_BYTES_MIN}"
+            )
+    if not 0 < cleaner.dedupe_buffer_load_factor <= 1:
+        raise IllegalArgumentException(
+            f"CleanerConfig.dedupe_buffer_load_factor: found {cleaner.dedupe_buffer_load_factor}, expected above 0, up "
+            "to 1"
+        )
+    return cleaner

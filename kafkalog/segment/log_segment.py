@@ -282,8 +282,7 @@ class LogSegment:
 
     def check_append(self, largest_offset: int, length: int) -> None:
         """What an append must keep to whatever the segment's state: offsets and positions of 31 bits."""
-        if not self.tail.is_known:
-            self.know_end()
+        _ = self.offset_index  # an append that is refused has made no other file
         if not 0 <= largest_offset - self.base_offset <= INT_MAX:
             raise self._overflow(largest_offset)
         if length > INT_MAX - self.log.size:
@@ -291,6 +290,8 @@ class LogSegment:
                 f"Append of size {length} bytes is too large for segment with current file position at {self.log.size}",
                 path=self.log.path,
             )
+        if not self.tail.is_known:
+            self.know_end()
 
     def know_end(self) -> None:
         """Opens the indexes and looks for the timestamps that `tail` decides by."""
@@ -707,14 +708,17 @@ class LogSegment:
         self._lazy_offset_index.rename_to(path)
 
     def change_file_suffixes(self, old_suffix: str, new_suffix: str) -> None:
-        """Renames all files that do not end so yet, .log first.  Durable only after the folder is synced."""
+        """Renames all files, .log first, but those that a call which was cut short has come to already.  Durable only
+        after the folder is synced."""
+        is_begun = self.txn_index.path.endswith(old_suffix)  # the last one; and a suffix that is dropped leaves no sign
         for path, rename_to in (
             (self.log.path, self.log.rename_to),
             (self.offset_index_file, self._lazy_offset_index.rename_to),
             (self.time_index_file, self._lazy_time_index.rename_to),
             (self.txn_index.path, self.txn_index.rename_to),
         ):
-            if not (new_suffix and path.endswith(new_suffix)):
+            is_done = path.endswith(new_suffix) if new_suffix else is_begun and not path.endswith(old_suffix)
+            if not is_done:
                 rename_to(names.replace_suffix(path, old_suffix, new_suffix))
 
     def set_last_modified(self, ms: int) -> None:

@@ -24,7 +24,7 @@ from kafkalog.format.arrow import add_batches
 from kafkalog.format.checkpoints import LeaderEpochCheckpointFile
 from kafkalog.format.records import READ_BYTES_MAX
 from kafkalog.format.snapshots import read_snapshot
-from kafkalog.limits import INT_MAX
+from kafkalog.limits import INT_MAX, LONG_MAX
 from kafkalog.segment.index_reader import aborted_txns
 from kafkalog.segment.transactions import TransactionFollower, open_in_snapshot
 from kafkalog.toolbox.report import MOST_FINDINGS, SECOND_LOOK_S
@@ -60,11 +60,15 @@ class DeepCheck:
         self._epochs: dict[int, int] = {}  # leader epoch -> first offset seen
         self._aborted: list[tuple[AbortedTxn, str]] = []
         self._start: int | None = None
+        self._next = 0
+        self._first_hole = LONG_MAX  # the first offset that compaction took
 
     def observe(self, path: str, table: np.ndarray, data: memoryview, position: int) -> None:
         """Valid batches: `data` holds the file from `position` on."""
         if self._start is None:
             self._start = max(int(table["base_offset"][0]), self._log_start)
+            self._next = int(table["base_offset"][0])
+        self._look_for_holes(table)
         self._check_records(path, table, data, position)
         modern = table["magic"] >= 2
         epochs, first = np.unique(table["leader_epoch"], return_index=True)
@@ -79,6 +83,13 @@ class DeepCheck:
                 continue
             start = header.position - position
             self._check_producer(path, header, data[start : start + header.size])
+
+    def _look_for_holes(self, table: np.ndarray) -> None:
+        ends = np.concatenate(([self._next], table["last_offset"][:-1] + 1))
+        holes = np.flatnonzero((table["base_offset"] > ends) & (table["magic"] >= 2))
+        if len(holes):
+            self._first_hole = min(self._first_hole, int(ends[holes[0]]))
+        self._next = int(table["last_offset"][-1]) + 1
 
     def _check_records(self, path: str, table: np.ndarray, data: memoryview, position: int) -> None:
         """Decode everything: counts, offsets and timestamps against the headers."""
@@ -167,6 +178,8 @@ class DeepCheck:
             return  # a finding of the shallow part already, or deleted since
         for producer_id, first in open_in_snapshot(entries).items():
             seen = self._transactions.open.get(producer_id)
+            if first >= self._first_hole:
+                continue  # what it begins with may be gone: a snapshot stays as it was when its segment is cleaned
             if self._start is not None and first >= self._start and (seen is None or seen > first):
                 self._findings.add(
                     path, 0, 0, f"an open transaction of producer {producer_id} from offset {first} on, "

@@ -36,7 +36,7 @@ SIZE_DEPENDENT = frozenset(
     {
         "size", "sha256", "position", "valid_bytes", "clean_bytes", "cleanable_bytes", "total_bytes",
         "cleanable_ratio", "bytes_read", "bytes_written", "segments", "index_entries", "index_last_offset",
-        "time_entries", "time_last_ts", "time_last_offset",
+        "time_entries", "time_last_ts", "time_last_offset", "would_be_picked",
     }
 )  # fmt: skip
 

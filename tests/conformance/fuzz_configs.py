@@ -38,6 +38,8 @@ def topic_config(choose: Chooser, *, compact: bool) -> dict[str, str]:
             config[key] = choose.choice(values)
     if compact:
         config["cleanup.policy"] = choose.choice(("compact", "compact", "compact,delete"))
+        if choose.chance(0.5):
+            config["delete.retention.ms"] = choose.choice(("1000", "0", "1", "5000", "60000"))
         if choose.chance(0.2):
             config["min.compaction.lag.ms"] = choose.choice(("1000", "60000"))
         if choose.chance(0.1):

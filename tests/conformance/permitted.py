@@ -71,6 +71,10 @@ def _count_without_memory(difference: Difference, outcome: Outcome) -> bool:
     )
 
 
+def _message_without_memory(difference: Difference, outcome: Outcome) -> bool:
+    return "expected OutOfMemoryError" in difference.detail and difference.place.endswith("(clean), field error")
+
+
 def _unfinished_index(difference: Difference, outcome: Outcome) -> bool:
     refused = {
         (result["line"], result["error"])
@@ -158,6 +162,14 @@ def _closed_beside_its_manager(difference: Difference, outcome: Outcome) -> bool
     return bool(closed) and (said is not None or any(f"/{name}/" in difference.place for name in closed))
 
 
+def _late_epochs(difference: Difference, outcome: Outcome) -> bool:
+    """Tasks are run by hand, and one of a log that is closed was due when it was open again."""
+    by_hand = any(line.get("scheduler") == "manual" for line in outcome.lines)
+    ops = [line["op"] for line in outcome.lines]
+    reopened = "close" in ops and "open" in ops[ops.index("close") :]
+    return by_hand and reopened and re.search("latest_epoch|epoch_cache|leader-epoch", difference.place) is not None
+
+
 def _file_in_the_way(difference: Difference, outcome: Outcome) -> bool:
     if "(lm_move), field error" in difference.place:
         return "Not a directory" in difference.detail
@@ -211,6 +223,17 @@ NAMED = {
         "A checkpoint that promises two billion lines: Kafka makes room for them before it reads the first and dies of "
         "OutOfMemoryError; kafkalog counts what is there and names the file.",
         _count_without_memory,
+    ),
+    "late epochs": Named(
+        "A task that was to write the leader epochs of a log that is closed by now: Kafka's writes what that log knew "
+        "over what the one that is open there has written since; kafkalog writes at the close what is due, no more.",
+        _late_epochs,
+        needs_damage=False,
+    ),
+    "message without memory": Named(
+        "A message in a compressed one of magic 0 or 1 whose size was damaged: Kafka makes room for it before it finds "
+        "that so many bytes are not there, and dies of OutOfMemoryError; kafkalog looks first.",
+        _message_without_memory,
     ),
     "torn base offset": Named(
         "A batch whose base offset (no CRC covers it) lies outside its segment is cut off by recovery like any other "

@@ -9,12 +9,16 @@ lets what is due run, and has it take the partition's place, its handle too; `lm
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 from unittest import mock
 
+from kafkalog.cleaner.cleaner import Cleaner, CleanerSettings
+from kafkalog.cleaner.mapping import offset_map_of
+from kafkalog.cleaner.to_clean import cleanable_offsets, next_to_clean
 from kafkalog.config import LogConfig, ProducerStateManagerConfig
 from kafkalog.errors import CorruptCheckpointException, IllegalStateException, KafkaStorageException
 from kafkalog.format.names import TopicPartition, parse_topic_partition_name
@@ -171,12 +175,44 @@ def _crash(session: Session, op: Op, result: Result) -> None:
     session.manager = None
 
 
-def _not_built(session: Session, op: Op, result: Result) -> None:
-    raise NotImplementedError(f"{op.name} is not built yet")
+def _clean(session: Session, op: Op, result: Result) -> None:
+    """One cleaner pass over a log, with the range that a manager would choose."""
+    handle = session.handle(op)
+    log = handle.log
+    if "last_clean_offset" in op.fields:
+        handle.last_clean_offset = op.get("last_clean_offset")
+    now_ms = session.clock.milliseconds()
+    uncleanable = cleanable_offsets(log, handle.last_clean_offset, now_ms).first_uncleanable_dirty_offset
+    cleanable = next_to_clean(log, handle.last_clean_offset, now_ms)
+    offset_map = offset_map_of(op.get("buffer_bytes", 1 << 20))
+    io_buffer = op.get("io_buffer", 1 << 16)
+    settings = CleanerSettings(io_buffer, op.get("max_io_buffer", 4 * io_buffer), op.get("load_factor", 0.9))
+    end_offset, stats = Cleaner(offset_map, settings, session.clock).clean(cleanable)
+    if end_offset > cleanable.first_dirty_offset:
+        handle.last_clean_offset = end_offset
+    ratio = cleanable.cleanable_ratio
+    result["clean"] = {
+        "first_dirty": cleanable.first_dirty_offset,
+        "first_uncleanable": uncleanable,
+        "clean_bytes": cleanable.clean_bytes,
+        "cleanable_bytes": cleanable.cleanable_bytes,
+        "total_bytes": cleanable.total_bytes,
+        "cleanable_ratio": "NaN" if math.isnan(ratio) else ratio,
+        "would_be_picked": cleanable.is_worth_it,
+        "end_offset": end_offset,
+        "map_slots": offset_map.slots,
+        "map_size": offset_map.size,
+        "map_messages_read": stats.map_messages_read,
+        "bytes_read": stats.bytes_read,
+        "bytes_written": stats.bytes_written,
+        "messages_read": stats.messages_read,
+        "messages_written": stats.messages_written,
+        "invalid_messages_read": stats.invalid_messages_read,
+    }
 
 
 OPERATIONS = {
-    "clean": _not_built,
+    "clean": _clean,
     "lm_open": _open,
     "lm_get": _get,
     "lm_checkpoint": _checkpoint,

@@ -62,6 +62,27 @@ def test_random_scripts_agree(damage: bool, seed: int) -> None:
 
 @pytest.mark.jvm
 @pytest.mark.usefixtures("kafka_driver")
+@pytest.mark.parametrize("damage", [False, True])
+def test_random_cleans_agree(damage: bool) -> None:
+    for number, outcome in fuzz(COUNT // 4 if damage else COUNT, 1, damage=damage, compact=True):
+        assert permitted.name_of(outcome) is not None, (
+            f"seed {number} --compact{' --damage' if damage else ''}: {outcome.difference}\n"
+            f"shrink it: python -m tests.conformance.fuzz --count 1 --seed {number} --compact"
+        )
+
+
+def test_scripts_of_cleans_reach_what_matters() -> None:
+    lines = [line for seed in range(200) for line in ScriptWriter.of_seed(seed, compact=True).write()]
+    cleans = [line for line in lines if line["op"] == "clean"]
+    assert {"buffer_bytes", "io_buffer", "max_io_buffer", "load_factor", "last_clean_offset"} <= set().union(*cleans)
+    assert any(line["op"] == "fs_corrupt" for line in lines)
+    configs = [line["config"] for line in lines if line["op"] == "open"]
+    assert any("min.compaction.lag.ms" in config for config in configs)
+    assert any("producer_id_expiration_ms" in line for line in lines if line["op"] == "open")
+
+
+@pytest.mark.jvm
+@pytest.mark.usefixtures("kafka_driver")
 def test_random_managers_agree() -> None:
     for number, outcome in fuzz(COUNT // 2, 1, managers=True):
         assert permitted.name_of(outcome) is not None, (

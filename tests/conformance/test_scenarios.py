@@ -27,9 +27,6 @@ def test_scenario(name: str, way: str, tmp_path: Path) -> None:
     listfile.write_text(f"{scenario / 'script.jsonl'}\t{work_dir}\t{out}\t{way}\n")
     assert replay.run_many(listfile)
     expected, actual = load_results(scenario / "expected.jsonl"), load_results(out)
-    if any(result.get("error") == "NotImplementedError" for result in actual):
-        missing = {str(result["op"]) for result in actual if result.get("error") == "NotImplementedError"}
-        pytest.xfail(f"not built yet: {', '.join(sorted(missing))}")
     script = replay.load_script(scenario / "script.jsonl")
     snappy = Snappy.LENIENT if broker_may_compress_with_snappy(script) else Snappy.STRICT
     assert compare_results(expected, actual, snappy) is None

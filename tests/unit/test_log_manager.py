@@ -119,6 +119,7 @@ def test_missing_directories_are_made_and_locked(house: House) -> None:
         for each in house.dirs:
             assert {path.name for path in each.iterdir()} == {
                 ".lock", "recovery-point-offset-checkpoint", "log-start-offset-checkpoint",
+                "cleaner-offset-checkpoint",
             }  # fmt: skip
         with pytest.raises(LogDirLockedException, match=r"Failed to acquire lock on file .lock in .*disk0"):
             house.new()

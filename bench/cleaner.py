@@ -1,0 +1,179 @@
+"""Passes of the log cleaner, and its offset map, beside Kafka's Cleaner and SkimpyOffsetMap.
+
+A partition of ten segments of 64 MB, a million keys of some five versions each, is copied for each pass, and cleaned in
+a child process that is told so through its standard input; the two sides take turns, and medians count.  Both run one
+pass first that does not.  `python -m bench.cleaner serve` is kafkalog's child; `CleanerBench.java` is Kafka's.
+
+    python -m bench.cleaner            # the table
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import resource
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench import kafka
+from kafkalog._native.offset_map import SkimpyOffsetMap
+from kafkalog.cleaner.cleaner import Cleaner, CleanerSettings
+from kafkalog.cleaner.to_clean import LogToClean
+from kafkalog.config import LogConfig, ProducerStateManagerConfig
+from kafkalog.files import SYSTEM_CLOCK, LogDirFailureChannel, ManualScheduler
+from kafkalog.log.context import PartitionContext, ProducerSettings
+from kafkalog.log.unified_log import UnifiedLog
+from kafkalog.topics.opening import open_log
+
+SEGMENT_BYTES = 64 << 20
+SEGMENTS, KEYS = 10, 1_000_000
+VALUE_BYTES = 100
+MAP_BYTES, IO_BYTES = 128 << 20, 256 << 10
+CODECS = {"none": 6.0, "lz4": 3.5, "zstd": 2.0}
+MAPS = {1_000_000: 8.0, 10_000_000: 6.0, 20_000_000: 4.0}
+CONFIG = {"cleanup.policy": "compact", "segment.bytes": str(SEGMENT_BYTES)}
+
+
+def fill(directory: Path, codec: str) -> None:
+    """Ten full segments and a little of the next."""
+    rng, numbers = random.Random(7), np.random.default_rng(7)
+    compression = None if codec == "none" else codec
+    words = [rng.randbytes(12) for _ in range(500)]
+    with open_log(directory, "c-0", config=CONFIG, compression=compression) as log:
+        assert log.engine is not None
+        while log.engine.number_of_segments <= SEGMENTS:
+            keys = numbers.integers(0, KEYS, 120)
+            log.append_many([
+                (b"k%015d" % key, b"".join(rng.choices(words, k=VALUE_BYTES // 12 + 1))[:VALUE_BYTES]) for key in keys
+            ])  # fmt: skip
+
+
+# --- kafkalog's child --------------------------------------------------------------------------------------
+
+
+def serve() -> None:
+    for line in sys.stdin:
+        what, *words = line.split()
+        found = _clean(int(words[0]), int(words[1]), words[2]) if what == "clean" else _map(int(words[0]))
+        print(json.dumps(found), flush=True)
+
+
+def _clean(map_bytes: int, io_bytes: int, folder: str) -> dict[str, Any]:
+    context = PartitionContext(
+        folder,
+        LogConfig.from_props(None, CONFIG),
+        ProducerSettings(ProducerStateManagerConfig(86_400_000, False)),
+        ManualScheduler(SYSTEM_CLOCK),
+        SYSTEM_CLOCK,
+        LogDirFailureChannel(),
+    )
+    log = UnifiedLog.create(context, 0, 0, True)
+    log.follow_log_end()
+    cleaner = Cleaner(SkimpyOffsetMap(map_bytes), CleanerSettings(io_bytes, 1 << 20), SYSTEM_CLOCK)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    began = time.perf_counter()
+    pass_ = cleaner.clean(LogToClean.of(log, 0, log.active_segment.base_offset))
+    seconds = time.perf_counter() - began
+    log.close()
+    return {
+        "seconds": seconds,
+        "end": pass_.end_offset,
+        "read": pass_.stats.bytes_read,
+        "written": pass_.stats.bytes_written,
+        "kept": pass_.stats.messages_written,
+        "grown_kib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before,
+    }
+
+
+def _map(count: int) -> dict[str, Any]:
+    data = np.random.default_rng(1).integers(0, 256, 16 * count, dtype=np.uint8)
+    bounds = np.arange(0, 16 * count + 1, 16, dtype=np.int64)
+    offsets = np.arange(count, dtype=np.int64)
+    map = SkimpyOffsetMap(min(2**31 - 1, int(count / 0.9 + 1) * 24))
+    began = time.perf_counter()
+    map.put_many(data, bounds, offsets)
+    put = time.perf_counter()
+    seen = np.frombuffer(map.get_many(data, bounds), np.int64).sum()
+    ended = time.perf_counter()
+    return {"put": put - began, "get": ended - put, "seen": int(seen)}
+
+
+# --- the comparison ----------------------------------------------------------------------------------------
+
+
+class Side:
+    def __init__(self, command: list[str]) -> None:
+        self._child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def ask(self, *words: object) -> dict[str, Any]:
+        assert self._child.stdin is not None
+        assert self._child.stdout is not None
+        self._child.stdin.write(" ".join(map(str, words)) + "\n")
+        self._child.stdin.flush()
+        for line in self._child.stdout:
+            if line.startswith("{"):
+                found: dict[str, Any] = json.loads(line)
+                return found
+        raise SystemExit(f"{self._child.args!r} ended with {self._child.wait()}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.cleaner", description=__doc__)
+    parser.add_argument("what", nargs="?", choices=["serve"])
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--dir", help="where the logs are written")
+    options = parser.parse_args()
+    if options.what == "serve":
+        serve()
+        return
+    sides = {"kafkalog": Side([sys.executable, "-m", "bench.cleaner", "serve"])}
+    if kafka.available() is None:
+        sides["kafka"] = Side(["java", "-Xmx3g", "-cp", kafka.classpath(), "io.kafkalog.bench.CleanerBench"])
+    print("| | kafkalog | Kafka | ratio | aim |\n|---|---|---|---|---|")
+    for count, aim in MAPS.items():
+        found = {name: [side.ask("map", count) for _ in range(options.rounds)] for name, side in sides.items()}
+        for what in ("put", "get"):
+            seconds = {name: statistics.median(each[what] for each in of) for name, of in found.items()}
+            _row(f"{what} of {count:,} keys, M/s", {name: count / each / 1e6 for name, each in seconds.items()}, aim)
+    with tempfile.TemporaryDirectory(dir=options.dir) as place:
+        for codec, aim in CODECS.items():
+            _compare_passes(Path(place), codec, aim, sides, options.rounds)
+
+
+def _compare_passes(place: Path, codec: str, aim: float, sides: dict[str, Side], rounds: int) -> None:
+    model = place / codec
+    fill(model, codec)
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in sides}
+    for turn in range(-1, rounds):
+        for name, side in sides.items():
+            target = place / f"{name}-{codec}" / "c-0"
+            shutil.copytree(model / "c-0", target)
+            done = side.ask("clean", MAP_BYTES, IO_BYTES, target)
+            shutil.rmtree(target.parent)
+            if turn >= 0:
+                found[name].append(done)
+    assert len({(each["end"], each["kept"], each["written"]) for of in found.values() for each in of}) == 1, found
+    read = found["kafkalog"][0]["read"]
+    per_second = {name: read / statistics.median(each["seconds"] for each in of) / 1e6 for name, of in found.items()}
+    _row(f"a pass over {read / 1e6:,.0f} MB, {codec}, MB/s", per_second, aim)
+    print(f"  memory grew by {max(each['grown_kib'] for each in found['kafkalog']) >> 10} MiB", file=sys.stderr)
+    shutil.rmtree(model)
+
+
+def _row(name: str, found: dict[str, float], aim: float) -> None:
+    ours, theirs = found["kafkalog"], found.get("kafka")
+    ratio = "" if theirs is None else f"{ours / theirs:.2f}x"
+    print(f"| {name} | {ours:,.1f} | {'' if theirs is None else f'{theirs:,.1f}'} | {ratio} | {aim}x |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,49 @@
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from typing_extensions import Buffer, disjoint_base
+
+from kafkalog._native.offset_map import SkimpyOffsetMap
+
+def add_keys(
+    map: SkimpyOffsetMap,
+    data: Buffer,
+    table: npt.NDArray[Any],
+    first: int = 0,
+    *,
+    base_position: int = 0,
+    start_offset: int = 0,
+    limit: int,
+    payload: Buffer | None = None,
+    vouched: bool = False,
+) -> tuple[int, bool, int]: ...
+
+@disjoint_base
+class Survivors:
+    bytes_read: int
+    messages_read: int
+    messages_retained: int
+    bytes_retained: int
+    invalid_messages: int
+    max_offset: int
+    def __init__(
+        self,
+        map: SkimpyOffsetMap,
+        *,
+        now_ms: int,
+        delete_retention_ms: int,
+        keep_ends: Sequence[int] | npt.NDArray[np.int64] = ...,
+    ) -> None: ...
+    def take(
+        self, data: Buffer, table: npt.NDArray[Any], first: int = 0, *, base_position: int = 0, room: int = ...
+    ) -> int: ...
+    def take_batch(
+        self, data: Buffer, table: npt.NDArray[Any], row: int, payload: Buffer | None = None, *, base_position: int = 0
+    ) -> tuple[bytes, bytes] | bool | None: ...
+    def add_batch(self, header: Buffer, payload: Buffer) -> None: ...
+    @property
+    def size(self) -> int: ...
+    def counted(self) -> tuple[int, int, int, int, int]: ...
+    def bytes(self) -> bytes: ...

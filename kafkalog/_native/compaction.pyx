@@ -1,0 +1,717 @@
+"""Compaction's two loops over the usual batches: which keys there are, and which records stay (Cleaner, 4.4.0).
+
+`add_keys` puts the keys of a slice of a log into a SkimpyOffsetMap; `Survivors` looks each record of a slice up in it
+and gives the bytes of what stays: a batch of which nothing goes as it is, others built anew around the records that
+stay, byte for byte as Kafka's MemoryRecords.filterTo builds them.  A slice is a buffer and rows of the table that
+`batches.scan` made of it.
+
+The usual batch is one of magic 2 that is no control batch, belongs to no transaction, is well formed, and is not kept
+for its producer's or the high watermark's sake; its records are not compressed.  At any other one both stop and say its
+row: `kafkalog.cleaner` follows its transaction, decompresses it, and vouches for it, or takes it by the plain way,
+which knows every rule; and calls again behind it.  So nothing is decided here that is not decided there, and a test
+runs both ways.
+
+Look-ups go in bulk, over many batches at once: first all records are walked, then all keys are looked up, then each
+batch is judged.  No length or place is read twice out of the buffer.
+"""
+
+import numpy as np
+
+cimport cython
+from cpython.buffer cimport PyBuffer_Release
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport free
+from libc.string cimport memcpy
+
+from kafkalog._native.batches cimport Row
+from kafkalog._native.crc32c cimport crc32c_update
+from kafkalog._native.cursor cimport Cursor
+from kafkalog._native.guard cimport claim, kl_leave
+from kafkalog._native.layout cimport (
+    ATTRIBUTES,
+    BASE_TIMESTAMP,
+    BATCH_LENGTH,
+    CODEC_MASK,
+    CONTROL_FLAG,
+    CRC,
+    DELETE_HORIZON_FLAG,
+    LOG_OVERHEAD,
+    MAX_TIMESTAMP,
+    RECORD_COUNT,
+    RECORDS,
+    TIMESTAMP_TYPE_FLAG,
+    TRANSACTIONAL_FLAG,
+    load8,
+    store16,
+    store32,
+    store64,
+)
+from kafkalog._native.memory cimport Block, check_memory, reserve
+from kafkalog._native.octets cimport open_octets
+from kafkalog._native.offset_map cimport SkimpyOffsetMap, TOGETHER
+from kafkalog._native.record cimport (
+    BUFFER,
+    NO_MEMORY,
+    OK,
+    STREAM,
+    Batch,
+    RecordView,
+    next_record,
+    offset_of,
+    timestamp_of,
+)
+from kafkalog._native.varint cimport size_of_uvarint64, write_uvarint64, zigzag32, zigzag64
+
+from kafkalog._native.batches import BATCH_DTYPE as _BATCH_DTYPE
+
+cdef enum:
+    # Records that are walked before they are looked up; a batch of more is taken whole.
+    AT_ONCE = 8192
+    KNOWN_FLAGS = 0x7F
+    NOT_USUAL = 200
+    VERBATIM = 201
+    NOTHING = 202
+    REBUILT = 203
+
+ctypedef const uint8_t* Bytes
+
+cdef struct Item:
+    # A record of the slice: [start, end), its key (NULL for none), and what the decision asks for.
+    const uint8_t* start
+    const uint8_t* end
+    const uint8_t* key
+    int64_t offset
+    int64_t timestamp
+    int64_t timestamp_delta
+    int64_t found
+    int32_t key_size
+    int32_t body_size
+    bint null_value
+    bint plain
+    bint kept
+
+
+@cython.auto_pickle(False)
+cdef class _Slice:
+    """A buffer, the table of its batches, and perhaps the decompressed records of one of them; `vouched`: the caller
+    has looked after its transaction."""
+
+    cdef Py_buffer data
+    cdef Py_buffer table
+    cdef Py_buffer payload
+    cdef bint has_data
+    cdef bint has_table
+    cdef bint has_payload
+    cdef bint vouched
+    cdef int64_t base_position
+    cdef int64_t rows
+
+    def __cinit__(self, data, table, int64_t base_position, payload, bint vouched):
+        if table.dtype != _BATCH_DTYPE:
+            raise TypeError("a table of BATCH_DTYPE is wanted")
+        open_octets(data, &self.data)
+        self.has_data = True
+        open_octets(table, &self.table)
+        self.has_table = True
+        if payload is not None:
+            open_octets(payload, &self.payload)
+            self.has_payload = True
+        self.base_position = base_position
+        self.vouched = vouched
+        self.rows = self.table.len // <Py_ssize_t>sizeof(Row)
+
+    def __dealloc__(self):
+        if self.has_data:
+            PyBuffer_Release(&self.data)
+        if self.has_table:
+            PyBuffer_Release(&self.table)
+        if self.has_payload:
+            PyBuffer_Release(&self.payload)
+
+    cdef bint usual(self, int64_t at, Row* row, Batch* batch, Cursor* cursor, int* reader) noexcept nogil:
+        """Whether row `at` is a batch that is judged here; then where its records are, and by which reader."""
+        cdef int64_t place
+        row[0] = (<const Row*>self.table.buf)[at]
+        if row.magic != 2 or row.verdict or row.attributes & ~KNOWN_FLAGS or row.record_count < 0:
+            return False
+        if row.attributes & CONTROL_FLAG or (row.attributes & TRANSACTIONAL_FLAG and not self.vouched):
+            return False
+        if row.base_offset < 0 or row.last_offset < 0:
+            return False
+        place = row.position - self.base_position
+        if place < 0 or row.size < RECORDS or row.size > self.data.len - place:
+            return False
+        if self.has_payload:
+            cursor.at = <const uint8_t*>self.payload.buf
+            cursor.end = cursor.at + self.payload.len
+            reader[0] = STREAM
+        elif row.attributes & CODEC_MASK:
+            return False
+        else:
+            cursor.at = <const uint8_t*>self.data.buf + place + RECORDS
+            cursor.end = <const uint8_t*>self.data.buf + place + row.size
+            reader[0] = BUFFER
+        batch.count = row.record_count
+        batch.base_offset = row.base_offset
+        batch.base_timestamp = row.base_timestamp
+        batch.log_append = (row.attributes & TIMESTAMP_TYPE_FLAG) != 0
+        batch.append_time = row.max_timestamp
+        return True
+
+
+# --- the map -------------------------------------------------------------------------------------
+
+cdef struct Pending:
+    # Keys that wait to be put, in order, and what had happened when each of them was met.
+    Bytes[TOGETHER] keys
+    uint32_t[TOGETHER] sizes
+    int64_t[TOGETHER] offsets
+    int64_t[TOGETHER] read
+    int64_t[TOGETHER] completed
+    int64_t count
+    # Records that were read, and the end of the last whole batch since the last key; -1 for none.
+    int64_t read_so_far
+    int64_t completed_since
+
+
+cdef bint put_pending(SkimpyOffsetMap map, Pending* pending, int64_t limit) noexcept nogil:
+    """Whether all of them went in; else the map is full, and `read_so_far` says what was read before that."""
+    cdef int64_t put = 0
+    if pending.count:
+        if pending.completed[0] >= 0 and map.size >= limit:
+            map.latest_offset = pending.completed[0]
+        put = map.put_some(pending.keys, pending.sizes, pending.offsets, pending.count, limit)
+        if put < pending.count:
+            pending.read_so_far = pending.read[put]
+            if pending.completed[put] >= 0:
+                map.latest_offset = pending.completed[put]
+            return False
+        pending.count = 0
+    if pending.completed_since >= 0:
+        map.latest_offset = pending.completed_since
+    pending.completed_since = -1
+    return True
+
+
+cdef bint is_whole(const Batch* batch, Cursor cursor, int reader) noexcept nogil:
+    """Whether a batch has the records that it declares, and nothing else."""
+    cdef RecordView record
+    cdef int64_t _i
+    for _i in range(batch.count):
+        if next_record(&cursor, reader, cursor.end - cursor.at, False, &record) != OK:
+            return False
+    return cursor.at == cursor.end
+
+
+cdef int64_t add_rows(
+    SkimpyOffsetMap map, _Slice slice, int64_t first, int64_t start_offset, int64_t limit, Pending* pending, bint* full
+) noexcept nogil:
+    cdef Row row
+    cdef Batch batch
+    cdef Cursor cursor
+    cdef RecordView record
+    cdef int64_t at = first, end = slice.rows, i, before, n
+    cdef int reader
+    if slice.vouched and end > first + 1:
+        end = first + 1
+    while at < end:
+        if not slice.usual(at, &row, &batch, &cursor, &reader):
+            break
+        if map.size + pending.count + batch.count >= limit and not is_whole(&batch, cursor, reader):
+            # The plain way judges whether the map is full before the damage: it must find none of this batch's keys.
+            full[0] = not put_pending(map, pending, limit)
+            return at
+        before = pending.read_so_far
+        i = 0
+        while i < batch.count:
+            if next_record(&cursor, reader, cursor.end - cursor.at, False, &record) != OK:
+                break
+            if record.key != NULL and offset_of(&batch, &record) >= start_offset:
+                if pending.count == TOGETHER and not put_pending(map, pending, limit):
+                    full[0] = True
+                    return at
+                n = pending.count
+                pending.keys[n] = record.key
+                pending.sizes[n] = <uint32_t>record.key_size
+                pending.offsets[n] = offset_of(&batch, &record)
+                pending.read[n] = pending.read_so_far
+                pending.completed[n] = pending.completed_since
+                pending.completed_since = -1
+                pending.count = n + 1
+            pending.read_so_far += 1
+            i += 1
+        if i < batch.count or cursor.at != cursor.end:
+            # Damage: the plain way reads the batch once more, and says where.
+            if not put_pending(map, pending, limit):
+                full[0] = True
+                return at
+            pending.read_so_far = before
+            return at
+        if row.last_offset >= start_offset:
+            pending.completed_since = row.last_offset
+        at += 1
+    full[0] = not put_pending(map, pending, limit)
+    return at
+
+
+def add_keys(
+    SkimpyOffsetMap map not None, data, table, int64_t first=0, *, int64_t base_position=0, int64_t start_offset=0,
+    int64_t limit, payload=None, bint vouched=False
+):
+    """Puts the keys at and above `start_offset` of the batches from row `first` on -> (row, full, records read).
+
+    The row is the first one that was not taken: the table's end, or a batch that is not usual, or, where the map had
+    `limit` keys and met another, the one in which that was.  `map.latest_offset` is Kafka's: of the last key that was
+    put, or the last of a whole batch.  `vouched`: row `first` alone is taken, though it be of a transaction, and
+    `payload` has its records decompressed, where they are compressed.  `row.position` - `base_position` is a batch's
+    place in `data`.  Runs without the GIL.
+
+    More than eight parameters: a slice is three of them, and a batch that is vouched for two.
+    """
+    cdef _Slice slice = _Slice(data, table, base_position, payload, vouched or payload is not None)
+    cdef Pending pending
+    cdef bint full = False
+    cdef int64_t at
+    if not 0 <= first <= slice.rows:
+        raise IndexError(f"found row {first}, expected 0 to {slice.rows}")
+    pending.count = pending.read_so_far = 0
+    pending.completed_since = -1
+    with nogil:
+        at = add_rows(map, slice, first, start_offset, min(limit, map.slots), &pending, &full)
+    return at, bool(full), pending.read_so_far
+
+
+# --- what stays ----------------------------------------------------------------------------------
+
+@cython.auto_pickle(False)
+cdef class Survivors:
+    """Takes batches, gives what is left of them.
+
+    `map` is complete.  `now_ms`: a tombstone goes when its batch's delete horizon is not above it; one that has none
+    gets `now_ms` + `delete_retention_ms`.  `keep_ends`: last offsets of batches (each producer's last one, the one
+    below the high watermark) that the plain way judges.  What was counted is Kafka's FilterResult: bytes
+    and messages read, messages and bytes retained, and messages without a key.
+    """
+
+    cdef SkimpyOffsetMap map
+    cdef int64_t now_ms
+    cdef int64_t delete_retention_ms
+    cdef object ends
+    cdef Py_buffer ends_view
+    cdef bint has_ends
+    cdef Block items
+    cdef Block keys
+    cdef Block sizes
+    cdef Block offsets
+    cdef Block out
+    cdef int64_t filled
+    cdef int busy
+    cdef readonly int64_t bytes_read
+    cdef readonly int64_t messages_read
+    cdef readonly int64_t messages_retained
+    cdef readonly int64_t bytes_retained
+    cdef readonly int64_t invalid_messages
+    cdef readonly int64_t max_offset
+
+    def __init__(self, SkimpyOffsetMap map not None, *, int64_t now_ms, int64_t delete_retention_ms, keep_ends=()):
+        if self.has_ends:
+            raise RuntimeError("made already")
+        self.map = map
+        self.now_ms = now_ms
+        self.delete_retention_ms = delete_retention_ms
+        self.ends = np.sort(np.asarray(keep_ends, np.int64))
+        open_octets(self.ends, &self.ends_view)
+        self.has_ends = True
+        self.max_offset = -1
+
+    def __dealloc__(self):
+        if self.has_ends:
+            PyBuffer_Release(&self.ends_view)
+        free(self.items.at)
+        free(self.keys.at)
+        free(self.sizes.at)
+        free(self.offsets.at)
+        free(self.out.at)
+
+    def take(self, data, table, int64_t first=0, *, int64_t base_position=0, int64_t room=INT64_MAX):
+        """Takes the batches from row `first` on; answers the row of the first one that is not usual, or the table's
+        end, or the one behind that with which `size` went above `room`.  Runs without the GIL."""
+        cdef _Slice slice = _Slice(data, table, base_position, None, False)
+        cdef int64_t at = first
+        cdef int verdict
+        if not 0 <= first <= slice.rows:
+            raise IndexError(f"found row {first}, expected 0 to {slice.rows}")
+        claim(&self.busy, "Survivors")
+        try:
+            with nogil:
+                verdict = self.take_rows(slice, &at, room)
+            check_memory(verdict)
+        finally:
+            kl_leave(&self.busy)
+        return at
+
+    def take_batch(self, data, table, int64_t row, payload=None, *, int64_t base_position=0):
+        """Takes one batch that its transaction, if any, keeps; `payload` has its records decompressed, where they are
+        compressed -> what becomes of it.
+
+        None: it is not usual, and was not taken.  True: what stays of it was added.  False: nothing stays.  Else the
+        payload of the records that stay, to be compressed, and the header of their batch (without its size and
+        checksum): both are for `add_batch`.
+        """
+        cdef _Slice slice = _Slice(data, table, base_position, payload, True)
+        cdef Row found
+        cdef Cursor cursor
+        cdef Batch batch
+        cdef int64_t count = 0, before = self.filled
+        cdef int reader, verdict
+        if not 0 <= row < slice.rows:
+            raise IndexError(f"found row {row}, expected one below {slice.rows}")
+        claim(&self.busy, "Survivors")
+        try:
+            with nogil:
+                verdict = NOT_USUAL
+                if self.judged_here(slice, row, &found, &batch, &cursor, &reader):
+                    verdict = self.walk(&batch, &cursor, reader, &count)
+                if verdict == OK:
+                    self.look_up(count)
+                    verdict = self.judge(slice, &found, <Item*>self.items.at, count)
+            check_memory(verdict)
+            if verdict == NOT_USUAL:
+                return None
+            if verdict == VERBATIM or (verdict == REBUILT and not slice.has_payload):
+                return True
+            if verdict == NOTHING:
+                return False
+            made = self.out.at[before + RECORDS : self.filled], self.out.at[before : before + RECORDS]
+            self.filled = before
+            return made
+        finally:
+            kl_leave(&self.busy)
+
+    def add_batch(self, header, payload):
+        """Adds the batch of `take_batch`'s header and the compressed payload."""
+        cdef Py_buffer head, body
+        cdef uint8_t* at
+        claim(&self.busy, "Survivors")
+        try:
+            open_octets(header, &head)
+            try:
+                if head.len != RECORDS:
+                    raise ValueError(f"header: found {head.len} bytes, expected {RECORDS}")
+                open_octets(payload, &body)
+                try:
+                    if not reserve(&self.out, self.filled + RECORDS + body.len):
+                        raise MemoryError
+                    at = self.out.at + self.filled
+                    memcpy(at, head.buf, RECORDS)
+                    memcpy(at + RECORDS, body.buf, <size_t>body.len)
+                    seal(at, RECORDS + body.len)
+                    self.filled += RECORDS + body.len
+                    self.bytes_retained += RECORDS + body.len
+                finally:
+                    PyBuffer_Release(&body)
+            finally:
+                PyBuffer_Release(&head)
+        finally:
+            kl_leave(&self.busy)
+
+    @property
+    def size(self):
+        """Bytes that `bytes()` would give."""
+        return self.filled
+
+    def counted(self):
+        """Bytes and messages read, messages and bytes retained, messages without a key; since the last call."""
+        claim(&self.busy, "Survivors")
+        try:
+            found = (
+                self.bytes_read, self.messages_read, self.messages_retained, self.bytes_retained, self.invalid_messages
+            )
+            self.bytes_read = self.messages_read = self.messages_retained = 0
+            self.bytes_retained = self.invalid_messages = 0
+            return found
+        finally:
+            kl_leave(&self.busy)
+
+    def bytes(self):
+        """The batches that stay, since the last call; with them `max_offset` begins anew."""
+        claim(&self.busy, "Survivors")
+        try:
+            found = self.out.at[: self.filled]
+            self.filled = 0
+            self.max_offset = -1
+            return found
+        finally:
+            kl_leave(&self.busy)
+
+    # --- the steps -----------------------------------------------------------------------------------
+
+    cdef bint judged_here(
+        self, _Slice slice, int64_t at, Row* row, Batch* batch, Cursor* cursor, int* reader
+    ) noexcept nogil:
+        return slice.usual(at, row, batch, cursor, reader) and not self.is_end(row.last_offset)
+
+    cdef bint is_end(self, int64_t offset) noexcept nogil:
+        cdef const int64_t* ends = <const int64_t*>self.ends_view.buf
+        cdef int64_t low = 0, high = self.ends_view.len // 8, middle
+        while low < high:
+            middle = (low + high) // 2
+            if ends[middle] < offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low < self.ends_view.len // 8 and ends[low] == offset
+
+    cdef int take_rows(self, _Slice slice, int64_t* at, int64_t room) noexcept nogil:
+        cdef Row row
+        cdef Batch batch
+        cdef Cursor cursor
+        cdef int64_t first, last, count, of
+        cdef int reader, judged, verdict = OK
+        while at[0] < slice.rows and verdict == OK:
+            first = last = at[0]
+            count = 0
+            while last < slice.rows and count < AT_ONCE:
+                if not self.judged_here(slice, last, &row, &batch, &cursor, &reader):
+                    verdict = NOT_USUAL
+                    break
+                if last > first and count + batch.count > AT_ONCE:
+                    break
+                verdict = self.walk(&batch, &cursor, reader, &count)
+                if verdict != OK:
+                    break
+                last += 1
+            if verdict == NO_MEMORY:
+                return NO_MEMORY
+            self.look_up(count)
+            count = 0
+            while at[0] < last:
+                row = (<const Row*>slice.table.buf)[at[0]]
+                of = row.record_count
+                judged = self.judge(slice, &row, <Item*>self.items.at + count, of)
+                if judged == NO_MEMORY:
+                    return NO_MEMORY
+                if judged == NOT_USUAL:
+                    return OK
+                count += of
+                at[0] += 1
+                if self.filled > room:
+                    return OK
+        return OK
+
+    cdef int walk(self, const Batch* batch, Cursor* cursor, int reader, int64_t* count) noexcept nogil:
+        """Adds the records of a batch to the items; NOT_USUAL, and none of them, where it is damaged."""
+        cdef RecordView record
+        cdef Item* item
+        cdef int64_t i, known = count[0]
+        if batch.count > cursor.end - cursor.at:  # a record has more than a byte
+            return NOT_USUAL
+        if not reserve(&self.items, (known + batch.count) * <int64_t>sizeof(Item)):
+            return NO_MEMORY
+        if not (
+            reserve(&self.keys, (known + batch.count) * 8)
+            and reserve(&self.sizes, (known + batch.count) * 4)
+            and reserve(&self.offsets, (known + batch.count) * 8)
+        ):
+            return NO_MEMORY
+        for i in range(batch.count):
+            if next_record(cursor, reader, cursor.end - cursor.at, False, &record) != OK:
+                return NOT_USUAL
+            item = <Item*>self.items.at + known + i
+            item.start = record.start
+            item.end = record.end
+            item.key = record.key
+            item.key_size = record.key_size
+            item.body_size = record.body_size
+            item.null_value = record.value == NULL
+            item.offset = offset_of(batch, &record)
+            item.timestamp = timestamp_of(batch, &record)
+            item.timestamp_delta = record.timestamp_delta
+            item.plain = is_plain(&record) and item.timestamp >= -1
+        if cursor.at != cursor.end:
+            return NOT_USUAL
+        count[0] = known + batch.count
+        return OK
+
+    cdef void look_up(self, int64_t count) noexcept nogil:
+        cdef Item* items = <Item*>self.items.at
+        cdef Bytes* keys = <Bytes*>self.keys.at
+        cdef uint32_t* sizes = <uint32_t*>self.sizes.at
+        cdef int64_t* offsets = <int64_t*>self.offsets.at
+        cdef int64_t i, asked = 0
+        for i in range(count):
+            if items[i].key != NULL and items[i].offset <= self.map.latest_offset:
+                keys[asked] = items[i].key
+                sizes[asked] = <uint32_t>items[i].key_size
+                asked += 1
+        self.map.get_some(keys, sizes, asked, offsets)
+        asked = 0
+        for i in range(count):
+            if items[i].key != NULL and items[i].offset <= self.map.latest_offset:
+                items[i].found = offsets[asked]
+                asked += 1
+
+    cdef int judge(self, _Slice slice, const Row* row, Item* items, int64_t count) noexcept nogil:
+        """Of one batch, whose records are `items`: what stays goes to the output."""
+        cdef int64_t i, kept = 0, last = -1, invalid = 0
+        cdef int64_t horizon = row.base_timestamp if row.attributes & DELETE_HORIZON_FLAG else -1
+        cdef bint has_horizon = (row.attributes & DELETE_HORIZON_FLAG) != 0
+        cdef bint tombstones_stay = not has_horizon or self.now_ms < horizon
+        cdef bint tombstone = False, verbatim
+        cdef Item* item
+        cdef const uint8_t* source = <const uint8_t*>slice.data.buf + (row.position - slice.base_position)
+        for i in range(count):
+            item = items + i
+            if item.offset > self.map.latest_offset:
+                item.kept = True
+            elif item.key == NULL:
+                item.kept = False
+                invalid += 1
+            else:
+                item.kept = item.offset >= item.found and (not item.null_value or tombstones_stay)
+            if item.kept:
+                kept += 1
+                last = max(last, item.offset)
+                tombstone = tombstone or item.null_value
+        verbatim = kept == count and (has_horizon or not tombstone)
+        if not has_horizon and tombstone:
+            has_horizon = True
+            horizon = <int64_t>(<uint64_t>self.now_ms + <uint64_t>self.delete_retention_ms)
+        if kept and not verbatim:
+            if (has_horizon and horizon < 0) or not is_buildable(row) or not can_be_copied(items, count):
+                return NOT_USUAL
+        self.bytes_read += row.size
+        self.messages_read += count
+        self.invalid_messages += invalid
+        if kept == 0:
+            return NOTHING
+        self.messages_retained += kept
+        self.max_offset = max(self.max_offset, row.last_offset if verbatim else last)
+        if verbatim:
+            if not reserve(&self.out, self.filled + row.size):
+                return NO_MEMORY
+            memcpy(self.out.at + self.filled, source, <size_t>row.size)
+            self.filled += row.size
+            self.bytes_retained += row.size
+            return VERBATIM
+        return self.rebuild(row, source, items, count, kept, has_horizon, horizon, not slice.has_payload)
+
+    cdef int rebuild(
+        self, const Row* row, const uint8_t* source, const Item* items, int64_t count, int64_t kept, bint has_horizon,
+        int64_t horizon, bint whole
+    ) noexcept nogil:
+        """Writes a batch of the records that are kept; unless it is `whole` its payload is still to be compressed.
+
+        (More than eight parameters: they are what was found out of one batch.)
+        """
+        cdef int64_t i, base_timestamp = horizon, max_timestamp = -1, delta, body, copied
+        cdef uint16_t attributes = <uint16_t>row.attributes
+        cdef const Item* item
+        cdef const uint8_t* rest
+        cdef uint8_t* at
+        cdef uint8_t* start
+        # A timestamp takes nine bytes more at worst, and the length before it one.
+        if not reserve(&self.out, self.filled + row_bytes(items, count) + RECORDS + 16 * kept):
+            return NO_MEMORY
+        start = self.out.at + self.filled
+        at = start + RECORDS
+        if not has_horizon:
+            for i in range(count):
+                if items[i].kept:
+                    base_timestamp = items[i].timestamp
+                    break
+        for i in range(count):
+            item = items + i
+            if not item.kept:
+                continue
+            if item.timestamp > max_timestamp:
+                max_timestamp = item.timestamp
+            delta = <int64_t>(<uint64_t>item.timestamp - <uint64_t>base_timestamp)
+            if delta == item.timestamp_delta:
+                memcpy(at, item.start, <size_t>(item.end - item.start))
+                at += item.end - item.start
+                continue
+            copied = size_of_uvarint64(zigzag64(item.timestamp_delta))
+            body = item.body_size - copied + size_of_uvarint64(zigzag64(delta))
+            rest = item.end - item.body_size + 1 + copied
+            at = write_uvarint64(at, zigzag32(<int32_t>body))
+            at[0] = 0
+            at = write_uvarint64(at + 1, zigzag64(delta))
+            memcpy(at, rest, <size_t>(item.end - rest))
+            at += item.end - rest
+        memcpy(start, source, RECORDS)
+        if has_horizon:
+            attributes |= DELETE_HORIZON_FLAG
+        store16(start + ATTRIBUTES, attributes)
+        store64(start + BASE_TIMESTAMP, <uint64_t>base_timestamp)
+        if attributes & TIMESTAMP_TYPE_FLAG:
+            max_timestamp = row.max_timestamp
+        store64(start + MAX_TIMESTAMP, <uint64_t>max_timestamp)
+        store32(start + RECORD_COUNT, <uint32_t>kept)
+        if whole:
+            seal(start, at - start)
+            self.bytes_retained += at - start
+        self.filled += at - start
+        return REBUILT
+
+
+cdef inline int64_t row_bytes(const Item* items, int64_t count) noexcept nogil:
+    cdef int64_t i, total = 0
+    for i in range(count):
+        if items[i].kept:
+            total += items[i].end - items[i].start
+    return total
+
+
+cdef inline bint is_buildable(const Row* row) noexcept nogil:
+    """Whether a builder takes what the header says of the producer."""
+    if row.producer_id == -1:
+        return not row.attributes & TRANSACTIONAL_FLAG
+    return row.producer_id >= 0 and row.producer_epoch >= 0 and row.base_sequence >= 0
+
+
+cdef bint can_be_copied(const Item* items, int64_t count) noexcept nogil:
+    """Whether a builder would take the records that are kept, and write them as they are, but for the timestamp."""
+    cdef Cursor cursor
+    cdef RecordView record
+    cdef int64_t i, before = -1
+    for i in range(count):
+        if not items[i].kept:
+            continue
+        if items[i].offset <= before:
+            return False
+        before = items[i].offset
+        if items[i].plain:
+            continue
+        cursor.at = items[i].start
+        cursor.end = items[i].end
+        if items[i].timestamp < -1 or next_record(&cursor, BUFFER, items[i].body_size, True, &record) != OK:
+            return False
+        if not record.canonical:
+            return False
+    return True
+
+
+cdef inline bint is_plain(const RecordView* record) noexcept nogil:
+    """Whether a builder surely would write it so: no attributes, every number as short as can be, and no headers."""
+    cdef int64_t size
+    if record.key_size < -1 or record.value_size < -1 or load8(record.end - record.body_size) != 0:
+        return False
+    if record.header_count:
+        return False
+    size = (
+        2
+        + size_of_uvarint64(zigzag64(record.timestamp_delta))
+        + size_of_uvarint64(zigzag32(record.offset_delta))
+        + size_of_uvarint64(zigzag32(record.key_size))
+        + size_of_uvarint64(zigzag32(record.value_size))
+    )
+    size += record.key_size if record.key_size > 0 else 0
+    size += record.value_size if record.value_size > 0 else 0
+    return size == record.body_size and record.end - record.start == size + size_of_uvarint64(zigzag32(<int32_t>size))
+
+
+cdef inline void seal(uint8_t* batch, int64_t size) noexcept nogil:
+    """The size and the checksum of a batch of magic 2."""
+    store32(batch + BATCH_LENGTH, <uint32_t>(size - LOG_OVERHEAD))
+    store32(batch + CRC, crc32c_update(0, batch + ATTRIBUTES, <size_t>(size - ATTRIBUTES)))

@@ -1,0 +1,42 @@
+# SkimpyOffsetMap for the native modules: keys that lie anywhere, many at a time.
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+
+cdef enum:
+    # Keys that are hashed and looked for together: their misses overlap.
+    TOGETHER = 256
+
+cdef extern from "md5.h" nogil:
+    void md5_many_by(
+        int which, const uint8_t* const* messages, const uint32_t* sizes, size_t count, uint8_t* digests
+    ) noexcept
+    int md5_implementations() noexcept
+    const char* md5_implementation_name(int which) noexcept
+
+
+cdef struct Slot:
+    # 24 bytes, all zero where it is empty; the digest as two words of this machine.
+    uint64_t low
+    uint64_t high
+    int64_t offset
+
+
+cdef class SkimpyOffsetMap:
+    cdef object _memory
+    cdef Slot* _table
+    cdef uint64_t _reciprocal
+    cdef int _hashing
+    cdef readonly int64_t slots
+    cdef readonly int64_t size
+    cdef readonly int64_t lookups
+    cdef readonly int64_t probes
+    cdef public int64_t latest_offset
+
+    cdef int64_t put_some(
+        self, const uint8_t* const* keys, const uint32_t* sizes, const int64_t* offsets, int64_t count, int64_t limit
+    ) noexcept nogil
+    cdef void get_some(
+        self, const uint8_t* const* keys, const uint32_t* sizes, int64_t count, int64_t* offsets
+    ) noexcept nogil
+    cdef int64_t _put_group(
+        self, const uint8_t* const* keys, const uint32_t* sizes, const int64_t* offsets, int64_t count
+    ) noexcept nogil

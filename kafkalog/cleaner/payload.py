@@ -1,0 +1,30 @@
+"""The records of a batch as the native loops of compaction want them: decompressed, where they are compressed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafkalog.errors import KafkalogError
+from kafkalog.format import codecs
+from kafkalog.format.batch import RECORD_BATCH_OVERHEAD
+from kafkalog.format.records import STREAM_BYTES_MAX
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from kafkalog._native.batches import BatchHeader
+
+
+def payload_of(data: memoryview, header: BatchHeader, max_record_bytes: int) -> Buffer | None:
+    """The records of the batch of magic 2 at `header.position`; None where the plain way must read them, which knows
+    what to say of a payload that does not decompress, or of a record that is too large."""
+    body = data[header.position + RECORD_BATCH_OVERHEAD : header.position + header.size]
+    if header.magic < 2 or header.count <= 0:
+        return None
+    if header.codec == codecs.NONE:
+        return body
+    try:
+        payload = codecs.decompress(header.codec, body, max_bytes=STREAM_BYTES_MAX)
+    except KafkalogError:
+        return None
+    return payload if len(payload) <= max_record_bytes else None

@@ -1,0 +1,128 @@
+"""What of a log may be cleaned, and whether it is worth it: LogToClean and the rules of its range, as pure functions.
+
+    clean            cleanable (dirty)        uncleanable
+    | first_dirty_offset .. first_uncleanable_offset | ...
+
+Clean is what the previous pass reached, by the checkpoint.  Uncleanable is what no transaction has decided, the active
+segment, and what is younger than min.compaction.lag.ms; the bound lies between segments, rounded down.  Knows no other
+log, no checkpoint file and no state of a partition: who picks the filthiest of many logs stands on top of this.
+Takes no lock: it works on views of the segments that are replaced whole, and what it finds is an estimate as soon as it
+is found.  Mirrors LogToClean and the static methods of LogCleanerManager (4.4.0).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from kafkalog.limits import LONG_MAX, to_int64
+from kafkalog.log.unified_log import UnifiedLog
+from kafkalog.segment.log_segments import size_in_bytes
+
+
+class OffsetsToClean(NamedTuple):
+    """LogCleanerManager.OffsetsToClean; `force_update_checkpoint`: the checkpoint was beside the log, and is mended."""
+
+    first_dirty_offset: int
+    first_uncleanable_dirty_offset: int
+    force_update_checkpoint: bool
+
+
+class LogToClean(NamedTuple):
+    """A log and the range of offsets that a pass would clean; made by `of`.  Sizes are bytes of .log files.
+
+    A segment that the clean section ends in counts for both sections, as in Kafka.
+    """
+
+    log: UnifiedLog
+    first_dirty_offset: int
+    first_uncleanable_offset: int
+    clean_bytes: int
+    cleanable_bytes: int
+    need_compaction_now: bool = False
+
+    @classmethod
+    def of(
+        cls, log: UnifiedLog, first_dirty_offset: int, uncleanable_offset: int, need_compaction_now: bool = False
+    ) -> LogToClean:
+        """`uncleanable_offset` is any offset; what is kept is the base of the segment that it lies in."""
+        first_uncleanable, cleanable_bytes = calculate_cleanable_bytes(log, first_dirty_offset, uncleanable_offset)
+        clean_bytes = size_in_bytes(log.log_segments(-1, first_dirty_offset))
+        return cls(log, first_dirty_offset, first_uncleanable, clean_bytes, cleanable_bytes, need_compaction_now)
+
+    @property
+    def total_bytes(self) -> int:
+        return self.clean_bytes + self.cleanable_bytes
+
+    @property
+    def cleanable_ratio(self) -> float:
+        """The share of bytes that is dirty; not a number where there are none."""
+        return self.cleanable_bytes / self.total_bytes if self.total_bytes else math.nan
+
+    @property
+    def is_worth_it(self) -> bool:
+        """Whether a pass would be made: the dirty share is above the topic's, or something has waited too long."""
+        if self.total_bytes == 0:
+            return False
+        overdue = self.need_compaction_now and self.cleanable_bytes > 0
+        return overdue or self.cleanable_ratio > self.log.config.min_cleanable_dirty_ratio
+
+
+def cleanable_offsets(log: UnifiedLog, last_clean_offset: int | None, now_ms: int) -> OffsetsToClean:
+    """Where the next pass would begin, and the first offset that it must leave alone.
+
+    `last_clean_offset`: where the previous pass ended; None: there was none.
+    """
+    log_start = log.log_start_offset
+    first_dirty = log_start if last_clean_offset is None else last_clean_offset
+    force = False
+    if first_dirty < log_start:
+        if not (log.config.compact and log.config.delete):  # retention goes past the checkpoint there
+            log.context.logger.warning(
+                "cleaning begins at log start offset %d: the checkpointed offset %d is below it", log_start, first_dirty
+            )
+        first_dirty, force = log_start, True
+    elif first_dirty > log.log_end_offset:
+        log.context.logger.warning(
+            "cleaning begins at log start offset %d: the checkpointed offset %d is beyond the log's end %d",
+            log_start, first_dirty, log.log_end_offset,
+        )  # fmt: skip
+        first_dirty, force = log_start, True
+    uncleanable = min(log.last_stable_offset, log.active_segment.base_offset)
+    lag_ms = max(log.config.min_compaction_lag_ms, 0)
+    if lag_ms > 0:
+        too_young = _first_segment_after(log, first_dirty, to_int64(now_ms - lag_ms))
+        uncleanable = uncleanable if too_young is None else min(uncleanable, too_young)
+    return OffsetsToClean(first_dirty, max(first_dirty, uncleanable), force)
+
+
+def _first_segment_after(log: UnifiedLog, first_dirty_offset: int, timestamp_ms: int) -> int | None:
+    """The base of the first segment that has a record later than a time."""
+    for segment in log.non_active_log_segments_from(first_dirty_offset):
+        if segment.largest_timestamp > timestamp_ms:
+            return segment.base_offset
+    return None
+
+
+def max_compaction_delay(log: UnifiedLog, first_dirty_offset: int, now_ms: int) -> int:
+    """For how many ms the earliest dirty segment has been older than max.compaction.lag.ms; 0: it is not."""
+    dirty = log.non_active_log_segments_from(first_dirty_offset)
+    timestamps = [segment.first_batch_timestamp for segment in dirty]
+    earliest = min([timestamp for timestamp in timestamps if timestamp > 0], default=LONG_MAX)
+    clean_until = to_int64(now_ms - max(log.config.max_compaction_lag_ms, 0))
+    return to_int64(clean_until - earliest) if earliest < clean_until else 0
+
+
+def calculate_cleanable_bytes(log: UnifiedLog, first_dirty_offset: int, uncleanable_offset: int) -> tuple[int, int]:
+    """The base of the segment that holds the uncleanable offset, and the dirty bytes below it."""
+    uncleanable = log.non_active_log_segments_from(uncleanable_offset)
+    first_uncleanable = uncleanable[0].base_offset if uncleanable else log.active_segment.base_offset
+    dirty = log.log_segments(min(first_dirty_offset, first_uncleanable), first_uncleanable)
+    return first_uncleanable, size_in_bytes(dirty)
+
+
+def next_to_clean(log: UnifiedLog, last_clean_offset: int | None, now_ms: int) -> LogToClean:
+    """What the next pass over a log would clean: `cleanable_offsets` with everything that follows from them."""
+    first_dirty, uncleanable, _ = cleanable_offsets(log, last_clean_offset, now_ms)
+    overdue = max_compaction_delay(log, first_dirty, now_ms) > 0
+    return LogToClean.of(log, first_dirty, uncleanable, overdue)

@@ -1,0 +1,103 @@
+"""A manager's cleaner, and what the manager tells it; where there is none, each of these does nothing.
+
+What changes a log that may be cleaned does so in the block of a `pause`, which waits for the cleaner to leave:
+
+    with cleaning.pause(partition) as pause:
+        pause.begin()
+
+A change that is made again, since an interrupt cut it short, begins its pause again with it.  Whoever holds the
+partition's lock may begin one only where another is held already: the cleaner would wait for that lock, and a signal
+handler that comes out of an append is refused by name.
+Knows no LogManager.  Thread-safe.
+"""
+
+from __future__ import annotations
+
+from kafkalog.cleaner.log_cleaner import LogCleaner
+from kafkalog.cleaner.states import Pause
+from kafkalog.cleaner.uncleanable import Uncleanable
+from kafkalog.config import CleanerConfig
+from kafkalog.errors import IllegalStateException
+from kafkalog.files import Clock
+from kafkalog.format.names import TopicPartition
+from kafkalog.log.unified_log import UnifiedLog
+from kafkalog.manager.log_directories import LogDirectories
+from kafkalog.manager.registry import LogRegistry
+from kafkalog.manager.settings import checked_cleaner
+from kafkalog.metrics.registry import MetricsRegistry
+
+
+class Cleaning:
+    """Without a cleaner until `make`."""
+
+    def __init__(self, registry: LogRegistry) -> None:
+        self._registry = registry
+        self.cleaner: LogCleaner | None = None
+
+    def make(self, config: CleanerConfig, directories: LogDirectories, clock: Clock, metrics: MetricsRegistry) -> None:
+        """A cleaner, where the settings want one."""
+        if config.enable_cleaner:
+            failed = directories.failure_channel
+            self.cleaner = LogCleaner(config, directories, self._registry, failed, clock, metrics)
+
+    # --- its life --------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Returns when nothing is cleaned any more.  May be called again."""
+        if self.cleaner is not None:
+            self.cleaner.shutdown()
+
+    def reconfigure(self, config: CleanerConfig) -> None:
+        if self.cleaner is None:
+            raise IllegalStateException(
+                "this manager has no log cleaner", hint="ManagerSettings(cleaner=CleanerConfig()) gives it one"
+            )
+        self.cleaner.reconfigure(checked_cleaner(config))
+
+    # --- what is told ------------------------------------------------------------------------------------
+
+    def pause(self, partition: TopicPartition | None) -> Pause:
+        """A pause that has not begun; of None, or without a cleaner, one that does nothing."""
+        if self.cleaner is None or partition is None:
+            return Pause(None, partition or TopicPartition("", 0))
+        return Pause(self.cleaner.manager.states, partition, lambda: self._check_outside(partition))
+
+    def _check_outside(self, partition: TopicPartition) -> None:
+        """Raises in a thread that is inside of the partition's log, by a signal handler or a finalizer."""
+        log = self._registry.get(partition)
+        if log is not None and log.lock.is_mine():
+            raise log.is_inside()
+
+    def abort(self, partition: TopicPartition) -> None:
+        with self.pause(partition) as pause:
+            pause.begin()
+
+    def retained_logs(self) -> list[tuple[UnifiedLog, Pause]]:
+        """Those whose old segments retention deletes, each with a pause to close."""
+        if self.cleaner is not None:
+            return self.cleaner.manager.pause_cleaning_for_non_compacted_partitions()
+        logs = [log for log in self._registry.current_logs() if not log.config.compact]
+        return [(log, self.pause(None)) for log in logs]
+
+    def cut(self, log: UnifiedLog, offset: int) -> None:
+        """The log ends at `offset`, or is about to, and so does what is clean of it."""
+        if self.cleaner is not None:
+            self.cleaner.manager.maybe_truncate_checkpoint(log.parent_dir, log.topic_partition, offset)
+
+    def moved(self, partition: TopicPartition, source_dir: str, destination_dir: str) -> None:
+        if self.cleaner is not None:
+            self.cleaner.manager.alter_checkpoint_dir(partition, source_dir, destination_dir)
+
+    def removed(self, log_dir: str) -> None:
+        """Logs of a directory are gone, and their checkpoints go."""
+        if self.cleaner is not None:
+            self.cleaner.manager.update_checkpoints(log_dir)
+
+    def failed(self, log_dir: str) -> None:
+        """The directory's checkpoints are not touched again; what is cleaned of it ends by itself."""
+        if self.cleaner is not None:
+            self.cleaner.manager.handle_log_dir_failure(log_dir)
+
+    @property
+    def uncleanable(self) -> list[Uncleanable]:
+        return [] if self.cleaner is None else self.cleaner.manager.uncleanable_partitions()

@@ -1,0 +1,284 @@
+"""LogManager and its cleaner: who is told of what.  The pool has no threads here; turns are called by hand."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kafkalog.cleaner.cleaner_thread import CleanerThread
+from kafkalog.cleaner.log_cleaner import LogCleaner
+from kafkalog.cleaner.states import Claim
+from kafkalog.config import BrokerLogConfig, CleanerConfig, LogConfig
+from kafkalog.errors import IllegalArgumentException, IllegalStateException, KafkaStorageException
+from kafkalog.files import ManualClock, ManualScheduler
+from kafkalog.format.names import TopicPartition
+from kafkalog.log.unified_log import UnifiedLog
+from kafkalog.manager.log_manager import LogManager
+from kafkalog.manager.settings import ManagerSettings
+from tests.unit.cleaner_kit import rows
+from tests.unit.cleaning_kit import CHECKPOINT, COMPACTED, fill
+from tests.unit.log_kit import NOW_MS
+
+NOBODY = replace(CleanerConfig.for_tests(), num_threads=0)
+T = TopicPartition("t", 0)
+
+
+class House:
+    def __init__(self, root: Path, config: CleanerConfig = NOBODY, *, bare: bool = False) -> None:
+        self.dirs = [str(root / name) for name in ("a", "b")]
+        settings = ManagerSettings(LogConfig.from_props(None, COMPACTED), cleaner=config)
+        clock = ManualClock(NOW_MS)
+        self.scheduler = ManualScheduler(clock)
+        self.manager = LogManager(self.dirs, settings, scheduler=self.scheduler, clock=clock, bare=bare)
+        self.manager.startup()
+
+    @property
+    def cleaner(self) -> LogCleaner:
+        assert self.manager.cleaner is not None
+        return self.manager.cleaner
+
+    def filled(self, name: str = "t-0", number: int = 0) -> UnifiedLog:
+        log = self.manager.get_or_create_log(name, is_new=True, log_dir=self.dirs[number])
+        fill(log, 60)
+        log.roll()
+        return log
+
+    def turn(self) -> bool:
+        cleaner, channel = self.cleaner, self.manager.failure_channel
+        thread = CleanerThread(0, CleanerConfig.for_tests(), cleaner.manager, cleaner.throttler, channel)
+        return thread.clean_filthiest_log()
+
+    def lines(self, number: int = 0) -> list[str]:
+        return (Path(self.dirs[number]) / CHECKPOINT).read_text().splitlines()[2:]
+
+    def state(self) -> str:
+        return str(self.cleaner.manager.cleaning_state(T))
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Iterator[House]:
+    made = House(tmp_path)
+    yield made
+    made.manager.shutdown()
+
+
+def test_a_truncation_below_the_active_segment_lowers_the_checkpoint(house: House) -> None:
+    log = house.filled()
+    assert house.turn()
+    assert house.lines() == ["t 0 60"]
+    fill(log, 5, start=60)
+    house.manager.truncate_to({T: 62})
+    assert house.lines() == ["t 0 60"]  # within the active segment nothing is clean
+    house.manager.truncate_to({T: 58})
+    assert house.lines() == [f"t 0 {log.active_segment.base_offset}"]
+    assert log.active_segment.base_offset <= 58
+    assert house.state() == "None"
+
+
+def test_a_new_beginning_lowers_it_too(house: House) -> None:
+    house.filled()
+    assert house.turn()
+    house.manager.truncate_fully_and_start_at(T, 7)
+    assert house.lines() == ["t 0 7"]
+    assert house.state() == "None"
+
+
+@pytest.mark.parametrize("offset", ["x", 1.5, None])
+def test_what_is_no_offset_is_refused_before_anything_changes(house: House, offset: object) -> None:
+    house.filled()
+    assert house.turn()
+    for call in (
+        lambda: house.manager.truncate_to({T: offset}),  # type: ignore[dict-item]
+        lambda: house.manager.truncate_fully_and_start_at(T, offset),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(IllegalArgumentException):
+            call()
+    assert house.lines() == ["t 0 60"]
+    assert house.state() == "None"
+
+
+def test_a_move_takes_the_checkpoint_along(house: House) -> None:
+    house.filled()
+    assert house.turn()
+    moved = house.manager.move(T, house.dirs[1])
+    assert (house.lines(0), house.lines(1)) == ([], ["t 0 60"])
+    assert house.state() == "None"
+    assert len(rows(moved)) == 3
+    assert not house.turn()
+
+
+def test_a_partition_that_moves_is_not_cleaned(house: House) -> None:
+    house.filled()
+    states = []
+    house.manager.move(T, house.dirs[1], progress=lambda _: states.append(house.state()))
+    future = house.manager.get_or_create_log(T, is_future=True, log_dir=house.dirs[0])
+    with house.cleaner.manager.pause(T) as pause:
+        pause.begin()
+        assert not house.turn()
+        assert future.is_future
+    assert set(states) <= {"LogCleaningPaused(1)"}
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_a_deletion_takes_its_line_away(house: House, many: bool) -> None:
+    house.filled()
+    house.filled("u-0")
+    assert house.turn()
+    assert house.turn()
+    if many:
+        house.manager.async_delete_all([T])
+    else:
+        house.manager.async_delete(T)
+    assert house.lines() == ["u 0 60"]
+    assert house.state() == "None"
+
+
+def test_who_stops_compacting_has_the_cleaner_leave(house: House) -> None:
+    house.filled()
+    assert house.turn()
+    house.manager.set_topic_config("t", {"cleanup.policy": "delete"})
+    assert house.state() == "None"
+    assert not house.turn()
+    house.manager.truncate_to({T: 3})
+    assert house.lines() == ["t 0 60"]  # as Kafka, for a log that is not compacted
+
+
+def test_retention_leaves_alone_what_is_paused(house: House) -> None:
+    house.manager.set_topic_config("kept", {"cleanup.policy": "delete", "retention.bytes": "0"})
+    log = house.filled("kept-0")
+    with house.cleaner.manager.pause(log.topic_partition) as pause:
+        pause.begin()
+        assert house.manager.cleanup_logs() == 0
+    assert house.manager.cleanup_logs() > 0
+    assert house.cleaner.manager.cleaning_state(log.topic_partition) is None
+
+
+def test_a_directory_that_fails_is_not_written_again(house: House) -> None:
+    house.filled()
+    house.filled("u-0", 1)
+    assert house.turn()
+    house.manager.handle_log_dir_failure(house.dirs[0])
+    before = house.lines(0)
+    assert house.turn()
+    assert house.lines(0) == before
+    assert house.lines(1) == ["u 0 60"]
+    assert not house.turn()
+
+
+def test_what_cannot_be_cleaned_is_shown(house: House) -> None:
+    log = house.filled()
+    path = log.log_segments()[0].log.path
+    with open(path, "r+b") as file:
+        file.seek(8)
+        file.write(b"\x7f\xff\xff\xff")
+    assert not house.turn()
+    (why,) = house.manager.uncleanable_partitions()
+    assert (why.partition, why.path, why.position) == (T, path, 0)
+    shown = house.manager.metrics.as_jmx()
+    assert (
+        shown[f'kafka.log:type=LogCleanerManager,name=uncleanable-partitions-count,logDirectory="{house.dirs[0]}"'] == 1
+    )
+
+
+def test_none_where_none_is_wanted(tmp_path: Path) -> None:
+    off = House(tmp_path / "off", CleanerConfig(enable_cleaner=False))
+    bare = House(tmp_path / "bare", bare=True)
+    for house in (off, bare):
+        manager = house.manager
+        assert manager.cleaner is None
+        assert not (Path(house.dirs[0]) / CHECKPOINT).exists()
+        assert manager.uncleanable_partitions() == []
+        with pytest.raises(IllegalStateException, match="has no log cleaner"):
+            manager.reconfigure_cleaner(CleanerConfig())
+        house.filled()
+        manager.truncate_to({T: 30})
+        manager.cleanup_logs()
+        manager.async_delete(T)
+        manager.shutdown()
+
+
+def test_kafkas_defaults_are_on(tmp_path: Path) -> None:
+    assert ManagerSettings().cleaner == CleanerConfig()
+    broker = BrokerLogConfig.from_props({"log.dirs": str(tmp_path), "log.cleaner.threads": "3"})
+    assert ManagerSettings.from_broker(broker).cleaner.num_threads == 3
+    with LogManager(tmp_path) as manager:
+        assert manager.cleaner is not None
+        assert [thread.name for thread in manager.cleaner.threads] == ["kafka-log-cleaner-thread-0"]
+        manager.reconfigure_cleaner(CleanerConfig(num_threads=2))
+        assert len(manager.cleaner.threads) == 2
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        CleanerConfig(num_threads=-1),
+        CleanerConfig(backoff_ms=-1),
+        CleanerConfig(dedupe_buffer_size=1 << 20),
+        CleanerConfig(dedupe_buffer_load_factor=0.0),
+        CleanerConfig(io_buffer_size=1.5),  # type: ignore[arg-type]
+        7,
+    ],
+)
+def test_settings_that_kafka_refuses(config: object) -> None:
+    with pytest.raises(IllegalArgumentException, match="CleanerConfig"):
+        ManagerSettings(cleaner=config).checked()  # type: ignore[arg-type]
+
+
+def test_a_shutdown_ends_it_for_good(tmp_path: Path) -> None:
+    house = House(tmp_path, CleanerConfig.for_tests())
+    cleaner = house.cleaner
+    house.manager.shutdown()
+    assert list(cleaner.threads) == []
+    with pytest.raises(IllegalStateException):
+        cleaner.startup()
+    with pytest.raises((IllegalStateException, KafkaStorageException)):
+        house.manager.reconfigure_cleaner(CleanerConfig.for_tests())
+
+
+def test_a_start_that_fails_leaves_no_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = ManagerSettings(LogConfig.from_props(None, COMPACTED), cleaner=CleanerConfig.for_tests())
+    manager = LogManager(tmp_path, settings)
+    cleaner = manager.cleaner
+    assert cleaner is not None
+    start = LogCleaner.startup
+
+    def fail(own: LogCleaner) -> None:
+        start(own)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(LogCleaner, "startup", fail)
+    with pytest.raises(KeyboardInterrupt):
+        manager.startup()
+    assert list(cleaner.threads) == []
+    assert not (tmp_path / ".lock").exists()
+
+
+def test_who_is_inside_of_the_log_does_not_wait_for_its_cleaner(house: House) -> None:
+    """As a signal handler in the middle of an append: the cleaner would wait for the lock that its thread holds."""
+    log = house.filled()
+    claims: list[Claim | None] = []
+    thread = threading.Thread(target=lambda: claims.append(house.cleaner.manager.states.claim(T)))
+    thread.start()
+    thread.join()
+    calls: list[Callable[[], object]] = [
+        lambda: house.manager.truncate_to({T: 3}),
+        lambda: house.manager.truncate_fully_and_start_at(T, 3),
+        lambda: house.manager.async_delete(T),
+        lambda: house.manager.move(T, house.dirs[1]),
+        lambda: house.manager.reconfigure_cleaner(NOBODY),
+    ]
+    for call in calls:
+        with log.lock, pytest.raises(IllegalStateException, match=r"inside|in the middle"):
+            call()
+        assert house.state() == "LogCleaningInProgress"
+    assert log.log_end_offset == 60
+    assert claims[0] is not None
+    house.cleaner.manager.done_deleting([claims[0]])
+    for call in calls[:2]:
+        with log.lock:
+            call()  # nobody is at it
+    assert log.log_end_offset == 3
