@@ -4,6 +4,8 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 cdef enum:
     # Keys that are hashed and looked for together: their misses overlap.
     TOGETHER = 256
+    SLOT_BYTES = 24
+    DIGEST_BYTES = 16
 
 cdef extern from "md5.h" nogil:
     void md5_many_by(
@@ -39,4 +41,8 @@ cdef class SkimpyOffsetMap:
     ) noexcept nogil
     cdef int64_t _put_group(
         self, const uint8_t* const* keys, const uint32_t* sizes, const int64_t* offsets, int64_t count
+    ) noexcept nogil
+    cdef void _put_digests(self, const uint8_t* digests, const int64_t* offsets, int64_t count) noexcept nogil
+    cdef void _digest(
+        self, const uint8_t* const* keys, const uint32_t* sizes, int64_t count, uint8_t* digests
     ) noexcept nogil

@@ -36,10 +36,6 @@ cdef extern from *:
     enum:
         KL_HAS_REMAINDER
 
-cdef enum:
-    SLOT_BYTES = 24
-    DIGEST_BYTES = 16
-
 
 ctypedef const uint8_t* Bytes
 
@@ -75,7 +71,7 @@ cdef class SkimpyOffsetMap:
         self._hashing = 0 if implementation is None else implementations().index(implementation)
         if self.slots > 1:
             self._reciprocal = <uint64_t>-1 / <uint64_t>self.slots + 1
-        self._memory = _pages(max(self.slots, 1) * SLOT_BYTES)  # a map that takes nothing has an empty slot to look at
+        self._memory = zero_pages(max(self.slots, 1) * SLOT_BYTES)  # a map that takes nothing has an empty slot to look at
         PyObject_GetBuffer(self._memory, &view, PyBUF_SIMPLE | PyBUF_WRITABLE)
         self._table = <Slot*>view.buf
         PyBuffer_Release(&view)  # it lives as long as we do, and nobody closes it
@@ -184,13 +180,23 @@ cdef class SkimpyOffsetMap:
         self, const uint8_t* const* keys, const uint32_t* sizes, const int64_t* offsets, int64_t count
     ) noexcept nogil:
         cdef uint8_t[TOGETHER * DIGEST_BYTES] digests
+        self._digest(keys, sizes, count, digests)
+        self._put_digests(digests, offsets, count)
+        return count
+
+    cdef void _digest(
+        self, const uint8_t* const* keys, const uint32_t* sizes, int64_t count, uint8_t* digests
+    ) noexcept nogil:
+        md5_many_by(self._hashing, keys, sizes, <size_t>count, digests)
+
+    cdef void _put_digests(self, const uint8_t* digests, const int64_t* offsets, int64_t count) noexcept nogil:
+        """Puts at most TOGETHER keys, for which there is room, by their digests, one behind the other."""
         cdef uint32_t[TOGETHER] at
         cdef int32_t[TOGETHER] left
         cdef uint64_t low, high
         cdef Slot* slot
         cdef int64_t waiting = count, still, i
         cdef int32_t attempt = 0, key
-        md5_many_by(self._hashing, keys, sizes, <size_t>count, digests)
         for i in range(count):
             left[i] = <int32_t>i
             at[i] = <uint32_t>slot_of(digests + DIGEST_BYTES * i, 0, <uint64_t>self.slots, self._reciprocal)
@@ -220,7 +226,6 @@ cdef class SkimpyOffsetMap:
                     left[still] = key
                     still += 1
             waiting = still
-        return count
 
     cdef void get_some(
         self, const uint8_t* const* keys, const uint32_t* sizes, int64_t count, int64_t* offsets
@@ -319,7 +324,7 @@ cdef class _Column:
         return count
 
 
-def _pages(size):
+def zero_pages(size):
     """Zeros; in huge pages where there are some, for each look-up is a miss anyway."""
     pages = mmap.mmap(-1, size)
     if hasattr(mmap, "MADV_HUGEPAGE"):

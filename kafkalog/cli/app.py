@@ -35,6 +35,8 @@ COMMANDS = {
     "dump": "Print batches, records, indexes and checkpoints of files, line by line as kafka-dump-log.",
     "explain": "Tell why each segment of a partition is still here, and when it goes.",
     "export": "Write the records of partitions to Parquet, Arrow, CSV or JSON files.",
+    "history": "Print every value of a key that is still there, and which of them counts.",
+    "latest": "Print the last value of each key, as text or JSON, or to Parquet, Arrow, CSV or JSON files.",
     "log-dirs": "Print partitions and sizes of log directories as kafka-log-dirs does.",
     "move": "Move a partition to another log directory, offline.",
     "recover": "Tell or do what an open after a crash does: cut what is torn, rebuild the rest.",
@@ -65,6 +67,11 @@ EXAMPLES = {
     "export": (
         "kafkalog export /var/kafka-logs orders --to orders/ --from 2026-11-01",
         "kafkalog export /var/kafka-logs orders-0 --to orders-0.csv --skip-damage",
+    ),
+    "history": ("kafkalog history customer-7 /var/kafka-logs customers --partitions 12",),
+    "latest": (
+        "kafkalog latest /var/kafka-logs/customers -f '%k %T %s\\n'",
+        "kafkalog latest /var/kafka-logs customers --until 2026-11-01 --to customers.parquet",
     ),
     "log-dirs": ("kafkalog log-dirs /disk1/kafka-logs /disk2/kafka-logs --topic-list orders,payments",),
     "move": ("kafkalog move /disk1/kafka-logs/orders-0 /disk2/kafka-logs --yes",),

@@ -4,28 +4,23 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import click
 
-from kafkalog.cli import choosing
+from kafkalog.cli import choosing, record_lines
 from kafkalog.cli.app import CLEAN, Usage
-from kafkalog.cli.console import emit_json, note, put_bytes, some
-from kafkalog.cli.dump_lines import headers_json
-from kafkalog.cli.template import formatter
+from kafkalog.cli.console import note, some
 from kafkalog.log.view import PartitionView
 from kafkalog.toolbox.window import Window, last, offsets
-from kafkalog.topics.records import CREATE_TIME, LOG_APPEND_TIME, Record
 
 if TYPE_CHECKING:
     from kafkalog.toolbox.search import Condition, Match
     from kafkalog.topics.reader import ChunkReader
+    from kafkalog.topics.records import Record
 
-TIMESTAMP_TYPE_NAMES = {CREATE_TIME: "create", LOG_APPEND_TIME: "logappend"}
 FOLLOW_EVERY_S = 0.2
-NO_BROKER = -1
 
 
 @click.command("cat", short_help="Print records as text or JSON lines.")
@@ -89,7 +84,7 @@ def command(
         raise Usage("found both --last and --limit, expected one of them")
     conditions = choosing.conditions(where)
     window = choosing.pruned(choosing.window(start, end), conditions)
-    show = _json if as_json else _printer(template)
+    show = record_lines.printer(template, json=as_json)
     wanted = [choosing.key(text) for text in keys]
     pairs = [choosing.header(text) for text in headers]
     log_dir, chosen = choosing.chosen(log_dir, partitions, topics)
@@ -111,7 +106,7 @@ def command(
                 show(record)
                 found += 1
     if said and not found:
-        note("note: nothing found there; another partitioner, or a producer before the topic grew, puts it elsewhere")
+        note(choosing.NOT_THERE)
     return CLEAN
 
 
@@ -175,24 +170,3 @@ class _Reading:
         from kafkalog.toolbox.search import matching
 
         return matching(reader, self._match)
-
-
-def _json(record: Record) -> None:
-    out: dict[str, Any] = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
-    kind = TIMESTAMP_TYPE_NAMES.get(record.timestamp_type)
-    if kind is not None:
-        out |= {"tstype": kind, "ts": record.timestamp}
-    out["broker"] = NO_BROKER
-    if record.headers:
-        out["headers"] = headers_json(record.headers)
-    put_bytes(out, "key", record.key)
-    put_bytes(out, "payload", record.value)
-    emit_json(out)
-
-
-def _printer(template: str) -> Callable[[Record], None]:
-    return partial(_print, formatter(template))
-
-
-def _print(text_of: Callable[[Record], bytes], record: Record) -> None:
-    sys.stdout.buffer.write(text_of(record))

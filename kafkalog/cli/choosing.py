@@ -1,7 +1,7 @@
 """What to read, as the reading commands are asked: partitions, a window of offsets or times, keys and headers.
 
-The options stand here once, for `cat`, `export` and `transactions`; what they mean is in `kafkalog.toolbox.window` and
-`kafkalog.toolbox.search`.
+The options stand here once, for `cat`, `export`, `latest`, `history` and `transactions`; what they mean is in
+`kafkalog.toolbox.window` and `kafkalog.toolbox.search`.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 TOPIC = click.option("--topic", "topics", multiple=True, metavar="NAME", help="A topic, or topic-0; as PARTITIONS.")
 START = click.option("--from", "start", metavar="OFFSET|TIME", help="First record: an offset, ISO time or @ms.")
 COMMITTED = click.option("--committed", is_flag=True, help="Leave out aborted and open transactions (read_committed).")
+NOT_THERE = "note: nothing found there; another partitioner, or a producer before the topic grew, puts it elsewhere"
 END_HELP = "Where to stop (exclusive): an offset, ISO time or @ms."
 
 

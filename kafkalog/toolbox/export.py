@@ -19,10 +19,10 @@ from kafkalog.format import values
 from kafkalog.format.needs import need_pyarrow
 from kafkalog.log.source import check_isolation
 from kafkalog.log.view import PartitionView
-from kafkalog.toolbox.past_damage import UNREADABLE, PastDamage
+from kafkalog.toolbox.past_damage import PastDamage
 from kafkalog.toolbox.salvage import Lost
 from kafkalog.toolbox.window import Window, offsets
-from kafkalog.topics.reader import Chunk, ChunkReader
+from kafkalog.topics.reader import UNREADABLE, Chunk, ChunkReader
 
 if TYPE_CHECKING:
     from kafkalog.format.names import TopicPartition
@@ -38,6 +38,7 @@ COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timesta
 BATCH_ROWS = 262_144  # of a row group at most
 BATCH_BYTES = 48 << 20
 CHUNK_BYTES = 4 << 20
+Read = Callable[[PartitionView, Sequence[str]], Iterator[Any]]  # record batches of these columns (of Spark's)
 
 
 @dataclass(frozen=True)
@@ -90,12 +91,15 @@ def export(
     report: ExportReport | None = None,
     files: Files = OS_FILES,
     progress: Callable[[int], None] | None = None,
+    read: Read | None = None,
 ) -> ExportReport:
     """Write `partitions` of a log directory to `target`: one file of that name where it has the format's suffix
     (`.parquet`), else a folder with a file each (`topic-0.parquet`), which is made where it is missing.
 
-    `progress` is told of the log's bytes as they are read.  IllegalArgumentException where a file is there already, or
-    the options make no sense; CorruptRecordException or InvalidRecordException at damage; OSError of the disk.
+    `progress` is told of the log's bytes as they are read.  `read`, where it is given, says which records of a partition
+    are written, and `window`, `isolation`, `skip_damage` and `progress` are its own.  IllegalArgumentException where a
+    file is there already, or the options make no sense; CorruptRecordException or InvalidRecordException at damage;
+    OSError of the disk.
     """
     values.function(progress, "progress", "a function of the bytes just read")
     need_pyarrow()
@@ -108,7 +112,7 @@ def export(
         refuse_existing(files, path, force=options.force)
     for path, chosen in plan.items():
         files.mkdirs_synced(parent_dir(path))
-        out = _Export(log_dir, options, codec, files, progress, lenient=len(partitions) > 1)
+        out = _Export(log_dir, options, codec, files, progress, read, lenient=len(partitions) > 1)
         out.write(chosen, path, report)
     return report
 
@@ -152,6 +156,7 @@ class _Export:
         codec: str,
         files: Files,
         progress: Callable[[int], None] | None,
+        read: Read | None,
         *,
         lenient: bool,
     ) -> None:
@@ -160,6 +165,7 @@ class _Export:
         self._codec = codec
         self._files = files
         self._progress = progress
+        self._read = read
         self._lenient = lenient
         self._columns = [name for name in COLUMNS if options.headers or name != "headers"]
 
@@ -175,7 +181,8 @@ class _Export:
             out = writer(options.format, sink, schema, self._codec, in_base64=options.in_base64)
             for partition in partitions:
                 with PartitionView(self._log_dir, partition, files=self._files) as view:
-                    for batch in self._batches(view, lost):
+                    found = self._batches(view, lost) if self._read is None else self._read(view, self._columns)
+                    for batch in found:
                         out.write(batch)
                         records += batch.num_rows
             out.close()

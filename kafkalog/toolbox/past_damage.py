@@ -12,7 +12,7 @@ from bisect import bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalog._native import batches as native
-from kafkalog.errors import BadBytesError, InvalidRecordException, KafkalogError
+from kafkalog.errors import KafkalogError
 from kafkalog.format.batch import MAGIC_AT, RECORD_BATCH_OVERHEAD
 from kafkalog.segment.resync import next_batch
 from kafkalog.segment.scan import crc_matches_in
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from kafkalog.segment.reader import Extent
     from kafkalog.segment.transaction_index import AbortedTxn
     from kafkalog.topics.reader import ChunkReader
-
-UNREADABLE = (BadBytesError, InvalidRecordException)
 
 
 class _Resumed(NamedTuple):

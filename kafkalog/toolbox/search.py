@@ -107,9 +107,14 @@ def matching(reader: ChunkReader, match: Match) -> Iterator[Record]:
         found = batch.filter(match.rows(batch))
         if not found.num_rows:
             continue
-        columns = [found.column(name) for name in COLUMNS]
-        columns[1] = columns[1].view("int64")  # Arrow has a type of its own for times, a Record a number
-        lists = [column.to_pylist() for column in columns]
-        for offset, timestamp, kind, key, value, headers, epoch in zip(*lists, strict=True):
-            pairs = tuple((header["key"], header["value"]) for header in headers or ())
-            yield Record(topic, partition, epoch, offset, timestamp, kind, key, value, pairs)
+        yield from records_of(found, topic, partition)
+
+
+def records_of(batch: Any, topic: str, partition: int) -> Iterator[Record]:
+    """The rows of a record batch (of COLUMNS) as Records."""
+    columns = [batch.column(name) for name in COLUMNS]
+    columns[1] = columns[1].view("int64")  # Arrow has a type of its own for times, a Record a number
+    lists = [column.to_pylist() for column in columns]
+    for offset, timestamp, kind, key, value, headers, epoch in zip(*lists, strict=True):
+        pairs = tuple((header["key"], header["value"]) for header in headers or ())
+        yield Record(topic, partition, epoch, offset, timestamp, kind, key, value, pairs)

@@ -19,6 +19,7 @@ from kafkalog.format.values import shown
 from kafkalog.limits import LONG_MAX, LONG_MIN
 
 if TYPE_CHECKING:
+    from kafkalog._native.arrow import RecordColumns
     from kafkalog.topics.reader import Chunk, ChunkReader
 
 HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -81,7 +82,7 @@ def record_batches(
     At damage the records before it come first, then the error.
     """
     wanted = schema(columns, known)
-    decoder = _Decoder(reader, {known[name][0] for name in wanted.names})
+    decoder = Decoder(reader, {known[name][0] for name in wanted.names})
     damage: KafkalogError | None = None
     try:
         for chunk in reader:
@@ -143,7 +144,7 @@ def _as_type(array: Any, source: str, kind: pa.DataType) -> Any:
     return array if array.type == kind else array.cast(kind)
 
 
-class _Decoder:
+class Decoder:
     """Chunks to columns by source name; collects several chunks until `finish`."""
 
     def __init__(self, reader: ChunkReader, sources: set[str]) -> None:
@@ -189,11 +190,16 @@ class _Decoder:
             path=chunk.path,
         )
 
-    def finish(self) -> dict[str, Any]:
-        """The columns so far; begins anew."""
+    def columns(self) -> RecordColumns:
+        """What the records have of themselves so far; begins anew."""
         assert self._builder is not None
-        batch = pa.record_batch(self._builder.finish())
+        columns = self._builder.finish()
         self._builder = None
+        return columns
+
+    def finish(self) -> dict[str, Any]:
+        """All columns so far; begins anew."""
+        batch = pa.record_batch(self.columns())
         decoded = {name: batch.column(name) for name in batch.schema.names}
         rows = batch.num_rows
         topic, partition = self._reader.source.topic_partition

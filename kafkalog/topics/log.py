@@ -334,6 +334,47 @@ class Log(Closing):
         batches = list(self.arrow_batches(start, end, start_time=start_time, columns=columns, isolation=isolation))
         return arrow.table(batches, columns)
 
+    def latest(
+        self,
+        end: int | None = None,
+        *,
+        isolation: str = "read_committed",
+        tombstones: bool = False,
+        columns: Sequence[str] | None = None,
+        batch_rows: int = 65536,
+        memory_bytes: int | None = None,
+    ) -> pa.RecordBatchReader:
+        """The last value of each key below `end` (exclusive; by default of all that is there now), by offset: what a
+        clean of the whole log would keep.
+
+        A pyarrow RecordBatchReader of batches of up to `batch_rows` rows, with the columns of `read_arrow`; its
+        `read_all()` makes a Table.  Aborted records never count, nor do those from the oldest open transaction on,
+        unless `isolation` is "read_uncommitted".  A key whose last value is null is deleted: no row, or with
+        `tombstones` a row without a value.  Records without a key are left out.
+
+            state = {row["key"]: row["value"] for batch in log.latest() for row in batch.to_pylist()}
+
+        Reads the log twice: for the keys in this call, for the rows while they are taken.  In memory are the map of
+        the keys (27 bytes a key, while it grows three times that), at most `memory_bytes` (by default 512 MiB: 12
+        million keys), 8 bytes for each key, and a batch; with more keys the first reading is repeated for each share of
+        them.  Keys are told apart by their MD5, as Kafka's cleaner does.
+
+        IllegalArgumentException for options that make no sense, CorruptRecordException at damage, behind the rows that
+        lie before it.  OffsetOutOfRangeException where a cleaner, or a cut, took records between the two readings: ask
+        again.  What retention deletes meanwhile is left out.  MissingPackageException without pyarrow.
+        """
+        pa = need_pyarrow()
+        from kafkalog.topics import arrow
+        from kafkalog.topics.latest import MEMORY_BYTES, Latest, memory_of
+
+        schema = arrow.schema(columns)
+        batch_rows = values.whole(batch_rows, "batch_rows", low=1, expected="rows of a batch")
+        tombstones = values.flag(tombstones, "tombstones")
+        memory_bytes = MEMORY_BYTES if memory_bytes is None else memory_of(memory_bytes)
+        _, end = self._range(None, end, None, isolation)
+        found = Latest(self._readable(), end, isolation=isolation, memory_bytes=memory_bytes)
+        return pa.RecordBatchReader.from_batches(schema, found.batches(columns, batch_rows, tombstones=tombstones))
+
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """All records to any Arrow consumer (polars, duckdb, pandas), streamed."""
         pa = need_pyarrow()

@@ -63,6 +63,7 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES = 1 << 20
 MAX_CHUNK_BYTES = 128 << 20
+UNREADABLE = (BadBytesError, InvalidRecordException)  # what readers raise of damage
 LOOKS_MAX = 20  # at a stretch that is another one each time
 
 MISPLACED = -1  # beside the verdicts of the native scan
@@ -479,7 +480,7 @@ class ChunkReader(Closing):
                             yield Record(
                                 topic, partition, epoch, it.offset, it.timestamp, kind, it.key, it.value, it.headers
                             )
-            except (BadBytesError, InvalidRecordException) as error:
+            except UNREADABLE as error:
                 raise placed(error, chunk, header)
 
 

@@ -1,0 +1,46 @@
+"""A record as the reading commands print it: an object with kcat's names, or text by kcat's `-f`.
+
+Here once, for `cat`, `latest` and `history`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from kafkalog.cli.console import emit_json, put_bytes
+from kafkalog.cli.dump_lines import headers_json
+from kafkalog.cli.template import formatter
+from kafkalog.topics.records import CREATE_TIME, LOG_APPEND_TIME, Record
+
+TIMESTAMP_TYPE_NAMES = {CREATE_TIME: "create", LOG_APPEND_TIME: "logappend"}
+NO_BROKER = -1
+
+
+def as_json(record: Record) -> dict[str, Any]:
+    """Its fields under kcat's names."""
+    out: dict[str, Any] = {"topic": record.topic, "partition": record.partition, "offset": record.offset}
+    kind = TIMESTAMP_TYPE_NAMES.get(record.timestamp_type)
+    if kind is not None:
+        out |= {"tstype": kind, "ts": record.timestamp}
+    out["broker"] = NO_BROKER
+    if record.headers:
+        out["headers"] = headers_json(record.headers)
+    put_bytes(out, "key", record.key)
+    put_bytes(out, "payload", record.value)
+    return out
+
+
+def printer(template: str, *, json: bool) -> Callable[[Record], None]:
+    """What prints a record: as JSON, or by a template; Usage for one that makes no sense."""
+    return _print_json if json else partial(_print, formatter(template))
+
+
+def _print_json(record: Record) -> None:
+    emit_json(as_json(record))
+
+
+def _print(text_of: Callable[[Record], bytes], record: Record) -> None:
+    sys.stdout.buffer.write(text_of(record))

@@ -1,0 +1,85 @@
+"""The last value of each key of a partition of a directory, for the command line and for files that others read.
+
+What counts as last is `kafkalog.topics.latest`; here it is asked of a view, which is only read, without a lock, beside
+a running broker too.  A key of a topic lives in one partition, but in several where partitions were added since: each
+partition answers for itself.  Needs pyarrow.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kafkalog.format.needs import need_pyarrow
+from kafkalog.log.source import check_isolation
+from kafkalog.toolbox.export import BATCH_BYTES, BATCH_ROWS, ExportOptions, ExportReport, export
+from kafkalog.toolbox.search import BATCH_ROWS as LINE_ROWS
+from kafkalog.toolbox.search import COLUMNS, records_of
+from kafkalog.toolbox.window import Bound, Window, offsets
+
+if TYPE_CHECKING:
+    from kafkalog.format.names import TopicPartition
+    from kafkalog.log.view import PartitionView
+    from kafkalog.topics.latest import Latest
+    from kafkalog.topics.records import Record
+
+
+@dataclass(frozen=True)
+class LatestOptions:
+    """`end`: the state as of an offset (exclusive) or a time, by default as of now.  `tombstones`: keys, too, whose last
+    value is null.  `memory_bytes`: for the map of keys (`kafkalog.topics.latest.MEMORY_BYTES` where it is None)."""
+
+    end: Bound = None
+    isolation: str = "read_committed"
+    tombstones: bool = False
+    memory_bytes: int | None = None
+
+
+def latest(view: PartitionView, options: LatestOptions, *, progress: Callable[[int], None] | None = None) -> Latest:
+    """The last offsets of the keys of a view's partition; `progress` is told of the log's bytes as they are read, in
+    two or more walks.  Damage is kept for its end: `Latest.failure`."""
+    need_pyarrow()
+    from kafkalog.topics.latest import MEMORY_BYTES, Latest, memory_of
+
+    check_isolation(options.isolation)
+    memory_bytes = MEMORY_BYTES if options.memory_bytes is None else memory_of(options.memory_bytes)
+    _, end = offsets(view, Window(None, options.end), lenient=True)
+    return Latest(view, end, isolation=options.isolation, memory_bytes=memory_bytes, progress=progress)
+
+
+def latest_records(found: Latest, *, tombstones: bool = False) -> Iterator[Record]:
+    """Their records, by offset; at damage those before it, then the error."""
+    topic, partition = found.source.topic_partition
+    for batch in found.batches(COLUMNS, LINE_ROWS, tombstones=tombstones):
+        yield from records_of(batch, topic, partition)
+
+
+def export_latest(
+    log_dir: str | os.PathLike[str],
+    partitions: Sequence[TopicPartition],
+    target: str | os.PathLike[str],
+    files_options: ExportOptions,
+    options: LatestOptions,
+    *,
+    report: ExportReport | None = None,
+    progress: Callable[[int], None] | None = None,
+    told: Callable[[Latest], None] | None = None,
+) -> ExportReport:
+    """Write them to files as `export` does, by its options but for the window, the isolation and damage, which ends it.
+
+    `told` hears of each partition's keys once they are known.
+    """
+    need_pyarrow()
+    from kafkalog.topics import arrow
+
+    def read(view: PartitionView, columns: Sequence[str]) -> Iterator[Any]:
+        found = latest(view, options, progress=progress)
+        if told is not None:
+            told(found)
+        return found.batches(
+            columns, BATCH_ROWS, arrow.SPARK_COLUMNS, tombstones=options.tombstones, batch_bytes=BATCH_BYTES
+        )
+
+    return export(log_dir, partitions, target, files_options, report=report, read=read)
