@@ -4,7 +4,8 @@ A SkimpyOffsetMap, so that two keys count for one exactly where Kafka's cleaner 
 which can keep to a share of all keys: a log with more keys than there is memory for is walked once for each share.
 What share a key is of, 0 to 65,535, its digest's last two bytes say, which few probes look at.
 
-Takes decoded columns, many rows a call, without the GIL.  One thread at a time, which is checked; knows no file.
+Takes decoded columns, many rows a call, without the GIL.  One thread at a time, which its own methods check; knows no
+file.
 """
 
 cimport cython
@@ -71,7 +72,10 @@ cdef class LatestOffsets(SkimpyOffsetMap):
         places, bounds, data, bits = numbers.buffers[1], keys.buffers[1], keys.buffers[2], keys.buffers[0]
         cdef int64_t rows = keys.length
         if (
-            numbers.length != rows
+            places is None
+            or bounds is None
+            or data is None
+            or numbers.length != rows
             or places.size < 8 * rows
             or bounds.size < 4 * (rows + 1)
             or (bits is not None and 8 * bits.size < rows)

@@ -96,10 +96,10 @@ def export(
     """Write `partitions` of a log directory to `target`: one file of that name where it has the format's suffix
     (`.parquet`), else a folder with a file each (`topic-0.parquet`), which is made where it is missing.
 
-    `progress` is told of the log's bytes as they are read.  `read`, where it is given, says which records of a partition
-    are written, and `window`, `isolation`, `skip_damage` and `progress` are its own.  IllegalArgumentException where a
-    file is there already, or the options make no sense; CorruptRecordException or InvalidRecordException at damage;
-    OSError of the disk.
+    `progress` is told of the log's bytes as they are read.  `read`, where it is given, says which records of a
+    partition are written, and `window`, `isolation`, `skip_damage` and `progress` are its own.
+    IllegalArgumentException where a file is there already, or the options make no sense; CorruptRecordException or
+    InvalidRecordException at damage; OSError of the disk.
     """
     values.function(progress, "progress", "a function of the bytes just read")
     need_pyarrow()

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LatestOptions:
-    """`end`: the state as of an offset (exclusive) or a time, by default as of now.  `tombstones`: keys, too, whose last
-    value is null.  `memory_bytes`: for the map of keys (`kafkalog.topics.latest.MEMORY_BYTES` where it is None)."""
+    """`end`: the state as of an offset (exclusive) or a time, by default as of now.  `tombstones`: also keys whose last
+    value is null.  `memory_bytes`: for the map of keys, None for `kafkalog.topics.latest.MEMORY_BYTES`."""
 
     end: Bound = None
     isolation: str = "read_committed"

@@ -171,29 +171,30 @@ class Latest:
         wanted = arrow.schema(columns, known).names
         gathered = _Gathered(batch_rows, batch_bytes)
         needed = list(dict.fromkeys([*wanted, "offset", "value"]))
+        failure = self.failure
         try:
             for batch, rows in self._found(needed, batch_rows, known, batch_bytes):
                 values_there = batch.column("value")
                 if values_there.null_count and not tombstones:
                     rows &= values_there.is_valid().to_numpy(zero_copy_only=False)
                 batch = batch.select(wanted)
-                yield from gathered.add(batch if rows.all() else batch.filter(pa.array(rows)))
+                for ready in gathered.add(batch if rows.all() else batch.filter(pa.array(rows))):
+                    yield ready
+                    self.source.check_usable()  # a forked child has what was gathered before, too
         except KafkalogError as error:
-            self.failure = error
+            failure = error
+        self.source.check_usable()
         yield from gathered.rest()
-        if self.failure is not None:
-            raise self.failure
+        if failure is not None:
+            raise failure
 
     def _found(
         self, columns: Sequence[str], batch_rows: int, known: Mapping[str, tuple[str, Any]], batch_bytes: int
     ) -> Iterator[tuple[pa.RecordBatch, npt.NDArray[np.bool_]]]:
         """Batches of records, and which of them are the last ones of their keys; all of those, or an error."""
         left = self._last
-        if not len(left):
-            return
         with _Surviving(self, left) as reader:
             for batch in arrow.record_batches(reader, columns, batch_rows, known, batch_bytes=batch_bytes):
-                self.source.check_usable()
                 offsets = batch.column("offset").to_numpy()
                 passed = int(np.searchsorted(left, offsets[-1], side="right"))
                 sought, left = left[:passed], left[passed:]
@@ -221,14 +222,14 @@ class _Surviving(ChunkReader):
     def __init__(self, latest: Latest, last: npt.NDArray[np.int64]) -> None:
         super().__init__(
             latest.source,
-            int(last[0]),
-            end_offset=int(last[-1]) + 1,
+            int(last[0]) if len(last) else latest.end_offset,
+            end_offset=int(last[-1]) + 1 if len(last) else latest.end_offset,
             chunk_bytes=CHUNK_BYTES,
             out_of_range="earliest",
         )
         self._latest = latest
         self._last = last
-        self._behind = int(last[0]) - 1  # the last offset of the batches so far
+        self._behind = self.offset - 1  # the last offset of the batches so far
 
     def read_chunk(self) -> Chunk | None:
         while (chunk := super().read_chunk()) is not None:

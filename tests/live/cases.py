@@ -321,6 +321,22 @@ def read_all(world: World) -> None:
     assert world.opened.offset_for_time(NOW_MS) is not None
 
 
+def keyed(world: World) -> None:
+    """Several values of each key, in several segments; one of an aborted transaction."""
+    for _ in range(8):
+        idents = world.idents(4)
+        unit = world.oracle.attempt(*idents)
+        records = [(value_of(ident, 100), b"k%d" % number) for number, ident in enumerate(idents)]
+        world.oracle.acknowledge(unit, world.opened.append_many(records))
+    abort_one(world)
+
+
+def latest(world: World) -> None:
+    table = world.opened.latest(batch_rows=3).read_all()
+    assert table["key"].to_pylist() == [b"k%d" % number for number in range(4)]
+    assert table["value"].to_pylist() == [record.value for record in world.opened.records(28, 32)]
+
+
 def await_offsets(world: World) -> None:
     end = world.opened.end_offset
     assert world.opened.await_offset(end - 1, timeout_ms=10_000)
@@ -466,6 +482,8 @@ CASES = [
     Case("open-left-open", left_open, open_it, opens=True, clean=False),
     Case("open-neighbour", with_neighbour, open_it, opens=True, clean=False, marked=False),
     Case("read", with_transactions, read_all, before=expect, after=read_again),
+    Case("latest", keyed, latest, before=expect, after=read_again),
+    Case("latest-away", keyed, latest, before=expect_and_away, after=read_again),
     Case("read-away", with_transactions, read_all, before=expect_and_away, after=read_again),
     Case("await-offset", with_transactions, await_offsets, before=expect, after=read_again),
     Case("read-only", some, open_read_only, before=expect, after=read_again),

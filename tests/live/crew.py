@@ -161,12 +161,17 @@ class Member:
     def append(self) -> None:
         (ident,) = self.idents(1)
         unit = self.oracle.attempt(ident)
-        self.oracle.acknowledge(unit, self.log.append(value_of(ident, self.filler)))
+        self.oracle.acknowledge(unit, self.log.append(value_of(ident, self.filler), key=self.key()))
+
+    def key(self) -> bytes:
+        """One of a few that are this thread's own."""
+        return b"%d.%d" % (self.number, self.count % 5)
 
     def append_many(self) -> None:
         idents = self.idents(self.rng.randint(2, 8))
         unit = self.oracle.attempt(*idents)
-        self.oracle.acknowledge(unit, self.log.append_many([value_of(ident, self.filler) for ident in idents]))
+        records = [(value_of(ident, self.filler), self.key()) for ident in idents]
+        self.oracle.acknowledge(unit, self.log.append_many(records))
 
     def append_columns(self) -> None:
         idents = self.idents(self.rng.randint(2, 8))
@@ -190,7 +195,7 @@ class Member:
             for _ in range(self.rng.randint(1, 3)):
                 (ident,) = self.idents(1)
                 unit = self.oracle.attempt(ident, transaction=number)
-                self.oracle.acknowledge(unit, transaction.append(value_of(ident, self.filler)))
+                self.oracle.acknowledge(unit, transaction.append(value_of(ident, self.filler), key=self.key()))
         except BaseException:
             self.oracle.ends[number] = "aborted"  # by the close that came in between
             raise
@@ -208,6 +213,22 @@ def read_through(log: kafkalog.Log, oracle: Oracle) -> None:
         assert last is None or record.offset > last, f"{record.offset} after {last}"
         last = record.offset
     assert oracle.cuts or end == 0 or last is None or last >= end - 2, f"read up to {last}, the mark was at {end}"
+
+
+def latest_through(log: kafkalog.Log, oracle: Oracle) -> None:
+    """The last value of each key of a log that others change: those of a walk, where nothing was cut meanwhile."""
+    end = log.high_watermark
+    table = log.latest(end, isolation="read_uncommitted", batch_rows=50).read_all()
+    keys, offsets, found = (table[name].to_pylist() for name in ("key", "offset", "value"))
+    assert len(keys) == len(set(keys))
+    assert offsets == sorted(set(offsets))
+    assert all(value.count(b".") > 1 for value in found)
+    committed = log.latest(columns=["key", "offset"]).read_all()
+    assert len(committed) == len(set(committed["key"].to_pylist()))
+    if not (oracle.cuts or oracle.retention):
+        assert dict(zip(keys, found, strict=True)) == {
+            record.key: record.value for record in log.records(end=end) if record.key is not None
+        }
 
 
 @contextlib.contextmanager

@@ -55,7 +55,9 @@ class Life:
 
     def choose(self) -> str:
         names = ["append"] * 6 + ["many", "columns", "write", "write"] + ["transact"] * 3 + ["roll", "flush"]
-        return self.rng.choice([*names, "read", "await", "truncate", "delete", "retain", "close", "open_again"])
+        return self.rng.choice(
+            [*names, "read", "latest", "await", "truncate", "delete", "retain", "close", "open_again"]
+        )
 
     def do(self, what: str) -> None:
         getattr(self, "_" + what)()
@@ -84,6 +86,11 @@ class Life:
     def _read(self) -> None:
         for _ in self.log.records():
             pass
+
+    def _latest(self) -> None:
+        table = self.log.latest(isolation="read_uncommitted").read_all()
+        keys = table["key"].to_pylist()
+        assert len(keys) == len(set(keys))
 
     def _await(self) -> None:
         self.log.await_offset(max(0, self.log.end_offset - self.rng.randint(0, 1)), timeout_ms=self.rng.randint(0, 4))

@@ -21,7 +21,17 @@ from kafkalog.errors import LogDirLockedException
 from kafkalog.files.lock import OsFileLock
 from kafkalog.files.testing import RecordingFiles
 from kafkalog.toolbox.verify import verify
-from tests.live.crew import SECONDS, Crew, Member, batch_start, full, open_live, ordinary_choice, read_through
+from tests.live.crew import (
+    SECONDS,
+    Crew,
+    Member,
+    batch_start,
+    full,
+    latest_through,
+    open_live,
+    ordinary_choice,
+    read_through,
+)
 from tests.live.interrupts import CONFIG
 from tests.live.oracle import (
     FAST,
@@ -80,6 +90,7 @@ def test_close_beside_everything(base: Path, count: Count) -> None:
         log = open_live(path, config=LARGE)
         appenders(crew, log, oracle, seed=number)
         crew.add("read", partial(read_through, log, oracle))
+        crew.add("read", partial(latest_through, log, oracle))
         for isolation in ("read_uncommitted", "read_committed"):  # woken by the next append, the last time by the close
             crew.add("read", partial(await_next, log, isolation))
         crew.add("flush", log.flush)
@@ -125,6 +136,7 @@ def test_truncate_beside_appends(base: Path, count: Count) -> None:
         crew.add("truncate", truncate)
         crew.add("flush", log.flush)
         crew.add("read", partial(read_through, log, oracle))
+        crew.add("read", partial(latest_through, log, oracle))
         crew.add("read", partial(await_next, log, timeout_ms=5))
         with ordinary_choice(number % 2 == 0):
             crew.run(0.4)
@@ -163,6 +175,8 @@ def test_retention_beside_appends_and_readers(delay_ms: str, base: Path, count: 
     with open_live(path, read_only=True) as beside:
         crew.add("read", lambda: read_through(beside, oracle))
         crew.add("read", lambda: read_through(beside, oracle))
+        for source in (log, beside):
+            crew.add("read", partial(latest_through, source, oracle))
         crew.add("refresh", beside.refresh)
         crew.run(SECONDS)
     oracle.judge(look(log))
@@ -207,6 +221,7 @@ def readers_beside_appends(path: Path, seed: int, count: Count) -> None:
             crew.add("read", partial(chunks, source))
             crew.add("read", partial(committed, source))
             crew.add("read", partial(read_through, source, oracle))
+            crew.add("read", partial(latest_through, source, oracle))
             crew.add("read", partial(await_next, source, timeout_ms=50))
         crew.add("read", times)
         crew.add("refresh", beside.refresh)

@@ -38,6 +38,8 @@ LINES = {
     ],
     "explain": ["explain {clean}/t-0 -X retention.ms=1000 --json"],
     "export": ["export {clean} --to {new} --json", "export {damaged} --to {new} --skip-damage --json"],
+    "history": ["history k {clean} --json", "history k {damaged} --json", "history hex:ff {clean} t-0 --json"],
+    "latest": ["latest {clean} --json", "latest {damaged} --json", "latest {kafka} --json --uncommitted"],
     "log-dirs": ["log-dirs {clean}"],
     "move": ["move {clean}/t-0 {other} --json"],
     "recover": ["recover {clean} --json", "recover {damaged} --from-start --json"],
@@ -103,9 +105,11 @@ def test_names_are_of_one_family(run: Run, places: dict[str, Path], tmp_path: Pa
         for text in result.lines:
             entry = json.loads(text)
             assert isinstance(entry, dict)
-            if command == "cat":
-                assert {name.removesuffix("_base64") for name in entry} <= KCAT
-                assert {name.removesuffix("_base64") for name in names(entry)} <= KCAT | {"value"}
+            if command in ("cat", "latest", "history"):
+                own = {"state", "tombstone"} if command == "history" else set()
+                assert own <= set(entry)
+                assert {name.removesuffix("_base64") for name in entry} <= KCAT | own
+                assert {name.removesuffix("_base64") for name in names(entry)} <= KCAT | own | {"value"}
                 continue
             if command == "log-dirs":  # kafka-log-dirs' own object
                 assert set(entry) == {"version", "brokers"}
@@ -125,6 +129,8 @@ def test_names_are_of_one_family(run: Run, places: dict[str, Path], tmp_path: Pa
         "du": {"topic", "fileKind", "age", "summary"},
         "explain": {"segment", "summary"},
         "export": {"file", "lost", "summary"},
+        "history": set(),
+        "latest": set(),
         "log-dirs": set(),
         "move": {"move"},
         "recover": {"partition", "summary"},

@@ -281,13 +281,13 @@ def test_what_is_open_has_one_owner(tmp_path: Path, way: Callable[[object], obje
 
 
 @pytest.mark.parametrize("when", ["before", "meanwhile"])
-@pytest.mark.parametrize("read", ["records", "committed", "since", "arrow", "arrow since", "reader", "time"])
+@pytest.mark.parametrize("read", ["records", "committed", "since", "arrow", "arrow since", "latest", "reader", "time"])
 def test_a_read_beside_a_close_is_refused_as_of_a_closed_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str, read: str
 ) -> None:
     """The engine is closed first, and the Log only when its checkpoints are written; readers come between."""
     with kafkalog.open_log(tmp_path, "t-0") as log:
-        log.append_many([b"a", b"b"])
+        log.append_many([(b"a", b"key"), b"b"])
         with log.transaction("job") as txn:
             txn.append(b"c")
         with log.transaction("job") as txn:
@@ -302,6 +302,7 @@ def test_a_read_beside_a_close_is_refused_as_of_a_closed_log(
             "since": lambda: list(log.records(start_time=1)),
             "arrow": log.read_arrow,
             "arrow since": lambda: log.read_arrow(start_time=1),
+            "latest": lambda: log.latest().read_all(),
             "reader": lambda: list(log.reader()),
             "time": lambda: log.offset_for_time(1),
         }

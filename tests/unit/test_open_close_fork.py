@@ -316,12 +316,13 @@ def test_what_fails_to_be_disowned_is_logged(caplog: pytest.LogCaptureFixture) -
 def test_what_is_half_read_ends_at_the_fork(tmp_path: Path) -> None:
     """What had been read, and not been handed out yet, came out in the child."""
     with kafkalog.open_log(tmp_path, "t-0") as log, kafkalog.open_log(tmp_path, "t-0", read_only=True) as look:
-        log.append_many([b"a"] * 10)
-        log.append_many([b"b"] * 10)
+        log.append_many([(b"a", b"%d" % number) for number in range(10)])
+        log.append_many([(b"b", b"b%d" % number) for number in range(10)])
         begun: list[Iterator[object]] = []
         for one in (log, look):
             begun += [iter(one), one.records(1), one.reader().records(), one.reader().data_batches()]
             begun.append(one.arrow_batches(batch_rows=3))
+            begun.append(one.latest(batch_rows=3))
         for each in begun:
             next(each)
 

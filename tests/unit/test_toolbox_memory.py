@@ -78,6 +78,8 @@ def peak(*argv: str) -> tuple[int, int]:
         ("cat", "{root}", "t-0"),
         ("cat", "--last", "3", "{root}", "t-0"),
         ("cat", "--grep", "x", "{root}", "t-0"),
+        ("latest", "{root}", "--memory", "1MiB"),
+        ("history", "k", "{root}"),
         ("export", "--skip-damage", "{root}", "--to", "{target}"),
         ("transactions", "{root}"),
         ("dump", "--deep-iteration", "{root}/t-0/" + LOG),

@@ -167,6 +167,12 @@ CALLS |= {
     "read_arrow: isolation": (lambda log, value: log.read_arrow(isolation=value), ["committed", None]),
     "arrow_batches: batch_rows": (lambda log, value: log.arrow_batches(batch_rows=value), [*NO_NUMBER, 0, -1]),
     "arrow_batches: two starts": (lambda log, value: log.arrow_batches(value, start_time=1), [0]),
+    "latest: end": (lambda log, value: log.latest(value), [*filter(None, NO_NUMBER), 1 << 70]),
+    "latest: isolation": (lambda log, value: log.latest(isolation=value), ["committed", None, 1]),
+    "latest: tombstones": (lambda log, value: log.latest(tombstones=value), ["yes", None, 2, 1.0, Odd()]),
+    "latest: columns": (lambda log, value: log.latest(columns=value), ["value", 5, ["nope"], [1], [["value"]]]),
+    "latest: batch_rows": (lambda log, value: log.latest(batch_rows=value), [*NO_NUMBER, 0, -1]),
+    "latest: memory_bytes": (lambda log, value: log.latest(memory_bytes=value), [*filter(None, NO_NUMBER), 0, 65535]),
     "reader: offset": (lambda log, value: log.reader(value), [*filter(None, NO_NUMBER), 1 << 70]),
     "reader: start_time": (lambda log, value: log.reader(start_time=value), [1.5, "1"]),
     "reader: two starts": (lambda log, value: log.reader(0, start_time=value), [0]),
@@ -489,7 +495,7 @@ def test_without_pyarrow(tmp_path: Path) -> None:
         "    log.append_columns([b'1'], timestamps=[5])\n"
         "    class Column(list):\n"
         "        def __arrow_c_array__(self): raise AssertionError\n"
-        "    for call in (log.read_arrow, log.arrow_batches, log.__arrow_c_stream__,\n"
+        "    for call in (log.read_arrow, log.arrow_batches, log.latest, log.__arrow_c_stream__,\n"
         "                 lambda: log.append_columns(Column([b'x']))):\n"
         "        try:\n"
         "            call()\n"
