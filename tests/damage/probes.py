@@ -170,6 +170,7 @@ def read_only(source: str, name: str, complaints: Complaints, damage: Damage | N
                 complaints.add(where, "Arrow has other values than records()")
         elif whole != ended:
             complaints.add(where, f"records() {'ends' if ended else 'raises'}, Arrow {'ends' if whole else 'raises'}")
+        _last_values(source, name, isolation, rows, where, complaints, ended=ended)
     with complaints.watching(f"read-only {name}, by time"), open_log(source, name, read_only=True) as log:
         for when in (-1, 0, NOW_MS, NOW_MS + 5000, 2**63 - 1):
             log.offset_for_time(when)
@@ -363,6 +364,23 @@ def engine(root: str, name: str, complaints: Complaints, *, clean: bool, strict:
             _again(root, name, tree_after, ends, where, complaints)
 
 
+def _last_values(
+    source: str, name: str, isolation: str, rows: list[Row], where: str, complaints: Complaints, *, ended: bool
+) -> None:
+    """Those of what records() gave, and no others, where that came to its end; else the same error."""
+    wanted = {key: (offset, value) for offset, _, key, value, _ in rows if key is not None}
+    whole = False
+    found: dict[Any, Any] = {}
+    with complaints.watching(f"{where}, last values"), open_log(source, name, read_only=True) as log:
+        for batch in log.latest(isolation=isolation, tombstones=True, batch_rows=5, memory_bytes=1 << 16):
+            found.update({row["key"]: (row["offset"], row["value"]) for row in batch.to_pylist()})
+        whole = True
+    if whole != ended:
+        complaints.add(where, f"records() {'ends' if ended else 'raises'}, latest() {'ends' if whole else 'raises'}")
+    elif found != wanted:
+        complaints.add(where, f"latest() has {len(found)} keys, other ones than the {len(wanted)} of records()")
+
+
 def _reads(log: Log, where: str, complaints: Complaints, rows: list[Row]) -> None:
     for isolation in ISOLATIONS:
         found: list[Row] = []
@@ -372,6 +390,8 @@ def _reads(log: Log, where: str, complaints: Complaints, rows: list[Row]) -> Non
             rows.extend(found)
         with complaints.watching(f"{where}, then Arrow"):
             log.read_arrow(isolation=isolation)
+        with complaints.watching(f"{where}, then the last values"):
+            log.latest(isolation=isolation).read_all()
     with complaints.watching(f"{where}, then by time"):
         log.offset_for_time(NOW_MS + 2000)
 

@@ -45,7 +45,7 @@ def fill(root: Path, count: int = COUNT, *, codec: str = "none", config: dict[st
     """One record a batch; the path of the first segment."""
     with kafkalog.open_log(root, "t-0", compression=codec, config=config) as log:
         for n in range(count):
-            log.append(value(n), timestamp=START_MS + n)
+            log.append(value(n), key=b"%03d" % n, timestamp=START_MS + n)
     return root / "t-0" / ("0" * 20 + ".log")
 
 
@@ -106,6 +106,8 @@ def ways(log: kafkalog.Log) -> dict[str, Callable[[], Iterator[Any]]]:
         ),
         "arrow": lambda: by_arrow(log.arrow_batches()),
         "arrow, few rows": lambda: by_arrow(log.arrow_batches(batch_rows=2, isolation="read_committed")),
+        "latest": lambda: by_arrow(log.latest()),
+        "latest, few rows": lambda: by_arrow(log.latest(batch_rows=2, isolation="read_uncommitted")),
     }
 
 
