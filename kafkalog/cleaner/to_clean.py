@@ -12,12 +12,66 @@ is found.  Mirrors LogToClean and the static methods of LogCleanerManager (4.4.0
 
 from __future__ import annotations
 
+import enum
 import math
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
 
+from kafkalog.config import LogConfig
 from kafkalog.limits import LONG_MAX, to_int64
 from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.segment.log_segments import size_in_bytes
+
+
+class Stretch(Protocol):
+    """What the rules ask of a segment."""
+
+    @property
+    def base_offset(self) -> int: ...
+
+    @property
+    def largest_timestamp(self) -> int: ...
+
+
+class Dirty(Protocol):
+    """What they ask of a log: a UnifiedLog, or what files tell of one."""
+
+    @property
+    def config(self) -> LogConfig: ...
+
+    @property
+    def log_start_offset(self) -> int: ...
+
+    @property
+    def log_end_offset(self) -> int: ...
+
+    @property
+    def high_watermark(self) -> int: ...
+
+    @property
+    def last_stable_offset(self) -> int: ...
+
+    @property
+    def active_segment(self) -> Stretch: ...
+
+    def non_active_log_segments_from(self, from_offset: int, /) -> Sequence[Stretch]: ...
+
+
+class Bound(enum.Enum):
+    """What keeps a pass from going on."""
+
+    ACTIVE = "active"
+    LAG = "lag"
+    HIGH_WATERMARK = "highWatermark"
+    TRANSACTION = "transaction"
+
+
+class Uncleaned(NamedTuple):
+    """The first offset that a pass must leave alone, and why; `until_ms`: when that is over, where it is known."""
+
+    offset: int
+    bound: Bound
+    until_ms: int | None = None
 
 
 class OffsetsToClean(NamedTuple):
@@ -88,20 +142,26 @@ def cleanable_offsets(log: UnifiedLog, last_clean_offset: int | None, now_ms: in
             log_start, first_dirty, log.log_end_offset,
         )  # fmt: skip
         first_dirty, force = log_start, True
-    uncleanable = min(log.last_stable_offset, log.active_segment.base_offset)
-    lag_ms = max(log.config.min_compaction_lag_ms, 0)
-    if lag_ms > 0:
-        too_young = _first_segment_after(log, first_dirty, to_int64(now_ms - lag_ms))
-        uncleanable = uncleanable if too_young is None else min(uncleanable, too_young)
+    uncleanable = first_uncleaned(log, first_dirty, now_ms).offset
     return OffsetsToClean(first_dirty, max(first_dirty, uncleanable), force)
 
 
-def _first_segment_after(log: UnifiedLog, first_dirty_offset: int, timestamp_ms: int) -> int | None:
-    """The base of the first segment that has a record later than a time."""
-    for segment in log.non_active_log_segments_from(first_dirty_offset):
-        if segment.largest_timestamp > timestamp_ms:
-            return segment.base_offset
-    return None
+def first_uncleaned(log: Dirty, first_dirty_offset: int, now_ms: int) -> Uncleaned:
+    """Of all that keeps a pass from going on, what comes first; the active segment, where several do."""
+    stable = log.last_stable_offset
+    is_open = stable < log.high_watermark
+    bounds = [
+        Uncleaned(log.active_segment.base_offset, Bound.ACTIVE),
+        Uncleaned(stable, Bound.TRANSACTION if is_open else Bound.HIGH_WATERMARK),
+    ]
+    lag_ms = max(log.config.min_compaction_lag_ms, 0)
+    if lag_ms > 0:
+        timestamp_ms = to_int64(now_ms - lag_ms)
+        for segment in log.non_active_log_segments_from(first_dirty_offset):
+            if segment.largest_timestamp > timestamp_ms:
+                bounds.append(Uncleaned(segment.base_offset, Bound.LAG, segment.largest_timestamp + lag_ms))
+                break
+    return min(bounds, key=lambda uncleaned: uncleaned.offset)
 
 
 def max_compaction_delay(log: UnifiedLog, first_dirty_offset: int, now_ms: int) -> int:
