@@ -18,6 +18,7 @@ from kafkalog.log.retention_rule import Rule, rules_of, runs_of
 from kafkalog.log.snapshot import Snapshot
 from kafkalog.log.view import PartitionView
 from kafkalog.toolbox.segment_facts import PartitionFacts, SegmentFacts, look
+from kafkalog.toolbox.words import span
 from kafkalog.topics.opening import open_log
 
 
@@ -229,11 +230,3 @@ def _first_after(view: PartitionView, base_offset: int, now_ms: int) -> FutureRe
             for record in log.records(max(offset, log.log_start_offset), offset + 1):
                 return FutureRecord(record.offset, record.timestamp)
     return None
-
-
-def span(duration_ms: int) -> str:
-    """5400000 -> "1.5 h"."""
-    for unit, unit_ms in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000)):
-        if abs(duration_ms) >= unit_ms:
-            return f"{duration_ms / unit_ms:.1f} {unit}"
-    return f"{duration_ms} ms"

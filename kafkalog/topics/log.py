@@ -26,6 +26,7 @@ from kafkalog.log.source import Source, check_isolation
 from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.log.view import PartitionView
 from kafkalog.topics.batch_maker import encode_columns
+from kafkalog.topics.compaction import PartitionCleaning
 from kafkalog.topics.partition import OpenPartition
 from kafkalog.topics.reader import CHUNK_BYTES, ChunkReader, MessageSetSend
 from kafkalog.topics.records import Header, Record
@@ -49,18 +50,21 @@ WAIT_MAX_S = 1.0  # of our own: a directory that goes offline wakes nobody
 class Log(Closing):
     """One open partition.  Made by `open_log`.
 
-    `engine` is the UnifiedLog below (None when read-only), with everything that Kafka's class of that name has.
+    `engine` is the UnifiedLog below (None when read-only), with everything that Kafka's class of that name has;
+    `cleaning` what compacts it (None likewise).
     """
 
     def __init__(self, topic_partition: TopicPartition, log_dir: str, stands_on: OpenPartition | PartitionView) -> None:
         self.topic_partition = topic_partition
         self.log_dir = log_dir
         self.engine: UnifiedLog | None = None
+        self.cleaning: PartitionCleaning | None = None
         self._own: OpenPartition | None = None  # of a writable one, else there is a view
         self._view: PartitionView | None = None
         if isinstance(stands_on, OpenPartition):
             self._own = stands_on
             self.engine = stands_on.engine
+            self.cleaning = stands_on.cleaning
             self._life = stands_on.life
             self._source: Source = EngineSource(topic_partition, stands_on.engine, stands_on.life)
         else:
