@@ -29,7 +29,7 @@ from kafkalog.format.names import TopicPartition
 from kafkalog.log.unified_log import UnifiedLog
 
 SLOT_BYTES = 24
-STOPS_MAX = 100  # so often a pass begins again
+STOPS_MAX = 100  # so often in a row a pass begins again
 _REST_S = 0.005  # between two looks whether somebody who stopped us is done
 _NS_PER_S = 1_000_000_000
 
@@ -97,8 +97,9 @@ def compact(
     """Passes until nothing is dirty, or `passes_max` of them; `by_ratio`: only while the share of dirty bytes is above
     the topic's min.cleanable.dirty.ratio.  The log is one of the manager's, and compacted.
 
-    IllegalStateException where this thread is compacting the log already; else the errors of `Cleaner.do_clean`, and
-    LogCleaningAbortedException where the log was closed.
+    IllegalStateException where this thread is compacting the log already; else the errors of `Cleaner.do_clean`, among
+    them KafkaStorageException where the log was closed, and LogCleaningAbortedException where it was cut again and
+    again.
     """
     return _Compaction(manager, log, config, callbacks, by_ratio).run(passes_max)
 
@@ -141,6 +142,7 @@ class _Compaction:
                         f"{log.topic_partition} was cut or lost segments while it was cleaned, {stops} times"
                     )
                 continue
+            stops = 0
             segments_gone += segments - len(log.log_segments(0, grabbed.to_clean.first_uncleanable_offset))
             end = reached
             if reached <= grabbed.to_clean.first_dirty_offset:

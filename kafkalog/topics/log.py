@@ -501,7 +501,8 @@ class Log(Closing):
 
         Returns a CompactionStats.  PolicyViolationException where `cleanup.policy` has no compact;
         CorruptRecordException with file and position at damage, and nothing is lost; KafkaStorageException;
-        IllegalStateException where the log is closed meanwhile, or a signal handler comes out of the same call.
+        IllegalStateException where the log is closed meanwhile, or a signal handler comes out of the same call;
+        LogCleaningAbortedException where others truncate the log so often that no pass comes to its end.
         """
         own = self._writable()
         passes = None if passes is None else values.whole(passes, "passes", low=1, expected="how many at most")
