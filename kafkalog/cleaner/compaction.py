@@ -92,7 +92,7 @@ def compact(
     *,
     passes_max: int | None = None,
     by_ratio: bool = False,
-    callbacks: Callbacks = Callbacks(),  # noqa: B008
+    callbacks: Callbacks | None = None,
 ) -> CompactionStats:
     """Passes until nothing is dirty, or `passes_max` of them; `by_ratio`: only while the share of dirty bytes is above
     the topic's min.cleanable.dirty.ratio.  The log is one of the manager's, and compacted.
@@ -101,7 +101,7 @@ def compact(
     them KafkaStorageException where the log was closed, and LogCleaningAbortedException where it was cut again and
     again.
     """
-    return _Compaction(manager, log, config, callbacks, by_ratio).run(passes_max)
+    return _Compaction(manager, log, config, callbacks or Callbacks(), by_ratio).run(passes_max)
 
 
 class _Compaction:

@@ -9,12 +9,13 @@ from typing import Any
 import click
 
 from kafkalog.cli.app import CLEAN, FINDINGS, IO, Usage, one_line
-from kafkalog.cli.console import Progress, emit, emit_json, log_bytes, note, size_words
+from kafkalog.cli.console import Progress, emit, emit_json, fields, log_bytes, note, size_words
 from kafkalog.cli.places import SETTINGS, broker_settings, parse_bytes, partitions_at, topic_settings
 from kafkalog.config import CleanerConfig
 from kafkalog.errors import DiskError
 from kafkalog.format.names import TopicPartition
-from kafkalog.toolbox.compact import Compacted, How, Reason, compact, left_alone
+from kafkalog.toolbox.compact import Compacted, How, compact, left_alone
+from kafkalog.toolbox.compaction_state import Reason
 from kafkalog.topics.log import DEDUPE_BUFFER_BYTES_MIN
 
 COUNTS = ("superseded", "tombstones", "without_key", "aborted", "markers")
@@ -120,7 +121,7 @@ def _json(result: Compacted, act: bool) -> dict[str, Any]:
         "error": None if error is None else one_line(error),
         "path": None if error is None else getattr(error, "path", None),
         "position": None if error is None else getattr(error, "position", None),
-        "held": None if result.held is None else _reason(result.held),
+        "held": None if result.held is None else fields(result.held),
     }
     if stats is not None:
         out |= {
@@ -142,10 +143,6 @@ def _json(result: Compacted, act: bool) -> dict[str, Any]:
             "expectedMs": None if act else round(result.expected_s * 1000),
         }
     return out
-
-
-def _reason(reason: Reason) -> dict[str, Any]:
-    return {"what": reason.what, "text": reason.text, "offset": reason.offset, "untilMs": reason.until_ms}
 
 
 def _print(result: Compacted, act: bool) -> None:

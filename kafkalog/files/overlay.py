@@ -2,9 +2,10 @@
 
 `OverlayFiles` reads what is there and keeps what is written, cut, renamed and unlinked to itself, so that a recovery
 can be run to its end without touching a byte of the log directory.  A file that is only cut shorter is not copied: a
-segment's log takes no space.  What is unlinked takes none any more.  Of a file that its `Watch` calls hollow only the
-length is kept: whoever only wants to know how much would be written needs no room for it.  `watched_files` is the operating system's files, with the same eyes on them.  Both call
-a `Watch` for what is read of a file (progress) and before a file becomes shorter (what is lost is still there then).
+segment's log takes no space.  What is unlinked takes none any more; of a file that its `Watch` calls hollow only the
+length is kept, for whoever wants to know how much would be written.  `watched_files` is the operating system's files,
+with the same eyes on them.  Both call a `Watch` for what is read of a file (progress) and before a file becomes shorter
+(what is lost is still there then).
 One thread writes; directories are made and removed, but not renamed.
 """
 

@@ -13,18 +13,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from kafkalog.cleaner.compaction import Callbacks, CompactionStats
-from kafkalog.cleaner.to_clean import (
-    Bound,
-    LogToClean,
-    Uncleaned,
-    calculate_cleanable_bytes,
-    first_uncleaned,
-)
+from kafkalog.cleaner.to_clean import LogToClean, calculate_cleanable_bytes, first_uncleaned
 from kafkalog.config import CleanerConfig, LogConfig
 from kafkalog.errors import DiskError, KafkalogError
 from kafkalog.files import OS_FILES, SYSTEM_CLOCK, Clock, Files
@@ -33,22 +26,13 @@ from kafkalog.format import names
 from kafkalog.format.names import TopicPartition
 from kafkalog.log.checkpoint_lines import CheckpointLines
 from kafkalog.log.unified_log import UnifiedLog
+from kafkalog.toolbox.compaction_state import Reason, tell
 from kafkalog.toolbox.recovery import hold_directory, open_undamaged, unlink_what_waits
 from kafkalog.toolbox.segment_facts import was_compacted
 from kafkalog.toolbox.topic_settings import TopicSettings
-from kafkalog.toolbox.words import span
+from kafkalog.topics.compaction import policy_of
 
 RATIO = "min.cleanable.dirty.ratio"
-
-
-class Reason(NamedTuple):
-    """Why something of a partition, or all of it, is not compacted: a word for programs, a sentence, the offset from
-    which on it holds, and when it is over (ms), where that is known."""
-
-    what: str
-    text: str
-    offset: int | None = None
-    until_ms: int | None = None
 
 
 class How(NamedTuple):
@@ -105,11 +89,6 @@ def left_alone(
     return found
 
 
-def policy_of(config: LogConfig) -> str:
-    """ "delete", "compact", "compact,delete", or "none"."""
-    return ",".join(config.values()["cleanup.policy"]) or "none"
-
-
 def compact(
     log_dir: str,
     partitions: Mapping[TopicPartition, str],
@@ -160,7 +139,7 @@ def _compact(
     watch: _LastPass,
     progress: Callable[[int], None] | None,
 ) -> Iterator[Compacted]:
-    callbacks = Callbacks(mapped=watch.mapped, **({} if progress is None else {"progress": progress}))
+    callbacks = Callbacks(progress=progress or (lambda size_bytes: None), mapped=watch.mapped)
     hold = hold_directory(root, files)
     clean = False
     try:
@@ -207,22 +186,3 @@ def _held(log: UnifiedLog, first_dirty_offset: int, now_ms: int) -> Reason:
         ratio = log.config.min_cleanable_dirty_ratio
         return Reason("ratio", f"no more of it is dirty than {RATIO}={ratio} allows for", first_dirty_offset)
     return tell(uncleaned, log.config, now_ms)
-
-
-def tell(uncleaned: Uncleaned, config: LogConfig, now_ms: int) -> Reason:
-    """What a pass must leave alone, in words."""
-    offset, bound, until_ms = uncleaned
-    match bound:
-        case Bound.ACTIVE:
-            text = f"the active segment begins at offset {offset}, and is compacted once it is closed"
-        case Bound.LAG:
-            left_ms = 0 if until_ms is None else until_ms - now_ms
-            text = (
-                f"segment {offset} has records younger than min.compaction.lag.ms ({span(config.min_compaction_lag_ms)})"
-                f": it may be compacted in {span(left_ms)}"
-            )
-        case Bound.HIGH_WATERMARK:
-            text = f"the high watermark is {offset}: nothing is compacted before all replicas have it"
-        case Bound.TRANSACTION:
-            text = f"a transaction is open since offset {offset} (`kafkalog transactions` names it)"
-    return Reason(bound.value, text, offset, until_ms)

@@ -23,7 +23,13 @@ from kafkalog.manager.directory import Lease
 
 if TYPE_CHECKING:
     from kafkalog.cleaner.compaction import Callbacks, CompactionStats
-    from kafkalog.config import CleanerConfig
+    from kafkalog.config import CleanerConfig, LogConfig
+
+
+def policy_of(config: LogConfig) -> str:
+    """ "delete", "compact", "compact,delete", or "none"."""
+    policies = (("compact", config.compact), ("delete", config.delete))
+    return ",".join([name for name, counts in policies if counts]) or "none"
 
 
 class _OneLog:
@@ -89,9 +95,8 @@ class PartitionCleaning:
         if log.lock.is_mine():
             raise log.is_inside()
         if not log.config.compact:
-            policies = ",".join(log.config.values()["cleanup.policy"]) or "none"
             raise PolicyViolationException(
-                f"{log.topic_partition} has cleanup.policy={policies}: compaction would drop what its readers expect",
+                f"{log.topic_partition} has cleanup.policy={policy_of(log.config)}: compaction would drop what its readers expect",
                 hint="config={'cleanup.policy': 'compact'} of open_log says that of each key only the last counts",
             )
         with self._compacting:
@@ -103,7 +108,7 @@ class PartitionCleaning:
                 config,
                 passes_max=passes_max,
                 by_ratio=by_ratio,
-                callbacks=callbacks or compaction.Callbacks(),
+                callbacks=callbacks,
             )
 
     def pause(self) -> Pause:

@@ -16,6 +16,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -197,7 +198,7 @@ class Trial:
     def crew(self, beside: str) -> Crew:
         crew = Crew(beside)
         for writer in range(2):
-            crew.add("append", lambda writer=writer: self.append(writer))
+            crew.add("append", partial(self.append, writer))
         crew.add("read", self.read)
         for _ in range(2):
             crew.add("compact", self.compact)
@@ -317,9 +318,7 @@ def called_at_chunk(number: int, work: Callable[[], object], monkeypatch: pytest
 
 
 @pytest.mark.parametrize("number", [2, 5, 9, 14, 20])
-def test_a_handler_compacts_reads_appends_truncates(
-    base: Path, number: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_handler_compacts_reads_appends_truncates(base: Path, number: int, monkeypatch: pytest.MonkeyPatch) -> None:
     prepare(base / "log")
     with open_it(base / "log") as log:
         before = state(rows(log))

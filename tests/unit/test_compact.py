@@ -14,7 +14,7 @@ import pytest
 
 import kafkalog
 from kafkalog.cleaner.compaction import CompactionStats
-from kafkalog.config import CleanerConfig
+from kafkalog.config import CleanerConfig, LogConfig
 from kafkalog.errors import CorruptRecordException, LogDirLockedException
 from kafkalog.files import OS_FILES, ManualClock
 from kafkalog.files.testing import UnsyncedFiles
@@ -23,6 +23,7 @@ from kafkalog.format.names import TopicPartition
 from kafkalog.log.view import PartitionView
 from kafkalog.segment.scan import LogScan
 from kafkalog.toolbox.compact import Compacted, How, compact, left_alone
+from kafkalog.toolbox.explain import explain
 from kafkalog.toolbox.topic_settings import TopicSettings
 from kafkalog.toolbox.verify import verify
 from tests.conftest import LONG
@@ -33,7 +34,11 @@ __all__ = ["run"]
 NOW_MS = 1_700_000_000_000
 FAST = UnsyncedFiles()
 T0 = TopicPartition("t", 0)
-SMALL = {"internal.segment.bytes": "900", "index.interval.bytes": "150", "message.timestamp.before.max.ms": str(1 << 60)}
+SMALL = {
+    "internal.segment.bytes": "900",
+    "index.interval.bytes": "150",
+    "message.timestamp.before.max.ms": str(1 << 60),
+}
 COMPACT = {**SMALL, "cleanup.policy": "compact", "delete.retention.ms": "5000"}
 
 
@@ -298,3 +303,74 @@ def test_an_unclean_and_damaged_log_is_not_opened(tmp_path: Path) -> None:
     assert {name: data for name, (data, _) in tree(tmp_path).items() if name.endswith(".log")} == {
         name: data for name, (data, _) in before.items() if name.endswith(".log")
     }
+
+
+# --- explain ----------------------------------------------------------------------------------------------
+
+
+def reasons(root: Path, config: dict[str, str], now_ms: int) -> list[tuple[int, str]]:
+    told = explain(str(root), T0, LogConfig.from_props(None, config), now_ms)
+    return [
+        (entry.segment.base_offset, reason.what)
+        for entry in told.segments
+        for reason in entry.reasons
+        if reason.what in ("compacted", "dirty", "uncompacted")
+    ]
+
+
+@pytest.mark.parametrize("seed", range(60 if LONG else 8))
+def test_explain_tells_what_a_pass_would_take(tmp_path: Path, seed: int) -> None:
+    """The same bound as the engine's, found from files; what it calls compacted is below the checkpoint."""
+    rng, clock = random.Random(seed), ManualClock(NOW_MS)
+    fill(tmp_path, rng, clock)
+    if rng.random() < 0.5:
+        one(tmp_path, How(CleanerConfig(1, 24 * rng.choice((4, 1000))), clock=clock), act=True)
+        fill(tmp_path, rng, clock, 60)
+    with PartitionView(tmp_path, T0) as view:
+        end, bases = view.log_end_offset, [segment.base_offset for segment in view.segments]
+    if rng.random() < 0.4:
+        OffsetCheckpointFile(str(tmp_path / "replication-offset-checkpoint"), OS_FILES).write({T0: rng.randint(0, end)})
+    given = {"min_compaction_lag_ms": str(rng.choice((0, 2000, 100_000)))}
+    config = {**COMPACT, **{key.replace("_", "."): value for key, value in given.items()}}
+    told = explain(str(tmp_path), T0, LogConfig.from_props(None, config), clock.now_ms)
+    state = told.compaction
+    assert state is not None
+    found = one(tmp_path, How(clock=clock), act=False, **given)
+    stats = timeless(found.stats)
+    assert state.first_dirty_offset == stats.first_dirty_offset
+    assert state.checkpointed == checkpoint(tmp_path).get(T0)
+    assert bool(state.dirty_bytes) == bool(stats.passes)
+    if stats.passes:
+        assert state.first_uncleanable_offset == stats.end_offset
+    assert found.held is not None
+    assert state.held == found.held
+    by_base = dict(reasons(tmp_path, config, clock.now_ms))
+    assert by_base.keys() == set(bases)
+    for base, following in zip(bases, [*bases[1:], end], strict=True):
+        if by_base[base] == "dirty":
+            assert base < state.first_uncleanable_offset
+            assert following > state.first_dirty_offset
+        if by_base[base] == "compacted":
+            assert following <= state.first_dirty_offset
+    assert by_base[bases[-1]] == "uncompacted"
+
+
+def test_explain_tells_when_it_is_due(tmp_path: Path, run: Run) -> None:
+    keyed(tmp_path)
+    line = ["explain", tmp_path / "t-0", "-X", "cleanup.policy=compact"]
+    result = run(*line)
+    assert "clean up to offset 0 (no checkpoint: never compacted)" in result.out
+    assert "dirty, and due: 100 % of the log is, more than min.cleanable.dirty.ratio" in result.out
+    assert "uncleanable: `kafkalog compact` tells" in result.out
+    result = run(*line, "-X", "min.cleanable.dirty.ratio=1")
+    assert "dirty: 100 % of the log is, and a cleaner takes it above min.cleanable.dirty.ratio=1.0" in result.out
+    result = run(*line, "-X", "min.cleanable.dirty.ratio=1", "-X", "max.compaction.lag.ms=1000", "--json")
+    *segments, summary = map(json.loads, result.lines)
+    assert summary["compaction"]["isDue"] is True
+    assert summary["compaction"]["overdueMs"] > 0
+    assert "over max.compaction.lag.ms" in json.dumps(segments)
+    one(tmp_path, SOON, act=True)
+    result = run(*line)
+    assert "compacted: compaction has been over it" in result.out
+    assert "dirty" not in result.out.split("\n", 3)[3]
+    assert run("explain", tmp_path / "t-0").out.count("compact") == 0
