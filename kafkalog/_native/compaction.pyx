@@ -290,7 +290,7 @@ cdef class Survivors:
     `map` is complete.  `now_ms`: a tombstone goes when its batch's delete horizon is not above it; one that has none
     gets `now_ms` + `delete_retention_ms`.  `keep_ends`: last offsets of batches (each producer's last one, the one
     below the high watermark) that the plain way judges.  What was counted is Kafka's FilterResult: bytes
-    and messages read, messages and bytes retained, and messages without a key.
+    and messages read, messages and bytes retained, and messages without a key; and `tombstones` that had their time.
     """
 
     cdef SkimpyOffsetMap map
@@ -311,6 +311,7 @@ cdef class Survivors:
     cdef readonly int64_t messages_retained
     cdef readonly int64_t bytes_retained
     cdef readonly int64_t invalid_messages
+    cdef readonly int64_t tombstones
     cdef readonly int64_t max_offset
 
     def __init__(self, SkimpyOffsetMap map not None, *, int64_t now_ms, int64_t delete_retention_ms, keep_ends=()):
@@ -421,14 +422,16 @@ cdef class Survivors:
         return self.filled
 
     def counted(self):
-        """Bytes and messages read, messages and bytes retained, messages without a key; since the last call."""
+        """Bytes and messages read, messages and bytes retained, of those that went the ones without a key and the last
+        tombstones of their keys; since the last call."""
         claim(&self.busy, "Survivors")
         try:
             found = (
-                self.bytes_read, self.messages_read, self.messages_retained, self.bytes_retained, self.invalid_messages
+                self.bytes_read, self.messages_read, self.messages_retained, self.bytes_retained,
+                self.invalid_messages, self.tombstones,
             )
             self.bytes_read = self.messages_read = self.messages_retained = 0
-            self.bytes_retained = self.invalid_messages = 0
+            self.bytes_retained = self.invalid_messages = self.tombstones = 0
             return found
         finally:
             kl_leave(&self.busy)
@@ -553,7 +556,7 @@ cdef class Survivors:
 
     cdef int judge(self, _Slice slice, const Row* row, Item* items, int64_t count) noexcept nogil:
         """Of one batch, whose records are `items`: what stays goes to the output."""
-        cdef int64_t i, kept = 0, last = -1, invalid = 0
+        cdef int64_t i, kept = 0, last = -1, invalid = 0, tombstones = 0
         cdef int64_t horizon = row.base_timestamp if row.attributes & DELETE_HORIZON_FLAG else -1
         cdef bint has_horizon = (row.attributes & DELETE_HORIZON_FLAG) != 0
         cdef bint tombstones_stay = not has_horizon or self.now_ms < horizon
@@ -569,6 +572,7 @@ cdef class Survivors:
                 invalid += 1
             else:
                 item.kept = item.offset >= item.found and (not item.null_value or tombstones_stay)
+                tombstones += not item.kept and item.offset >= item.found
             if item.kept:
                 kept += 1
                 last = max(last, item.offset)
@@ -583,6 +587,7 @@ cdef class Survivors:
         self.bytes_read += row.size
         self.messages_read += count
         self.invalid_messages += invalid
+        self.tombstones += tombstones
         if kept == 0:
             return NOTHING
         self.messages_retained += kept

@@ -23,6 +23,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from kafkalog._native import batches as native
+from kafkalog._native.log_end import FORKED
 from kafkalog._native.offset_map import SkimpyOffsetMap
 from kafkalog.cleaner.filter import FilterResult, filter_to
 from kafkalog.cleaner.grouping import group_segments_by_size
@@ -68,12 +69,17 @@ class CleanerSettings(NamedTuple):
 
 
 def _nothing(_: object) -> None:
-    """The default of both callbacks."""
+    """The default of callbacks."""
+
+
+def _nothing_of_two(_: object, __: object) -> None:
+    """The same."""
 
 
 class Cleaner:
     """`check_done` is asked before each chunk, and raises to stop the pass; `throttle` is told the bytes of each read
-    and write, and may take its time."""
+    and write, and may take its time; `mapped` is told of each pass, once its map is made, what it cleans and the offset
+    that it will end at."""
 
     def __init__(
         self,
@@ -83,12 +89,14 @@ class Cleaner:
         *,
         check_done: Callable[[TopicPartition], object] = _nothing,
         throttle: Callable[[int], object] = _nothing,
+        mapped: Callable[[LogToClean, int], object] = _nothing_of_two,
     ) -> None:
         self.offset_map = offset_map
         self.settings = settings
         self.clock = clock
         self.check_done = check_done
         self.throttle = throttle
+        self.mapped = mapped
         self.buffers = IoBuffers(settings.io_buffer_bytes, settings.max_io_buffer_bytes)
 
     def clean(self, cleanable: LogToClean) -> CleanResult:
@@ -121,6 +129,7 @@ class Cleaner:
             "cleaning up to offset %d: %d keys of %d records, from offset %d on",
             end_offset, self.offset_map.size, stats.map_messages_read, cleanable.first_dirty_offset,
         )  # fmt: skip
+        self.mapped(cleanable, end_offset)
         groups = group_segments_by_size(
             log.log_segments(0, end_offset),
             log.config.segment_size,
@@ -250,9 +259,11 @@ class Cleaner:
             stats.bytes_read += result.bytes_read
             stats.messages_written += result.messages_retained
             stats.bytes_written += result.bytes_retained
+            stats.batches_read += row
             position += result.bytes_read
             if result.output:
                 headers, _, _ = native.headers(result.output)
+                stats.batches_written += len(headers)
                 cleaned.append(result.max_offset, [result.output], headers)
                 self.throttle(len(result.output))
             if result.bytes_read == 0:
@@ -297,6 +308,8 @@ class _Pass:
 
 def _let_go(log: UnifiedLog, base_offset: int, cleaned: LogSegment | None, is_stopped: bool) -> None:
     """After a pass that came to no end: what is not the log's by now is deleted, or only closed.  Under the lock."""
+    if log.local_log.life == FORKED:
+        return  # the files are the parent's, who goes on with them
     if cleaned is not None and not (log.unfinished is None and cleaned.has_suffix(CLEANED_FILE_SUFFIX)):
         return  # the exchange has begun
     try:

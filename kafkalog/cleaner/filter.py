@@ -98,12 +98,14 @@ def _take_usual(chunk: Chunk, row: int, retention: Retention, result: FilterResu
 def _take_over(survivors: Survivors, retention: Retention, result: FilterResult) -> None:
     """What the native loop counted and wrote since the last time."""
     result.max_offset = max(result.max_offset, survivors.max_offset)
-    bytes_read, messages_read, messages_retained, bytes_retained, invalid = survivors.counted()
+    bytes_read, messages_read, messages_retained, bytes_retained, invalid, tombstones = survivors.counted()
     result.bytes_read += bytes_read
     result.messages_read += messages_read
     result.messages_retained += messages_retained
     result.bytes_retained += bytes_retained
     retention.stats.invalid_messages_read += invalid
+    retention.stats.tombstones += tombstones
+    retention.stats.superseded += messages_read - messages_retained - invalid - tombstones
     if survivors.size:
         result.output += survivors.bytes()
 
@@ -134,6 +136,7 @@ def _filter_batch(chunk: Chunk, row: int, header: BatchHeader, retention: Retent
         return
     result.bytes_read += header.size
     if decision.retention is BatchRetention.DELETE:
+        retention.count_discarded(header, header.count)
         return
     terms = retention.terms
     records = stored_records(data, header, terms.max_record_bytes)
@@ -143,6 +146,8 @@ def _filter_batch(chunk: Chunk, row: int, header: BatchHeader, retention: Retent
         count += len(part)
         kept += retention.retained(header, decision, part)
     result.messages_read += count
+    if decision.discards_records:
+        retention.count_discarded(header, count)
     if not kept:
         if decision.retention is BatchRetention.RETAIN_EMPTY:
             result.add(_header_alone(header), 0, header.max_timestamp, header.last_offset, header.last_offset)

@@ -82,6 +82,10 @@ class Grabbed(NamedTuple):
     to_clean: LogToClean
 
 
+def _if_worth_it(found: LogToClean | None) -> LogToClean | None:
+    return found if found is not None and found.is_worth_it else None
+
+
 class LogCleanerManager:
     """Thread-safe; of one process."""
 
@@ -122,7 +126,7 @@ class LogCleanerManager:
         worth_it = [found for found in dirty if found.is_worth_it]
         stats.cleanable_partitions = len(worth_it)
         for found in sorted(worth_it, key=lambda found: -found.cleanable_ratio):
-            grabbed = self._grab(found.log, now_ms)
+            grabbed = self._grab(found.log, lambda log: _if_worth_it(self._look_at(log, now_ms, PreCleanStats())))
             if grabbed is not None:
                 return grabbed
         return None
@@ -141,14 +145,25 @@ class LogCleanerManager:
             and not self._marks.has(log)
         ]
 
-    def _grab(self, log: UnifiedLog, now_ms: int) -> Grabbed | None:
+    def grab(self, log: UnifiedLog, *, by_ratio: bool = False) -> Grabbed | None:
+        """Claims one log for who asked for it: dirty bytes are enough, unless it goes `by_ratio`.  None where there are
+        none, or somebody is at it (`cleaning_state`).  What is wrong with the log, or its checkpoint, is raised."""
+        now_ms = self.clock.milliseconds()
+
+        def look(log: UnifiedLog) -> LogToClean | None:
+            found = self._to_clean(log, now_ms, PreCleanStats())
+            return _if_worth_it(found) if by_ratio else found if found.cleanable_bytes > 0 else None
+
+        return self._grab(log, look)
+
+    def _grab(self, log: UnifiedLog, look: Callable[[UnifiedLog], LogToClean | None]) -> Grabbed | None:
         claim = self.states.claim(log.topic_partition)
         if claim is None:
             return None
         try:
             if self.is_current(log):
-                to_clean = self._look_at(log, now_ms, PreCleanStats())
-                if to_clean is not None and to_clean.is_worth_it:
+                to_clean = look(log)
+                if to_clean is not None:
                     return Grabbed(claim, to_clean)
         except BaseException:
             self.states.release(claim)
@@ -174,15 +189,18 @@ class LogCleanerManager:
         finally:
             self.states.release(claim)
 
+    def _to_clean(self, log: UnifiedLog, now_ms: int, stats: PreCleanStats) -> LogToClean:
+        first_dirty, uncleanable, force = cleanable_offsets(log, self._checkpoint_of(log), now_ms)
+        if force:
+            self.update_checkpoints(log.parent_dir, add=(log.topic_partition, first_dirty))
+        delay_ms = max_compaction_delay(log, first_dirty, now_ms)
+        stats.update_max_compaction_delay(delay_ms)
+        return LogToClean.of(log, first_dirty, uncleanable, delay_ms > 0)
+
     def _look_at(self, log: UnifiedLog, now_ms: int, stats: PreCleanStats) -> LogToClean | None:
         partition = log.topic_partition
         try:
-            first_dirty, uncleanable, force = cleanable_offsets(log, self._checkpoint_of(log), now_ms)
-            if force:
-                self.update_checkpoints(log.parent_dir, add=(partition, first_dirty))
-            delay_ms = max_compaction_delay(log, first_dirty, now_ms)
-            stats.update_max_compaction_delay(delay_ms)
-            return LogToClean.of(log, first_dirty, uncleanable, delay_ms > 0)
+            return self._to_clean(log, now_ms, stats)
         except (KafkaStorageException, ClosedChannelException):
             return None  # the directory is offline, or the log was let go
         except MemoryError:
@@ -320,6 +338,10 @@ class LogCleanerManager:
                 if partition not in found or (log is not None and log.parent_dir == log_dir):
                     found[partition] = offset
         return found
+
+    def first_dirty_offset(self, log: UnifiedLog) -> int:
+        """Where the next pass over a log would begin."""
+        return cleanable_offsets(log, self._checkpoint_of(log), self.clock.milliseconds()).first_dirty_offset
 
     def _checkpoint_of(self, log: UnifiedLog) -> int | None:
         return self._offset_in(log.parent_dir, log.topic_partition)

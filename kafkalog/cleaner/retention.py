@@ -107,7 +107,7 @@ class Retention:
         return header.is_control and header.producer_epoch == last.producer_epoch
 
     def retained(self, header: BatchHeader, decision: BatchDecision, records: Sequence[Stored]) -> list[Stored]:
-        """Those records of a batch that stay; what has no key is counted."""
+        """Those records of a batch that stay; the others are counted by why they go."""
         if decision.discards_records:
             return []
         if header.is_control:
@@ -120,12 +120,22 @@ class Retention:
             if record.offset > latest:
                 kept.append(record)
             elif has_key(record):
-                is_latest, is_retained = record.offset >= next(known), has_value(record) or retains_tombstones
-                if is_latest and is_retained:
+                if record.offset < next(known):
+                    self.stats.superseded += 1
+                elif has_value(record) or retains_tombstones:
                     kept.append(record)
+                else:
+                    self.stats.tombstones += 1
             else:
                 self.stats.invalid_messages_read += 1
         return kept
+
+    def count_discarded(self, header: BatchHeader, records: int) -> None:
+        """So many records of a batch go, whatever their keys."""
+        if header.is_control:
+            self.stats.markers += records
+        else:
+            self.stats.aborted += records
 
     def _known_offsets(self, records: Sequence[Stored]) -> array[int]:
         """The last offset that the map has for each record's key; -1 where it has none."""

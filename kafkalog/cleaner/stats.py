@@ -24,6 +24,13 @@ class CleanerStats:
     messages_read: int = 0
     messages_written: int = 0
     invalid_messages_read: int = 0  # without a key, below the end of the map: dropped
+    # What else was dropped, and batches; these Kafka does not count.
+    superseded: int = 0  # another record of the same key lies behind
+    tombstones: int = 0  # the last of their key, past their delete horizon
+    aborted: int = 0
+    markers: int = 0  # of transactions that nothing is left of
+    batches_read: int = 0
+    batches_written: int = 0
     buffer_utilization: float = 0.0  # entries of the offset map for each of its slots
 
     @property

@@ -12,12 +12,74 @@ is found.  Mirrors LogToClean and the static methods of LogCleanerManager (4.4.0
 
 from __future__ import annotations
 
+import enum
 import math
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
 
+from kafkalog.config import LogConfig
 from kafkalog.limits import LONG_MAX, to_int64
 from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.segment.log_segments import size_in_bytes
+
+
+class Stretch(Protocol):
+    """What the rules ask of a segment."""
+
+    @property
+    def base_offset(self) -> int: ...
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def largest_timestamp(self) -> int: ...
+
+    @property
+    def first_batch_timestamp(self) -> int: ...
+
+
+class Dirty(Protocol):
+    """What they ask of a log: a UnifiedLog, or what files tell of one."""
+
+    @property
+    def config(self) -> LogConfig: ...
+
+    @property
+    def log_start_offset(self) -> int: ...
+
+    @property
+    def log_end_offset(self) -> int: ...
+
+    @property
+    def high_watermark(self) -> int: ...
+
+    @property
+    def last_stable_offset(self) -> int: ...
+
+    @property
+    def active_segment(self) -> Stretch: ...
+
+    def non_active_log_segments_from(self, from_offset: int, /) -> Sequence[Stretch]: ...
+
+    def log_segments(self, from_offset: int, to_offset: int, /) -> Sequence[Stretch]: ...
+
+
+class Bound(enum.Enum):
+    """What keeps a pass from going on."""
+
+    ACTIVE = "active"
+    LAG = "lag"
+    HIGH_WATERMARK = "highWatermark"
+    TRANSACTION = "transaction"
+
+
+class Uncleaned(NamedTuple):
+    """The first offset that a pass must leave alone, and why; `until_ms`: when that is over, where it is known."""
+
+    offset: int
+    bound: Bound
+    until_ms: int | None = None
 
 
 class OffsetsToClean(NamedTuple):
@@ -62,10 +124,15 @@ class LogToClean(NamedTuple):
     @property
     def is_worth_it(self) -> bool:
         """Whether a pass would be made: the dirty share is above the topic's, or something has waited too long."""
-        if self.total_bytes == 0:
-            return False
-        overdue = self.need_compaction_now and self.cleanable_bytes > 0
-        return overdue or self.cleanable_ratio > self.log.config.min_cleanable_dirty_ratio
+        return is_worth_a_pass(self.clean_bytes, self.cleanable_bytes, self.need_compaction_now, self.log.config)
+
+
+def is_worth_a_pass(clean_bytes: int, cleanable_bytes: int, is_overdue: bool, config: LogConfig) -> bool:
+    """Whether the dirty share is above the topic's, or something dirty has waited too long."""
+    total_bytes = clean_bytes + cleanable_bytes
+    if total_bytes == 0:
+        return False
+    return (is_overdue and cleanable_bytes > 0) or cleanable_bytes / total_bytes > config.min_cleanable_dirty_ratio
 
 
 def cleanable_offsets(log: UnifiedLog, last_clean_offset: int | None, now_ms: int) -> OffsetsToClean:
@@ -73,38 +140,48 @@ def cleanable_offsets(log: UnifiedLog, last_clean_offset: int | None, now_ms: in
 
     `last_clean_offset`: where the previous pass ended; None: there was none.
     """
-    log_start = log.log_start_offset
-    first_dirty = log_start if last_clean_offset is None else last_clean_offset
-    force = False
-    if first_dirty < log_start:
-        if not (log.config.compact and log.config.delete):  # retention goes past the checkpoint there
-            log.context.logger.warning(
-                "cleaning begins at log start offset %d: the checkpointed offset %d is below it", log_start, first_dirty
-            )
-        first_dirty, force = log_start, True
-    elif first_dirty > log.log_end_offset:
+    first_dirty, beside = first_dirty_offset(log, last_clean_offset)
+    is_passed_by_retention = log.config.compact and log.config.delete and beside == "below it"
+    if beside and not is_passed_by_retention:
         log.context.logger.warning(
-            "cleaning begins at log start offset %d: the checkpointed offset %d is beyond the log's end %d",
-            log_start, first_dirty, log.log_end_offset,
+            "cleaning begins at log start offset %d: the checkpointed offset %d is %s",
+            first_dirty, last_clean_offset, beside,
         )  # fmt: skip
-        first_dirty, force = log_start, True
-    uncleanable = min(log.last_stable_offset, log.active_segment.base_offset)
+    uncleanable = first_uncleaned(log, first_dirty, now_ms).offset
+    return OffsetsToClean(first_dirty, max(first_dirty, uncleanable), bool(beside))
+
+
+def first_dirty_offset(log: Dirty, last_clean_offset: int | None) -> tuple[int, str]:
+    """Where the next pass would begin; how the checkpoint lies beside the log, if it does, which then has no say."""
+    log_start = log.log_start_offset
+    if last_clean_offset is None:
+        return log_start, ""
+    if last_clean_offset < log_start:
+        return log_start, "below it"
+    if last_clean_offset > log.log_end_offset:
+        return log_start, f"beyond the log's end {log.log_end_offset}"
+    return last_clean_offset, ""
+
+
+def first_uncleaned(log: Dirty, first_dirty_offset: int, now_ms: int) -> Uncleaned:
+    """Of all that keeps a pass from going on, what comes first; the active segment, where several do."""
+    stable = log.last_stable_offset
+    is_open = stable < log.high_watermark
+    bounds = [
+        Uncleaned(log.active_segment.base_offset, Bound.ACTIVE),
+        Uncleaned(stable, Bound.TRANSACTION if is_open else Bound.HIGH_WATERMARK),
+    ]
     lag_ms = max(log.config.min_compaction_lag_ms, 0)
     if lag_ms > 0:
-        too_young = _first_segment_after(log, first_dirty, to_int64(now_ms - lag_ms))
-        uncleanable = uncleanable if too_young is None else min(uncleanable, too_young)
-    return OffsetsToClean(first_dirty, max(first_dirty, uncleanable), force)
+        timestamp_ms = to_int64(now_ms - lag_ms)
+        for segment in log.non_active_log_segments_from(first_dirty_offset):
+            if segment.largest_timestamp > timestamp_ms:
+                bounds.append(Uncleaned(segment.base_offset, Bound.LAG, segment.largest_timestamp + lag_ms))
+                break
+    return min(bounds, key=lambda uncleaned: uncleaned.offset)
 
 
-def _first_segment_after(log: UnifiedLog, first_dirty_offset: int, timestamp_ms: int) -> int | None:
-    """The base of the first segment that has a record later than a time."""
-    for segment in log.non_active_log_segments_from(first_dirty_offset):
-        if segment.largest_timestamp > timestamp_ms:
-            return segment.base_offset
-    return None
-
-
-def max_compaction_delay(log: UnifiedLog, first_dirty_offset: int, now_ms: int) -> int:
+def max_compaction_delay(log: Dirty, first_dirty_offset: int, now_ms: int) -> int:
     """For how many ms the earliest dirty segment has been older than max.compaction.lag.ms; 0: it is not."""
     dirty = log.non_active_log_segments_from(first_dirty_offset)
     timestamps = [segment.first_batch_timestamp for segment in dirty]
@@ -113,12 +190,12 @@ def max_compaction_delay(log: UnifiedLog, first_dirty_offset: int, now_ms: int) 
     return to_int64(clean_until - earliest) if earliest < clean_until else 0
 
 
-def calculate_cleanable_bytes(log: UnifiedLog, first_dirty_offset: int, uncleanable_offset: int) -> tuple[int, int]:
+def calculate_cleanable_bytes(log: Dirty, first_dirty_offset: int, uncleanable_offset: int) -> tuple[int, int]:
     """The base of the segment that holds the uncleanable offset, and the dirty bytes below it."""
     uncleanable = log.non_active_log_segments_from(uncleanable_offset)
     first_uncleanable = uncleanable[0].base_offset if uncleanable else log.active_segment.base_offset
     dirty = log.log_segments(min(first_dirty_offset, first_uncleanable), first_uncleanable)
-    return first_uncleanable, size_in_bytes(dirty)
+    return first_uncleanable, sum([segment.size for segment in dirty])
 
 
 def next_to_clean(log: UnifiedLog, last_clean_offset: int | None, now_ms: int) -> LogToClean:

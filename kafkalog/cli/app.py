@@ -29,6 +29,7 @@ COMMANDS = {
     "append": "Append records from stdin to a partition.",
     "cat": "Print the records of a partition: all, the last ones, or those with a key, a text, a header.",
     "checkpoint": "Show what a log directory's checkpoints say beside what is there; set one line with care.",
+    "compact": "Compact partitions as a broker's cleaner does, offline.",
     "delete-records": "Raise a partition's log start: what lies below is unreadable for ever.",
     "describe": "Show partitions, segments, sizes, offsets, times and codecs of a log directory.",
     "du": "Show what takes the space: by topic, kind of file and age of segments.",
@@ -58,6 +59,10 @@ EXAMPLES = {
     "checkpoint": (
         "kafkalog checkpoint /var/kafka-logs",
         "kafkalog checkpoint set /var/kafka-logs/recovery-point-offset-checkpoint orders-0 1200",
+    ),
+    "compact": (
+        "kafkalog compact /var/kafka-logs",
+        "kafkalog compact /var/kafka-logs/prices -X cleanup.policy=compact --yes",
     ),
     "delete-records": ("kafkalog delete-records /var/kafka-logs/orders-0 --before 2026-01-01T00:00:00Z",),
     "describe": ("kafkalog describe /var/kafka-logs orders --segments",),

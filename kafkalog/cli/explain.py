@@ -5,16 +5,18 @@ from __future__ import annotations
 import click
 
 from kafkalog.cli.app import CLEAN, FINDINGS
-from kafkalog.cli.console import Progress, emit, emit_json, log_bytes, note, paint, size_words, time_words
+from kafkalog.cli.console import Progress, emit, emit_json, fields, log_bytes, note, paint, size_words, time_words
 from kafkalog.cli.places import SETTINGS, partition_at, topic_settings
 from kafkalog.config import LogConfig
 from kafkalog.files import SYSTEM_CLOCK
 from kafkalog.log.checkpoint_lines import CheckpointLines
 from kafkalog.log.retention_rule import Rule
+from kafkalog.toolbox.compaction_state import CompactionState
 from kafkalog.toolbox.explain import Explained, explain
 from kafkalog.toolbox.segment_facts import was_compacted
 
 SHOWN = ("cleanup.policy", "retention.ms", "retention.bytes")
+SHOWN_COMPACTED = ("min.cleanable.dirty.ratio", "min.compaction.lag.ms", "max.compaction.lag.ms", "delete.retention.ms")
 GOES = {
     Rule.LOG_START: "lies below the log start",
     Rule.SIZE: "more than retention.bytes without it",
@@ -38,7 +40,8 @@ def command(
     progress: bool,
 ) -> int:
     """Tell why each segment of PARTITION (a folder: DIR/orders-0) is still here: which rule of retention keeps it,
-    which bound, what would have to change, and when it goes.
+    which bound, what would have to change, and when it goes; of a compacted one whether compaction has been over it, or
+    what it waits for.
 
     Segments go oldest first and never above the high watermark, so what holds one holds all behind it.  A broker keeps
     a topic's own settings in the cluster's metadata, not beside its records: give them with -X.  What a LogManager
@@ -58,6 +61,14 @@ def command(
             f"{'' if facts.watermark_known else ' (no checkpoint: the log end)'}, log end {facts.log_end_offset}"
         )
         emit(", ".join(f"{name}={value} ({source})" for name, value, source in _settings(config)))
+        if told.compaction is not None:
+            state = told.compaction
+            emit(
+                f"clean up to offset {state.first_dirty_offset}"
+                f"{'' if state.checkpointed is not None else ' (no checkpoint: never compacted)'}, "
+                f"{size_words(state.clean_bytes)}; dirty up to {state.first_uncleanable_offset}, "
+                f"{size_words(state.dirty_bytes)} ({100 * state.dirty_ratio:.0f} %)"
+            )
     for entry in told.segments:
         if as_json:
             emit_json(_json(entry))
@@ -81,6 +92,7 @@ def command(
                 "config": {name: value for name, value, _ in _settings(config)},
                 "segments": len(told.segments),
                 "goes": sum(entry.goes is not None for entry in told.segments),
+                "compaction": None if told.compaction is None else _compaction(told.compaction),
                 "findings": told.findings,
             }
         )
@@ -91,10 +103,14 @@ def command(
     return FINDINGS if told.findings else CLEAN
 
 
+def _compaction(state: CompactionState) -> dict[str, object]:
+    return {**fields(state), "dirtyRatio": round(state.dirty_ratio, 4), "held": fields(state.held)}
+
+
 def _settings(config: LogConfig) -> list[tuple[str, object, str]]:
     values = config.values()
     shown = []
-    for name in SHOWN:
+    for name in SHOWN + SHOWN_COMPACTED * config.compact:
         value = values[name]
         source = "given" if name in config.overridden_configs else "broker" if name in config.originals else "default"
         shown.append((name, ",".join(map(str, value)) if isinstance(value, tuple) else value, source))

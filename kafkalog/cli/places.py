@@ -126,11 +126,15 @@ def topic_settings(
     """
     defaults: Mapping[str, object] = fallback or {}
     if broker_properties is not None:
-        if not OS_FILES.exists(broker_properties) or OS_FILES.is_dir(broker_properties):
-            raise Usage(f"{broker_properties}: no such file, expected a broker's server.properties")
-        broker = BrokerLogConfig.from_props(parse_properties(OS_FILES.read_bytes(broker_properties)))
-        defaults = {**defaults, **broker.log_config.originals}
+        defaults = {**defaults, **broker_settings(broker_properties).log_config.originals}
     return TopicSettings(log_dir, parse_settings(texts), LogConfig.from_props(defaults))
+
+
+def broker_settings(broker_properties: str) -> BrokerLogConfig:
+    """What a server.properties says; Usage, ConfigException for what is none."""
+    if not OS_FILES.exists(broker_properties) or OS_FILES.is_dir(broker_properties):
+        raise Usage(f"{broker_properties}: no such file, expected a broker's server.properties")
+    return BrokerLogConfig.from_props(parse_properties(OS_FILES.read_bytes(broker_properties)))
 
 
 def print_table(headers: Sequence[str], rows: Sequence[Sequence[object]], *, left: int = 1) -> None:

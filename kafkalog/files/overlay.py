@@ -2,8 +2,10 @@
 
 `OverlayFiles` reads what is there and keeps what is written, cut, renamed and unlinked to itself, so that a recovery
 can be run to its end without touching a byte of the log directory.  A file that is only cut shorter is not copied: a
-segment's log takes no space.  `watched_files` is the operating system's files, with the same eyes on them.  Both call
-a `Watch` for what is read of a file (progress) and before a file becomes shorter (what is lost is still there then).
+segment's log takes no space.  What is unlinked takes none any more; of a file that its `Watch` calls hollow only the
+length is kept, for whoever wants to know how much would be written.  `watched_files` is the operating system's files,
+with the same eyes on them.  Both call a `Watch` for what is read of a file (progress) and before a file becomes shorter
+(what is lost is still there then).
 One thread writes; directories are made and removed, but not renamed.
 """
 
@@ -30,6 +32,10 @@ class Watch:
 
     def before_cut(self, file: File, size: int) -> None:
         """An open file is about to be cut to `size` bytes; it is longer now."""
+
+    def is_hollow(self, path: str) -> bool:
+        """Whether what an overlay is told to write to a file may be forgotten: nobody will read it."""
+        return False
 
 
 class _Node:
@@ -101,10 +107,21 @@ class OverlayFile(File):
         return got
 
     def pwrite(self, data: Buffer, position: int) -> None:
-        self._own().pwrite(data, position)
+        if self._overlay.watch.is_hollow(self.path):
+            self._stretch(position + memoryview(data).nbytes)
+        else:
+            self._own().pwrite(data, position)
 
     def pwritev(self, buffers: Sequence[Buffer], position: int) -> int:
-        return self._own().pwritev(buffers, position)
+        if not self._overlay.watch.is_hollow(self.path):
+            return self._own().pwritev(buffers, position)
+        length = sum([memoryview(data).nbytes for data in buffers])
+        self._stretch(position + length)
+        return length
+
+    def _stretch(self, size: int) -> None:
+        own = self._own()
+        own.truncate(max(size, own.size()))
 
     def truncate(self, size: int) -> None:
         before = self.size()
@@ -252,8 +269,10 @@ class OverlayFiles(Files):
         self._nodes[os.path.abspath(dst)] = node
 
     def unlink(self, path: str) -> None:
-        self._must_find(path)
+        node = self._must_find(path)
         self._nodes[os.path.abspath(path)] = None
+        if node.copy is not None:
+            self.inner.unlink(node.copy)  # a handle that is open keeps it
 
     def mkdirs(self, path: str) -> None:
         path = os.path.abspath(path)

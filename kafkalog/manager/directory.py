@@ -126,6 +126,12 @@ class Lease:
             self._check()
             directory.set_line(name, partition, offset)
 
+    def line(self, name: str) -> int | None:
+        """The partition's line of the checkpoint of that name.  As `LogDirectory.line`."""
+        with self.directory._guard:
+            self._check()
+            return self.directory.line(name, self._tenancy.partition)
+
     def take_topic_config(self, log_dir: str) -> bool:
         """Take the settings of the partition's topic over from another directory, where this one has none; whether it
         was.  As `topic_configs.take_over`; IllegalStateException once the lease is over."""
@@ -316,6 +322,24 @@ class LogDirectory:
             lines[partition] = recovery_point()
             self._held.write(self._held.recovery_points, lines)
 
+    def line(self, name: str, partition: TopicPartition) -> int | None:
+        """A partition's line of the checkpoint of that name; None without one.
+
+        CorruptCheckpointException; KafkaStorageException, and the directory is offline, where the disk refuses.
+        """
+        with self._guard:
+            self._check_process()
+            try:
+                return self._read(name)[1].get(partition)
+            except OSError as error:
+                message = f"Error while reading checkpoint file {os.path.join(self.path, name)}"
+                self.failure_channel.maybe_add_offline_log_dir(self.path, message, error)
+                raise KafkaStorageException.because_of(error, message) from error
+
+    def _read(self, name: str) -> tuple[OffsetCheckpointFile, dict[TopicPartition, int]]:
+        checkpoint = OffsetCheckpointFile(os.path.join(self.path, name), self.files, create=False)
+        return checkpoint, checkpoint.read() if self.files.exists(checkpoint.path) else {}
+
     def set_line(self, name: str, partition: TopicPartition, offset: int | None) -> None:
         """Write one partition's line of the checkpoint of that name, others kept; None takes it away.
 
@@ -323,8 +347,7 @@ class LogDirectory:
         """
         with self._guard:
             self._check_process()
-            checkpoint = OffsetCheckpointFile(os.path.join(self.path, name), self.files, create=False)
-            lines = checkpoint.read() if self.files.exists(checkpoint.path) else {}
+            checkpoint, lines = self._read(name)
             if lines.get(partition) == offset:
                 return
             if offset is None:

@@ -1,4 +1,5 @@
-"""Why is this segment still here?  For each segment: what deletes it now, or what holds it, and until when.
+"""Why is this segment still here?  For each segment: what deletes it now, or what holds it, and until when; and of a
+compacted log whether compaction has been over it, or when it comes.
 
 The decision is `log.retention_rule`'s, the same that deletes; here it is only told, from files, of a directory that may
 be another's.  Segments go oldest first, so what holds one holds all behind it: a record with a timestamp in the future
@@ -12,12 +13,15 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kafkalog.config import LogConfig
+from kafkalog.errors import BadBytesError
 from kafkalog.files import OS_FILES, Files
 from kafkalog.format.names import TopicPartition
 from kafkalog.log.retention_rule import Rule, rules_of, runs_of
 from kafkalog.log.snapshot import Snapshot
 from kafkalog.log.view import PartitionView
+from kafkalog.toolbox.compaction_state import CompactionState, look_at_compaction
 from kafkalog.toolbox.segment_facts import PartitionFacts, SegmentFacts, look
+from kafkalog.toolbox.words import span
 from kafkalog.topics.opening import open_log
 
 
@@ -60,11 +64,12 @@ class Explained:
 
 @dataclass
 class Explanation:
-    """A partition's segments in order, and what is out of order (`findings`)."""
+    """A partition's segments in order, and what is out of order (`findings`).  `compaction`: of a compacted one."""
 
     facts: PartitionFacts
     segments: list[Explained]
     findings: list[str] = field(default_factory=list)
+    compaction: CompactionState | None = None
 
 
 def explain(
@@ -89,6 +94,8 @@ def explain(
     explanation = Explanation(facts, told)
     for entry, upto in zip(told[gone:], _run_up(left), strict=True):
         entry.reasons = _reasons(left, upto, config, now_ms)
+    if config.compact:
+        _tell_compaction(explanation, log_dir, config, now_ms, files)
     _find_future(explanation, log_dir, config, now_ms, files)
     for entry in told:
         if entry.segment.lost_times:
@@ -97,6 +104,49 @@ def explain(
                 "file's time instead (`kafkalog reindex` mends it)"
             )
     return explanation
+
+
+def _tell_compaction(explanation: Explanation, log_dir: str, config: LogConfig, now_ms: int, files: Files) -> None:
+    try:
+        state = look_at_compaction(log_dir, explanation.facts, config, now_ms, files=files)
+    except BadBytesError as error:
+        explanation.findings.append(f"how far it is compacted cannot be told: {error}")
+        return
+    explanation.compaction = state
+    for entry in explanation.segments:
+        if state is not None and entry.goes is None:
+            entry.reasons.append(_compaction_reason(entry.segment, state, config))
+
+
+def _compaction_reason(segment: SegmentFacts, state: CompactionState, config: LogConfig) -> Reason:
+    if segment.active or segment.base_offset >= state.first_uncleanable_offset:
+        return Reason("uncompacted", f"compaction leaves it alone: {state.held.text}")
+    if segment.end_offset <= state.first_dirty_offset:
+        return Reason(
+            "compacted",
+            f"compaction has been over it (clean up to offset {state.first_dirty_offset}): what a later record of its "
+            "key superseded by then is gone",
+        )
+    if state.is_due:
+        why = (
+            f"something in it is {span(state.overdue_ms)} over max.compaction.lag.ms"
+            if state.overdue_ms
+            else f"{_percent(state.dirty_ratio)} of the log is, more than min.cleanable.dirty.ratio"
+        )
+        text = (
+            f"dirty, and due: {why}.  A cleaner that runs takes it next, unless it failed on it before and calls the "
+            "partition uncleanable: `kafkalog compact` tells what it would meet"
+        )
+    else:
+        text = (
+            f"dirty: {_percent(state.dirty_ratio)} of the log is, and a cleaner takes it above "
+            f"min.cleanable.dirty.ratio={config.min_cleanable_dirty_ratio}; `kafkalog compact` now"
+        )
+    return Reason("dirty", text)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
 
 
 class _Upto(NamedTuple):
@@ -229,11 +279,3 @@ def _first_after(view: PartitionView, base_offset: int, now_ms: int) -> FutureRe
             for record in log.records(max(offset, log.log_start_offset), offset + 1):
                 return FutureRecord(record.offset, record.timestamp)
     return None
-
-
-def span(duration_ms: int) -> str:
-    """5400000 -> "1.5 h"."""
-    for unit, unit_ms in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000)):
-        if abs(duration_ms) >= unit_ms:
-            return f"{duration_ms / unit_ms:.1f} {unit}"
-    return f"{duration_ms} ms"

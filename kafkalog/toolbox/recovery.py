@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from kafkalog._native.crc32c import crc32c
 from kafkalog.config import LogConfig
-from kafkalog.errors import KafkalogError
-from kafkalog.files import OS_FILES, SYSTEM_CLOCK, File, Files, ManualScheduler
+from kafkalog.errors import KafkalogError, KafkaStorageException
+from kafkalog.files import OS_FILES, SYSTEM_CLOCK, Clock, File, Files, ManualScheduler
 from kafkalog.files.overlay import OverlayFiles, Watch, watched_files
 from kafkalog.format import names
 from kafkalog.format.checkpoints import CleanShutdownFile, OffsetCheckpointFile
@@ -157,7 +157,20 @@ def hold_directory(root: str, files: Files) -> directories.Lease:
     return directories.enter(root, HOLDER, files, SYSTEM_CLOCK, ManualScheduler(SYSTEM_CLOCK), create=False)
 
 
-def open_undamaged(log_dir: str, partition: TopicPartition, config: LogConfig, files: Files) -> Log:
+def unlink_what_waits(hold: directories.Lease) -> None:
+    """Files that were renamed to be deleted go now, where their delay is over.  KafkaStorageException."""
+    scheduler = hold.directory.scheduler
+    assert isinstance(scheduler, ManualScheduler)
+    scheduler.tick()
+    if scheduler.errors:
+        task, error = scheduler.errors[0]
+        path = hold.directory.path
+        raise KafkaStorageException(f"{task} failed: {error}", path=path) from error
+
+
+def open_undamaged(
+    log_dir: str, partition: TopicPartition, config: LogConfig, files: Files, clock: Clock = SYSTEM_CLOCK
+) -> Log:
     """A log that is there, for a change that is asked for: no damage is cut for it, no open transaction is ended.
     CorruptRecordException where it was not closed cleanly and is damaged (`kafkalog recover` cuts it)."""
     return open_log(
@@ -165,6 +178,7 @@ def open_undamaged(log_dir: str, partition: TopicPartition, config: LogConfig, f
         partition,
         config=config,
         create=False,
+        clock=clock,
         files=files,
         abort_left_open=False,
         on_damage="raise",

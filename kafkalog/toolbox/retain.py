@@ -18,8 +18,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kafkalog.config import LogConfig
-from kafkalog.errors import KafkaStorageException
-from kafkalog.files import OS_FILES, Files, ManualScheduler
+from kafkalog.files import OS_FILES, Files
 from kafkalog.files.usage import allocated_bytes, free_bytes, walk
 from kafkalog.format import names
 from kafkalog.format.names import TopicPartition
@@ -29,7 +28,7 @@ from kafkalog.log.retention_rule import Rule, runs_of
 from kafkalog.log.types import LogStartOffsetIncrementReason
 from kafkalog.manager.directory import Lease
 from kafkalog.toolbox.folders import folders_of
-from kafkalog.toolbox.recovery import hold_directory, open_undamaged
+from kafkalog.toolbox.recovery import hold_directory, open_undamaged, unlink_what_waits
 from kafkalog.toolbox.segment_facts import PartitionFacts, SegmentFacts, look, was_compacted
 from kafkalog.toolbox.topic_settings import TopicSettings
 
@@ -218,9 +217,4 @@ def _delete(plan: Plan, choice: Choice, config: LogConfig, hold: Lease, files: F
         assert engine is not None
         engine.maybe_increment_log_start_offset(choice.new_start, LogStartOffsetIncrementReason.SEGMENT_DELETION)
         delete_by(engine, Rule.LOG_START)
-        scheduler = hold.directory.scheduler
-        assert isinstance(scheduler, ManualScheduler)
-        scheduler.tick()  # unlinks what was renamed
-        if scheduler.errors:
-            task, error = scheduler.errors[0]
-            raise KafkaStorageException(f"{task} failed: {error}", path=engine.dir) from error
+        unlink_what_waits(hold)

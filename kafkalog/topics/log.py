@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kafkalog._native.blocks import Closing
+from kafkalog.config import CleanerConfig
 from kafkalog.errors import IllegalArgumentException, LogReadOnlyException, OffsetOutOfRangeException
 from kafkalog.files.processes import Life
 from kafkalog.format import values
@@ -25,6 +26,7 @@ from kafkalog.log.source import Source, check_isolation
 from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.log.view import PartitionView
 from kafkalog.topics.batch_maker import encode_columns
+from kafkalog.topics.compaction import PartitionCleaning
 from kafkalog.topics.partition import OpenPartition
 from kafkalog.topics.reader import CHUNK_BYTES, ChunkReader, MessageSetSend
 from kafkalog.topics.records import Header, Record
@@ -36,7 +38,11 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from kafkalog.cleaner.compaction import CompactionStats
+
 SCAN_CHUNK_BYTES = 4 << 20
+DEDUPE_BUFFER_BYTES = 128 << 20  # log.cleaner.dedupe.buffer.size
+DEDUPE_BUFFER_BYTES_MIN = 72  # of two keys
 LOOK_EVERY_S = 0.1  # of who waits for an offset of another's log
 WAIT_MAX_S = 1.0  # of our own: a directory that goes offline wakes nobody
 
@@ -44,18 +50,21 @@ WAIT_MAX_S = 1.0  # of our own: a directory that goes offline wakes nobody
 class Log(Closing):
     """One open partition.  Made by `open_log`.
 
-    `engine` is the UnifiedLog below (None when read-only), with everything that Kafka's class of that name has.
+    `engine` is the UnifiedLog below (None when read-only), with everything that Kafka's class of that name has;
+    `cleaning` what compacts it (None likewise).
     """
 
     def __init__(self, topic_partition: TopicPartition, log_dir: str, stands_on: OpenPartition | PartitionView) -> None:
         self.topic_partition = topic_partition
         self.log_dir = log_dir
         self.engine: UnifiedLog | None = None
+        self.cleaning: PartitionCleaning | None = None
         self._own: OpenPartition | None = None  # of a writable one, else there is a view
         self._view: PartitionView | None = None
         if isinstance(stands_on, OpenPartition):
             self._own = stands_on
             self.engine = stands_on.engine
+            self.cleaning = stands_on.cleaning
             self._life = stands_on.life
             self._source: Source = EngineSource(topic_partition, stands_on.engine, stands_on.life)
         else:
@@ -506,10 +515,45 @@ class Log(Closing):
     def delete_old_segments(self) -> int:
         """Apply `retention.ms`, `retention.bytes` and the log start now; returns how many segments went."""
         own = self._writable()
-        with own.while_open():
+        with own.while_open(), own.cleaning.pause() as pause:
+            pause.begin()
             count = own.engine.delete_old_segments()
             self._checkpoint()
         return count
+
+    def compact(
+        self, *, passes: int | None = None, dedupe_buffer_bytes: int = DEDUPE_BUFFER_BYTES, roll: bool = False
+    ) -> CompactionStats:
+        """Compact now, in this thread: of each key the last record stays, as far as Kafka's cleaner may go.
+
+            with kafkalog.open_log("/data/logs", "prices-0", config={"cleanup.policy": "compact"}) as log:
+                stats = log.compact()
+                print(stats.records, "records went,", stats.bytes_gained, "bytes")
+
+        Left alone are the active segment (`roll=True` closes it first, and begins another), what no transaction has
+        decided, and what is younger than `min.compaction.lag.ms`; `min.cleanable.dirty.ratio` does not matter to who
+        asks.  A tombstone stays for `delete.retention.ms` after the first pass that kept it; records without a key
+        go.  Offsets do not change.  One pass takes as many keys as `dedupe_buffer_bytes` of memory hold, 24 bytes each
+        and 90 % full; there are as many as it takes, or at most `passes`.
+
+        Appends and reads go on meanwhile; `truncate`, `delete_old_segments` and `close` of other threads have it stop,
+        and after the first two it goes on.  How far it came is in the directory's `cleaner-offset-checkpoint`, where a
+        broker goes on.  What an interrupt leaves is the log as it was before a group of segments, or behind it.
+
+        Returns a CompactionStats.  PolicyViolationException where `cleanup.policy` has no compact;
+        CorruptRecordException with file and position at damage, and nothing is lost; KafkaStorageException;
+        IllegalStateException where the log is closed meanwhile, or a signal handler comes out of the same call;
+        LogCleaningAbortedException where others truncate the log so often that no pass comes to its end.
+        """
+        own = self._writable()
+        passes = None if passes is None else values.whole(passes, "passes", low=1, expected="how many at most")
+        dedupe_buffer_bytes = values.whole(
+            dedupe_buffer_bytes, "dedupe_buffer_bytes", low=DEDUPE_BUFFER_BYTES_MIN, expected="bytes"
+        )
+        roll = values.flag(roll, "roll")
+        config = CleanerConfig(dedupe_buffer_size=dedupe_buffer_bytes)
+        with own.while_open():
+            return own.cleaning.compact(config, passes_max=passes, rolls=roll)
 
     def truncate(self, offset: int) -> None:
         """Drop everything from `offset` on; below the log's start: all of it, and the log goes on at `offset`.
@@ -522,8 +566,10 @@ class Log(Closing):
         own = self._writable()
         engine = own.engine
         offset = values.offset(offset, low=0)
-        with own.while_open():
+        with own.while_open(), own.cleaning.pause() as pause:
             self._refuse_cut_inside_batch(engine, offset)
+            pause.begin()
+            own.cleaning.cut(offset)
             if offset < engine.recovery_point:
                 # Before the cut, too: other records may take these offsets, and they are not on the disk.
                 own.lease.checkpoint(lambda: min(offset, engine.recovery_point))

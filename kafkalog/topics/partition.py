@@ -31,6 +31,7 @@ from kafkalog.log.types import AppendOrigin
 from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.manager import directory as directories
 from kafkalog.topics.batch_maker import BatchMaker
+from kafkalog.topics.compaction import PartitionCleaning
 from kafkalog.topics.rows import RecordInput, check_records
 
 COORDINATOR_EPOCH = 0
@@ -75,6 +76,7 @@ class OpenPartition(Single):
         self.engine = engine
         self.batch_maker = batch_maker
         self.clock = clock
+        self.cleaning = PartitionCleaning(engine, lease, clock)
         self._sync_appends = sync_appends
         # By transactional id, kept by Transaction; a block that an interrupt came out of is nobody's to end.
         self.live_transactions: weakref.WeakValueDictionary[str, OpenTransaction] = weakref.WeakValueDictionary()
@@ -90,8 +92,10 @@ class OpenPartition(Single):
         if self.life.live:  # else closed, or of the process that forked us
             if self.engine.lock.is_mine():
                 raise self.engine.is_inside()  # and the scheduler's thread may be waiting for it
-            with self.lease.closing:
-                self._close()
+            with self.cleaning.pause() as pause:
+                pause.begin()
+                with self.lease.closing:
+                    self._close()
 
     def _close(self) -> None:
         if not self.life.live:

@@ -1,4 +1,4 @@
-"""Crash states of the commands that change directories: retain, delete-records, move.
+"""Crash states of the commands that change directories: retain, delete-records, compact, move.
 
 Whatever a crash leaves opens, has no gap, and has lost nothing that was not to go; what was told as done is done; and
 the same call, made again, comes to the end that it would have come to.
@@ -11,12 +11,13 @@ import shutil
 from pathlib import Path
 
 import kafkalog
-from kafkalog.config import LogConfig
+from kafkalog.config import CleanerConfig, LogConfig
 from kafkalog.files import OS_FILES
 from kafkalog.files.testing import RecordingFiles, UnsyncedFiles
+from kafkalog.format.checkpoints import OffsetCheckpointFile
 from kafkalog.format.names import TopicPartition
 from kafkalog.manager.topic_configs import StoredTopicConfigs, stored_overrides
-from kafkalog.toolbox import delete_records, move, retain
+from kafkalog.toolbox import compact, delete_records, move, retain
 from kafkalog.toolbox.topic_settings import TopicSettings
 from kafkalog.toolbox.verify import verify
 from tests.conftest import LONG
@@ -114,6 +115,59 @@ def test_delete_records(tmp_path: Path) -> None:
         recording, check, sample=None if LONG else 150, keep=tmp_path / "state", torn_step=4096
     )
     print(f"delete-records: {states} states")
+
+
+def test_compact(tmp_path: Path) -> None:
+    """Each state has the last value of each key, and none that was not there; made again it comes to the same end."""
+    compacted = {**SMALL, "cleanup.policy": "compact"}
+    wanted = {}
+    with harness.fast_dir() as root:
+        disk = str(root / "disk")
+        for partition in (T0, U0):
+            with kafkalog.open_log(disk, partition, config=compacted, files=UnsyncedFiles()) as log:
+                for number in range(40):
+                    log.append(b"%d" % number * 20, key=b"k%d" % (number % 3), timestamp=NOW_MS + number)
+        fill_checkpoint = OffsetCheckpointFile(f"{disk}/cleaner-offset-checkpoint", OS_FILES, create=False)
+        fill_checkpoint.write({V0: 7})  # of a partition that nobody opens
+        before = {partition: records(disk, partition)[1] for partition in (T0, U0)}
+        recording = RecordingFiles(str(root), UnsyncedFiles())
+        settings = TopicSettings(disk, compacted)
+        folders = {partition: f"{disk}/{partition}" for partition in (T0, U0)}
+        how = compact.How(CleanerConfig(1, 24 * 3))  # two passes
+        for result in compact.compact(disk, folders, settings, how, act=True, files=recording):
+            assert result.error is None
+            assert result.stats is not None
+            assert result.stats.passes > 1
+            wanted[result.partition] = result.stats.end_offset
+            recording.mark(f"{result.partition} done")
+        after = {partition: records(disk, partition)[1] for partition in (T0, U0)}
+        assert len(after[T0]) < len(before[T0]) / 2
+        assert fill_checkpoint.read() == {V0: 7, **wanted}
+
+    def latest(found: Found) -> dict[int, bytes | None]:
+        return {offset % 3: found[offset] for offset in sorted(found)}
+
+    def check(place: str, state: CrashState) -> None:
+        at = os.path.join(place, "disk")
+        lines = OffsetCheckpointFile(f"{at}/cleaner-offset-checkpoint", OS_FILES, create=False).read_or_empty()
+        assert lines[V0] == 7
+        for partition in (T0, U0):
+            _, found = records(at, partition)
+            assert found.items() <= before[partition].items()
+            assert found.keys() >= after[partition].keys()
+            assert latest(found) == latest(before[partition])
+            if marked(recording, state, f"{partition} done"):
+                assert found == after[partition]
+                assert lines[partition] == wanted[partition]
+        for result in compact.compact(at, folders, settings, how, act=True, files=UnsyncedFiles()):
+            assert result.error is None
+        assert {partition: records(at, partition)[1] for partition in (T0, U0)} == after
+        assert verify(at, deep=True).ok
+
+    states = harness.check_crashes(
+        recording, check, sample=None if LONG else 150, keep=tmp_path / "state", torn_step=4096
+    )
+    print(f"compact: {states} states")
 
 
 def test_move(tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ MAY_RAISE: dict[tuple[str, str], tuple[type[Exception], ...]] = {
     ("read", "close"): (IllegalStateException,),
     ("flush", "close"): (IllegalStateException,),
     ("shrink", "close"): (IllegalStateException,),
+    ("compact", "close"): (IllegalStateException,),
     ("close", "close"): (),
     ("append", "truncate"): (),
     ("write", "truncate"): (OutOfOrderSequenceException,),  # its number was asked for before the cut

@@ -43,6 +43,7 @@ USES: Uses = [
     ("writer", lambda log: log.writer("w").append(b"99.4")),
     ("transaction", lambda log: log.transaction("j").begin()),
     ("truncate", lambda log: log.truncate(0)),
+    ("compact", lambda log: log.compact()),
     ("delete_records", lambda log: log.delete_records(-1)),
     ("delete_old_segments", lambda log: log.delete_old_segments()),
     ("flush", lambda log: log.flush()),

@@ -29,6 +29,11 @@ LINES = {
         "checkpoint {clean} --json",
         "checkpoint set {clean}/recovery-point-offset-checkpoint t-0 1 --json",
     ],
+    "compact": [
+        "compact {clean} t-0 -X cleanup.policy=compact --roll --json",
+        "compact {clean} --json",
+        "compact {damaged} t -X cleanup.policy=compact --json",
+    ],
     "delete-records": ["delete-records {clean}/t-0 --before 3 --json"],
     "describe": ["describe {clean} --json", "describe {damaged} --json"],
     "du": ["du {clean} --json"],
@@ -53,11 +58,11 @@ LINES = {
 
 
 def names(value: Any) -> Iterator[str]:
-    """Every name in a JSON value; what is in `codecs`, `config` and `files` goes by names of its own."""
+    """Every name in a JSON value; what is in `codecs`, `config`, `files` and `skipped` goes by names of its own."""
     if isinstance(value, dict):
         for name, inner in value.items():
             yield name
-            yield from () if name in ("codecs", "config", "files") else names(inner)
+            yield from () if name in ("codecs", "config", "files", "skipped") else names(inner)
     elif isinstance(value, list):
         for inner in value:
             yield from names(inner)
@@ -124,6 +129,7 @@ def test_names_are_of_one_family(run: Run, places: dict[str, Path], tmp_path: Pa
         "append": {"appended"},
         "cat": set(),
         "checkpoint": {"partition", "directory", "change"},
+        "compact": {"partition", "summary"},
         "delete-records": {"partition"},
         "describe": {"partition"},
         "du": {"topic", "fileKind", "age", "summary"},

@@ -157,6 +157,10 @@ CALLS |= {
     "append_batches": (lambda log, value: log.append_batches(value), [*NO_BYTES, None, b"", b"short", bytes(100)]),
     "delete_records": (lambda log, value: log.delete_records(value), [*NO_NUMBER, 99, -2, 1 << 70]),
     "truncate": (lambda log, value: log.truncate(value), [*NO_NUMBER, -1, 1 << 70]),
+    "compact: passes": (lambda log, value: log.compact(passes=value), [*filter(None, NO_NUMBER), 0, -1]),
+    "compact: dedupe_buffer_bytes":
+        (lambda log, value: log.compact(dedupe_buffer_bytes=value), [*NO_NUMBER, 0, -1, 71]),
+    "compact: roll": (lambda log, value: log.compact(roll=value), [1.5, "yes", None, [1], Odd()]),
     "records: start": (lambda log, value: drained(log.records(value)), [*filter(None, NO_NUMBER), -1, 99, 1 << 70]),
     "records: end": (lambda log, value: drained(log.records(0, value)), [*filter(None, NO_NUMBER), 1 << 70]),
     "records: start_time": (lambda log, value: drained(log.records(start_time=value)), [1.5, "1", Odd(), 1 << 63]),

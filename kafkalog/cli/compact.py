@@ -1,0 +1,203 @@
+"""`kafkalog compact`: what a broker's cleaner would do to compacted partitions, told first and done on request."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from kafkalog.cli.app import CLEAN, FINDINGS, IO, Usage, one_line
+from kafkalog.cli.console import Progress, emit, emit_json, fields, log_bytes, note, size_words
+from kafkalog.cli.places import SETTINGS, broker_settings, parse_bytes, partitions_at, topic_settings
+from kafkalog.config import CleanerConfig
+from kafkalog.errors import DiskError
+from kafkalog.format.names import TopicPartition
+from kafkalog.toolbox.compact import Compacted, How, compact, left_alone
+from kafkalog.toolbox.compaction_state import Reason
+from kafkalog.topics.log import DEDUPE_BUFFER_BYTES_MIN
+
+COUNTS = ("superseded", "tombstones", "without_key", "aborted", "markers")
+WORDS = ("superseded", "tombstones", "without a key", "aborted", "markers")
+
+
+@click.command("compact", short_help="Compact partitions as a broker's cleaner does, offline.")
+@click.argument("place", metavar="DIR|TOPIC|PARTITION", type=click.Path())
+@click.argument("partitions", nargs=-1)
+@SETTINGS
+@click.option("--broker-properties", type=click.Path(), metavar="FILE", help="A server.properties with the defaults.")
+@click.option("--dedupe-buffer-size", metavar="BYTES", help="Memory for keys, 24 bytes each; 128MiB by default.")
+@click.option("--roll", is_flag=True, help="Close active segments first, so that their records count, too.")
+@click.option("--dry-run", is_flag=True, help="Only tell what would go, exactly; the default.")
+@click.option("--yes", is_flag=True, help="Compact.  What goes is gone.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a partition, and a summary.")
+@click.option("--progress", is_flag=True, help="Show progress also where stderr is no terminal.")
+def command(
+    place: str,
+    partitions: tuple[str, ...],
+    settings: tuple[str, ...],
+    broker_properties: str | None,
+    dedupe_buffer_size: str | None,
+    roll: bool,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+    progress: bool,
+) -> int:
+    """Compact a log directory (DIR), one topic in it (DIR/orders) or one partition (DIR/orders-0), without a broker: of
+    each key the last record stays, and a broker's cleaner goes on where this ended.
+
+    A topic's cleanup.policy is what a LogManager keeps beside the data, or -X cleanup.policy=compact says of topics
+    that are named (a broker's own settings of a topic are not in the log directory).  Left alone are the active
+    segment, what no transaction has decided or not all replicas have, and what is younger than min.compaction.lag.ms;
+    min.cleanable.dirty.ratio counts only where -X gives it.  A tombstone stays for delete.retention.ms after the first
+    pass that kept it; records without a key go.
+
+    Without --yes all of it is done on a copy of what changes, in a temporary folder (the last pass writes nothing), and
+    thrown away, so the numbers are those of the real run at this time; the time it takes is worked out from the rate at
+    which this was read.  With --yes the directory must be free (exit 3).  Exit 1 where a partition cannot be compacted
+    for damage, which is named; the others go on.
+    """
+    act = yes and not dry_run
+    log_dir, chosen, named = partitions_at(place, partitions)
+    known = topic_settings(log_dir, settings, broker_properties)
+    if "cleanup.policy" in known.given and not named:
+        raise Usage(
+            "found -X cleanup.policy for a whole directory, expected the topics or partitions that it is meant for "
+            f"(kafkalog compact {place} orders ...): records of others, without keys, would be lost"
+        )
+    cleaner = CleanerConfig() if broker_properties is None else broker_settings(broker_properties).cleaner
+    if dedupe_buffer_size is not None:
+        size = parse_bytes(dedupe_buffer_size, "--dedupe-buffer-size")
+        if size < DEDUPE_BUFFER_BYTES_MIN:
+            raise Usage(f"--dedupe-buffer-size: found {size} bytes, expected at least {DEDUPE_BUFFER_BYTES_MIN}")
+        cleaner = replace(cleaner, dedupe_buffer_size=size)
+    how = How(replace(cleaner, num_threads=1), roll)
+    logging.getLogger("kafkalog").addHandler(logging.NullHandler())  # what the engine would log is told here
+    alone = left_alone(log_dir, chosen, known, policy_is_said=broker_properties is not None and named)
+    wanted = {partition: path for partition, path in chosen.items() if partition not in alone}
+    if not wanted and named:
+        raise Usage("; ".join(sorted({f"{partition.topic}: {why.text}" for partition, why in alone.items()})))
+    for partition, why in alone.items():
+        note(f"note: {partition} is left alone: {why.text}")
+    code, total = CLEAN, _Total()
+    with Progress(2 * log_bytes(wanted.values()), "compacted" if act else "looked at", force=progress) as bar:
+        for result in compact(log_dir, wanted, known, how, act=act, progress=bar.advance):
+            if result.error is not None:
+                code = max(code, IO if isinstance(result.error, DiskError) else FINDINGS)
+            total.add(result)
+            if as_json:
+                emit_json(_json(result, act))
+            else:
+                _print(result, act)
+    _sum_up(total, alone, act, as_json)
+    return code
+
+
+class _Total:
+    def __init__(self) -> None:
+        self.partitions = self.uncleanable = self.records = self.before = self.gained = 0
+        self.expected_s = self.elapsed_s = 0.0
+
+    def add(self, result: Compacted) -> None:
+        self.uncleanable += result.error is not None
+        if result.stats is not None:
+            self.partitions += result.stats.passes > 0
+            self.records += result.stats.records
+            self.before += result.stats.bytes_before
+            self.gained += result.stats.bytes_gained
+            self.expected_s += result.expected_s
+            self.elapsed_s += result.stats.elapsed_s
+
+
+def _json(result: Compacted, act: bool) -> dict[str, Any]:
+    stats, error = result.stats, result.error
+    out: dict[str, Any] = {
+        "kind": "partition",
+        "topic": result.partition.topic,
+        "partition": result.partition.partition,
+        "done": act and stats is not None and stats.passes > 0,
+        "error": None if error is None else one_line(error),
+        "path": None if error is None else getattr(error, "path", None),
+        "position": None if error is None else getattr(error, "position", None),
+        "held": None if result.held is None else fields(result.held),
+    }
+    if stats is not None:
+        out |= {
+            "passes": stats.passes,
+            "firstDirtyOffset": stats.first_dirty_offset,
+            "endOffset": stats.end_offset,
+            "bytesBefore": stats.bytes_before,
+            "bytesAfter": stats.bytes_after,
+            "gained": stats.bytes_gained,
+            "records": stats.records,
+            "superseded": stats.superseded,
+            "tombstones": stats.tombstones,
+            "withoutKey": stats.without_key,
+            "aborted": stats.aborted,
+            "markers": stats.markers,
+            "batches": stats.batches,
+            "segments": stats.segments,
+            "elapsedMs": round(stats.elapsed_s * 1000),
+            "expectedMs": None if act else round(result.expected_s * 1000),
+        }
+    return out
+
+
+def _print(result: Compacted, act: bool) -> None:
+    stats = result.stats
+    if result.error is not None:
+        emit(f"{result.partition}: cannot be compacted: {one_line(result.error)}")
+        return
+    assert stats is not None
+    if not stats.passes:
+        emit(f"{result.partition}: nothing to compact: it is clean up to offset {stats.end_offset}")
+    else:
+        counts = ", ".join(
+            f"{getattr(stats, name)} {word}" for name, word in zip(COUNTS, WORDS, strict=True) if getattr(stats, name)
+        )
+        emit(
+            f"{result.partition}: {stats.records} records {'went' if act else 'would go (--yes does it)'}"
+            f"{f' ({counts})' if counts else ''}, {stats.batches} batches, {stats.segments} segments; "
+            f"{size_words(stats.bytes_before)} -> {size_words(stats.bytes_after)}, {_gain(stats.bytes_gained)}"
+        )
+        took = _seconds(stats.elapsed_s) if act else f"about {_seconds(result.expected_s)}"
+        passes = "1 pass" if stats.passes == 1 else f"{stats.passes} passes"
+        emit(f"  {passes} over offsets {stats.first_dirty_offset} to {stats.end_offset - 1}, {took}")
+    if result.held is not None:
+        emit(f"  {'behind that' if stats.passes else 'held by'} {result.held.what}: {result.held.text}")
+
+
+def _gain(size_bytes: int) -> str:
+    return f"{size_words(size_bytes)} gained" if size_bytes >= 0 else f"{size_words(-size_bytes)} more"
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.1f} s"
+
+
+def _sum_up(total: _Total, alone: dict[TopicPartition, Reason], act: bool, as_json: bool) -> None:
+    if as_json:
+        emit_json(
+            {
+                "kind": "summary",
+                "done": act,
+                "partitions": total.partitions,
+                "uncleanable": total.uncleanable,
+                "records": total.records,
+                "bytesBefore": total.before,
+                "gained": total.gained,
+                "elapsedMs": round(total.elapsed_s * 1000),
+                "expectedMs": None if act else round(total.expected_s * 1000),
+                "skipped": {str(partition): why.text for partition, why in alone.items()},
+            }
+        )
+        return
+    time = _seconds(total.elapsed_s) if act else f"about {_seconds(total.expected_s)} at the rate of this look"
+    emit(
+        f"in all: {total.records} records of {total.partitions} partitions, {size_words(total.before)}, "
+        f"{_gain(total.gained)}, {time}"
+    )
+    if total.uncleanable:
+        emit(f"not compacted for damage: {total.uncleanable} partitions; `kafkalog verify` says more")

@@ -1,0 +1,188 @@
+"""Compact partitions offline, as a broker's cleaner would: told by doing it on an overlay of the directory, or done.
+
+Both ways run the same passes (`Log.cleaning`), so what is told is what happens.  On the overlay the last pass of a log
+writes nothing but lengths; what an earlier one writes, where the map is too small for one, lies in a temporary folder
+until the partition is done.
+
+Which topics are compacted a log directory does not know for sure: only those whose cleanup.policy somebody said, beside
+the data or for this run.  The high watermark is the checkpoint's, where it has a line: a record whose later one not all
+replicas have stays.  The controller's log is left alone: it goes by its own snapshots.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from kafkalog.cleaner.compaction import Callbacks, CompactionStats
+from kafkalog.cleaner.to_clean import LogToClean, calculate_cleanable_bytes, first_uncleaned
+from kafkalog.config import CleanerConfig, LogConfig
+from kafkalog.errors import DiskError, KafkalogError
+from kafkalog.files import OS_FILES, SYSTEM_CLOCK, Clock, Files
+from kafkalog.files.overlay import OverlayFiles, Watch
+from kafkalog.format import names
+from kafkalog.format.names import TopicPartition
+from kafkalog.log.checkpoint_lines import CheckpointLines
+from kafkalog.log.unified_log import UnifiedLog
+from kafkalog.toolbox.compaction_state import Reason, tell
+from kafkalog.toolbox.recovery import hold_directory, open_undamaged, unlink_what_waits
+from kafkalog.toolbox.segment_facts import was_compacted
+from kafkalog.toolbox.topic_settings import TopicSettings
+from kafkalog.topics.compaction import policy_of
+
+RATIO = "min.cleanable.dirty.ratio"
+
+
+class How(NamedTuple):
+    """`cleaner`: the memory; `rolls`: active segments with records are closed first, so that they count, too."""
+
+    cleaner: CleanerConfig = CleanerConfig(num_threads=1)
+    rolls: bool = False
+    clock: Clock = SYSTEM_CLOCK
+
+
+@dataclass
+class Compacted:
+    """One partition.  `held`: what keeps the rest, or all, from being compacted; `error`: what is wrong with it, and
+    then it is as it was, but for what earlier passes did."""
+
+    partition: TopicPartition
+    stats: CompactionStats | None = None
+    held: Reason | None = None
+    error: KafkalogError | None = None
+
+    @property
+    def expected_s(self) -> float:
+        """How long it takes, at the rate at which it was read just now: what is written takes as long as reading it."""
+        if self.stats is None or not self.stats.bytes_read:
+            return 0.0
+        return self.stats.elapsed_s * (self.stats.bytes_read + self.stats.bytes_written) / self.stats.bytes_read
+
+
+def left_alone(
+    log_dir: str,
+    partitions: Iterable[TopicPartition],
+    settings: TopicSettings,
+    *,
+    policy_is_said: bool = False,
+    files: Files = OS_FILES,
+) -> dict[TopicPartition, Reason]:
+    """The partitions that are not to be compacted.  `policy_is_said`: the policy of topics without one of their own is
+    what the defaults say."""
+    found = {}
+    checkpoints = CheckpointLines(log_dir, files)
+    for partition in partitions:
+        config = settings.of(partition.topic)
+        if partition.topic == names.CLUSTER_METADATA_TOPIC:
+            found[partition] = Reason("metadata", "the controller's log, which goes by its own snapshots")
+        elif "cleanup.policy" not in settings.overrides(partition.topic) and not policy_is_said:
+            trace = ", but a cleaner has been there" if was_compacted(partition, checkpoints) else ""
+            found[partition] = Reason(
+                "unknownPolicy",
+                f"nobody said its cleanup.policy, which a broker keeps in the cluster's metadata{trace}: with the "
+                "topic's name, -X cleanup.policy=compact says it",
+            )
+        elif not config.compact:
+            found[partition] = Reason("policy", f"its cleanup.policy is {policy_of(config)}")
+    return found
+
+
+def compact(
+    log_dir: str,
+    partitions: Mapping[TopicPartition, str],
+    settings: TopicSettings,
+    how: How | None = None,
+    *,
+    act: bool,
+    files: Files = OS_FILES,
+    progress: Callable[[int], None] | None = None,
+) -> Iterator[Compacted]:
+    """Compacts partitions of `log_dir`, or only tells.
+
+    `act=False` writes nothing and takes no lock.  `progress` is called with the bytes of logs just read or written.
+    LogDirLockedException when another process has the directory; what is wrong with one partition is in its `error`,
+    and the others go on.
+    """
+    root = os.path.realpath(log_dir)
+    how = how or How()
+    if not act:
+        for partition in partitions:
+            watch = _LastPass()
+            with OverlayFiles(files, watch) as overlay:
+                yield from _compact(root, [partition], settings, how, overlay, watch, progress)
+    else:
+        yield from _compact(root, partitions, settings, how, files, _LastPass(), progress)
+
+
+class _LastPass(Watch):
+    """Whether what a pass writes will be read again: not by itself, and it is the last one if it comes as far as any
+    may."""
+
+    def __init__(self) -> None:
+        self._is_last = False
+
+    def mapped(self, to_clean: LogToClean, end_offset: int) -> None:
+        self._is_last = end_offset >= to_clean.first_uncleanable_offset
+
+    def is_hollow(self, path: str) -> bool:
+        return self._is_last and path.endswith(names.LOG_FILE_SUFFIX + names.CLEANED_FILE_SUFFIX)
+
+
+def _compact(
+    root: str,
+    partitions: Iterable[TopicPartition],
+    settings: TopicSettings,
+    how: How,
+    files: Files,
+    watch: _LastPass,
+    progress: Callable[[int], None] | None,
+) -> Iterator[Compacted]:
+    callbacks = Callbacks(progress=progress or (lambda size_bytes: None), mapped=watch.mapped)
+    hold = hold_directory(root, files)
+    clean = False
+    try:
+        for partition in partitions:
+            result = Compacted(partition)
+            try:
+                _compact_one(root, result, settings, how, files, callbacks)
+                unlink_what_waits(hold)
+            except KafkalogError as error:
+                result.error = error
+                if isinstance(error, DiskError):
+                    hold.leave(clean=False)  # the directory counts as offline now: the next one starts afresh
+                    hold = hold_directory(root, files)
+            yield result
+        clean = True
+    finally:
+        hold.leave(clean=clean)
+
+
+def _compact_one(
+    root: str, result: Compacted, settings: TopicSettings, how: How, files: Files, callbacks: Callbacks
+) -> None:
+    partition = result.partition
+    config = LogConfig.from_props(settings.of(partition.topic), {"file.delete.delay.ms": "0"})
+    by_ratio = RATIO in settings.given
+    watermark = CheckpointLines(root, files).line(names.HIGH_WATERMARK_CHECKPOINT_FILE, partition)
+    with open_undamaged(root, partition, config, files, how.clock) as log:
+        engine, cleaning = log.engine, log.cleaning
+        assert engine is not None
+        assert cleaning is not None
+        if how.rolls and engine.active_segment.size > 0:
+            engine.roll()
+        if watermark is not None:
+            engine.update_high_watermark(watermark)
+        result.stats = cleaning.compact(how.cleaner, by_ratio=by_ratio, callbacks=callbacks)
+        result.held = _held(engine, result.stats.end_offset, how.clock.milliseconds())
+
+
+def _held(log: UnifiedLog, first_dirty_offset: int, now_ms: int) -> Reason:
+    """What keeps a log from being compacted any further."""
+    uncleaned = first_uncleaned(log, first_dirty_offset, now_ms)
+    _, dirty_bytes = calculate_cleanable_bytes(log, first_dirty_offset, max(first_dirty_offset, uncleaned.offset))
+    if dirty_bytes:
+        ratio = log.config.min_cleanable_dirty_ratio
+        return Reason("ratio", f"no more of it is dirty than {RATIO}={ratio} allows for", first_dirty_offset)
+    return tell(uncleaned, log.config, now_ms)

@@ -1,0 +1,11 @@
+"""Numbers in words, for sentences that more than one command prints.  Knows nothing else."""
+
+from __future__ import annotations
+
+
+def span(duration_ms: int) -> str:
+    """5400000 -> "1.5 h"."""
+    for unit, unit_ms in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000)):
+        if abs(duration_ms) >= unit_ms:
+            return f"{duration_ms / unit_ms:.1f} {unit}"
+    return f"{duration_ms} ms"
