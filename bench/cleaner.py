@@ -53,7 +53,7 @@ def fill(directory: Path, codec: str) -> None:
         while log.engine.number_of_segments <= SEGMENTS:
             keys = numbers.integers(0, KEYS, 120)
             log.append_many([
-                (b"k%015d" % key, b"".join(rng.choices(words, k=VALUE_BYTES // 12 + 1))[:VALUE_BYTES]) for key in keys
+                (b"".join(rng.choices(words, k=VALUE_BYTES // 12 + 1))[:VALUE_BYTES], b"k%015d" % key) for key in keys
             ])  # fmt: skip
 
 
@@ -80,12 +80,13 @@ def _clean(map_bytes: int, io_bytes: int, folder: str) -> dict[str, Any]:
     log.follow_log_end()
     cleaner = Cleaner(SkimpyOffsetMap(map_bytes), CleanerSettings(io_bytes, 1 << 20), SYSTEM_CLOCK)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    began = time.perf_counter()
+    began, cpu_began = time.perf_counter(), time.thread_time()
     pass_ = cleaner.clean(LogToClean.of(log, 0, log.active_segment.base_offset))
-    seconds = time.perf_counter() - began
+    seconds, cpu = time.perf_counter() - began, time.thread_time() - cpu_began
     log.close()
     return {
         "seconds": seconds,
+        "cpu": cpu,
         "end": pass_.end_offset,
         "read": pass_.stats.bytes_read,
         "written": pass_.stats.bytes_written,
