@@ -11,7 +11,7 @@ export PYSPARK_PYTHON := $(CURDIR)/$(PY)
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(PY)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo check test lint build conformance crash live live-threads live-tsan soak fuzz sanitize bench wheel wheel-smoke clean fuzz-native fuzz-damage
+.PHONY: help demo check test lint build conformance crash live live-threads live-tsan soak fuzz sanitize bench microbench wheel wheel-smoke clean fuzz-native fuzz-damage
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -98,6 +98,16 @@ live-tsan: $(VENV)/.built  ## the native modules' threads under ThreadSanitizer 
 
 bench: $(VENV)/.built  ## side by side with Kafka's own classes, aiokafka and kafka-python; prints ratios
 	$(PY) -m bench
+
+MICRO := .benchmarks
+$(VENV)/.bench: pyproject.toml $(VENV)/.packages
+	$(PY) -m pip install -q --group bench
+	@touch $@
+
+microbench: $(VENV)/.built $(VENV)/.bench  ## the project's own kernels beside their peers, and beside the last kept run; keeps this one
+	$(PYTEST) bench/micro --benchmark-group-by=group --benchmark-sort=name --benchmark-name=short --benchmark-max-time=0.5 \
+		--benchmark-columns=median,iqr,ops,rounds --benchmark-storage=file://$(MICRO) --benchmark-autosave \
+		$(if $(wildcard $(MICRO)/*/*.json),--benchmark-compare) --benchmark-histogram=$(MICRO)/histogram/kernels $(PYTEST_FLAGS)
 
 wheel: $(VENV)/.packages  ## an sdist, and a wheel built from it, in dist/
 	rm -rf dist

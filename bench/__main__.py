@@ -4,7 +4,8 @@ The Java side is warmed for some seconds per loop (`--warmup`), since short warm
 On a machine with neighbours `--cpu` counts the measuring thread's CPU time on both sides instead of the clock's;
 scans read nothing ahead then.
 `--keep` adds one JSON line to bench/history.jsonl.  Without Maven only kafkalog's own figures are shown.  `--curves`
-shows instead what one log manager needs for ever more partitions and segments (minutes, and gigabytes of disk).
+shows instead what one log manager needs for ever more partitions and segments, and the log cleaner for ever more keys
+(minutes, and gigabytes of disk).  The log cleaner's rows beside Kafka's are `python -m bench.cleaner`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import data, kafka, manager, memory, ours
+from bench import cleaner_scale, data, kafka, manager, memory, ours
 
 HISTORY = Path(__file__).parent / "history.jsonl"
 
@@ -116,11 +117,13 @@ def main() -> None:
     parser.add_argument("--keep", action="store_true", help="add this run to bench/history.jsonl")
     parser.add_argument("--startup", action="store_true", help="time `kafkalog --help` as well")
     parser.add_argument("--alone", action="store_true", help="only kafkalog's own figures")
-    parser.add_argument("--curves", action="store_true", help="only a log manager's time, memory and descriptors")
+    parser.add_argument("--curves", action="store_true", help="only what more partitions, segments and keys cost")
     parser.add_argument("--largest", type=int, default=100_000, help="of the curves: no more partitions or segments")
+    parser.add_argument("--keys", type=int, default=100_000_000, help="of the curves: no more keys")
     options = parser.parse_args()
     if options.curves:
         manager.curves(options.largest, with_kafka=not options.alone and kafka.available() is None)
+        cleaner_scale.curve(options.keys, None)
         return
     chosen = [b for b in BENCHES if not options.names or any(part in b.name for part in options.names)]
     missing = kafka.available()

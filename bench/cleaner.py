@@ -4,15 +4,19 @@ A partition of ten segments of 64 MB, a million keys of some five versions each,
 a child process that is told so through its standard input; the two sides take turns, and medians count.  Both run one
 pass first that does not.  `python -m bench.cleaner serve` is kafkalog's child; `CleanerBench.java` is Kafka's.
 
-    python -m bench.cleaner            # the table
+    python -m bench.cleaner                    # the table
+    python -m bench.cleaner none threads       # some rows of it
+    python -m bench --curves                   # ever more keys, among other curves
+
+On a machine with neighbours `--cpu` counts the cleaning thread's CPU time on both sides instead of the clock's.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
-import resource
 import shutil
 import statistics
 import subprocess
@@ -25,22 +29,24 @@ from typing import Any
 import numpy as np
 
 from bench import kafka
+from bench.cleaner_scale import SPARE_BYTES, opened, peak_growth, pool_seconds
 from kafkalog._native.offset_map import SkimpyOffsetMap
 from kafkalog.cleaner.cleaner import Cleaner, CleanerSettings
 from kafkalog.cleaner.to_clean import LogToClean
-from kafkalog.config import LogConfig, ProducerStateManagerConfig
-from kafkalog.files import SYSTEM_CLOCK, LogDirFailureChannel, ManualScheduler
-from kafkalog.log.context import PartitionContext, ProducerSettings
-from kafkalog.log.unified_log import UnifiedLog
+from kafkalog.config import CleanerConfig
+from kafkalog.files import SYSTEM_CLOCK
 from kafkalog.topics.opening import open_log
 
 SEGMENT_BYTES = 64 << 20
 SEGMENTS, KEYS = 10, 1_000_000
-VALUE_BYTES = 100
+# A value's bytes, so that ten segments hold some five versions of each key.
+VALUE_BYTES = {"none": 100, "lz4": 205, "zstd": 220}
 MAP_BYTES, IO_BYTES = 128 << 20, 256 << 10
 CODECS = {"none": 6.0, "lz4": 3.5, "zstd": 2.0}
 MAPS = {1_000_000: 8.0, 10_000_000: 6.0, 20_000_000: 4.0}
+THREADS_AIM = 1.7
 CONFIG = {"cleanup.policy": "compact", "segment.bytes": str(SEGMENT_BYTES)}
+EAGER = {"min.cleanable.dirty.ratio": "0.01"}  # the pool finds all of it worth a pass
 
 
 def fill(directory: Path, codec: str) -> None:
@@ -48,12 +54,13 @@ def fill(directory: Path, codec: str) -> None:
     rng, numbers = random.Random(7), np.random.default_rng(7)
     compression = None if codec == "none" else codec
     words = [rng.randbytes(12) for _ in range(500)]
+    value_bytes = VALUE_BYTES[codec]
     with open_log(directory, "c-0", config=CONFIG, compression=compression) as log:
         assert log.engine is not None
         while log.engine.number_of_segments <= SEGMENTS:
             keys = numbers.integers(0, KEYS, 120)
             log.append_many([
-                (b"k%015d" % key, b"".join(rng.choices(words, k=VALUE_BYTES // 12 + 1))[:VALUE_BYTES]) for key in keys
+                (b"".join(rng.choices(words, k=value_bytes // 12 + 1))[:value_bytes], b"k%015d" % key) for key in keys
             ])  # fmt: skip
 
 
@@ -63,34 +70,29 @@ def fill(directory: Path, codec: str) -> None:
 def serve() -> None:
     for line in sys.stdin:
         what, *words = line.split()
-        found = _clean(int(words[0]), int(words[1]), words[2]) if what == "clean" else _map(int(words[0]))
+        if what == "clean":
+            found = _clean(int(words[0]), int(words[1]), words[2])
+        elif what == "pool":
+            found = {"seconds": pool_seconds(Path(words[1]), {**CONFIG, **EAGER}, int(words[0]))}
+        else:
+            found = _map(int(words[0]))
         print(json.dumps(found), flush=True)
 
 
 def _clean(map_bytes: int, io_bytes: int, folder: str) -> dict[str, Any]:
-    context = PartitionContext(
-        folder,
-        LogConfig.from_props(None, CONFIG),
-        ProducerSettings(ProducerStateManagerConfig(86_400_000, False)),
-        ManualScheduler(SYSTEM_CLOCK),
-        SYSTEM_CLOCK,
-        LogDirFailureChannel(),
-    )
-    log = UnifiedLog.create(context, 0, 0, True)
-    log.follow_log_end()
+    log = opened(Path(folder), CONFIG)
     cleaner = Cleaner(SkimpyOffsetMap(map_bytes), CleanerSettings(io_bytes, 1 << 20), SYSTEM_CLOCK)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    began = time.perf_counter()
+    began, cpu_began = time.perf_counter(), time.thread_time()
     pass_ = cleaner.clean(LogToClean.of(log, 0, log.active_segment.base_offset))
-    seconds = time.perf_counter() - began
+    seconds, cpu = time.perf_counter() - began, time.thread_time() - cpu_began
     log.close()
     return {
         "seconds": seconds,
+        "cpu": cpu,
         "end": pass_.end_offset,
         "read": pass_.stats.bytes_read,
         "written": pass_.stats.bytes_written,
         "kept": pass_.stats.messages_written,
-        "grown_kib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before,
     }
 
 
@@ -126,47 +128,93 @@ class Side:
         raise SystemExit(f"{self._child.args!r} ended with {self._child.wait()}")
 
 
+ROWS = ("map", *CODECS, "threads", "memory")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.cleaner", description=__doc__)
-    parser.add_argument("what", nargs="?", choices=["serve"])
+    parser.add_argument("rows", nargs="*", metavar="ROW", help=f"of {', '.join(ROWS)}; all when none is given")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--dir", help="where the logs are written")
+    parser.add_argument("--cpu", action="store_true", help="count the cleaning thread's CPU time, not the clock's")
     options = parser.parse_args()
-    if options.what == "serve":
+    if options.rows == ["serve"]:
         serve()
         return
+    rows = set(options.rows or ROWS)
+    if not rows <= set(ROWS):
+        parser.error(f"found {' '.join(options.rows)}, expected some of {', '.join(ROWS)}")
     sides = {"kafkalog": Side([sys.executable, "-m", "bench.cleaner", "serve"])}
-    if kafka.available() is None:
+    if kafka.available() is None and rows - {"threads", "memory"}:
         sides["kafka"] = Side(["java", "-Xmx3g", "-cp", kafka.classpath(), "io.kafkalog.bench.CleanerBench"])
     print("| | kafkalog | Kafka | ratio | aim |\n|---|---|---|---|---|")
-    for count, aim in MAPS.items():
+    for count, aim in MAPS.items() if "map" in rows else ():
         found = {name: [side.ask("map", count) for _ in range(options.rounds)] for name, side in sides.items()}
         for what in ("put", "get"):
             seconds = {name: statistics.median(each[what] for each in of) for name, of in found.items()}
             _row(f"{what} of {count:,} keys, M/s", {name: count / each / 1e6 for name, each in seconds.items()}, aim)
-    with tempfile.TemporaryDirectory(dir=options.dir) as place:
+    with tempfile.TemporaryDirectory(dir=options.dir, prefix="kafkalog-bench-") as place:
         for codec, aim in CODECS.items():
-            _compare_passes(Path(place), codec, aim, sides, options.rounds)
+            if codec not in rows and "memory" not in rows and not (codec == "none" and "threads" in rows):
+                continue
+            model = Path(place) / codec
+            fill(model, codec)
+            if codec in rows:
+                _compare_passes(model, codec, aim, sides, options.rounds, "cpu" if options.cpu else "seconds")
+            if codec == "none" and "threads" in rows:
+                _compare_threads(model, sides["kafkalog"], options.rounds)
+            if "memory" in rows:
+                _show_memory(model, codec)
+            shutil.rmtree(model)
 
 
-def _compare_passes(place: Path, codec: str, aim: float, sides: dict[str, Side], rounds: int) -> None:
-    model = place / codec
-    fill(model, codec)
+def _compare_passes(model: Path, codec: str, aim: float, sides: dict[str, Side], rounds: int, by: str) -> None:
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in sides}
     for turn in range(-1, rounds):
         for name, side in sides.items():
-            target = place / f"{name}-{codec}" / "c-0"
+            target = model.parent / f"{name}-{codec}" / "c-0"
             shutil.copytree(model / "c-0", target)
+            os.sync()  # the copy's way to the disk is not the pass's
             done = side.ask("clean", MAP_BYTES, IO_BYTES, target)
             shutil.rmtree(target.parent)
             if turn >= 0:
                 found[name].append(done)
     assert len({(each["end"], each["kept"], each["written"]) for of in found.values() for each in of}) == 1, found
-    read = found["kafkalog"][0]["read"]
-    per_second = {name: read / statistics.median(each["seconds"] for each in of) / 1e6 for name, of in found.items()}
+    first = found["kafkalog"][0]
+    assert 0.9 * KEYS < first["kept"] < 1.1 * KEYS < 5 * KEYS < first["end"] < 6 * KEYS, first
+    read = first["read"]
+    per_second = {name: read / statistics.median(each[by] for each in of) / 1e6 for name, of in found.items()}
     _row(f"a pass over {read / 1e6:,.0f} MB, {codec}, MB/s", per_second, aim)
-    print(f"  memory grew by {max(each['grown_kib'] for each in found['kafkalog']) >> 10} MiB", file=sys.stderr)
-    shutil.rmtree(model)
+
+
+def _compare_threads(model: Path, side: Side, rounds: int) -> None:
+    """Two partitions, cleaned by a pool of two threads and by one of one."""
+    found: dict[int, list[float]] = {1: [], 2: []}
+    for turn in range(-1, rounds):
+        for threads, seconds in found.items():
+            place = model.parent / f"threads-{threads}"
+            for name in ("c-0", "c-1"):
+                shutil.copytree(model / "c-0", place / name)
+            os.sync()
+            done = side.ask("pool", threads, place)
+            shutil.rmtree(place)
+            if turn >= 0:
+                seconds.append(done["seconds"])
+    one, two = (statistics.median(found[threads]) for threads in (1, 2))
+    print(
+        f"| two partitions, two threads (beside: one), s | {two:.2f} | {one:.2f} | {one / two:.2f}x | {THREADS_AIM}x |"
+    )
+
+
+def _show_memory(model: Path, codec: str) -> None:
+    """A pool of one thread, with a broker's buffers."""
+    target = model.parent / f"memory-{codec}"
+    shutil.copytree(model, target)
+    config = CleanerConfig()
+    grown = peak_growth(target, {**CONFIG, **EAGER}, config)
+    shutil.rmtree(target)
+    most = config.dedupe_buffer_size + config.io_buffer_size + SPARE_BYTES
+    print(f"| memory of a pass, {codec}, MiB | {grown / 2**20:.1f} | | | at most {most / 2**20:.1f} |", flush=True)
 
 
 def _row(name: str, found: dict[str, float], aim: float) -> None:

@@ -22,7 +22,7 @@ from kafkalog._native.octets cimport open_octets
 cdef extern from *:
     """
     #if defined(__GNUC__)
-    #define KL_FETCH(at) __builtin_prefetch(at, 1)
+    #define KL_FETCH(at) (__builtin_prefetch(at, 1), __builtin_prefetch((const char*)(at) + 16, 1))
     #define KL_REMAINDER(low, slots) ((uint32_t)(((unsigned __int128)(low) * (slots)) >> 64))
     #define KL_HAS_REMAINDER 1
     #else

@@ -72,16 +72,19 @@ def filter_to(chunk: Chunk, row: int, retention: Retention, result: FilterResult
     Once there are more than `output_bytes_max` of them it ends.  Errors of a batch that does not parse, or cannot be
     built anew, name its place.
     """
+    is_compressed = False
     while row < len(chunk.table) and len(result.output) <= output_bytes_max:
-        row = _take_usual(chunk, row, retention, result, output_bytes_max - len(result.output))
-        if row == len(chunk.table) or len(result.output) > output_bytes_max:
-            break
+        if not is_compressed:  # behind a compressed batch there mostly is another one
+            row = _take_usual(chunk, row, retention, result, output_bytes_max - len(result.output))
+            if row == len(chunk.table) or len(result.output) > output_bytes_max:
+                break
         header = native.headers_from_table(chunk.table[row : row + 1])[0]
         try:
             _filter_batch(chunk, row, header, retention, result)
         except KafkalogError as error:
             chunk.with_place(error, header.position)
             raise
+        is_compressed = header.codec != codecs.NONE
         row += 1
     return row
 

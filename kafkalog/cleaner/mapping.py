@@ -25,6 +25,7 @@ from kafkalog.cleaner.stats import CleanerStats
 from kafkalog.cleaner.stored import Stored, column, has_key, stored_records
 from kafkalog.cleaner.transactions import CleanedTransactionMetadata
 from kafkalog.errors import IllegalArgumentException, KafkalogError
+from kafkalog.format import codecs
 from kafkalog.format.records import PART_RECORDS
 
 if TYPE_CHECKING:
@@ -57,16 +58,19 @@ class OffsetMapping:
         self.max_record_bytes = max_record_bytes
         self.transactions = transactions
         self.stats = stats
+        self._is_compressed = False  # the last batch was; mostly the next one is, too
 
     def take(self, chunk: Chunk, row: int) -> tuple[int, bool]:
         """Takes batches of a chunk's table from a row on; the row behind the last one, and whether the map is full.
 
         Errors of a batch that does not parse name its place.
         """
-        row, is_full = self._take_usual(chunk, row)
-        if is_full or row == len(chunk.table):
-            return row, is_full
+        if not self._is_compressed:
+            row, is_full = self._take_usual(chunk, row)
+            if is_full or row == len(chunk.table):
+                return row, is_full
         header = native.headers_from_table(chunk.table[row : row + 1])[0]
+        self._is_compressed = header.codec != codecs.NONE
         try:
             return row + 1, not self._take_batch(chunk, row, header)
         except KafkalogError as error:

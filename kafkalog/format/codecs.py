@@ -214,6 +214,8 @@ def decompress_partial(
         return bytes(octets(data, "records")), None
     # The libraries' decoders look at some bytes twice and expect them to stay as they are.
     view = memoryview(frozen(data, "compressed records"))
+    if magic > 0 and (whole := _whole_frame(codec, view, max_bytes)) is not None:
+        return whole, None
     out = _Output(max_bytes)
     try:
         _DECODERS[codec](view, magic, out)
@@ -223,6 +225,27 @@ def decompress_partial(
         failure.__cause__ = error.with_traceback(None)  # its frames hold all that came out
         return out.joined(), failure
     return out.joined(), None
+
+
+_LZ4_USUAL = _LZ4_MAGIC + bytes((0x60, 0x40, _LZ4_HEADER_CHECK))  # independent blocks of 64 KiB, no checksums
+_ZSTD_USUAL = bytes.fromhex("28b52ffd00")  # neither dictionary nor checksum, and its size is not declared
+_USUAL_RATIO = 8  # what a frame of unknown size is given room for, times its own
+
+
+def _whole_frame(codec: int, view: memoryview, max_bytes: int) -> bytes | None:
+    """What comes out of one frame as Kafka's streams write it, in one call of the library; None for anything that
+    takes a closer look.  Neither library makes room for more than it is told here, or than can come out."""
+    try:
+        # No byte of an lz4 block gives more than 255, so the limit holds however the library guesses.
+        if codec == LZ4 and view[:7] == _LZ4_USUAL and 255 * len(view) <= max_bytes:
+            return cast(bytes, lz4.frame.decompress(view))
+        if codec == ZSTD and view[:5] == _ZSTD_USUAL:
+            room_bytes = min(max(_USUAL_RATIO * len(view), _ZSTD_BLOCK_BYTES), max_bytes)
+            if room_bytes > 0:
+                return _zstd_decompressor().decompress(view, max_output_size=room_bytes, allow_extra_data=False)
+    except (RuntimeError, zstandard.ZstdError):
+        pass
+    return None
 
 
 def check_opening(codec: int, data: Buffer) -> None:
@@ -407,8 +430,6 @@ def _lz4_header(view: memoryview, magic: int) -> tuple[int, int, int]:
 def _unlz4(view: memoryview, magic: int, out: _Output) -> None:
     """Lz4BlockInputStream: one frame, independent blocks; content size and content checksum are passed over."""
     at, flags, descriptor = _lz4_header(view, magic)
-    if flags == 0x60 and descriptor == 0x40 and magic > 0 and _unlz4_whole(view, out):
-        return
     block_bytes_max = 1 << (2 * (descriptor >> 4) + 8)
     end = len(view)
     while True:
@@ -437,21 +458,6 @@ def _unlz4(view: memoryview, magic: int, out: _Output) -> None:
                 raise _Undecodable("Block checksum mismatch")
             at += 4
         out.add(part)
-
-
-def _unlz4_whole(view: memoryview, out: _Output) -> bool:
-    """A frame as Kafka writes it, in one call of the library; False where it takes a closer look.
-
-    No byte of a block gives more than 255, so the limit holds however the library guesses.
-    """
-    if 255 * len(view) > out.room_bytes:
-        return False
-    try:
-        part = lz4.frame.decompress(view)
-    except RuntimeError:
-        return False
-    out.add(part)
-    return True
 
 
 def _rotl(x: int, n: int) -> int:

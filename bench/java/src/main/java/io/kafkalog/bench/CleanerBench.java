@@ -3,6 +3,8 @@ package io.kafkalog.bench;
 import java.io.BufferedReader;
 import java.io.File;
 import java.io.InputStreamReader;
+import java.lang.management.ManagementFactory;
+import java.lang.management.ThreadMXBean;
 import java.nio.ByteBuffer;
 import java.nio.file.Files;
 import java.nio.file.Path;
@@ -32,6 +34,7 @@ import org.apache.kafka.storage.log.metrics.BrokerTopicStats;
  */
 public final class CleanerBench {
     private static final Time TIME = Time.SYSTEM;
+    private static final ThreadMXBean THREADS = ManagementFactory.getThreadMXBean();
 
     private CleanerBench() {
     }
@@ -61,10 +64,13 @@ public final class CleanerBench {
         Throttler throttler = new Throttler(Double.MAX_VALUE, 300, "bench", "bytes", TIME);
         Cleaner cleaner = new Cleaner(0, new SkimpyOffsetMap(mapBytes), ioBytes, 1 << 20, 0.9, throttler, TIME, partition -> { });
         long began = System.nanoTime();
+        long cpuBegan = THREADS.getCurrentThreadCpuTime();
         Map.Entry<Long, CleanerStats> pass = cleaner.clean(new LogToClean(log, 0, log.activeSegment().baseOffset(), false));
         long ended = System.nanoTime();
+        long cpuEnded = THREADS.getCurrentThreadCpuTime();
         CleanerStats done = pass.getValue();
-        String answer = "{\"seconds\":" + (ended - began) / 1e9 + ",\"end\":" + pass.getKey() + ",\"read\":" + done.bytesRead()
+        String answer = "{\"seconds\":" + (ended - began) / 1e9
+            + ",\"cpu\":" + (cpuEnded - cpuBegan) / 1e9 + ",\"end\":" + pass.getKey() + ",\"read\":" + done.bytesRead()
             + ",\"written\":" + done.bytesWritten() + ",\"kept\":" + done.messagesWritten() + "}";
         log.close();
         scheduler.shutdown();

@@ -1,0 +1,1 @@
+"""Benchmarks of the project's own kernels, one call each, beside their peers (`make microbench`)."""
