@@ -12,7 +12,7 @@ which knows every rule; and calls again behind it.  So nothing is decided here t
 runs both ways.
 
 Look-ups go in bulk, over many batches at once: first all records are walked, then all keys are looked up, then each
-batch is judged.  No length or place is read twice out of the buffer.
+batch is judged.  No length or place is read twice out of the buffer, or the table.
 """
 
 import numpy as np
@@ -26,7 +26,7 @@ from libc.string cimport memcpy
 from kafkalog._native.batches cimport Row
 from kafkalog._native.crc32c cimport crc32c_update
 from kafkalog._native.cursor cimport Cursor
-from kafkalog._native.guard cimport claim, kl_leave
+from kafkalog._native.guard cimport claim, kl_enter, kl_leave
 from kafkalog._native.layout cimport (
     ATTRIBUTES,
     BASE_TIMESTAMP,
@@ -260,8 +260,8 @@ def add_keys(
 ):
     """Puts the keys at and above `start_offset` of the batches from row `first` on -> (row, full, records read).
 
-    The row is the first one that was not taken: the table's end, or a batch that is not usual, or, where the map had
-    `limit` keys and met another, the one in which that was.  `map.latest_offset` is Kafka's: of the last key that was
+    The row is the first one that was not taken: the table's end, or a batch that is not usual; where the map had
+    `limit` keys and met another, the one in which that was, or one that was looked at with it.  `map.latest_offset` is Kafka's: of the last key that was
     put, or the last of a whole batch.  `vouched`: row `first` alone is taken, though it be of a transaction, and
     `payload` has its records decompressed, where they are compressed.  `row.position` - `base_position` is a batch's
     place in `data`.  Runs without the GIL.
@@ -276,8 +276,12 @@ def add_keys(
         raise IndexError(f"found row {first}, expected 0 to {slice.rows}")
     pending.count = pending.read_so_far = 0
     pending.completed_since = -1
-    with nogil:
-        at = add_rows(map, slice, first, start_offset, min(limit, map.slots), &pending, &full)
+    claim(&map.busy, "SkimpyOffsetMap")
+    try:
+        with nogil:
+            at = add_rows(map, slice, first, start_offset, min(limit, map.slots), &pending, &full)
+    finally:
+        kl_leave(&map.busy)
     return at, bool(full), pending.read_so_far
 
 
@@ -300,6 +304,7 @@ cdef class Survivors:
     cdef Py_buffer ends_view
     cdef bint has_ends
     cdef Block items
+    cdef Block rows
     cdef Block keys
     cdef Block sizes
     cdef Block offsets
@@ -329,6 +334,7 @@ cdef class Survivors:
         if self.has_ends:
             PyBuffer_Release(&self.ends_view)
         free(self.items.at)
+        free(self.rows.at)
         free(self.keys.at)
         free(self.sizes.at)
         free(self.offsets.at)
@@ -342,13 +348,13 @@ cdef class Survivors:
         cdef int verdict
         if not 0 <= first <= slice.rows:
             raise IndexError(f"found row {first}, expected 0 to {slice.rows}")
-        claim(&self.busy, "Survivors")
+        self.enter()
         try:
             with nogil:
                 verdict = self.take_rows(slice, &at, room)
             check_memory(verdict)
         finally:
-            kl_leave(&self.busy)
+            self.leave()
         return at
 
     def take_batch(self, data, table, int64_t row, payload=None, *, int64_t base_position=0):
@@ -363,12 +369,13 @@ cdef class Survivors:
         cdef Row found
         cdef Cursor cursor
         cdef Batch batch
-        cdef int64_t count = 0, before = self.filled
+        cdef int64_t count = 0, before
         cdef int reader, verdict
         if not 0 <= row < slice.rows:
             raise IndexError(f"found row {row}, expected one below {slice.rows}")
-        claim(&self.busy, "Survivors")
+        self.enter()
         try:
+            before = self.filled
             with nogil:
                 verdict = NOT_USUAL
                 if self.judged_here(slice, row, &found, &batch, &cursor, &reader):
@@ -387,7 +394,7 @@ cdef class Survivors:
             self.filled = before
             return made
         finally:
-            kl_leave(&self.busy)
+            self.leave()
 
     def add_batch(self, header, payload):
         """Adds the batch of `take_batch`'s header and the compressed payload."""
@@ -449,6 +456,18 @@ cdef class Survivors:
 
     # --- the steps -----------------------------------------------------------------------------------
 
+    cdef int enter(self) except -1:
+        """For what looks into the map, which may be others', too; followed by `try: ... finally: self.leave()`."""
+        claim(&self.busy, "Survivors")
+        if not kl_enter(&self.map.busy):
+            kl_leave(&self.busy)
+            raise RuntimeError("another thread is at work in this SkimpyOffsetMap")
+        return 0
+
+    cdef void leave(self) noexcept nogil:
+        kl_leave(&self.map.busy)
+        kl_leave(&self.busy)
+
     cdef bint judged_here(
         self, _Slice slice, int64_t at, Row* row, Batch* batch, Cursor* cursor, int* reader
     ) noexcept nogil:
@@ -480,16 +499,19 @@ cdef class Survivors:
                     break
                 if last > first and count + batch.count > AT_ONCE:
                     break
+                if not reserve(&self.rows, (last - first + 1) * <int64_t>sizeof(Row)):
+                    return NO_MEMORY
                 verdict = self.walk(&batch, &cursor, reader, &count)
                 if verdict != OK:
                     break
+                (<Row*>self.rows.at)[last - first] = row
                 last += 1
             if verdict == NO_MEMORY:
                 return NO_MEMORY
             self.look_up(count)
             count = 0
             while at[0] < last:
-                row = (<const Row*>slice.table.buf)[at[0]]
+                row = (<const Row*>self.rows.at)[at[0] - first]  # as it was walked; the table may change
                 of = row.record_count
                 judged = self.judge(slice, &row, <Item*>self.items.at + count, of)
                 if judged == NO_MEMORY:

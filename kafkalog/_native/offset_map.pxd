@@ -27,6 +27,7 @@ cdef class SkimpyOffsetMap:
     cdef Slot* _table
     cdef uint64_t _reciprocal
     cdef int _hashing
+    cdef int busy  # `guard`: of whoever looks into the memory
     cdef readonly int64_t slots
     cdef readonly int64_t size
     cdef readonly int64_t lookups

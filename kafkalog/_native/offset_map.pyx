@@ -7,7 +7,7 @@ same number of keys as Kafka's map, and a pass of the cleaner ends at the same r
 Keys come in bulk.  A group of them is hashed side by side (src/md5.c) and then walks its probe sequences in step: all
 first slots are asked for, then all second ones of the keys that are not done.  So the misses of a group overlap; and of
 two equal keys the later one is always behind, which finds what the earlier one wrote, as if they came one by one.
-One thread at a time; knows nothing of records.
+One thread at a time, which is checked; knows nothing of records.
 """
 
 import mmap
@@ -17,6 +17,7 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyOb
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset
 
+from kafkalog._native.guard cimport claim, kl_leave
 from kafkalog._native.octets cimport open_octets
 
 cdef extern from *:
@@ -97,24 +98,34 @@ cdef class SkimpyOffsetMap:
 
     def clear(self):
         """Forgets all keys, and what was counted."""
-        if self.size:
-            with nogil:
-                memset(self._table, 0, <size_t>(self.slots * SLOT_BYTES))
-        self.size = self.lookups = self.probes = 0
-        self.latest_offset = -1
+        claim(&self.busy, "SkimpyOffsetMap")
+        try:
+            if self.size:
+                with nogil:
+                    memset(self._table, 0, <size_t>(self.slots * SLOT_BYTES))
+            self.size = self.lookups = self.probes = 0
+            self.latest_offset = -1
+        finally:
+            kl_leave(&self.busy)
 
     def put(self, key, int64_t offset):
         """The key's offset from now on.  ValueError where there is no empty slot, known keys included, as in Kafka."""
         cdef Py_buffer view
         cdef const uint8_t* at
         cdef uint32_t size
-        if self.size >= self.slots:
-            raise ValueError("Attempt to add a new entry to a full offset map.")
         open_octets(key, &view)
-        at = <const uint8_t*>view.buf
-        size = <uint32_t>view.len
-        self.put_some(&at, &size, &offset, 1, self.slots)
-        PyBuffer_Release(&view)
+        try:
+            claim(&self.busy, "SkimpyOffsetMap")
+            try:
+                if self.size >= self.slots:
+                    raise ValueError("Attempt to add a new entry to a full offset map.")
+                at = <const uint8_t*>view.buf
+                size = <uint32_t>view.len
+                self.put_some(&at, &size, &offset, 1, self.slots)
+            finally:
+                kl_leave(&self.busy)
+        finally:
+            PyBuffer_Release(&view)
 
     def get(self, key):
         """The key's offset; -1 where it is not known."""
@@ -123,10 +134,14 @@ cdef class SkimpyOffsetMap:
         cdef uint32_t size
         cdef int64_t offset
         open_octets(key, &view)
-        at = <const uint8_t*>view.buf
-        size = <uint32_t>view.len
-        self.get_some(&at, &size, 1, &offset)
-        PyBuffer_Release(&view)
+        try:
+            claim(&self.busy, "SkimpyOffsetMap")
+            at = <const uint8_t*>view.buf
+            size = <uint32_t>view.len
+            self.get_some(&at, &size, 1, &offset)
+            kl_leave(&self.busy)
+        finally:
+            PyBuffer_Release(&view)
         return offset
 
     def put_many(self, data, bounds, offsets, limit=None):
@@ -138,13 +153,17 @@ cdef class SkimpyOffsetMap:
         cdef int64_t done = 0, count, put
         if values.view.len != 8 * column.count:
             raise ValueError(f"found {values.view.len // 8} offsets, expected {column.count}")
-        with nogil:
-            while done < column.count:
-                count = column.next_keys(done)
-                put = self.put_some(column.at, column.sizes, <const int64_t*>values.view.buf + done, count, most)
-                done += put
-                if put < count:
-                    break
+        claim(&self.busy, "SkimpyOffsetMap")
+        try:
+            with nogil:
+                while done < column.count:
+                    count = column.next_keys(done)
+                    put = self.put_some(column.at, column.sizes, <const int64_t*>values.view.buf + done, count, most)
+                    done += put
+                    if put < count:
+                        break
+        finally:
+            kl_leave(&self.busy)
         return done
 
     def get_many(self, data, bounds):
@@ -153,11 +172,15 @@ cdef class SkimpyOffsetMap:
         cdef bytearray found = bytearray(8 * column.count)
         cdef int64_t* to = <int64_t*><void*><char*>found
         cdef int64_t done = 0, count
-        with nogil:
-            while done < column.count:
-                count = column.next_keys(done)
-                self.get_some(column.at, column.sizes, count, to + done)
-                done += count
+        claim(&self.busy, "SkimpyOffsetMap")
+        try:
+            with nogil:
+                while done < column.count:
+                    count = column.next_keys(done)
+                    self.get_some(column.at, column.sizes, count, to + done)
+                    done += count
+        finally:
+            kl_leave(&self.busy)
         return found
 
     # --- for native callers --------------------------------------------------------------------------

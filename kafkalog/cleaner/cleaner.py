@@ -4,6 +4,7 @@
     group              all segments below what the map reached, neighbours together as far as they fit into one
     clean_segments     a group is copied into a `.cleaned` segment, what is superseded left out, and takes its place
 
+Between the two walks a log of one replica flushes the records that supersede others.
 Appends and reads go on meanwhile: what is read does not change, and only the exchange of segments is made under the
 partition's lock.  Who truncates, moves or deletes a log waits until the pass is over, or has it stop (`check_done`);
 where segments changed all the same, the pass stops before its exchange.
@@ -122,8 +123,14 @@ class Cleaner:
     def _do_clean(self, cleanable: LogToClean, log: UnifiedLog, now_ms: int) -> CleanResult:
         stats = CleanerStats(self.clock.milliseconds())
         present = _Pass(cleanable, now_ms, stats)
-        self.build_offset_map(log, cleanable.first_dirty_offset, cleanable.first_uncleanable_offset, stats)
+        under_way = self.build_offset_map(
+            log, cleanable.first_dirty_offset, cleanable.first_uncleanable_offset, stats
+        ).has_committed_under_way
         end_offset = self.offset_map.latest_offset + 1
+        if log.high_watermark_follows:
+            # What goes now was superseded by records that no power loss may take when it is gone.  With Kafka there
+            # are replicas; a log of one promises what it flushed.
+            log.local_log.flush(log.last_stable_offset if under_way else end_offset)
         stats.map_complete_ms = self.clock.milliseconds()
         log.context.logger.info(
             "cleaning up to offset %d: %d keys of %d records, from offset %d on",
@@ -144,8 +151,11 @@ class Cleaner:
 
     # --- the first walk --------------------------------------------------------------------------------
 
-    def build_offset_map(self, log: UnifiedLog, start: int, end: int, stats: CleanerStats) -> None:
-        """Fills the map with the keys of [start, end), or with as many from the start on as it takes."""
+    def build_offset_map(
+        self, log: UnifiedLog, start: int, end: int, stats: CleanerStats
+    ) -> CleanedTransactionMetadata:
+        """Fills the map with the keys of [start, end), or with as many from the start on as it takes; the transactions
+        that it came through."""
         self.offset_map.clear()
         dirty = log.log_segments(start, end)
         ends = [*[segment.base_offset for segment in dirty[1:]], end]
@@ -163,7 +173,8 @@ class Cleaner:
             self.check_done(log.topic_partition)
             if self._map_segment(log, segment, segment_end, mapping):
                 log.context.logger.debug("the offset map is full within segment %d", segment.base_offset)
-                return
+                break
+        return transactions
 
     def _map_segment(self, log: UnifiedLog, segment: LogSegment, end: int, mapping: OffsetMapping) -> bool:
         """One segment, which ends before offset `end`; whether the map is full."""

@@ -420,6 +420,23 @@ class LogCleanerManager:
         if log is not None and log.config.compact:
             self._change(log_dir, lower)
 
+    def mend_checkpoints(self, log_dir: str) -> None:
+        """At a start, before anybody appends: forgets the lines of logs that lie elsewhere or nowhere, as a crash in a
+        deletion or a move leaves them, and what a power loss left beyond a log's end.  They would count for records
+        that come later, which no pass would look at.  Kafka sees to the latter with its first look only."""
+
+        def mend(offsets: Offsets) -> Offsets | None:
+            mended = JavaHashMap.copy_of(offsets, topic_partition_hash)
+            for partition, offset in offsets.items():
+                log = self._logs.get(partition)
+                if log is None or log.parent_dir != log_dir:
+                    mended.pop(partition, None)
+                elif offset > log.log_end_offset:
+                    mended[partition] = log.log_start_offset
+            return None if mended == offsets else mended
+
+        self._change(log_dir, mend)
+
     def handle_log_dir_failure(self, log_dir: str) -> None:
         """Its checkpoints are not looked at again."""
         Lines(LOGGER, log_dir).warning("Stopping cleaning logs in dir %s", log_dir)

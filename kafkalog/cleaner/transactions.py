@@ -50,6 +50,11 @@ class CleanedTransactionMetadata:
         for txn in aborted:
             heapq.heappush(self._to_come, (txn.first_offset, next(self._numbers), txn))
 
+    @property
+    def has_committed_under_way(self) -> bool:
+        """Whether a transaction was met whose commit was not."""
+        return bool(self._ongoing_committed)
+
     def on_batch_read(self, header: BatchHeader) -> bool:
         """Follows a data batch; whether it is of an aborted transaction, and so to be dropped."""
         self._begin_aborted_up_to(header.last_offset)

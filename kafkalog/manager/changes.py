@@ -31,19 +31,19 @@ class Changes:
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
-        self._unfinished: Callable[[], object] | None = None  # guarded by lock, like _busy
-        self._busy = False
+        self._unfinished: Callable[[], object] | None = None  # guarded by lock
+        self._making = threading.Lock()  # held in the middle of a change; a lock, for no interrupt leaves that held
 
     def disown(self) -> None:
         """In a forked child: whoever held the lock may be gone."""
         self.lock = threading.RLock()
         self._unfinished = None
-        self._busy = False
+        self._making = threading.Lock()
 
     @property
     def cut_short(self) -> bool:
         """Whether there is something to settle, as a look-up asks without the lock."""
-        return self._unfinished is not None and not self._busy
+        return self._unfinished is not None and not self._making.locked()
 
     def whole(self, change: Callable[[], T], again: Callable[[], object] | None = None) -> T:
         """Makes a change under the lock.  What it raises of the disk's, or of ours, ends it.
@@ -60,7 +60,7 @@ class Changes:
         """Makes what was interrupted again.  IllegalStateException to who is called in the middle of a change, by a
         signal handler or a finalizer."""
         with self.lock:
-            if self._busy:
+            if self._making.locked():
                 raise IllegalStateException(
                     "this thread is making or removing a log of this manager just now",
                     hint="a signal handler or a finalizer runs inside of what it interrupts: do it outside",
@@ -80,13 +80,11 @@ class Changes:
 
     def _make(self, change: Callable[[], T]) -> T:
         try:
-            self._busy = True
-            result = change()
+            with self._making:
+                result = change()
         except (KafkalogError, OSError):
             self._unfinished = None
             raise
-        finally:
-            self._busy = False
         self._unfinished = None
         return result
 

@@ -88,6 +88,11 @@ class Cleaning:
         if self.cleaner is not None:
             self.cleaner.manager.alter_checkpoint_dir(partition, source_dir, destination_dir)
 
+    def loaded(self, log_dir: str) -> None:
+        """All logs of a directory are there, and nobody appends yet."""
+        if self.cleaner is not None:
+            self.cleaner.manager.mend_checkpoints(log_dir)
+
     def removed(self, log_dir: str) -> None:
         """Logs of a directory are gone, and their checkpoints go."""
         if self.cleaner is not None:

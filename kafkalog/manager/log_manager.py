@@ -371,6 +371,7 @@ class LogManager(Closing):
             known = self.registry.in_dir(path)
             if any(partition not in known for partition in (*of.recovery_points, *of.log_starts)):
                 self.directories.checkpoint(path, self.registry)
+            self._cleaning.loaded(path)
 
     def _judge_load(self, of: Found, outcomes: Sequence[Outcome]) -> None:
         path = of.held.path

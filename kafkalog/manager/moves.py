@@ -23,6 +23,7 @@ from kafkalog.errors import (
     KafkalogError,
     KafkaStorageException,
     RecordBatchTooLargeException,
+    UnexpectedAppendOffsetException,
     UnknownTopicOrPartitionException,
 )
 from kafkalog.files.lines import Lines
@@ -171,9 +172,20 @@ class Move:
         data = _bytes_of(source, found)
         if not data or self._truncations != source.local_log.truncations:
             return False
-        future.append_as_follower(data, INT_MAX)
+        self._append(future, data)
         self._bytes += len(data)
         return True
+
+    def _append(self, future: UnifiedLog, data: bytes) -> None:
+        """The current log may start inside of a batch: the copy then begins with the whole of it, as Kafka's does."""
+        try:
+            future.append_as_follower(data, INT_MAX)
+        except UnexpectedAppendOffsetException as error:
+            end = future.log_end_offset
+            if future.log_start_offset != end or not error.first_offset < end <= error.last_offset:
+                raise
+            future.truncate_fully_and_start_at(error.first_offset)
+            future.append_as_follower(data, INT_MAX)
 
     def _switch(self, source: UnifiedLog, future: UnifiedLog) -> bool:
         """False when the current log was truncated meanwhile."""

@@ -13,7 +13,7 @@ import struct
 from kafkalog._native import batches, crc32c, records
 from kafkalog.format import codecs
 
-TARGETS = 13
+TARGETS = 16
 EDGES_32 = (0, 1, 2, 13, 14, 17, 48, 49, 50, 61, 0x7F, 0xFFFF, 2**31 - 1, 2**31 - 12, 2**31 - 13, -1, -2, -12, -(2**31))
 EDGES_64 = (0, 1, -1, -2, 2**31 - 1, 2**31, 2**32, 2**62, 2**63 - 1, 2**63 - 2, -(2**63), 1_700_000_000_000)
 VARINTS = (
@@ -130,6 +130,13 @@ def arguments(rng: random.Random, target: int, data: bytearray) -> bytes:
     if target == 12:
         out = bytes([flags]) + number(rng) + number(rng) + number(rng, 0 if rng.random() < 0.3 else None)
         return out + number(rng, 2**63 - 1) + number(rng, 2**63 - 1)
+    if target in (13, 15):
+        out = bytes([flags, rng.choice((0, 1, 5, 40, 255)), rng.choice((0, 1, 5, 40, 255))]) + number(rng) + number(rng)
+        ends = rng.randrange(3)
+        out += (number(rng, rng.choice((0, 1, 5, 30))) if flags & 1 else b"") + bytes([ends])
+        return out + b"".join(number(rng, rng.choice((0, 8, 19))) for _ in range(ends)) + number(rng)
+    if target == 14:
+        return bytes([flags, rng.choice((0, 1, 9, 255)), rng.choice((0, 1, 9, 255)), rng.choice((0, 1, 3, 40))])
     return rng.randbytes(rng.randrange(60))
 
 

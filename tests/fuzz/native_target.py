@@ -20,13 +20,16 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from typing_extensions import Buffer
 
-from kafkalog._native import batches, crc32c, fetch, producers, records, search, validation
+from kafkalog._native import batches, compaction, crc32c, fetch, producers, records, search, validation
 from kafkalog._native import decode as decoding
 from kafkalog._native import encode as encoding
+from kafkalog._native.offset_map import SkimpyOffsetMap, implementations
 from kafkalog.format import codecs
 from kafkalog.format.records import record_error
 from tests.fuzz import native_seeds
@@ -227,13 +230,7 @@ def decode_table(source: Input) -> None:
     data = source.rest()
     table, _, _ = batches.scan(data, framing=flags >> 2 & 1, check_crc=False)
     if flags & 8 and len(table):
-        # A table that lies about the data.
-        raw = bytearray(table.tobytes())
-        rng = random.Random(noise)
-        for _ in range(rng.randint(1, 4)):
-            place = rng.randrange(len(raw))
-            raw[place] = rng.choice((0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)))
-        table = np.frombuffer(bytes(raw), dtype=batches.BATCH_DTYPE)
+        table = lying(table, noise)
         for header in batches.headers_from_table(table):
             _look(header)
         plan = batches.IndexPlan(noise, 0)
@@ -257,6 +254,16 @@ def decode_table(source: Input) -> None:
         made.values.to_list()
     if made.headers is not None:
         made.header_lists()
+
+
+def lying(table: NDArray[Any], noise: int) -> NDArray[Any]:
+    """A table that does not tell the truth of its data."""
+    raw = bytearray(table.tobytes())
+    rng = random.Random(noise)
+    for _ in range(rng.randint(1, 4)):
+        place = rng.randrange(len(raw))
+        raw[place] = rng.choice((0, 1, 0x7F, 0x80, 0xFF, rng.randrange(256)))
+    return np.frombuffer(bytes(raw), dtype=batches.BATCH_DTYPE)
 
 
 def walk(source: Input) -> None:
@@ -415,8 +422,81 @@ def encode(source: Input) -> None:
         assert len(found) == next_row - start
 
 
+def compact(source: Input) -> None:
+    """The two walks of a pass, in one call and batch by batch: the same map, the same bytes."""
+    flags, slots, limit = source.byte(), source.byte(), source.byte()
+    now, retention, start = source.number(), source.number(), source.number() if flags & 1 else 0
+    ends = [source.number() for _ in range(source.byte() % 3)]
+    noise = source.number()
+    data = source.rest()
+    table, _, _ = batches.scan(data, framing=flags >> 2 & 1, check_crc=False)
+    if flags & 8 and len(table):
+        table = lying(table, noise)
+    maps = [SkimpyOffsetMap(24 * slots, implementation=name) for name in (None, implementations()[-1])]
+    whole = compaction.add_keys(maps[0], data, table, start_offset=start, limit=limit)
+    at, is_full, read = 0, False, 0
+    while at < len(table) and not is_full:
+        after, is_full, more = compaction.add_keys(maps[1], data, table[: at + 1], at, start_offset=start, limit=limit)
+        read += more
+        if after == at:
+            break
+        at = after
+    assert whole[1:] == (is_full, read), (whole, at, is_full, read)
+    assert is_full or whole[0] == at, (whole, at)
+    assert (maps[0].size, maps[0].latest_offset) == (maps[1].size, maps[1].latest_offset)
+    assert maps[0].size <= min(slots, limit)
+    both = [compaction.Survivors(each, now_ms=now, delete_retention_ms=retention, keep_ends=ends) for each in maps]
+    taken = both[0].take(data, table)
+    at = 0
+    while at < len(table) and (after := both[1].take(data, table[: at + 1], at)) > at:
+        at = after
+    assert taken == at
+    assert both[0].max_offset == both[1].max_offset
+    assert both[0].counted() == both[1].counted()
+    kept = both[0].bytes()
+    assert kept == both[1].bytes()
+    if not flags & 8 and kept:
+        found, why, _ = batches.headers(exact(kept), framing=flags >> 2 & 1)
+        assert why == batches.OK
+        assert found
+    for row in range(at, min(at + 3, len(table))):
+        made = both[0].take_batch(data, table, row, exact(bytes(data)[61:]) if flags & 16 else None)
+        if isinstance(made, tuple):
+            both[0].add_batch(made[1], made[0])
+            both[0].bytes()
+
+
+def offset_map(source: Input) -> None:
+    """Columns of keys whose bounds may be noise: refused, or the same by every way of hashing, and as a dict says."""
+    flags, slots, limit, step = source.byte(), source.byte(), source.byte(), source.byte()
+    data = source.rest()
+    bounds = np.arange(0, len(data) + 1, max(1, step), dtype=np.int64)[:300]
+    if flags & 1:
+        bounds = np.frombuffer(bytes(data)[: len(data) // 8 * 8], np.int64)
+    offsets = np.arange(max(len(bounds) - 1, 0))
+    known = SkimpyOffsetMap(24 * slots)
+    try:
+        put = known.put_many(data, exact(bounds.tobytes()), offsets, limit)
+    except ValueError:
+        assert flags & 1 or not len(bounds)
+        return
+    keys = [bytes(data[bounds[i] : bounds[i + 1]]) for i in range(len(offsets))]
+    expected = {key: i for i, key in enumerate(keys[:put])}
+    assert known.size == len(expected) <= min(slots, limit)
+    assert put == len(keys) or known.size == min(slots, limit)
+    found = np.frombuffer(known.get_many(data, bounds), np.int64).tolist()
+    assert found == [expected.get(key, -1) for key in keys]
+    for name in implementations():
+        again = SkimpyOffsetMap(24 * slots, implementation=name)
+        assert again.put_many(data, bounds, offsets, limit) == put
+        assert (again.size, again.latest_offset) == (known.size, known.latest_offset)
+        assert np.frombuffer(again.get_many(data, bounds), np.int64).tolist() == found
+        assert again.probes == known.probes
+
+
 TARGETS: Sequence[Callable[[Input], None]] = (
     scan, one_batch, decode, decode_table, walk, searches, checksums, encode, scan, decode, walk, decode_table, client,
+    compact, offset_map, compact,
 )  # fmt: skip
 
 

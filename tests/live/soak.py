@@ -1,15 +1,19 @@
 """A LogManager under everything at once, for a long time: `python -m tests.live.soak --minutes 20`.
 
-Many partitions in three directories, writer and reader threads, retention, moves, deletions with a new beginning, and
-half way one directory whose disk fails for good.  Each partition has one writer at a time, so that its n-th record of a
-life must get offset n; readers follow, and must see each record once, in order, but for what retention took.  Figures
-are printed as it goes; at the end descriptors, maps and memory must not have grown, the manager is shut down, started
-again without the failed directory, and every acknowledged record is looked for.
+Many partitions in three directories, writer and reader threads, retention, a pool of cleaner threads, moves, deletions
+with a new beginning, truncation, other policies, and half way one directory whose disk fails for good.  Each partition
+has one writer at a time, so that its n-th record of a life must get offset n; readers follow, and must see each record
+once, in order, but for what retention took.  Of compacted partitions (`Kind`) a reader who goes through all of it must
+see offsets grow, and of each key what was acknowledged when it began, or something newer.  Figures are printed as it
+goes; at the end descriptors, maps and memory must not have grown, nothing is uncleanable, no thread has died, the
+manager is shut down, started again without the failed directory, and every acknowledged record, or the last one of each
+key, is looked for.
 """
 
 from __future__ import annotations
 
 import argparse
+import enum
 import errno
 import gc
 import logging
@@ -20,16 +24,18 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from kafkalog.config import LogConfig
+from kafkalog.config import CleanerConfig, LogConfig
 from kafkalog.errors import IllegalStateException, KafkaStorageException, OffsetOutOfRangeException
 from kafkalog.files.testing import Fault, FaultyFiles, UnsyncedFiles
+from kafkalog.format.names import parse_topic_partition_name
 from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.manager.log_manager import LogManager
 from tests.crash.harness import fast_dir
 from tests.crash.managed import DISKS, SETTINGS
+from tests.unit.cleaner_kit import keyed
 from tests.unit.log_kit import batch
 
 CONFIG = {
@@ -48,6 +54,26 @@ TASKS = {
     "initial_task_delay_ms": 500,
 }
 FAILED = 2  # the directory whose disk fails
+COMPACTED = {
+    "cleanup.policy": "compact",
+    "min.cleanable.dirty.ratio": "0.2",
+    "delete.retention.ms": "300",
+    "internal.segment.bytes": "20000",
+}
+POOL = CleanerConfig(num_threads=2, dedupe_buffer_size=4 << 20, io_buffer_size=1 << 16, backoff_ms=20)
+KEYS = 60
+
+
+class Kind(enum.Enum):
+    """What becomes of a partition's records, by its topic."""
+
+    PLAIN = "p"
+    COMPACTED = "c"
+    CUT = "t"  # compacted, too, and truncated; nobody reads it meanwhile, for a file is cut under readers
+
+    @property
+    def is_compacted(self) -> bool:
+        return self is not Kind.PLAIN
 
 
 @dataclass
@@ -57,7 +83,22 @@ class Partition:
     name: str
     life: int = 0
     acknowledged: int = 0
+    last: dict[str, tuple[int, bytes | None]] = field(default_factory=dict)  # of a compacted one, by key
     writing: threading.RLock = field(default_factory=threading.RLock)
+
+    @property
+    def kind(self) -> Kind:
+        return Kind(self.name[0])
+
+    def begin_again(self) -> None:
+        self.life += 1
+        self.acknowledged = 0
+        self.last = {}
+
+    def cut(self, offset: int) -> None:
+        """Of a key whose last record is cut off nothing is known: a pass may have dropped those before it."""
+        self.acknowledged = offset
+        self.last = {key: known for key, known in self.last.items() if known[0] < offset}
 
 
 @dataclass
@@ -97,15 +138,20 @@ class Soak:
     def __init__(self, root: Path, partitions: int, seed: int) -> None:
         self.files = FaultyFiles(UnsyncedFiles())
         self.dirs = [str(root / f"disk{number}") for number in range(DISKS)]
-        self.settings = SETTINGS._replace(default_config=LogConfig.from_props(None, CONFIG), **TASKS)
+        self.settings = SETTINGS._replace(default_config=LogConfig.from_props(None, CONFIG), cleaner=POOL, **TASKS)
         self.manager = LogManager(self.dirs, self.settings, files=self.files)
-        self.partitions = [Partition(f"p{number % 7}-{number}") for number in range(partitions)]
+        kinds = (Kind.PLAIN, Kind.COMPACTED, Kind.PLAIN, Kind.CUT)
+        self.partitions = [Partition(f"{kinds[number % 4].value}{number % 7}-{number}") for number in range(partitions)]
         self.seed = seed
         self.stop = threading.Event()
         self.failures: list[str] = []
         self.counts: dict[str, int] = dict.fromkeys(
-            ("appended", "read", "refused", "moves", "moves refused", "deletions", "skipped by retention", "lost"), 0
-        )
+            (
+                "appended", "read", "refused", "moves", "moves refused", "deletions", "skipped by retention", "lost",
+                "read compacted", "cuts", "settings",
+            ),
+            0,
+        )  # fmt: skip
         self._counting = threading.Lock()
 
     def count(self, what: str, number: int = 1) -> None:
@@ -142,21 +188,26 @@ class Soak:
                     self.begin_again(partition)
                     return
                 number = partition.acknowledged
+                value = value_of(partition, number, rng)
+                key = f"k{rng.randrange(KEYS)}" if partition.kind.is_compacted else None
+                is_kept = key is None or rng.random() < 0.9
+                data = batch(1, value=value) if key is None else keyed_batch(key, value if is_kept else None, rng)
                 try:
-                    info = log.append_as_leader(batch(1, value=value_of(partition, number, rng)), 0)
+                    info = log.append_as_leader(data, 0)
                 except KafkaStorageException:
                     self.count("refused")  # it moves, or its disk has failed: ask again
                     continue
                 assert info.first_offset == number, (partition, info)
                 partition.acknowledged = number + 1
+                if key is not None:
+                    partition.last[key] = (number, value if is_kept else None)
                 self.count("appended")
 
     def begin_again(self, partition: Partition) -> None:
         """Its disk has failed, perhaps while it was made anew: it begins a new life on another one."""
         assert self.files.failed, partition
         self.count("lost")
-        partition.life += 1
-        partition.acknowledged = 0
+        partition.begin_again()
         try:
             self.manager.get_or_create_log(partition.name, is_new=True)
         except KafkaStorageException:
@@ -169,8 +220,7 @@ class Soak:
         with partition.writing:
             try:
                 if self.manager.async_delete(partition.name) is not None:
-                    partition.life += 1
-                    partition.acknowledged = 0
+                    partition.begin_again()
                     self.manager.get_or_create_log(partition.name, is_new=True)
                     self.count("deletions")
             except KafkaStorageException:
@@ -188,6 +238,88 @@ class Soak:
             self.count("moves refused")  # deleted meanwhile, or a disk failed
         self.stop.wait(0.02)
 
+    def cut(self, rng: random.Random) -> None:
+        if self.stop.wait(0.05):
+            return
+        partition = rng.choice(self.partitions)
+        with partition.writing:
+            log = self.log_of(partition)
+            if partition.kind is not Kind.CUT or log is None:
+                return
+            end = partition.acknowledged
+            offset = max(log.log_start_offset, end - rng.randrange(1 + end // rng.choice((1, 10))))
+            try:
+                if rng.random() < 0.1:
+                    self.manager.truncate_fully_and_start_at(partition.name, offset)
+                    partition.last = {}
+                else:
+                    self.manager.truncate_to({parse_topic_partition_name(partition.name): offset})
+            except KafkaStorageException:
+                assert self.files.failed
+                return
+            partition.cut(offset)
+            self.count("cuts")
+
+    def configure(self, rng: random.Random) -> None:
+        """Other policies, under which retention comes nowhere near; other threads, and rates."""
+        if self.stop.wait(0.2):
+            return
+        topic = f"{rng.choice((Kind.COMPACTED, Kind.CUT)).value}{rng.randrange(7)}"
+        policy = rng.choice(("compact", "compact", "compact,delete", "delete"))
+        try:
+            changed = {"cleanup.policy": policy, "retention.bytes": "-1"}
+            self.manager.set_topic_config(topic, {**COMPACTED, **changed})
+        except KafkaStorageException:
+            assert self.files.failed
+        if rng.random() < 0.2:
+            threads, rate = rng.choice((2, 3)), rng.choice((1e300, 3e6))
+            self.manager.reconfigure_cleaner(replace(POOL, num_threads=threads, max_io_bytes_per_second=rate))
+        self.count("settings")
+
+    def read_compacted(self, log: UnifiedLog, of: Partition, life: int) -> dict[str, tuple[int, bytes | None]]:
+        """All of a life's log, once: what it says of each key."""
+        seen: dict[str, tuple[int, bytes | None]] = {}
+        at, before = log.log_start_offset, -1
+        while at < log.log_end_offset and not self.stop.is_set():
+            found = log.read(at, 20_000).records
+            batches = found.batches() if found.size else []
+            if not batches:
+                break
+            for record in found.records():
+                if record.offset < at:
+                    continue
+                assert record.offset > before, (of.name, record, before)
+                before = record.offset
+                value = None if record.value is None else bytes(record.value)
+                if value is not None:
+                    expected = b"%s %d %d " % (of.name.encode(), life, record.offset)
+                    assert value.startswith(expected), (record, expected)
+                seen[bytes(record.key or b"").decode()] = (record.offset, value)
+                self.count("read compacted")
+            at = batches[-1].next_offset
+        return seen
+
+    def read_keys(self, rng: random.Random) -> None:
+        partition = rng.choice(self.partitions)
+        if partition.kind is not Kind.COMPACTED:
+            return
+        with partition.writing:
+            log, life, least = self.log_of(partition), partition.life, dict(partition.last)
+        if log is None:
+            return
+        try:
+            seen = self.read_compacted(log, partition, life)
+        except (KafkaStorageException, OffsetOutOfRangeException):
+            return  # moved, deleted or failed meanwhile
+        with partition.writing:
+            if self.stop.is_set() or partition.life != life or self.log_of(partition) is not log:
+                return
+            for key, (number, value) in least.items():
+                is_newer = partition.last[key][0] > number
+                found = seen.get(key, (-1, None))
+                assert found[0] >= number or value is None or is_newer, (partition.name, key, number, found)
+                assert found[0] != number or found[1] == value, (partition.name, key, found)
+
     def reader(self) -> Callable[[random.Random], object]:
         places: dict[str, tuple[int, int]] = {}  # partition -> life, next offset
 
@@ -195,7 +327,7 @@ class Soak:
             partition = rng.choice(self.partitions)
             life, end = partition.life, partition.acknowledged
             log = self.log_of(partition)
-            if log is None:
+            if log is None or partition.kind.is_compacted:
                 return
             known, offset = places.get(partition.name, (life, 0))
             if known != life:
@@ -234,12 +366,19 @@ class Soak:
 
     # --- the run -------------------------------------------------------------------------------------
 
-    def run(self, seconds: float) -> list[Figures]:
+    def begin(self) -> None:
         manager = self.manager
         manager.startup()
         for partition in self.partitions:
+            topic = parse_topic_partition_name(partition.name).topic
+            if partition.kind.is_compacted and not manager.topic_configs.overrides(topic):
+                manager.set_topic_config(topic, COMPACTED)
             manager.get_or_create_log(partition.name, is_new=True)
+
+    def run(self, seconds: float) -> list[Figures]:
+        self.begin()
         works = [self.write] * 4 + [self.reader() for _ in range(3)] + [self.move] * 2 + [self.delete]
+        works += [self.read_keys] * 2 + [self.cut, self.configure]
         threads = [self.guarded(work, number) for number, work in enumerate(works)]
         for thread in threads:
             thread.start()
@@ -265,6 +404,7 @@ class Soak:
     def finish(self) -> None:
         """A clean end, and a start without the directory that failed."""
         assert self.manager.offline_log_dirs == [self.dirs[FAILED]], self.manager.offline_log_dirs
+        self.judge_cleaner()
         self.manager.shutdown()
         live = [path for path in self.dirs if path != self.dirs[FAILED]]
         assert not os.path.exists(os.path.join(self.dirs[FAILED], ".kafka_cleanshutdown"))
@@ -278,11 +418,30 @@ class Soak:
                 if log is None:  # it was on the failed disk, and nobody has come to write it since
                     continue
                 assert log.log_end_offset == partition.acknowledged, (partition, log)
+                if partition.kind.is_compacted:
+                    self.judge_keys(partition, log)
+                    continue
                 below += log.log_start_offset
                 found += log.log_end_offset - log.log_start_offset
                 end = partition.acknowledged
                 assert self.read_on(partition, log, partition.life, log.log_start_offset, end) == end
+            self.judge_cleaner()
         print(f"started again: {found} acknowledged records are there, {below} had gone by retention")
+
+    def judge_cleaner(self) -> None:
+        cleaner = self.manager.cleaner
+        assert cleaner is not None
+        assert cleaner.manager.uncleanable_partitions() == []
+        assert cleaner.dead_thread_count == 0
+        print(f"cleaned: {len(cleaner.manager.all_cleaner_checkpoints())} partitions")
+
+    def judge_keys(self, partition: Partition, log: UnifiedLog) -> None:
+        """Of each key what was acknowledged last is there; of a deleted one the delete, or nothing."""
+        seen = self.read_compacted(log, partition, partition.life)
+        for key, (number, value) in partition.last.items():
+            assert seen.get(key) == (number, value) or (value is None and key not in seen), (partition.name, key, seen)
+        if partition.kind is Kind.COMPACTED:
+            assert not seen.keys() - partition.last.keys(), (partition.name, seen)
 
 
 def raise_unless_another_life(partition: Partition, life: int, what: str) -> None:
@@ -295,6 +454,10 @@ def stack_of(thread: threading.Thread) -> str:
 
 def value_of(partition: Partition, number: int, rng: random.Random) -> bytes:
     return b"%s %d %d %s" % (partition.name.encode(), partition.life, number, b"." * rng.randint(1, 600))
+
+
+def keyed_batch(key: str, value: bytes | None, rng: random.Random) -> bytes:
+    return keyed((key, None if value is None else value.decode()), codec=rng.choice((0, 0, 0, 3, 4)))
 
 
 def check_flat(told: list[Figures]) -> None:

@@ -20,10 +20,11 @@ import numpy as np
 import pytest
 
 import kafkalog
-from kafkalog._native import batches, crc32c, producers, records, validation
+from kafkalog._native import batches, compaction, crc32c, producers, records, validation
 from kafkalog._native.decode import ColumnBuilder
 from kafkalog._native.descriptor import Descriptor
 from kafkalog._native.encode import ColumnEncoder
+from kafkalog._native.offset_map import SkimpyOffsetMap
 from kafkalog.format import arrow, codecs
 from kafkalog.format import records as format_records
 from kafkalog.format.batch import MemoryRecords
@@ -112,6 +113,27 @@ def summed(data: bytes) -> object:
     return [crc32c.crc32c(data, implementation=name) for name in crc32c.implementations()], crc32c.crc32(data)
 
 
+def mapped(data: bytes) -> object:
+    known = SkimpyOffsetMap(24 * 1000)
+    bounds = np.arange(0, len(data) // 16 * 16 + 1, 16)[:600]
+    put = known.put_many(data, bounds, np.arange(len(bounds) - 1), 500)
+    return put, known.size, known.probes, bytes(known.get_many(data, bounds)), known.get(data[:16])
+
+
+def compacted(data: bytes) -> object:
+    table, _, _ = batches.scan(data)
+    known = SkimpyOffsetMap(24 * 1000)
+    added = compaction.add_keys(known, data, table, limit=900)
+    survivors = compaction.Survivors(known, now_ms=1, delete_retention_ms=1)
+    taken = [survivors.take(data, table)]
+    for row, header in enumerate(batches.headers_from_table(table)):
+        if header.codec:
+            payload = codecs.decompress(header.codec, data[header.position + 61 : header.position + header.size])
+            made = survivors.take_batch(data, table, row, payload)
+            assert made is None or isinstance(made, bool) or len(made[1]) == 61
+    return added, known.size, taken, survivors.counted(), survivors.bytes()
+
+
 CASES: list[tuple[Callable[[bytes], object], bytes]] = [
     (scanned, ALL_CODECS),
     (scanned, PLAIN),
@@ -125,6 +147,9 @@ CASES: list[tuple[Callable[[bytes], object], bytes]] = [
     (searched, OFFSETS),
     (planned, ALL_CODECS),
     (summed, PLAIN),
+    (mapped, PLAIN),
+    (compacted, PLAIN),
+    (compacted, ALL_CODECS),
 ]
 
 
@@ -200,7 +225,8 @@ def test_shared_objects_are_read_by_many() -> None:
 
 
 def test_one_thread_at_a_time_means_it() -> None:
-    """A builder, an encoder, a plan that threads share: each call is done whole or refused, none is mixed."""
+    """A builder, an encoder, a plan, a map and its survivors that threads share: each call is done whole or refused,
+    none is mixed."""
     table, _, _ = batches.scan(ALL_CODECS)
     plain, _, _ = batches.scan(PLAIN)
     decoders = codecs.frame_decoders()
@@ -209,6 +235,8 @@ def test_one_thread_at_a_time_means_it() -> None:
     encoder = ColumnEncoder(np.arange(3000), (ends, bytes(30000)), None)
     whole = encoder.encode_batch()
     plan = batches.IndexPlan(0, 0)
+    known = SkimpyOffsetMap(24 * 5000)
+    survivors = compaction.Survivors(known, now_ms=1, delete_retention_ms=1)
     done: list[str] = []
     refused: list[str] = []
 
@@ -226,9 +254,20 @@ def test_one_thread_at_a_time_means_it() -> None:
         plan.add_table(table)
         assert len(plan.take()[0]) % 8 == 0
 
+    def put() -> None:
+        compaction.add_keys(known, PLAIN, plain, limit=4000)
+        assert known.get_many(b"abcd", np.array([0, 2, 4])) == b"\xff" * 16
+        assert known.size <= 3000
+
+    def clean() -> None:
+        assert survivors.take(PLAIN, plain) <= len(plain)
+        batches.headers(survivors.bytes())
+
+    calls = (build, encode, add, put, clean)
+
     def run() -> object:
         for _ in range(ROUNDS):
-            for call in (build, encode, add):
+            for call in calls:
                 try:
                     call()
                 except RuntimeError as error:
@@ -240,8 +279,8 @@ def test_one_thread_at_a_time_means_it() -> None:
         return True
 
     assert together([run] * THREADS) == [True] * THREADS
-    assert {"build", "encode", "add"} == set(done)
-    assert len(done) + len(refused) == 3 * ROUNDS * THREADS
+    assert {call.__name__ for call in calls} == set(done)
+    assert len(done) + len(refused) == len(calls) * ROUNDS * THREADS
     with contextlib.suppress(RuntimeError):
         builder.finish()
 

@@ -17,7 +17,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kafkalog._native import batches, crc32c, decode, encode, json_text, murmur2, records, search, validation
+from kafkalog._native import (
+    batches,
+    compaction,
+    crc32c,
+    decode,
+    encode,
+    json_text,
+    murmur2,
+    records,
+    search,
+    validation,
+)
+from kafkalog._native.offset_map import SkimpyOffsetMap
 from kafkalog.errors import KafkalogError
 from kafkalog.format import arrow, codecs
 from kafkalog.format import records as format_records
@@ -39,6 +51,12 @@ def batch(count: int, **options: Any) -> bytes:
     key = options.pop("key", b"k")
     headers = options.pop("headers", 1)
     return build_batch(rows(count, key, headers), **options)
+
+
+def keyed(count: int, **options: Any) -> bytes:
+    """A key of its own for some of the records, and a tombstone here and there."""
+    made = [(i, b"key%d" % (i % 97), None if i % 50 == 7 else b"v" * (i % 40), ()) for i in range(count)]
+    return build_batch(made, **options)
 
 
 def variants_of(first: bytes, *others: bytes) -> list[bytes]:
@@ -63,6 +81,9 @@ KEYLESS = batch(3000, key=None)
 SEVERAL = b"".join((batch(40), batch(30, magic=1, headers=0, base_offset=40), batch(40, base_offset=70)))
 LEGACY = b"".join(batch(1, magic=1, headers=0, key=b"", base_offset=i) for i in range(200))
 COMPRESSED = b"".join(batch(300, codec=codec, base_offset=300 * codec) for codec in range(1, 5))
+
+
+KEYED = b"".join(keyed(40, base_offset=40 * i) for i in range(40))
 
 
 @contextlib.contextmanager
@@ -197,6 +218,74 @@ def test_changing_tables(data: bytes) -> None:
             plan.add_table(table)
             assert len(plan.take()[0]) % 8 == 0
             batches.headers_from_table(table)
+
+        assert again_and_again(step) > 0
+
+
+def compacted(data: Any, table: Any) -> None:
+    """Both walks of a pass, by rows and batch by batch; what stays can be scanned, or bytes changed under it."""
+    known = SkimpyOffsetMap(24 * 150)
+    row, is_full, read = compaction.add_keys(known, data, table, limit=140)
+    assert 0 <= row <= len(table)
+    assert known.size <= 140
+    assert read >= 0
+    assert is_full in (False, True)
+    survivors = compaction.Survivors(known, now_ms=5, delete_retention_ms=7, keep_ends=[39, 1000])
+    taken = survivors.take(data, table, room=30_000)
+    assert 0 <= taken <= len(table)
+    for at in range(min(taken, len(table)), min(taken + 3, len(table))):
+        made = survivors.take_batch(data, table, at)
+        if isinstance(made, tuple):
+            survivors.add_batch(made[1], made[0])
+    for at in range(min(2, len(table))):
+        made = survivors.take_batch(data, table, at, data[61:400])
+        if isinstance(made, tuple):
+            survivors.add_batch(made[1], made[0])
+    assert survivors.size == len(survivors.bytes())
+    assert all(number >= 0 for number in survivors.counted())
+
+
+@pytest.mark.parametrize("data", [KEYED, SEVERAL, COMPRESSED], ids=["keyed", "mixed", "compressed"])
+def test_compaction(data: bytes) -> None:
+    table, _, _ = batches.scan(data, check_crc=False)
+    with changing(data, KEYED, KEYLESS) as view:
+        assert again_and_again(lambda: compacted(view, table)) > 0
+
+
+@pytest.mark.parametrize("data", [KEYED, SEVERAL], ids=["keyed", "mixed"])
+def test_compaction_by_changing_tables(data: bytes) -> None:
+    """Also what was looked at a moment ago is another batch now."""
+    sound, _, _ = batches.scan(data, check_crc=False)
+    held = exact(sound.tobytes())
+    table = np.frombuffer(held, batches.BATCH_DTYPE)
+    buffer = exact(data)
+    wild = [sound.tobytes()] * 3 + [sound[::-1].tobytes(), random.Random(3).randbytes(len(held))]
+    for field, value in (("position", len(data) - 61), ("size", 1 << 30), ("size", 61), ("record_count", 1 << 30)):
+        other = sound.copy()
+        other[field] = value
+        wild.append(other.tobytes())
+    with churning(held, wild):
+        assert again_and_again(lambda: compacted(buffer, table)) > 0
+
+
+def test_a_map_of_changing_columns() -> None:
+    count = 700
+    data = exact(b"k" * 4 * count)
+    sound = np.arange(0, 4 * (count + 1), 4, dtype=np.int64)
+    bounds, offsets = exact(sound.tobytes()), exact(np.arange(count).tobytes())
+    far = np.where(np.arange(count + 1) % 3 == 0, 1 << 62, sound)
+    wild = [*[sound.tobytes()] * 60, far.tobytes()]
+    known = SkimpyOffsetMap(24 * 900)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(churning(bounds, wild))
+        stack.enter_context(churning(offsets, [bytes(offsets), b"\xff" * len(offsets)]))
+        stack.enter_context(churning(data, [bytes(data), random.Random(2).randbytes(len(data))]))
+
+        def step() -> None:
+            known.clear()
+            assert known.put_many(data, bounds, offsets, 600) <= count
+            assert known.size <= 600
+            assert len(known.get_many(data, bounds)) == 8 * count
 
         assert again_and_again(step) > 0
 

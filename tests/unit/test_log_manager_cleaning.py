@@ -137,6 +137,26 @@ def test_a_deletion_takes_its_line_away(house: House, many: bool) -> None:
     assert house.state() == "None"
 
 
+def test_lines_that_a_crash_left_are_forgotten_by_the_next_start(tmp_path: Path) -> None:
+    """Of a log that is gone, or in another directory; and one beyond the end of its log, which a power loss took."""
+    first = House(tmp_path)
+    for name, number in (("t-0", 0), ("u-0", 0), ("v-0", 1)):
+        first.filled(name, number)
+    while first.turn():
+        pass
+    assert sorted(first.lines(0)) == ["t 0 60", "u 0 60"]
+    first.manager.async_delete(T)
+    first.manager.shutdown()
+    for number, text in enumerate(("0\n4\nt 0 60\nu 0 61\nv 0 7\nw 0 5\n", "0\n2\nv 0 60\nu 0 3\n")):
+        (Path(first.dirs[number]) / CHECKPOINT).write_text(text)
+    again = House(tmp_path)
+    assert (again.lines(0), again.lines(1)) == (["u 0 0"], ["v 0 60"])
+    again.manager.shutdown()
+    before = (Path(first.dirs[0]) / CHECKPOINT).stat().st_mtime_ns
+    House(tmp_path).manager.shutdown()
+    assert (Path(first.dirs[0]) / CHECKPOINT).stat().st_mtime_ns == before  # right ones are not written again
+
+
 def test_who_stops_compacting_has_the_cleaner_leave(house: House) -> None:
     house.filled()
     assert house.turn()

@@ -31,7 +31,7 @@ from kafkalog.format.names import TopicPartition
 from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.manager.changes import Changes
 from kafkalog.manager.log_manager import LogManager
-from tests.unit.log_kit import NOW_MS
+from tests.unit.log_kit import NOW_MS, batch
 from tests.unit.test_log_manager import SETTINGS, House, contents, fill, numbered
 
 MINUTE_MS = 60_000
@@ -282,6 +282,20 @@ def test_a_log_that_ends_behind_a_hole_moves(house: House) -> None:
     with house.open() as manager:
         log = manager.get_log("t-0")  # type: ignore[assignment]
         assert log.log_end_offset == 42
+
+
+def test_a_log_that_starts_inside_of_a_batch_moves(house: House) -> None:
+    """The copy begins with the whole of the batch, as a follower's log does, and starts where the log starts."""
+    with house.open() as manager:
+        log = manager.get_or_create_log("t-0", log_dir=house.dirs[0])
+        for _ in range(3):
+            log.append_as_leader(batch(4), 0)
+        log.delete_records(6)
+        moved = manager.move("t-0", house.dirs[1])
+        assert (moved.log_start_offset, moved.log_end_offset) == (6, 12)
+        assert moved.log_segments()[0].base_offset == 4
+        assert contents(moved, start=6) == contents(log, start=6)
+        assert len(contents(moved, start=6)) == 6
 
 
 def test_a_copy_with_a_hole_is_made_anew(house: House) -> None:
