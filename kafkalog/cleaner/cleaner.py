@@ -145,6 +145,8 @@ class Cleaner:
         )
         for group in groups:
             self.clean_segments(group, present)
+        with log.lock:
+            present.check_unchanged()  # else `end_offset` may be of records that are gone
         stats.buffer_utilization = self.offset_map.utilization
         stats.end_ms = self.clock.milliseconds()
         return CleanResult(end_offset, stats)
@@ -296,25 +298,30 @@ class _Pass:
         self.legacy_horizon_ms = to_int64(clean[-1].last_modified - delete_retention_ms) if clean else 0
         self._truncations = log.local_log.truncations
         self._above = log.local_log.segments.get(cleanable.first_uncleanable_offset)
+        if log.active_segment.base_offset < cleanable.first_uncleanable_offset:
+            raise self._was_cut()  # since it was looked at: what is active now takes appends
 
     def exchange(self, cleaned: LogSegment, group: Sequence[LogSegment]) -> None:
         """Puts the cleaned segment in the place of its sources; LogCleaningAbortedException where they changed."""
         with self.log.lock:
             self.log.settle()  # a cut that was interrupted comes first
-            self._check_unchanged(group)
+            self.check_unchanged(group)
             self.log.replace_segments([cleaned], group)
 
-    def _check_unchanged(self, group: Sequence[LogSegment]) -> None:
+    def check_unchanged(self, group: Sequence[LogSegment] = ()) -> None:
         """Under the lock: a cut below what is cleaned takes the segment above it, too, and that would come back."""
         local = self.log.local_log
         was_cut = local.truncations != self._truncations and (
             self._above is None or local.segments.get(self._above.base_offset) is not self._above
         )
         if was_cut or any(local.segments.get(segment.base_offset) is not segment for segment in group):
-            raise LogCleaningAbortedException(
-                f"{self.log.topic_partition} was cut or lost segments while it was cleaned",
-                hint="the next pass goes on from what is there",
-            )
+            raise self._was_cut()
+
+    def _was_cut(self) -> LogCleaningAbortedException:
+        return LogCleaningAbortedException(
+            f"{self.log.topic_partition} was cut or lost segments while it was cleaned",
+            hint="the next pass goes on from what is there",
+        )
 
 
 def _let_go(log: UnifiedLog, base_offset: int, cleaned: LogSegment | None, is_stopped: bool) -> None:

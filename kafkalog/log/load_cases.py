@@ -8,11 +8,18 @@ asked: the lowest offset of any `.cleaned` file, and the range [lowest base, hig
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 from kafkalog.errors import IllegalStateException
-from kafkalog.format.names import CLEANED_FILE_SUFFIX, DELETED_FILE_SUFFIX, SWAP_FILE_SUFFIX
+from kafkalog.format.names import (
+    CLEANED_FILE_SUFFIX,
+    DELETED_FILE_SUFFIX,
+    LOG_FILE_SUFFIX,
+    SWAP_FILE_SUFFIX,
+    segment_base,
+)
+from kafkalog.limits import LONG_MAX
 
 # Deleted checkpoints of a KRaft metadata log: another part of Kafka looks after them.
 CHECKPOINT_DELETED_SUFFIX = ".checkpoint.deleted"
@@ -63,6 +70,29 @@ _TRANSIENT = (DELETED_FILE_SUFFIX, CLEANED_FILE_SUFFIX, SWAP_FILE_SUFFIX)
 def transient(file_names: Iterable[str]) -> list[str]:
     """The names that concern this table, whatever else is in the folder."""
     return [name for name in file_names if name.endswith(_TRANSIENT)]
+
+
+def log_files(listed: Iterable[str], next_offset: Callable[[str], int]) -> dict[int, str]:
+    """The names of the .log files that a load would leave of a listing, by base offset: for who only looks, while an
+    exchange goes on or after a crash in one.  `next_offset`: of a `.swap`, the offset behind its last record."""
+    listed = list(listed)
+    found = {base: name for name in listed if (base := segment_base(name)) is not None}
+    swaps = {
+        base: name for name in listed if (base := segment_base(name, LOG_FILE_SUFFIX + SWAP_FILE_SUFFIX)) is not None
+    }
+    if not swaps:
+        return found
+    min_cleaned = min([_number(name) for name in listed if name.endswith(CLEANED_FILE_SUFFIX)], default=LONG_MAX)
+    whole = {base: name for base, name in swaps.items() if base < min_cleaned}
+    if whole:
+        low, high = min(whole), max([next_offset(name) for name in whole.values()])
+        found = {base: name for base, name in found.items() if not low <= base < high} | whole
+    return found
+
+
+def _number(name: str) -> int:
+    digits = name.partition(".")[0]
+    return int(digits) if digits.isascii() and digits.isdigit() else LONG_MAX
 
 
 def suffix_of(name: str) -> str:

@@ -70,34 +70,43 @@ class OpenFiles:
 
 
 class SegmentView:
-    """One segment as it was when the directory was listed.  `size` is the .log file's bytes."""
+    """One segment as it was when the directory was listed.  `size` is the .log file's bytes; `suffix` stands behind the
+    names of its files while it takes the place of others."""
 
-    __slots__ = ("_files", "_offsets", "_times", "base_offset", "directory", "mtime_ms", "path", "size")
+    __slots__ = ("_files", "_offsets", "_times", "base_offset", "directory", "mtime_ms", "path", "size", "suffix")
 
-    def __init__(self, files: Files, directory: str, base_offset: int, size: int, mtime_ms: int) -> None:
+    def __init__(
+        self, files: Files, directory: str, base_offset: int, size: int, mtime_ms: int, suffix: str = ""
+    ) -> None:
         self._files = files
         self._offsets: OffsetEntries | None = None
         self._times: TimeEntries | None = None
         self.directory = directory
         self.base_offset = base_offset
-        self.path = names.log_file(directory, base_offset)
+        self.suffix = suffix
+        self.path = names.log_file(directory, base_offset) + suffix
         self.size = size
         self.mtime_ms = mtime_ms
+
+    @property
+    def _offset_index(self) -> str:
+        return names.offset_index_file(self.directory, self.base_offset) + self.suffix
 
     @property
     def offset_entries(self) -> OffsetEntries:
         """Entries of the .index file whose positions lie in the log."""
         entries = self._offsets
         if entries is None:
-            path = names.offset_index_file(self.directory, self.base_offset)
-            entries = self._offsets = index_reader.offset_entries(self._files, path, self.base_offset, self.size)
+            entries = self._offsets = index_reader.offset_entries(
+                self._files, self._offset_index, self.base_offset, self.size
+            )
         return entries
 
     @property
     def time_entries(self) -> TimeEntries:
         entries = self._times
         if entries is None:
-            path = names.time_index_file(self.directory, self.base_offset)
+            path = names.time_index_file(self.directory, self.base_offset) + self.suffix
             entries = self._times = index_reader.time_entries(self._files, path, self.base_offset)
         return entries
 
@@ -107,7 +116,7 @@ class SegmentView:
 
     def indexed_position(self) -> int:
         """The position that the .index file's last entry names, -1 without one; it may lie behind the file's end."""
-        return index_reader.last_position(self._files, names.offset_index_file(self.directory, self.base_offset))
+        return index_reader.last_position(self._files, self._offset_index)
 
     def indexes_name(self, end: int) -> bool:
         """Whether an index names a batch at or behind a position; of a time entry only the file's start is known."""
@@ -319,7 +328,9 @@ class Snapshot:
         if self._transactions is None:
             indexed: list[AbortedTxn] = []
             for segment in self.segments:
-                path = names.transaction_index_file(self.directory, segment.base_offset)
+                path = names.transaction_index_file(self.directory, segment.base_offset) + segment.suffix
+                if os.path.basename(path) not in self.listed:
+                    path += names.SWAP_FILE_SUFFIX  # the last of a segment's files to get its name
                 if os.path.basename(path) in self.listed:
                     finished = self.closed_cleanly or segment is not self.segments[-1]
                     indexed += index_reader.aborted_txns(self._files, path, required=True, finished=finished)

@@ -3,7 +3,8 @@
 Works beside a running broker: files are listed and measured once per `refresh`, read with pread, and the log ends
 after the last whole valid batch that is seen.  What lies behind it is not written yet, unless another valid batch can
 be proved behind it, or the directory was closed cleanly, or the partition's recovery point lies behind it: then it is
-damage.  Retention may delete what we look at: then the directory is looked at anew.
+damage.  Retention may delete what we look at: then the directory is looked at anew.  While a compaction's segments take
+the place of others, or after a crash in the middle of that, those are shown that a load would leave.
 
 What was seen is a `Snapshot`, replaced whole.  Thread-safe: `refresh` closes nothing under another thread.
 """
@@ -31,6 +32,7 @@ from kafkalog.format.batch import RECORD_BATCH_OVERHEAD
 from kafkalog.format.checkpoints import CleanShutdownFile
 from kafkalog.format.names import TopicPartition
 from kafkalog.limits import INT_MAX
+from kafkalog.log import load_cases
 from kafkalog.log.checkpoint_lines import CheckpointLines
 from kafkalog.log.snapshot import OpenFiles, SegmentView, Snapshot
 from kafkalog.segment.loss import all_zero, reason
@@ -173,7 +175,7 @@ class PartitionView(Closing):
                 hint="expected a folder of that name; list them with `kafkalog describe`",
             )
         clean = self._closed_cleanly()
-        listed = frozenset(self._files.list_dir(self.directory))
+        listed = self._listing()
         seen = self._empty(listed, self._segments(listed))
         checkpoint = self._checkpoints.line(names.LOG_START_OFFSET_CHECKPOINT_FILE, self.topic_partition) or 0
         start = max(checkpoint, seen.bases[0]) if seen.bases else checkpoint
@@ -190,13 +192,10 @@ class PartitionView(Closing):
     def _segments(self, listed: frozenset[str]) -> tuple[SegmentView, ...]:
         """Those of a listing.  FileNotFoundError where it has become too old to tell where the log ends: what retention
         takes from the front meanwhile may be missing, nothing behind it."""
-        known = {segment.base_offset: segment for segment in self.snapshot.segments}
+        known = {segment.path: segment for segment in self.snapshot.segments}
         segments = []
         gone: dict[int, FileNotFoundError] = {}
-        for name in listed:
-            base = names.segment_base(name)
-            if base is None:
-                continue
+        for base, name in load_cases.log_files(listed, self._next_offset).items():
             try:
                 stat = self._files.stat(os.path.join(self.directory, name))
             except FileNotFoundError as error:
@@ -208,15 +207,37 @@ class PartitionView(Closing):
                 continue  # a link that leads nowhere
             if not stat.is_file:
                 continue
-            old = known.get(base)
+            old = known.get(os.path.join(self.directory, name))
             if old is not None and old.size == stat.size and old.mtime_ms == stat.mtime_ms:
                 segments.append(old)
             else:
-                segments.append(SegmentView(self._files, self.directory, base, stat.size, stat.mtime_ms))
+                suffix = names.SWAP_FILE_SUFFIX if name.endswith(names.SWAP_FILE_SUFFIX) else ""
+                segments.append(SegmentView(self._files, self.directory, base, stat.size, stat.mtime_ms, suffix))
         segments.sort(key=lambda segment: segment.base_offset)
-        if gone and not (segments and max(gone) < segments[0].base_offset):
+        if gone and (_is_exchanged(listed) or not (segments and max(gone) < segments[0].base_offset)):
             raise gone[max(gone)]
         return tuple(segments)
+
+    def _listing(self) -> frozenset[str]:
+        """The names in the folder.  One that is changed meanwhile may be in a listing twice or not at all: while there
+        are names that change two listings must agree."""
+        listed = frozenset(self._files.list_dir(self.directory))
+        for _ in range(LOOKS_MAX):
+            if not load_cases.transient(listed):
+                break
+            before, listed = listed, frozenset(self._files.list_dir(self.directory))
+            if before == listed:
+                break
+        return listed
+
+    def _next_offset(self, swap: str) -> int:
+        """The offset behind the last record of a `.swap`."""
+        base = names.segment_base(swap, names.LOG_FILE_SUFFIX + names.SWAP_FILE_SUFFIX)
+        assert base is not None
+        stat = self._files.stat(os.path.join(self.directory, swap))
+        segment = SegmentView(self._files, self.directory, base, stat.size, stat.mtime_ms, names.SWAP_FILE_SUFFIX)
+        with self._files.open(segment.path, writable=False) as file:
+            return self._walk_to_end(file, segment)[0]
 
     def _closed_cleanly(self) -> bool:
         return CleanShutdownFile(self.log_dir, self._files).exists()
@@ -227,11 +248,7 @@ class PartitionView(Closing):
         """(log end offset, position behind the last whole batch, why the bytes behind it are no batch)."""
         last = seen.segments[-1]
         file = seen.file(last)
-        reader = SegmentReader(file, last.base_offset, highest_offset(last.base_offset, None), last.size)
-        for start in reader.starts(last.offset_entries.last_entry()):
-            end, position, why = self._walk(file, last, start, last.base_offset)
-            if position > start or start == 0:
-                break
+        end, position, why = self._walk_to_end(file, last)
         while position < last.size and not self._known_empty(file, last, position):
             behind = next_batch(file, position + 1, last.size, min_offset=end, base_offset=last.base_offset)
             if behind is None:
@@ -241,6 +258,16 @@ class PartitionView(Closing):
             if again == position:  # damage; else the broker finished it meanwhile
                 end, again, why = self._walk(file, last, behind.position, end)
             position = again
+        return end, position, why
+
+    def _walk_to_end(self, file: File, segment: SegmentView) -> tuple[int, int, int]:
+        """As `_walk`, from the last index entry on that the file confirms."""
+        base = segment.base_offset
+        reader = SegmentReader(file, base, highest_offset(base, None), segment.size)
+        for start in reader.starts(segment.offset_entries.last_entry()):
+            end, position, why = self._walk(file, segment, start, base)
+            if position > start or start == 0:
+                break
         return end, position, why
 
     @staticmethod
@@ -332,3 +359,8 @@ class PartitionView(Closing):
 
     def aborted_in(self, first_offset: int, last_offset: int) -> list[AbortedTxn]:
         return self._sure(lambda seen: seen.aborted_in(first_offset, last_offset))
+
+
+def _is_exchanged(listed: frozenset[str]) -> bool:
+    """Whether segments may have been taking the place of others since: what went is no retention's, then."""
+    return any(name.endswith((names.CLEANED_FILE_SUFFIX, names.SWAP_FILE_SUFFIX)) for name in listed)

@@ -701,11 +701,11 @@ class LogManager(Closing):
             self.directories.checkpoint_recovery_points(log.parent_dir, self.registry)
 
     def _cut(self, target_offset: int, log: UnifiedLog) -> bool:
-        stops_cleaner = not log.is_future and 0 <= target_offset < log.active_segment.base_offset
-        with self._cleaning.pause(log.topic_partition if stops_cleaner else None) as pause:
-            pause.begin()
-            if not stops_cleaner:
+        with log.lock:  # else it may roll between the question and the cut
+            if log.is_future or not 0 <= target_offset < log.active_segment.base_offset:
                 return log.truncate_to(target_offset)
+        with self._cleaning.pause(log.topic_partition) as pause:
+            pause.begin()
             # What is cut is clean no more, also where an interrupt comes in between.
             self._cleaning.cut(log, target_offset)
             was_cut = log.truncate_to(target_offset)

@@ -24,6 +24,7 @@ from kafkalog.files import OS_FILES, File, Files
 from kafkalog.format import names, values
 from kafkalog.format.checkpoints import OffsetCheckpointFile
 from kafkalog.format.names import TopicPartition
+from kafkalog.log import load_cases
 from kafkalog.manager.topic_configs import take_over
 from kafkalog.segment.loss import VERDICT_TEXT
 from kafkalog.segment.order import highest_offset, misfits
@@ -125,9 +126,13 @@ class _Salvage:
     def run(self) -> None:
         files = self._files
         files.mkdirs(self._target)
-        bases = sorted(base for name in files.list_dir(self._source) if (base := self._base(name)) is not None)
-        for base, following in zip_longest(bases, bases[1:]):
-            self._segment(base, following)
+        listed = files.list_dir(self._source)
+        for name in listed:
+            self._tell_odd(name)
+        segments = sorted(load_cases.log_files(listed, self._next_offset_of).items())
+        bases = [base for base, _ in segments]
+        for (base, name), following in zip_longest(segments, bases[1:]):
+            self._segment(base, following, os.path.join(self._source, name))
         metadata = os.path.join(self._source, names.PARTITION_METADATA_FILE)
         if files.exists(metadata):
             files.write_atomic(os.path.join(self._target, names.PARTITION_METADATA_FILE), files.read_bytes(metadata))
@@ -135,19 +140,31 @@ class _Salvage:
             rewrite(segment, files=files)
         files.sync_dir(self._target)
 
-    def _base(self, name: str) -> int | None:
-        """The base offset of a segment's file.  Kafka reads the file of twenty digits whatever else has the offset in
-        its name, so another (`5.log`) is no part of the log: it is told, and left."""
-        base = names.segment_base(name)
-        if base is None and name.endswith(names.LOG_FILE_SUFFIX):
+    def _tell_odd(self, name: str) -> None:
+        """Kafka reads the file of twenty digits whatever else has the offset in its name, so another (`5.log`) is no
+        part of the log: it is told, and left."""
+        if name.endswith(names.LOG_FILE_SUFFIX) and names.segment_base(name) is None:
             path = os.path.join(self._source, name)
             what = "a file whose name is no segment's, expected twenty digits: Kafka does not read it"
             size = self._files.stat(path).size if self._files.exists(path) else 0
             self._report.lost.append(Lost(path, 0, size, 0, -1, what))
-        return base
 
-    def _segment(self, base: int, following: int | None) -> None:
-        files, path = self._files, names.log_file(self._source, base)
+    def _next_offset_of(self, swap: str) -> int:
+        """Of a segment that a crash kept from taking the place of others, the offset behind its last good batch."""
+        end = base = names.offset_from_filename(swap)
+        with self._files.open(os.path.join(self._source, swap), writable=False) as file:
+            size = file.size()
+
+            def skip(position: int, _: int) -> int:
+                found = next_batch(file, position + 1, size, min_offset=base, base_offset=base)
+                return size if found is None else found.position
+
+            for piece in slices_past_damage(file, size, skip):
+                end = max(end, int(piece.table["last_offset"].max(initial=base - 1)) + 1)
+        return end
+
+    def _segment(self, base: int, following: int | None, path: str) -> None:
+        files = self._files
         self._next_offset = max(self._next_offset, base)
         with (
             files.open(path, writable=False) as file,
