@@ -29,7 +29,7 @@ LINE = "%k\\t%s\\n"
 @click.argument("log_dir", type=click.Path())
 @click.argument("partitions", nargs=-1)
 @choosing.TOPIC
-@click.option("--until", "end", metavar="OFFSET|TIME", help="As it was then: only what lies before (exclusive).")
+@click.option("--until", "end", metavar="OFFSET|TIME", help="As it was then, as far as cleaners left it.")
 @click.option("--uncommitted", is_flag=True, help="Let aborted and open transactions count, too (read_uncommitted).")
 @click.option("--tombstones", is_flag=True, help="Also the keys whose last value is null, which are deleted.")
 @click.option("-f", "--format", "template", help=f"Text with kcat's %s %k %o ... (see cat).  [default: {LINE}]")
