@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -87,7 +88,8 @@ def command(
     elif template is not None or as_json:
         raise Usage("found --to beside --format or --json, expected one of them: --to writes files")
     log_dir, chosen = choosing.chosen(log_dir, partitions, topics)
-    with Progress(2 * log_bytes(chosen.values()), "read", force=progress) as bar:
+    beside_lines = target is None and sys.stdout.isatty()  # a bar between them helps nobody
+    with Progress(0 if beside_lines else 2 * log_bytes(chosen.values()), "read", force=progress) as bar:
         if target is not None:
             files = ExportOptions(_kind(target, kind), codec, headers=headers, in_base64=in_base64, force=force)
             return _write(log_dir, list(chosen), target, files, options, bar)
