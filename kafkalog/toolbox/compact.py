@@ -6,7 +6,8 @@ until the partition is done.
 
 Which topics are compacted a log directory does not know for sure: only those whose cleanup.policy somebody said, beside
 the data or for this run.  The high watermark is the checkpoint's, where it has a line: a record whose later one not all
-replicas have stays.  The controller's log is left alone: it goes by its own snapshots.
+replicas have stays.  Producers do not expire
+here, so the headers of their last batches stay.  The controller's log is left alone: it goes by its own snapshots.
 """
 
 from __future__ import annotations
