@@ -12,7 +12,6 @@ here, so the headers of their last batches stay.  The controller's log is left a
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -106,15 +105,14 @@ def compact(
     LogDirLockedException when another process has the directory; what is wrong with one partition is in its `error`,
     and the others go on.
     """
-    root = os.path.realpath(log_dir)
     how = how or How()
     if not act:
         for partition in partitions:
             watch = _LastPass()
             with OverlayFiles(files, watch) as overlay:
-                yield from _compact(root, [partition], settings, how, overlay, watch, progress)
+                yield from _compact(log_dir, [partition], settings, how, overlay, watch, progress)
     else:
-        yield from _compact(root, partitions, settings, how, files, _LastPass(), progress)
+        yield from _compact(log_dir, partitions, settings, how, files, _LastPass(), progress)
 
 
 class _LastPass(Watch):
