@@ -45,6 +45,7 @@ from tests.conformance.replay_rendering import state
 from tests.conformance.replay_session import Op, Session
 
 Result = dict[str, Any]
+BYTES_PER_KEY = 24
 RANDOM_PART = re.compile(r"\.[0-9a-f]{32}-")
 
 
@@ -209,9 +210,10 @@ def _clean_turns(session: Session, op: Op, result: Result) -> None:
             ends = cleaner.manager.all_cleaner_checkpoints()
             cleaned = [log for log in before if ends.get(log.topic_partition) != checkpoints.get(log.topic_partition)]
             now_ms = session.clock.milliseconds()
-            result["met"] += [_met(before[log], log, stats, now_ms) for log in cleaned[:1]] or [{}]
-            if stats.buffer_utilization >= cleaner.config.dedupe_buffer_load_factor:
-                result["met"][-1]["full"] = 1
+            found = [_met(before[log], log, stats, now_ms, ends[log.topic_partition]) for log in cleaned[:1]]
+            slots = cleaner.config.dedupe_buffer_size // BYTES_PER_KEY
+            is_full = round(stats.buffer_utilization * slots) >= int(slots * cleaner.config.dedupe_buffer_load_factor)
+            result["met"].append((found or [{}])[0] | ({"full": 1} if is_full else {}))
         cleaner.manager.maintain_uncleanable_partitions()
     if len(cleaner.manager.uncleanable_partitions()) > marked_before:
         result["met"].append({"damage": 1})
@@ -228,9 +230,11 @@ def _turn(thread: CleanerThread) -> CleanerStats | None:
     return thread.last_stats
 
 
-def _met(before: census.Look, log: UnifiedLog, stats: CleanerStats, now_ms: int) -> dict[str, int]:
-    dropped = stats.messages_read - stats.messages_written
-    return census.met(before, census.look(log), now_ms) | ({"dropped": dropped} if dropped > 0 else {})
+def _met(before: census.Look, log: UnifiedLog, stats: CleanerStats, now_ms: int, end_offset: int) -> dict[str, int]:
+    found = census.met(before, census.look(log), now_ms)
+    found["dropped"] = max(0, stats.messages_read - stats.messages_written)
+    found["partly"] = sum(each.base_offset < end_offset <= each.last_offset for each in before.headers)
+    return {name: number for name, number in found.items() if number > 0}
 
 
 def _counted(stats: CleanerStats) -> Result:
@@ -280,11 +284,9 @@ def _clean(session: Session, op: Op, result: Result) -> None:
     except KafkalogError:
         result["met"] = [{"damage": 1}]
         raise
-    result["met"] = [_met(before, log, stats, now_ms)]
+    result["met"] = [_met(before, log, stats, now_ms, end_offset)]
     if end_offset < cleanable.first_uncleanable_offset and stats.map_messages_read:
         result["met"][0]["full"] = 1
-    if any(header.base_offset < end_offset <= header.last_offset for header in before.headers):
-        result["met"][0]["partly"] = 1
     if end_offset > cleanable.first_dirty_offset:
         handle.last_clean_offset = end_offset
     ratio = cleanable.cleanable_ratio
