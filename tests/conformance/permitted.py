@@ -164,6 +164,11 @@ def _below_its_segment(difference: Difference, outcome: Outcome) -> bool:
             difference.place.endswith("(open), field error")
             and re.search("Split operation is only permitted|Found record size", difference.detail) is not None
         )
+        or (
+            "expected IllegalStateException" in difference.detail
+            and re.search(r"said: IllegalStateException: \d+ entries but file position in index is", difference.detail)
+            is not None
+        )
     )
 
 
@@ -221,8 +226,9 @@ class Named:
 NAMED = {
     "below its segment": Named(
         "After a roll beyond the log's end a follower's batch may lie below the base of its segment.  Kafka writes the "
-        "timestamp of its time index entry before it finds that the offset does not fit, and leaves that half; after a "
-        "crash it takes the batch for an overflow, finds none to split, and refuses the log for good.",
+        "timestamp of its time index entry before it finds that the offset does not fit, and leaves that half, which "
+        "the next entry stumbles over; after a crash it takes the batch for an overflow, finds none to split, and "
+        "refuses the log for good.",
         _below_its_segment,
         needs_damage=False,
     ),

@@ -145,3 +145,16 @@ def test_what_cleaners_make_of_checkpoints() -> None:
         assert named(moved, elsewhere, [], []) == "line of another directory"
         assert named([{**moved[0], "from": "d1/.lock"}, *moved[1:]], elsewhere, [], []) is None
     assert named(moved, Difference("line 2 (lm_clean), field uncleanable.d1", ""), [], []) is None
+
+
+def test_half_an_entry_below_its_segment() -> None:
+    lines: list[Line] = [
+        {"op": "roll", "expected_next_offset": 28},
+        {"op": "append_follower", "batches": [{"records": [{"offset": 26}]}]},
+        {"op": "append_follower", "batches": []},
+    ]
+    said = "expected said: IllegalStateException: 1 entries but file position in index is 20"
+    stumbles = Difference("line 3 (append_follower), field error", f"expected IllegalStateException\n  {said}")
+    assert named(lines, stumbles, [], []) == "below its segment"
+    assert named(lines[1:], stumbles, [], []) is None
+    assert named(lines, Difference(stumbles.place, stumbles.detail.replace("position", "size")), [], []) is None
