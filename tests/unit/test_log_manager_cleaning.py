@@ -206,7 +206,7 @@ def test_what_cannot_be_cleaned_is_shown(house: House) -> None:
 
 def test_none_where_none_is_wanted(tmp_path: Path) -> None:
     off = House(tmp_path / "off", CleanerConfig(enable_cleaner=False))
-    bare = House(tmp_path / "bare", bare=True)
+    bare = House(tmp_path / "bare", CleanerConfig(enable_cleaner=False), bare=True)
     for house in (off, bare):
         manager = house.manager
         assert manager.cleaner is None
@@ -219,6 +219,20 @@ def test_none_where_none_is_wanted(tmp_path: Path) -> None:
         manager.cleanup_logs()
         manager.async_delete(T)
         manager.shutdown()
+
+
+def test_a_future_log_that_is_deleted_leaves_the_checkpoints_alone(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    log = house.filled()
+    future = house.manager.get_or_create_log(T, is_future=True, topic_id=log.topic_id, log_dir=house.dirs[1])
+    written = Path(house.dirs[1]) / CHECKPOINT
+    before = written.read_bytes()
+    assert house.manager.async_delete(T, is_future=True) is future
+    assert written.read_bytes() == before == b""
+    house.manager.async_delete(T)
+    assert (Path(house.dirs[0]) / CHECKPOINT).read_bytes() == b"0\n0\n"
+    assert written.read_bytes() == b""
+    house.manager.shutdown()
 
 
 def test_kafkas_defaults_are_on(tmp_path: Path) -> None:
