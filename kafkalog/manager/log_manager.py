@@ -1095,7 +1095,8 @@ class LogManager(Closing):
     def _check_outside(self) -> None:
         """Raises in a thread that is inside of a log, by a signal handler or a finalizer: others would wait for it."""
         if self._state is _RUNNING:
-            for log in [*self.registry.all_logs(), *self._doomed.logs()]:
+            self._cleaning.check_outside()
+            for log in self._doomed.logs():
                 if log.lock.is_mine():
                     raise log.is_inside()
 
@@ -1139,9 +1140,11 @@ class LogManager(Closing):
         return None
 
     def abandon(self) -> None:
-        """As a crash: lets go of files and locks, writes nothing.  What is left is recovered by the next start."""
+        """As a crash: lets go of files and locks, writes nothing.  What is left is recovered by the next start.
+        IllegalStateException as `shutdown`: whoever still writes is waited for."""
         if self._state in (_CLOSED, _FORKED):
             return
+        self._check_outside()
         self._jobs.stop()  # they write
         self._cleaning.stop()  # likewise
         self._tasks.cancel()
