@@ -205,6 +205,7 @@ class Cleaner:
     def _read(self, log: UnifiedLog, records: FileRecords, position: int) -> Chunk:
         self.check_done(log.topic_partition)
         chunk = self.buffers.read(records, position)
+        log.local_log.check_if_closed()  # while the disk kept us waiting
         self.throttle(len(chunk.data))
         return chunk
 

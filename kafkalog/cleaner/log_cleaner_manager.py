@@ -291,28 +291,38 @@ class LogCleanerManager:
 
     def pause_cleaning_for_non_compacted_partitions(self) -> list[tuple[UnifiedLog, Pause]]:
         """The logs that retention may work on, each paused: those that are not compacted and that nobody else is at.
-        Who changes a topic from one policy to the other has no two threads at a log.  Each pause is to be closed."""
+        Who changes a topic from one policy to the other has no two threads at a log.  Each pause is to be closed, or
+        let go with the list."""
         logs = [log for log in self._logs.current_logs() if not log.config.compact]
         with self.states.lock:
             return self._paused(logs)
 
     def _paused(self, logs: Sequence[UnifiedLog]) -> list[tuple[UnifiedLog, Pause]]:
-        found = []
-        for log in logs:
-            if self.states.state_of(log.topic_partition) is None:
-                pause = self.states.pause(log.topic_partition)
-                self.states.add(pause)
-                found.append((log, pause))
+        found: list[tuple[UnifiedLog, Pause]] = []
+        try:
+            for log in logs:
+                if self.states.state_of(log.topic_partition) is None:
+                    found.append((log, self.states.pause(log.topic_partition)))
+                    self.states.add(found[-1][1])
+        except BaseException:
+            found.clear()  # else whoever keeps the traceback keeps them paused
+            raise
         return found
 
     def deletable_logs(self) -> list[tuple[UnifiedLog, Claim]]:
         """The compacted logs that nobody is at, claimed, so that their old segments are deleted: where `delete` is a
         policy, too, by age and size; in any case what lies below the log's start."""
-        found = []
-        for log in self._cleanable_logs():
-            claim = self.states.claim(log.topic_partition)
-            if claim is not None:
-                found.append((log, claim))
+        found: list[tuple[UnifiedLog, Claim]] = []
+        claim: Claim | None = None
+        try:
+            for log in self._cleanable_logs():
+                claim = self.states.claim(log.topic_partition)
+                if claim is not None:
+                    found.append((log, claim))
+        except BaseException:
+            found.clear()  # as above, of claims
+            claim = None
+            raise
         return found
 
     def done_deleting(self, claims: Iterable[Claim]) -> None:

@@ -19,6 +19,8 @@ Mirrors inProgress and pausedCleaningCond of LogCleanerManager (4.4.0).
 from __future__ import annotations
 
 import _thread
+import math
+import time
 import weakref
 from collections.abc import Callable
 from typing import NamedTuple
@@ -78,12 +80,12 @@ class Pause(Closing):
     def __enter__(self) -> Pause:
         return self
 
-    def begin(self) -> None:
-        """Returns when nobody cleans the partition; until it is closed nobody begins."""
+    def begin(self, patience_s: float = math.inf) -> None:
+        """Returns when nobody cleans the partition, or after so many seconds; until it is closed nobody begins."""
         if self._states is not None:
             self._states.check_outside()  # or what it is at would be done over what now comes
             self._states.add(self)
-            self._states.wait(self.partition, self._check)
+            self._states.wait(self.partition, self._check, patience_s)
 
     def close(self) -> None:
         if self._states is not None:
@@ -187,11 +189,14 @@ class CleaningStates:
     def is_paused_by(self, pause: Pause) -> bool:
         return _has(self._pauses.get(pause.partition, ()), pause)
 
-    def wait(self, partition: TopicPartition, check: Callable[[], object] | None = None) -> None:
+    def wait(
+        self, partition: TopicPartition, check: Callable[[], object] | None = None, patience_s: float = math.inf
+    ) -> None:
         """Until nobody cleans it; whoever cleans it itself does not wait.  Interrupted, it may be called again."""
+        until = time.monotonic() + patience_s
         while True:
             claim = self._claim_of(partition)
-            if claim is None or claim.thread == _thread.get_ident():
+            if claim is None or claim.thread == _thread.get_ident() or time.monotonic() > until:
                 return
             if check is not None:
                 check()

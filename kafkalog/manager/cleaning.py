@@ -13,6 +13,9 @@ Knows no LogManager.  Thread-safe.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterable
+
 from kafkalog.cleaner.log_cleaner import LogCleaner
 from kafkalog.cleaner.states import Pause
 from kafkalog.cleaner.uncleanable import Uncleanable
@@ -25,6 +28,8 @@ from kafkalog.manager.log_directories import LogDirectories
 from kafkalog.manager.registry import LogRegistry
 from kafkalog.manager.settings import checked_cleaner
 from kafkalog.metrics.registry import MetricsRegistry
+
+_PATIENCE_S = 1.0
 
 
 class Cleaning:
@@ -75,6 +80,14 @@ class Cleaning:
     def abort(self, partition: TopicPartition) -> None:
         with self.pause(partition) as pause:
             pause.begin()
+
+    def leave_failed(self, partitions: Iterable[TopicPartition]) -> None:
+        """Partitions of a directory that failed, whose logs are closed: whoever cleans one stops, and is waited for a
+        moment.  On a disk that hangs it finds that out later."""
+        until = time.monotonic() + _PATIENCE_S
+        for partition in partitions:
+            with self.pause(partition) as pause:
+                pause.begin(until - time.monotonic())
 
     def retained_logs(self) -> list[tuple[UnifiedLog, Pause]]:
         """Those whose old segments retention deletes, each with a pause to close."""

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import errno
 import functools
+import operator
 import os
 import sys
 import threading
@@ -33,7 +34,6 @@ from typing import NamedTuple, TypeVar
 
 from kafkalog._native.blocks import Closing
 from kafkalog.cleaner.log_cleaner import LogCleaner
-from kafkalog.cleaner.states import Pause
 from kafkalog.cleaner.uncleanable import Uncleanable
 from kafkalog.config import CleanerConfig, LogConfig
 from kafkalog.errors import (
@@ -956,14 +956,13 @@ class LogManager(Closing):
         self._check()
         retained = self._cleaning.retained_logs()
         try:
-            return self._retain(retained)
+            return self._retain(list(map(operator.itemgetter(0), retained)))
         finally:
-            for _, pause in retained:
-                pause.close()
+            retained.clear()  # in one step, and whoever keeps the traceback of an interrupt keeps no pause
 
-    def _retain(self, retained: Sequence[tuple[UnifiedLog, Pause]]) -> int:
+    def _retain(self, retained: Sequence[UnifiedLog]) -> int:
         deleted, first = 0, None
-        for log, _ in retained:
+        for log in retained:
             for each in (log, self.registry.get(log.topic_partition, is_future=True)):
                 if each is not None:
                     try:
@@ -1031,8 +1030,7 @@ class LogManager(Closing):
             gone = self.registry.all_of(log_dir)
             self._cleaning.failed(log_dir)
             self._close_all_of(log_dir)
-            for log in gone:
-                self._cleaning.abort(log.topic_partition)  # nothing is written when the lock is given back
+            self._cleaning.leave_failed([log.topic_partition for log in gone])  # before the lock is given back
             self.registry.remove_all(gone)
             if isinstance(self.topic_configs, StoredTopicConfigs):
                 self.topic_configs.forget_directory(log_dir)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -526,6 +527,30 @@ def test_a_log_that_was_cut_meanwhile_is_left_alone(kit: CleanerKit) -> None:
     assert cleaned_files(kit) == []
     kit.clean(log)
     assert rows(log) == [(0, "a", "1"), (1, "z", "other")]
+
+
+def test_a_log_that_was_cut_between_the_look_and_the_pass_is_left_alone(kit: CleanerKit) -> None:
+    log = kit.log_of(*[keyed((f"k{number}", "v")) for number in range(20)])
+    cleanable = next_to_clean(log, None, kit.clock.now_ms)
+    log.truncate_to(10)  # what is active now lies in the range, and takes appends
+    log.append_as_leader(keyed(("new", "acknowledged")), 0)
+    with pytest.raises(LogCleaningAbortedException, match="was cut or lost segments"):
+        Cleaner(SkimpyOffsetMap(2400), CleanerSettings(), kit.clock).clean(cleanable)
+    assert rows(log)[-2:] == [(9, "k9", "v"), (10, "new", "acknowledged")]
+
+
+def test_a_cut_after_the_last_exchange_is_no_end_of_a_pass(kit: CleanerKit) -> None:
+    log = kit.log_of(ONE, None, keyed(("a", "2")))
+    cleaner = Cleaner(SkimpyOffsetMap(240), CleanerSettings(), kit.clock)
+    whole = cleaner.clean_segments
+
+    def and_cut(*args: Any) -> None:
+        whole(*args)
+        log.truncate_to(1)
+
+    cleaner.clean_segments = and_cut  # type: ignore[method-assign]
+    with pytest.raises(LogCleaningAbortedException, match="was cut or lost segments"):
+        cleaner.clean(next_to_clean(log, 0, NOW_MS))
 
 
 def test_segments_that_retention_took_do_not_come_back(kit: CleanerKit) -> None:

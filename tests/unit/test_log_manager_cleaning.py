@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
 
 import pytest
 from typing_extensions import Buffer
 
 from kafkalog.cleaner.cleaner_thread import CleanerThread
 from kafkalog.cleaner.log_cleaner import LogCleaner
-from kafkalog.cleaner.states import Claim
+from kafkalog.cleaner.states import Claim, CleaningStates
 from kafkalog.config import BrokerLogConfig, CleanerConfig, LogConfig
 from kafkalog.errors import IllegalArgumentException, IllegalStateException, KafkaStorageException
-from kafkalog.files import ManualClock, ManualScheduler
+from kafkalog.files import File, ManualClock, ManualScheduler
 from kafkalog.files.os_files import OsFiles
 from kafkalog.format.names import TopicPartition
 from kafkalog.log.unified_log import UnifiedLog
@@ -372,3 +377,118 @@ def test_a_file_is_not_written_inside_of_its_own_writing(tmp_path: Path) -> None
         assert refused == [".kafkalog_topics", "recovery-point"]
         assert manager.offline_log_dirs == []
         assert manager.topic_configs.overrides("t") == {"retention.ms": "5"}
+
+
+def test_a_cut_of_the_active_segment_is_asked_and_made_in_one_step(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If it rolled in between, the cut would go through what a cleaner may have begun with."""
+    log = house.filled()
+    fill(log, 5, start=60)
+    truncate = UnifiedLog.truncate_to
+    rolled = threading.Event()
+
+    def beside_a_roll(self: UnifiedLog, offset: int) -> bool:
+        def roll() -> None:
+            log.roll()
+            rolled.set()
+
+        threading.Thread(target=roll, daemon=True).start()
+        assert not rolled.wait(0.2)  # it waits for the cut
+        return truncate(self, offset)
+
+    monkeypatch.setattr(UnifiedLog, "truncate_to", beside_a_roll)
+    house.manager.truncate_to({T: 62})
+    assert rolled.wait(10)
+    assert log.log_end_offset == 62
+
+
+class Hangs(OsFiles):
+    """Whose reads of one directory do not come back, once they are told so."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__()
+        self._path = path
+        self.on = False
+        self.hung, self.again = threading.Event(), threading.Event()
+
+    def open(self, path: str, **options: Any) -> File:
+        file = super().open(path, **options)
+        if self.on and path.startswith(self._path) and path.endswith(".cleaned"):
+            self.hung.set()
+            self.again.wait()
+        return file
+
+
+def test_a_disk_that_hangs_keeps_nobody_else_waiting(tmp_path: Path) -> None:
+    dirs = [str(tmp_path / "a"), str(tmp_path / "b")]
+    files = Hangs(dirs[0])
+    config = replace(CleanerConfig.for_tests(), backoff_ms=10)
+    settings = ManagerSettings(LogConfig.from_props(None, COMPACTED), cleaner=config)
+    with LogManager(dirs, settings, files=files) as manager:
+        files.on = True
+        fill(log := manager.get_or_create_log("t-0", is_new=True, log_dir=dirs[0]), 60)
+        log.roll()
+        assert files.hung.wait(60)
+        manager.failure_channel.maybe_add_offline_log_dir(dirs[0], "an append met EIO", OSError(5, "EIO"))
+        manager.handle_log_dir_failure(dirs[0])
+        assert manager.offline_log_dirs == dirs[:1]
+        manager.get_or_create_log("u-0", is_new=True, log_dir=dirs[1])
+        files.again.set()
+        assert manager.cleaner is not None
+        for _ in range(1000):
+            if manager.cleaner.manager.cleaning_state(T) is None:
+                break
+            time.sleep(0.01)
+        assert manager.cleaner.manager.cleaning_state(T) is None  # the pass has found out, and left
+        assert [name for name in os.listdir(log.dir) if name.endswith(".swap")] == []
+
+
+def _interrupt_at(code: CodeType) -> Callable[[FrameType, str, object], None]:
+    def trace(frame: FrameType, event: str, arg: object) -> None:
+        if frame.f_code is code:
+            sys.settrace(None)
+            raise KeyboardInterrupt
+
+    return trace
+
+
+@pytest.mark.parametrize("code", [CleaningStates.add.__code__, UnifiedLog.delete_old_segments.__code__])
+def test_who_keeps_the_traceback_of_an_interrupt_keeps_nothing_paused(tmp_path: Path, code: CodeType) -> None:
+    house = House(tmp_path)
+    with house.manager:
+        logs = [house.manager.get_or_create_log(f"d-{number}", is_new=True) for number in range(3)]
+        for log in logs:
+            log.update_config(LogConfig.from_props(None, {**COMPACTED, "cleanup.policy": "delete"}))
+        before = sys.gettrace()
+        sys.settrace(_interrupt_at(code))
+        try:
+            with pytest.raises(KeyboardInterrupt) as kept:
+                house.manager.cleanup_logs()
+        finally:
+            sys.settrace(before)
+        states = house.cleaner.manager
+        assert [states.cleaning_state(log.topic_partition) for log in logs] == [None] * 3
+        assert kept.value.__traceback__ is not None
+
+
+def test_who_keeps_the_traceback_of_a_thread_that_died_keeps_no_claim(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(3):
+        house.filled(f"t-{number}")
+    claim = CleaningStates.claim
+    left = [None, None]
+
+    def no_memory(self: CleaningStates, partition: TopicPartition) -> Claim | None:
+        if not left:
+            raise MemoryError
+        left.pop()
+        return claim(self, partition)
+
+    monkeypatch.setattr(CleaningStates, "claim", no_memory)
+    with pytest.raises(MemoryError) as kept:
+        house.cleaner.manager.deletable_logs()
+    assert kept.value.__traceback__ is not None
+    for number in range(3):
+        assert house.cleaner.manager.cleaning_state(TopicPartition("t", number)) is None
