@@ -319,9 +319,7 @@ cdef class Survivors:
     cdef readonly int64_t tombstones
     cdef readonly int64_t max_offset
 
-    def __init__(self, SkimpyOffsetMap map not None, *, int64_t now_ms, int64_t delete_retention_ms, keep_ends=()):
-        if self.has_ends:
-            raise RuntimeError("made already")
+    def __cinit__(self, SkimpyOffsetMap map not None, *, int64_t now_ms, int64_t delete_retention_ms, keep_ends=()):
         self.map = map
         self.now_ms = now_ms
         self.delete_retention_ms = delete_retention_ms

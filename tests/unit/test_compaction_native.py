@@ -264,3 +264,8 @@ def test_tables_that_do_not_fit_their_buffer() -> None:
     with pytest.raises(ValueError, match="header"):
         Survivors(map, now_ms=0, delete_retention_ms=0).add_batch(b"x", b"")
     assert compaction.Survivors(map, now_ms=0, delete_retention_ms=0).bytes() == b""
+
+
+def test_survivors_are_not_made_by_hand() -> None:
+    with pytest.raises(TypeError):
+        Survivors.__new__(Survivors)  # type: ignore[call-arg]
