@@ -7,7 +7,8 @@ both are a manager's, which stands above.
 
 The checkpoint of a log is the one of the directory that it lies in.  One that lies beside its log (below the start,
 beyond the end) is mended when the log is looked at; a file that cannot be read counts for nothing, and the logs are
-cleaned from their start.  Lines of partitions that are no current log's go at the next write.
+cleaned from their start.  Lines of partitions that are no current log's go at the next write.  A folder whose name no
+line can hold has its offset here, until the process ends.
 
 Locks: `states.lock` for checkpoints and marks, too.  Logs are looked at without it: a grab looks at all, claims the
 filthiest, and looks at that again, since from then on nobody cuts or moves it.  Kafka looks at all under its lock.
@@ -32,6 +33,7 @@ from kafkalog.errors import (
 )
 from kafkalog.files import Clock, LogDirFailureChannel
 from kafkalog.files.lines import Lines
+from kafkalog.format.checkpoints import OffsetCheckpointFile
 from kafkalog.format.names import TopicPartition
 from kafkalog.log.unified_log import UnifiedLog
 
@@ -112,6 +114,7 @@ class LogCleanerManager:
         self._failed: frozenset[str] = frozenset()  # guarded by states.lock, like all below
         self._marks = UncleanablePartitions()
         self._kept: dict[TopicPartition, list[Pause]] = {}
+        self._odd: dict[str, dict[TopicPartition, int]] = {}  # of each directory what no line of its file can hold
 
     def disown(self) -> None:
         """In a forked child."""
@@ -359,13 +362,15 @@ class LogCleanerManager:
         return _line(self._read(log.parent_dir), log)
 
     def _read(self, log_dir: str) -> Offsets | None:
-        """As Kafka's map of a file; None where the directory is offline."""
+        """As Kafka's map of a file, with what no line can hold; None where the directory is offline."""
         with self.states.lock:
             lines = None if log_dir in self._failed else self._directories.read_cleaner_offsets(log_dir)
+            odd = self._odd.get(log_dir, {})
         if lines is None:
             return None
         offsets: Offsets = JavaHashMap(topic_partition_hash, len(lines))
         offsets.update(lines)
+        offsets.update(odd)
         return offsets
 
     def update_checkpoints(
@@ -402,6 +407,11 @@ class LogCleanerManager:
             offsets = self._read(log_dir)
             changed = None if offsets is None else change(offsets)
             if changed is not None:
+                self._odd[log_dir] = {
+                    partition: offset
+                    for partition, offset in changed.items()
+                    if not OffsetCheckpointFile.can_hold(partition)
+                }
                 self._directories.write_cleaner_offsets(log_dir, changed)
 
     def alter_checkpoint_dir(self, partition: TopicPartition, source_dir: str, destination_dir: str) -> None:
