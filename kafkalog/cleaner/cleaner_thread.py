@@ -24,7 +24,13 @@ from kafkalog.cleaner.states import Claim
 from kafkalog.cleaner.stats import CleanerStats
 from kafkalog.cleaner.throttler import Throttler
 from kafkalog.config import CleanerConfig
-from kafkalog.errors import ClosedChannelException, KafkalogError, KafkaStorageException, LogCleaningAbortedException
+from kafkalog.errors import (
+    ClosedChannelException,
+    KafkalogError,
+    KafkaStorageException,
+    LogCleaningAbortedException,
+    TooManyOpenFilesException,
+)
 from kafkalog.files import LogDirFailureChannel
 from kafkalog.files.lines import Lines
 from kafkalog.format.names import TopicPartition
@@ -172,6 +178,9 @@ class CleanerThread:
             return self._manager.states.is_aborted(claim.partition)
         except KafkaStorageException:
             return False  # the directory is offline
+        except TooManyOpenFilesException as error:
+            log.context.logger.warning("the pass is put off: %s", error)
+            return False
         except Exception as error:
             self._failed_on(log, error)
             return False
@@ -195,8 +204,8 @@ class CleanerThread:
             self._check_running()
             if not self._manager.states.is_aborted(claim.partition):
                 log.delete_old_segments()
-        except (KafkaStorageException, ClosedChannelException) as error:
-            log.context.logger.debug("old segments are not deleted: %s", error)  # offline, or let go
+        except (KafkaStorageException, ClosedChannelException, TooManyOpenFilesException) as error:
+            log.context.logger.debug("old segments are not deleted: %s", error)  # offline, let go, or another time
         except MemoryError:
             raise
         except Exception as error:

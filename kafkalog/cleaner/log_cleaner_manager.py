@@ -30,6 +30,7 @@ from kafkalog.errors import (
     IllegalStateException,
     KafkaStorageException,
     LogCleaningException,
+    TooManyOpenFilesException,
 )
 from kafkalog.files import Clock, LogDirFailureChannel
 from kafkalog.files.lines import Lines
@@ -218,6 +219,9 @@ class LogCleanerManager:
             return self._to_clean(log, checkpointed, now_ms, stats)
         except (KafkaStorageException, ClosedChannelException):
             return None  # the directory is offline, or the log was let go
+        except TooManyOpenFilesException as error:
+            log.context.logger.debug("the log is not looked at: %s", error)
+            return None  # nothing is wrong with it
         except MemoryError:
             raise
         except Exception as error:

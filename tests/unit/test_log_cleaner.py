@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog.cleaner import cleaner_thread
+from kafkalog.cleaner import cleaner_thread, log_cleaner_manager
 from kafkalog.cleaner.cleaner import Cleaner
 from kafkalog.cleaner.cleaner_thread import CleanerThread, cleaner_settings, map_bytes
 from kafkalog.cleaner.log_cleaner import LogCleaner
@@ -24,6 +24,7 @@ from kafkalog.errors import (
     IllegalStateException,
     KafkaStorageException,
     LogCleaningAbortedException,
+    TooManyOpenFilesException,
 )
 from kafkalog.files import SYSTEM_CLOCK
 from kafkalog.format.names import TopicPartition
@@ -116,6 +117,7 @@ def test_damage_marks_the_partition_and_the_others_go_on(yard: Yard, caplog: pyt
         (OSError(5, "refused"), True, False),
         (KafkaStorageException("offline already"), False, False),
         (LogCleaningAbortedException("enough"), False, False),
+        (TooManyOpenFilesException("for now"), False, False),
         (ValueError("a bug"), False, True),
     ],
 )
@@ -138,6 +140,18 @@ def test_what_deletion_raises_marks_the_partition(yard: Yard, monkeypatch: pytes
     assert not yard.thread().clean_filthiest_log()
     assert {str(why.partition) for why in yard.manager.uncleanable_partitions()} == {"t-0", "u-0"}
     assert yard.manager.cleaning_state(T) is None
+
+
+def test_no_open_file_left_marks_nothing(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither where it is looked at, nor where its old segments are deleted."""
+    log = yard.filled("t-0")
+    full = raising(TooManyOpenFilesException("for now"))
+    monkeypatch.setattr(log_cleaner_manager, "cleanable_offsets", full)
+    monkeypatch.setattr(type(log), "delete_old_segments", full)
+    assert not yard.thread().clean_filthiest_log()
+    assert yard.manager.uncleanable_partitions() == []
+    monkeypatch.undo()
+    assert yard.thread().clean_filthiest_log()
 
 
 def test_a_name_that_no_line_can_hold_is_cleaned_once(yard: Yard) -> None:
