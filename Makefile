@@ -64,7 +64,10 @@ FUZZ_SEED ?= 1
 fuzz: $(VENV)/.built  ## long differential fuzzing against Apache Kafka (FUZZ_COUNT, FUZZ_DAMAGE_COUNT, FUZZ_EXAMPLES, FUZZ_SEED)
 	$(PY) -m tests.conformance.fuzz --count $(FUZZ_COUNT) --seed $(FUZZ_SEED)
 	$(PY) -m tests.conformance.fuzz --count $(FUZZ_DAMAGE_COUNT) --seed $(FUZZ_SEED) --damage
+	$(PY) -m tests.conformance.fuzz --count $(FUZZ_COUNT) --seed $(FUZZ_SEED) --compact --ways both
+	$(PY) -m tests.conformance.fuzz --count $(FUZZ_DAMAGE_COUNT) --seed $(FUZZ_SEED) --compact --damage
 	$(PY) -m tests.conformance.fuzz --count $(FUZZ_DAMAGE_COUNT) --seed $(FUZZ_SEED) --managers --ways both
+	$(PY) -m tests.conformance.fuzz --count $(FUZZ_DAMAGE_COUNT) --seed $(FUZZ_SEED) --managers --compact
 	$(PY) -m tests.conformance.fuzz_machine --examples $(FUZZ_EXAMPLES) --seed $(FUZZ_SEED)
 
 FUZZ_MINUTES ?= 30

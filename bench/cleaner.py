@@ -1,8 +1,9 @@
 """Passes of the log cleaner, and its offset map, beside Kafka's Cleaner and SkimpyOffsetMap.
 
-A partition of ten segments of 64 MB, a million keys of some five versions each, is copied for each pass, and cleaned in
-a child process that is told so through its standard input; the two sides take turns, and medians count.  Both run one
-pass first that does not.  `python -m bench.cleaner serve` is kafkalog's child; `CleanerBench.java` is Kafka's.
+A partition of ten segments, 640 MB before compression, a million keys of some five versions each, is copied for each
+pass, and cleaned in a child process that is told so through its standard input; the two sides take turns, and medians
+count.  Both run one pass first that does not.  `python -m bench.cleaner serve` is kafkalog's child; `CleanerBench.java`
+is Kafka's.
 
     python -m bench.cleaner                    # the table
     python -m bench.cleaner none threads       # some rows of it
@@ -39,8 +40,9 @@ from kafkalog.topics.opening import open_log
 
 SEGMENT_BYTES = 64 << 20
 SEGMENTS, KEYS = 10, 1_000_000
-# A value's bytes, so that ten segments hold some five versions of each key.
-VALUE_BYTES = {"none": 100, "lz4": 205, "zstd": 220}
+VALUE_BYTES = 100
+# The same records for each codec: where they are rolled, so that they are ten segments all the same.
+ROLL_BYTES = {"none": SEGMENT_BYTES, "lz4": 38 << 20, "zstd": 35 << 20}
 MAP_BYTES, IO_BYTES = 128 << 20, 256 << 10
 CODECS = {"none": 6.0, "lz4": 3.5, "zstd": 2.0}
 MAPS = {1_000_000: 8.0, 10_000_000: 6.0, 20_000_000: 4.0}
@@ -54,13 +56,13 @@ def fill(directory: Path, codec: str) -> None:
     rng, numbers = random.Random(7), np.random.default_rng(7)
     compression = None if codec == "none" else codec
     words = [rng.randbytes(12) for _ in range(500)]
-    value_bytes = VALUE_BYTES[codec]
-    with open_log(directory, "c-0", config=CONFIG, compression=compression) as log:
+    config = {**CONFIG, "segment.bytes": str(ROLL_BYTES[codec])}
+    with open_log(directory, "c-0", config=config, compression=compression) as log:
         assert log.engine is not None
         while log.engine.number_of_segments <= SEGMENTS:
             keys = numbers.integers(0, KEYS, 120)
             log.append_many([
-                (b"".join(rng.choices(words, k=value_bytes // 12 + 1))[:value_bytes], b"k%015d" % key) for key in keys
+                (b"".join(rng.choices(words, k=VALUE_BYTES // 12 + 1))[:VALUE_BYTES], b"k%015d" % key) for key in keys
             ])  # fmt: skip
 
 

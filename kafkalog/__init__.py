@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from kafkalog.cleaner.compaction import CompactionStats
     from kafkalog.config import LogConfig
     from kafkalog.errors import KafkalogError
     from kafkalog.format.names import TopicPartition
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 _HOME = {
     "ChunkReader": "kafkalog.topics",
+    "CompactionStats": "kafkalog.cleaner.compaction",
     "KafkalogError": "kafkalog.errors",
     "Log": "kafkalog.topics",
     "LogConfig": "kafkalog.config",
@@ -60,6 +62,7 @@ _HOME = {
 
 __all__ = [
     "ChunkReader",
+    "CompactionStats",
     "KafkalogError",
     "Log",
     "LogConfig",

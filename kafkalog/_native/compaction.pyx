@@ -288,10 +288,10 @@ def add_keys(
     """Puts the keys at and above `start_offset` of the batches from row `first` on -> (row, full, records read).
 
     The row is the first one that was not taken: the table's end, or a batch that is not usual; where the map had
-    `limit` keys and met another, the one in which that was, or one that was looked at with it.  `map.latest_offset` is Kafka's: of the last key that was
-    put, or the last of a whole batch.  `vouched`: row `first` alone is taken, though it be of a transaction, and
-    `payload` has its records decompressed, where they are compressed.  `row.position` - `base_position` is a batch's
-    place in `data`.  Runs without the GIL.
+    `limit` keys and met another, the one in which that was, or one that was looked at with it.  `map.latest_offset` is
+    Kafka's: of the last key that was put, or the last of a whole batch.  `vouched`: row `first` alone is taken, though
+    it be of a transaction, and `payload` has its records decompressed, where they are compressed.  `row.position` -
+    `base_position` is a batch's place in `data`.  Runs without the GIL.
 
     More than eight parameters: a slice is three of them, and a batch that is vouched for two.
     """

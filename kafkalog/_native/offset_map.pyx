@@ -72,7 +72,7 @@ cdef class SkimpyOffsetMap:
         self._hashing = 0 if implementation is None else implementations().index(implementation)
         if self.slots > 1:
             self._reciprocal = <uint64_t>-1 / <uint64_t>self.slots + 1
-        self._memory = zero_pages(max(self.slots, 1) * SLOT_BYTES)  # one that takes nothing has an empty slot to look at
+        self._memory = zero_pages(max(self.slots, 1) * SLOT_BYTES)  # where it takes nothing: an empty slot to look at
         PyObject_GetBuffer(self._memory, &view, PyBUF_SIMPLE | PyBUF_WRITABLE)
         self._table = <Slot*>view.buf
         PyBuffer_Release(&view)  # it lives as long as we do, and nobody closes it

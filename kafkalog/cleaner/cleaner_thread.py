@@ -29,6 +29,7 @@ from kafkalog.errors import (
     KafkalogError,
     KafkaStorageException,
     LogCleaningAbortedException,
+    LogCleaningException,
     TooManyOpenFilesException,
 )
 from kafkalog.files import LogDirFailureChannel
@@ -150,7 +151,10 @@ class CleanerThread:
         cleaned = False
         if grabbed is not None:
             self.last_pre_clean_stats = stats
-            cleaned = self._clean_log(grabbed)
+            try:
+                cleaned = self._clean_log(grabbed)
+            except LogCleaningException:
+                return False  # marked; old segments wait for the next turn, as Kafka's do
         deletable = self._manager.deletable_logs()
         deletable.reverse()  # they leave it at the end
         try:
@@ -162,7 +166,8 @@ class CleanerThread:
         return cleaned
 
     def _clean_log(self, grabbed: Grabbed) -> bool:
-        """False where it came to nothing, and would at once again."""
+        """False where it came to nothing, and would at once again; LogCleaningException where that is the log's fault,
+        who is marked."""
         claim, to_clean = grabbed
         log, end_offset = to_clean.log, to_clean.first_dirty_offset
         self._cleaning = claim.partition
@@ -182,8 +187,9 @@ class CleanerThread:
             log.context.logger.warning("the pass is put off: %s", error)
             return False
         except Exception as error:
-            self._failed_on(log, error)
-            return False
+            if self._failed_on(log, error):
+                return False
+            raise LogCleaningException(f"{log.topic_partition}: {error}") from error
         finally:
             self._cleaning = None
             self._manager.done_cleaning(claim, log.parent_dir, end_offset)
@@ -213,12 +219,15 @@ class CleanerThread:
         finally:
             self._manager.done_deleting([claim])
 
-    def _failed_on(self, log: UnifiedLog, error: Exception) -> None:
+    def _failed_on(self, log: UnifiedLog, error: Exception) -> bool:
+        """Whether it was the disk's fault; else the log is marked."""
         if isinstance(error, OSError) and not isinstance(error, KafkalogError):
             message = f"Failed to clean up log for {log.topic_partition} in dir {log.parent_dir} due to IOException"
             self._failure_channel.maybe_add_offline_log_dir(log.parent_dir, message, error)
-        elif self._manager.is_current(log):
+            return True
+        if self._manager.is_current(log):
             self._manager.mark_partition_uncleanable(log, error)
+        return False
 
     # --- what a pass asks --------------------------------------------------------------------------------
 

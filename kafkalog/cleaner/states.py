@@ -19,12 +19,12 @@ Mirrors inProgress and pausedCleaningCond of LogCleanerManager (4.4.0).
 from __future__ import annotations
 
 import _thread
-import threading
 import weakref
 from collections.abc import Callable
 from typing import NamedTuple
 
 from kafkalog._native.blocks import Closing
+from kafkalog._native.log_end import PartitionLock
 from kafkalog.errors import IllegalStateException, LogCleaningAbortedException
 from kafkalog.files.processes import Life
 from kafkalog.format.names import TopicPartition
@@ -81,6 +81,7 @@ class Pause(Closing):
     def begin(self) -> None:
         """Returns when nobody cleans the partition; until it is closed nobody begins."""
         if self._states is not None:
+            self._states.check_outside()  # or what it is at would be done over what now comes
             self._states.add(self)
             self._states.wait(self.partition, self._check)
 
@@ -93,7 +94,7 @@ class CleaningStates:
     """Thread-safe.  In a forked child nothing is cleaned, and all is refused by name."""
 
     def __init__(self) -> None:
-        self.lock = threading.RLock()
+        self.lock = PartitionLock()
         self._life = Life()
         # All guarded by lock; the tuples are replaced whole, so that `is_aborted` may look without it.
         self._claims: dict[TopicPartition, weakref.ref[Claim]] = {}
@@ -101,13 +102,21 @@ class CleaningStates:
 
     def disown(self) -> None:
         """In a forked child: whoever held the lock may be gone."""
-        self.lock = threading.RLock()
+        self.lock = PartitionLock()
         self._claims = {}
         self._pauses = {}
 
     def check_process(self) -> None:
         if self._life.forked:
             raise self._life.elsewhere("the log cleaner")
+
+    def check_outside(self) -> None:
+        """IllegalStateException in a thread that holds the lock, for which those it would wait for are waiting."""
+        if self.lock.is_mine():
+            raise IllegalStateException(
+                "this thread is in the middle of a change of what is cleaned",
+                hint="a signal handler or a finalizer runs inside of what it interrupts: do it outside",
+            )
 
     # --- looking -------------------------------------------------------------------------------------
 

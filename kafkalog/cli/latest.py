@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -29,7 +30,7 @@ LINE = "%k\\t%s\\n"
 @click.argument("log_dir", type=click.Path())
 @click.argument("partitions", nargs=-1)
 @choosing.TOPIC
-@click.option("--until", "end", metavar="OFFSET|TIME", help="As it was then: only what lies before (exclusive).")
+@click.option("--until", "end", metavar="OFFSET|TIME", help="As it was then, as far as cleaners left it.")
 @click.option("--uncommitted", is_flag=True, help="Let aborted and open transactions count, too (read_uncommitted).")
 @click.option("--tombstones", is_flag=True, help="Also the keys whose last value is null, which are deleted.")
 @click.option("-f", "--format", "template", help=f"Text with kcat's %s %k %o ... (see cat).  [default: {LINE}]")
@@ -87,7 +88,8 @@ def command(
     elif template is not None or as_json:
         raise Usage("found --to beside --format or --json, expected one of them: --to writes files")
     log_dir, chosen = choosing.chosen(log_dir, partitions, topics)
-    with Progress(2 * log_bytes(chosen.values()), "read", force=progress) as bar:
+    beside_lines = target is None and sys.stdout.isatty()  # a bar between them helps nobody
+    with Progress(0 if beside_lines else 2 * log_bytes(chosen.values()), "read", force=progress) as bar:
         if target is not None:
             files = ExportOptions(_kind(target, kind), codec, headers=headers, in_base64=in_base64, force=force)
             return _write(log_dir, list(chosen), target, files, options, bar)

@@ -229,7 +229,6 @@ def decompress_partial(
 
 _LZ4_USUAL = _LZ4_MAGIC + bytes((0x60, 0x40, _LZ4_HEADER_CHECK))  # independent blocks of 64 KiB, no checksums
 _ZSTD_USUAL = bytes.fromhex("28b52ffd00")  # neither dictionary nor checksum, and its size is not declared
-_USUAL_RATIO = 8  # what a frame of unknown size is given room for, times its own
 
 
 def _whole_frame(codec: int, view: memoryview, max_bytes: int) -> bytes | None:
@@ -240,10 +239,10 @@ def _whole_frame(codec: int, view: memoryview, max_bytes: int) -> bytes | None:
         if codec == LZ4 and view[:7] == _LZ4_USUAL and 255 * len(view) <= max_bytes:
             return cast(bytes, lz4.frame.decompress(view))
         if codec == ZSTD and view[:5] == _ZSTD_USUAL:
-            room_bytes = min(max(_USUAL_RATIO * len(view), _ZSTD_BLOCK_BYTES), max_bytes)
-            if room_bytes > 0:
-                return _zstd_decompressor().decompress(view, max_output_size=room_bytes, allow_extra_data=False)
-    except (RuntimeError, zstandard.ZstdError):
+            end, bound, whole = _zstd_frame(view, 0)
+            if whole and end == len(view) and 0 < bound <= min(max_bytes, max(_STEP_BYTES, 16 * end)):
+                return _zstd_decompressor().decompress(view, max_output_size=bound)
+    except (RuntimeError, zstandard.ZstdError, _Undecodable):
         pass
     return None
 

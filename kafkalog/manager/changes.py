@@ -61,10 +61,7 @@ class Changes:
         signal handler or a finalizer."""
         with self.lock:
             if self._making.locked():
-                raise IllegalStateException(
-                    "this thread is making or removing a log of this manager just now",
-                    hint="a signal handler or a finalizer runs inside of what it interrupts: do it outside",
-                )
+                raise inside("making or removing a log of this manager")
             if self._unfinished is not None:
                 self._finish(self._unfinished)
 
@@ -87,6 +84,14 @@ class Changes:
             raise
         self._unfinished = None
         return result
+
+
+def inside(what: str) -> IllegalStateException:
+    """What to raise to a signal handler, or a finalizer, that would begin anew what it interrupts."""
+    return IllegalStateException(
+        f"this thread is {what} just now",
+        hint="a signal handler or a finalizer runs inside of what it interrupts: do it outside",
+    )
 
 
 class BackgroundTasks:

@@ -5,8 +5,8 @@ What changes a log that may be cleaned does so in the block of a `pause`, which 
     with cleaning.pause(partition) as pause:
         pause.begin()
 
-A change that is made again, since an interrupt cut it short, begins its pause again with it.  Whoever holds the
-partition's lock may begin one only where another is held already: the cleaner would wait for that lock, and a signal
+A change that is made again, since an interrupt cut it short, begins its pause again with it.  Whoever holds a
+partition's lock may begin one only where another is held already: a cleaner would wait for that lock, and a signal
 handler that comes out of an append is refused by name.
 Knows no LogManager.  Thread-safe.
 """
@@ -60,13 +60,17 @@ class Cleaning:
         """A pause that has not begun; of None, or without a cleaner, one that does nothing."""
         if self.cleaner is None or partition is None:
             return Pause(None, partition or TopicPartition("", 0))
-        return Pause(self.cleaner.manager.states, partition, lambda: self._check_outside(partition))
+        return Pause(self.cleaner.manager.states, partition, self.check_outside)
 
-    def _check_outside(self, partition: TopicPartition) -> None:
-        """Raises in a thread that is inside of the partition's log, by a signal handler or a finalizer."""
-        log = self._registry.get(partition)
-        if log is not None and log.lock.is_mine():
-            raise log.is_inside()
+    def check_outside(self) -> None:
+        """Raises in a thread that is inside of a log, or of a change of what is cleaned, by a signal handler or a
+        finalizer: a cleaner would wait for it.  Of any log: while it deletes the old segments of one, it has claimed
+        all compacted ones."""
+        if self.cleaner is not None:
+            self.cleaner.manager.states.check_outside()
+        for log in self._registry.all_logs():
+            if log.lock.is_mine():
+                raise log.is_inside()
 
     def abort(self, partition: TopicPartition) -> None:
         with self.pause(partition) as pause:

@@ -8,9 +8,9 @@ in Kafka, for the directory is offline then.  Mirrors the directory part of LogM
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Mapping, Sequence
 
+from kafkalog._native.log_end import PartitionLock
 from kafkalog.errors import (
     IllegalArgumentException,
     KafkaException,
@@ -24,6 +24,7 @@ from kafkalog.files.lines import Lines
 from kafkalog.format.checkpoints import OffsetCheckpointFile
 from kafkalog.format.names import TopicPartition
 from kafkalog.log.unified_log import UnifiedLog
+from kafkalog.manager.changes import inside
 from kafkalog.manager.held import HeldDirectory
 from kafkalog.manager.registry import LogRegistry
 
@@ -49,7 +50,10 @@ class LogDirectories:
         self.live: dict[str, HeldDirectory] = {}
         self.ids: dict[str, str] = {}
         self.cordoned: frozenset[str] = frozenset()
-        self._writing = {path: threading.RLock() for path in self.paths}
+        self._writing = {path: PartitionLock() for path in self.paths}
+        # The cleaner's file has a lock of its own: a cleaner that waited for the other one, with its states' lock held,
+        # would wait for a thread whose signal handler asks for that.
+        self._cleaning = {path: PartitionLock() for path in self.paths}
         self._told: set[str] = set()  # what is wrong with files that are read again and again
         try:
             self._create_and_validate()
@@ -69,7 +73,8 @@ class LogDirectories:
     def disown(self) -> None:
         """In a forked child."""
         self.live = {}
-        self._writing = {path: threading.RLock() for path in self.paths}
+        self._writing = {path: PartitionLock() for path in self.paths}
+        self._cleaning = {path: PartitionLock() for path in self.paths}
 
     def _create_and_validate(self) -> None:
         seen: set[str] = set()
@@ -138,7 +143,7 @@ class LogDirectories:
             self._unlock(held)
 
     def _unlock(self, held: HeldDirectory) -> None:
-        with self._writing[held.path]:  # whoever writes a checkpoint does so while it is ours
+        with self._writing[held.path], self._cleaning[held.path]:  # whoever writes does so while it is ours
             held.unlock()
 
     def cordon(self, log_dirs: Sequence[str]) -> None:
@@ -199,7 +204,7 @@ class LogDirectories:
         held = self.live.get(log_dir)
         if held is None:
             return None
-        with self._writing[log_dir]:
+        with self._cleaning[log_dir]:
             if not self._is_ours(held):
                 return None
             try:
@@ -219,7 +224,7 @@ class LogDirectories:
     def write_cleaner_offsets(self, log_dir: str, offsets: Mapping[TopicPartition, int]) -> bool:
         """Whether it was written."""
         held = self.live.get(log_dir)
-        return held is not None and self._write(held, held.cleaner_offsets, lambda: offsets)
+        return held is not None and self._write(held, held.cleaner_offsets, lambda: offsets, self._cleaning)
 
     def _is_ours(self, held: HeldDirectory) -> bool:
         return held.is_locked and not self.failure_channel.has_offline_log_dir(held.path)
@@ -229,8 +234,12 @@ class LogDirectories:
         held: HeldDirectory,
         checkpoint: OffsetCheckpointFile,
         lines: Callable[[], Mapping[TopicPartition, int]],
+        locks: Mapping[str, PartitionLock] | None = None,
     ) -> bool:
-        with self._writing[held.path]:
+        lock = (locks or self._writing)[held.path]
+        if lock.is_mine():  # both would write one temporary file
+            raise inside(f"writing a checkpoint of {held.path}")
+        with lock:
             if not self._is_ours(held) and not self._keep_failed:
                 return False
             try:

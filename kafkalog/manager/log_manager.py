@@ -84,16 +84,17 @@ _WHAT_TO_DO = {_NEW: "startup() or `with` starts it", _STARTING: "wait for start
 
 
 class _Removal(NamedTuple):
-    """A log that is to leave the maps, and its folder's name from then on."""
+    """A log that is to leave the maps, and its folder's name from then on; which no more says what it was."""
 
     log: UnifiedLog
     name: str
     is_stray: bool
+    is_future: bool
 
     @classmethod
     def of(cls, log: UnifiedLog, *, is_stray: bool) -> _Removal:
         name_of = names.log_stray_dir_name if is_stray else names.log_delete_dir_name
-        return cls(log, name_of(log.topic_partition), is_stray)
+        return cls(log, name_of(log.topic_partition), is_stray, log.is_future)
 
 
 class LogManager(Closing):
@@ -155,8 +156,7 @@ class LogManager(Closing):
         self.metrics.show(self.directories, gauges_of_directories)
         belongs_here(self)
         try:
-            if not bare:
-                self._cleaning.make(self.settings.cleaner, self.directories, clock, self.metrics)
+            self._cleaning.make(self.settings.cleaner, self.directories, clock, self.metrics)
             self.directories.cordon(self.settings.cordoned_log_dirs)
             self.topic_configs = topic_configs or StoredTopicConfigs(
                 self.directories.live, files, self.failure_channel.maybe_add_offline_log_dir
@@ -644,7 +644,7 @@ class LogManager(Closing):
 
     @property
     def cleaner(self) -> LogCleaner | None:
-        """What compacts; None where the settings have none, or `bare`."""
+        """What compacts; None where the settings have none."""
         return self._cleaning.cleaner
 
     def reconfigure_cleaner(self, config: CleanerConfig) -> None:
@@ -897,15 +897,16 @@ class LogManager(Closing):
                 if self._bare:
                     self.registry.remove(removal.log)  # Kafka's map comes first
         if checkpoint and not (errors and self._bare):
-            for log_dir in dict.fromkeys(each.log.parent_dir for each in removals):
+            for log_dir in dict.fromkeys(each.log.parent_dir for each in removals if not each.is_future):
                 self._cleaning.removed(log_dir)
+            for log_dir in dict.fromkeys(each.log.parent_dir for each in removals):
                 self.directories.checkpoint(log_dir, self.registry)
         if errors:
             raise errors[0]
 
     def _remove_one(self, removal: _Removal) -> None:
         log = removal.log
-        with self._cleaning.pause(None if log.is_future else log.topic_partition) as pause:
+        with self._cleaning.pause(None if removal.is_future else log.topic_partition) as pause:
             pause.begin()
             self._rename_removed(removal, log)
 
@@ -1094,7 +1095,8 @@ class LogManager(Closing):
     def _check_outside(self) -> None:
         """Raises in a thread that is inside of a log, by a signal handler or a finalizer: others would wait for it."""
         if self._state is _RUNNING:
-            for log in [*self.registry.all_logs(), *self._doomed.logs()]:
+            self._cleaning.check_outside()
+            for log in self._doomed.logs():
                 if log.lock.is_mine():
                     raise log.is_inside()
 
@@ -1138,9 +1140,11 @@ class LogManager(Closing):
         return None
 
     def abandon(self) -> None:
-        """As a crash: lets go of files and locks, writes nothing.  What is left is recovered by the next start."""
+        """As a crash: lets go of files and locks, writes nothing.  What is left is recovered by the next start.
+        IllegalStateException as `shutdown`: whoever still writes is waited for."""
         if self._state in (_CLOSED, _FORKED):
             return
+        self._check_outside()
         self._jobs.stop()  # they write
         self._cleaning.stop()  # likewise
         self._tasks.cancel()

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, Protocol
 
+from kafkalog._native.log_end import PartitionLock
 from kafkalog.config import LogConfig
 from kafkalog.errors import (
     CorruptCheckpointException,
@@ -26,6 +26,7 @@ from kafkalog.files import Files
 from kafkalog.files.lines import Lines
 from kafkalog.format import names, values
 from kafkalog.limits import LONG_MAX
+from kafkalog.manager.changes import inside
 
 LOGGER = "kafkalog.manager"
 
@@ -85,7 +86,7 @@ class StoredTopicConfigs:
         self._files = files
         self._failed = failed
         self._directories = list(directories)
-        self._lock = threading.RLock()
+        self._lock = PartitionLock()
         self._revision, self._topics = self._gather()
         self._is_written = True  # off while the files may say something else
 
@@ -98,12 +99,14 @@ class StoredTopicConfigs:
         return {topic: overrides for topic, overrides in self._topics.items() if overrides}
 
     def set(self, topic: str, overrides: Mapping[str, str]) -> None:
-        """Replaces a topic's overrides, in every directory.  ConfigException;
+        """Replaces a topic's overrides, in every directory.  ConfigException; IllegalStateException inside of itself;
         KafkaStorageException when no disk takes it: what was written then may count after a restart."""
         if not isinstance(topic, str):
             raise InvalidTopicException(f"found {topic!r}, expected a topic's name")
         names.validate_topic_name(topic)
         LogConfig.validate(overrides)
+        if self._lock.is_mine():
+            raise inside("writing the topics' settings")
         with self._lock:
             if self._is_written and self._topics.get(topic, {}) == overrides:
                 return

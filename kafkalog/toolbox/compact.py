@@ -6,12 +6,12 @@ until the partition is done.
 
 Which topics are compacted a log directory does not know for sure: only those whose cleanup.policy somebody said, beside
 the data or for this run.  The high watermark is the checkpoint's, where it has a line: a record whose later one not all
-replicas have stays.  The controller's log is left alone: it goes by its own snapshots.
+replicas have stays.  Producers do not expire
+here, so the headers of their last batches stay.  The controller's log is left alone: it goes by its own snapshots.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -105,15 +105,14 @@ def compact(
     LogDirLockedException when another process has the directory; what is wrong with one partition is in its `error`,
     and the others go on.
     """
-    root = os.path.realpath(log_dir)
     how = how or How()
     if not act:
         for partition in partitions:
             watch = _LastPass()
             with OverlayFiles(files, watch) as overlay:
-                yield from _compact(root, [partition], settings, how, overlay, watch, progress)
+                yield from _compact(log_dir, [partition], settings, how, overlay, watch, progress)
     else:
-        yield from _compact(root, partitions, settings, how, files, _LastPass(), progress)
+        yield from _compact(log_dir, partitions, settings, how, files, _LastPass(), progress)
 
 
 class _LastPass(Watch):

@@ -96,7 +96,8 @@ class PartitionCleaning:
             raise log.is_inside()
         if not log.config.compact:
             raise PolicyViolationException(
-                f"{log.topic_partition} has cleanup.policy={policy_of(log.config)}: compaction would drop what its readers expect",
+                f"{log.topic_partition} has cleanup.policy={policy_of(log.config)}: compaction would drop what its "
+                "readers expect",
                 hint="config={'cleanup.policy': 'compact'} of open_log says that of each key only the last counts",
             )
         with self._compacting:

@@ -6,8 +6,9 @@ keeps to a share of the keys, and the first walk is gone once more for each othe
 
 In memory are the map, eight bytes for each key, and a batch of rows.  Nothing is locked and nothing written: what
 retention deletes between the walks is left out, as it would be a moment later; where a cleaner, or a cut, took records
-that the first walk found, the second one says so.  Belongs to one thread; needs pyarrow, which whoever imports this has
-asked for.  Two keys of one MD5 count for one, as they do for Kafka's cleaner.
+that the first walk found, the second one says so.  What a cleaner took before the first walk came to it is not seen: a
+key that has a newer value behind the end may be missing then.  Two keys of one MD5 count for one, as they do for
+Kafka's cleaner.  Belongs to one thread; needs pyarrow, which whoever imports this has asked for.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ class Latest:
         while size > FIRST_MAP_BYTES:
             size //= 2
         offsets_map = LatestOffsets(size)
-        parts: list[npt.NDArray[np.int64]] = []
+        found = bytearray()
         keyless, first, end = 0, 0, SHARES
         while True:
             offsets_map.begin(first, end)
@@ -99,16 +100,17 @@ class Latest:
             except UNREADABLE as error:
                 self.failure = error
                 self.end_offset = self._reached + 1
-            keyless = keyless if parts else offsets_map.keyless
-            parts.append(np.frombuffer(offsets_map.offsets(), np.int64))
+            if not first:
+                keyless = offsets_map.keyless
+            found += offsets_map.offsets()
             first, end = offsets_map.shares
             if end == SHARES:
                 break
             first, end = end, min(2 * end - first, SHARES)
         del offsets_map
-        found = parts[0] if len(parts) == 1 else np.concatenate(parts)
-        found.sort()
-        return found, keyless
+        ascending = np.frombuffer(found, np.int64)
+        ascending.sort()
+        return ascending, keyless
 
     def _put_all(self, offsets_map: LatestOffsets, most: int) -> None:
         with ChunkReader(

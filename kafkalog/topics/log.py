@@ -370,7 +370,8 @@ class Log(Closing):
 
         IllegalArgumentException for options that make no sense, CorruptRecordException at damage, behind the rows that
         lie before it.  OffsetOutOfRangeException where a cleaner, or a cut, took records between the two readings: ask
-        again.  What retention deletes meanwhile is left out.  MissingPackageException without pyarrow.
+        again.  What retention deletes meanwhile is left out, and what a cleaner took before is not seen: with `end`, of
+        a key that has a newer value behind it nothing may be left.  MissingPackageException without pyarrow.
         """
         pa = need_pyarrow()
         from kafkalog.topics import arrow

@@ -53,6 +53,13 @@ def test_keys_are_where_clients_put_them(node: kraft.Broker, run: Run, tmp_path:
             assert result.code == CLEAN, result.err
             assert result.octets == b"".join(b"%d of " % n + key + b";" for n in range(3))
             assert ("looked only in orders-" in result.err) == bool(narrowed), result.err
+            result = run("history", f"hex:{key.hex()}", log_dir, TOPIC, "--json", *narrowed)
+            assert [json.loads(line)["state"] for line in result.lines] == ["superseded", "superseded", "latest"]
+    result = run("latest", log_dir, TOPIC, "--json")
+    entries = [json.loads(line) for line in result.lines]
+    assert (len(entries), {entry["ts"] for entry in entries}) == (len(KEYS), {START_MS + 2})
+    result = run("latest", log_dir, TOPIC, "-f", "%s;")
+    assert sorted(result.octets.split(b";")) == sorted([b"", *(b"2 of " + key for key in KEYS)])
     target = tmp_path / "orders.jsonl"
     assert run("export", log_dir, TOPIC, "--to", target, "--until", f"@{START_MS + 1}").code == CLEAN
     assert len(target.read_text().splitlines()) == len(KEYS)
@@ -76,6 +83,9 @@ def test_an_open_transaction_beside_its_coordinator(node: kraft.Broker, run: Run
     assert (it["records"], it["lastOffset"], it["hanging"]) == (5, 10, True)
     assert len(run("cat", log_dir, "audit", "--committed", "--json").lines) == 5
     assert len(run("cat", log_dir, "audit", "--last", "7", "--json").lines) == 7
+    result = run("latest", log_dir, "audit", "--json")
+    assert "nothing from offset 6 on counts" in result.err
+    assert max(json.loads(line)["offset"] for line in result.lines) < 6
     producer.abort()
     deadline = time.monotonic() + 30  # the client is answered before the marker is written
     while True:

@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 # Fields that inform only: texts, and what each engine does inside.
-NOT_COMPARED = frozenset({"message", "cause", "tasks_run", "task_errors", "input_hex", "note", "written"})
+NOT_COMPARED = frozenset({"message", "cause", "tasks_run", "task_errors", "input_hex", "note", "written", "met"})
 # A deleted partition's folder has a random part in its name.
 RANDOM_PART = re.compile(r"\.[0-9a-f]{32}-(?=(delete|future|stray)(/|$))")
 # A broker whose log directories are all gone halts; any error says so.

@@ -5,6 +5,8 @@
     python -m tests.conformance.fuzz --count 1 --seed 4711 --keep DIR # one script again; its runs stay in DIR
     python -m tests.conformance.fuzz --count 1000 --managers          # log managers: many partitions and directories
     python -m tests.conformance.fuzz --count 2000 --ways both         # half of them without the short choice of appends
+    python -m tests.conformance.fuzz --count 3000 --compact           # with cleaner passes; counts what they met
+    python -m tests.conformance.fuzz --count 1000 --managers --compact  # managers with a cleaner
 
 A script that differs is shrunk (lines are dropped while the difference remains) and saved below `--save`; exit 1.
 With damage some differences are on purpose: `permitted` knows them, and they are counted.
@@ -30,6 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.conformance import kafka_jars, permitted
+from tests.conformance.census import Census
 from tests.conformance.compare import NOT_COMPARED, Difference, compare_runs, load_results
 from tests.conformance.fuzz_managers import ManagerWriter
 from tests.conformance.fuzz_scripts import Line, ScriptWriter, broker_may_compress_with_snappy, with_built_batches
@@ -59,6 +62,7 @@ class Engines:
         self.ways = ways or Ways()
         self.driver = kafka_jars.driver()
         self.runs = 0
+        self.census = Census()
 
     def run(self, scripts: Sequence[list[Line]]) -> list[Outcome]:
         root = self.work / f"run{self.runs}"
@@ -92,6 +96,7 @@ class Engines:
             outcome = Outcome(lines, difference, expected, actual, way)
             if difference is not None:
                 break
+        self.census.add(outcome.results)
         return outcome
 
     def run_kafka(self, scripts: Sequence[list[Line]], root: Path) -> list[list[dict[str, Any]]]:
@@ -129,7 +134,7 @@ def scripts_of(
 ) -> list[list[Line]]:
     """The scripts of these seeds.  Damage needs to know the files, so real Kafka runs a first part before it."""
     if managers:
-        return _manager_scripts(engines, seeds)
+        return _manager_scripts(engines, seeds, compact=compact)
     writers = [ScriptWriter.of_seed(seed, compact=compact) for seed in seeds]
     scripts = [writer.write(closed=not damage) for writer in writers]
     if not damage:
@@ -142,8 +147,8 @@ def scripts_of(
     ]
 
 
-def _manager_scripts(engines: Engines, seeds: Sequence[int]) -> list[list[Line]]:
-    writers = [ManagerWriter.of_seed(seed) for seed in seeds]
+def _manager_scripts(engines: Engines, seeds: Sequence[int], *, compact: bool) -> list[list[Line]]:
+    writers = [ManagerWriter.of_seed(seed, compact=compact) for seed in seeds]
     for writer in writers:
         writer.write()
     going_on = [writer for writer in writers if writer.rounds]
@@ -233,11 +238,13 @@ def fuzz(
     keep: Path | None = None,
     stop_after: int = 10**9,
     ways: Ways | None = None,
+    census: Census | None = None,
 ) -> Iterator[tuple[int, Outcome]]:
-    """Yields (seed, outcome) of every script that differs, before it is shrunk."""
+    """Yields (seed, outcome) of every script that differs, before it is shrunk.  `census` counts what passes meet."""
     found = 0
     with work_folder(keep) as work:
         engines = Engines(work, ways)
+        engines.census = census or engines.census
         for start in range(seed, seed + count, batch):
             seeds = range(start, min(start + batch, seed + count))
             scripts = scripts_of(engines, seeds, damage=damage, compact=compact, managers=managers)
@@ -269,6 +276,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     began = time.monotonic()
     different: dict[str, int] = {}
     named: Counter[str] = Counter()
+    census = Census()
     for seed, outcome in fuzz(
         args.count,
         args.seed,
@@ -279,6 +287,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         keep=args.keep,
         stop_after=args.stop_after,
         ways=args.ways,
+        census=census,
     ):
         assert outcome.difference is not None
         name = permitted.name_of(outcome)
@@ -303,6 +312,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"{number:5}  {kind}")
     for name, number in named.most_common():
         print(f"{number:5}  on purpose: {name}. {permitted.NAMED[name].reason}")
+    if args.compact:
+        print(census)
     total = sum(different.values())
     print(f"{args.count} scripts from seed {args.seed}: {total} differ; {time.monotonic() - began:.0f} s")
     return 1 if total else 0

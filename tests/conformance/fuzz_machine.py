@@ -145,7 +145,7 @@ def _add_rules() -> None:
 
             take.__name__ = name if number == 0 else f"{name}_{number}"
             taken = rule(lines=step(name))(take)
-            if name == "clean":
+            if name.startswith("clean"):
                 taken = precondition(lambda self: self.compact)(taken)
             setattr(ScriptMachine, take.__name__, taken)
 

@@ -14,7 +14,7 @@ from typing import Any
 from tests.conformance.choosing import Chooser, SeededChooser
 from tests.conformance.compare import RANDOM_PART
 from tests.conformance.fuzz_configs import topic_config
-from tests.conformance.fuzz_scripts import START_MS, STEPS, TOPIC_IDS, Line, ScriptWriter
+from tests.conformance.fuzz_scripts import COMPACTION_STEPS, RECORDS, START_MS, STEPS, TOPIC_IDS, Line, ScriptWriter
 
 LOG_DIRS = ("d1", "d2", "d3", "deep/er/d4")
 # Topics of one hash.  Not nine: where Java makes a tree of a bucket, it orders what has one hash by identity hashes.
@@ -26,14 +26,21 @@ LONG_TOPIC = "long" * 60
 FIXED_ID = "0123456789abcdef0123456789abcdef"
 OTHER_ID = "fedcba9876543210fedcba9876543210"
 CHECKPOINTS = ("recovery-point-offset-checkpoint", "log-start-offset-checkpoint")
+CLEANER_CHECKPOINT = "cleaner-offset-checkpoint"
 MARKER = ".kafka_cleanshutdown"
-PARTITION_STEPS = {name: weight for name, weight in STEPS.items() if name not in ("reopen", "crash_and_reopen")}
+NOT_A_MANAGERS = ("reopen", "crash_and_reopen", "clean")
+PARTITION_STEPS = {name: weight for name, weight in STEPS.items() if name not in NOT_A_MANAGERS}
+COMPACTED_PARTITION_STEPS = {name: weight for name, weight in COMPACTION_STEPS.items() if name not in NOT_A_MANAGERS}
 FOLDER = re.compile(r"^(?P<root>.+)/(?P<folder>[^/]+-\d+(\.[0-9a-f]{32}-(delete|stray|future))?)/(?P<name>[^/]+)$")
 
 MANAGER_STEPS: dict[str, float] = {
     "get": 14, "of_a_partition": 70, "checkpoint": 5, "advance_clock": 9, "delete": 3, "truncate": 4, "move": 4,
     "future": 4, "dump": 3, "beside": 1, "obstacle": 0.6, "second_open": 0.6, "restart": 5,
 }  # fmt: skip
+# With a cleaner.  A file that its handle has closed below it takes the directory offline in Kafka: no `beside`.
+CLEANER_STEPS: dict[str, float] = {
+    name: weight for name, weight in MANAGER_STEPS.items() if name not in ("beside", "obstacle")
+} | {"clean": 22, "advance_clock": 6}
 
 
 class PartitionWriter(ScriptWriter):
@@ -42,7 +49,7 @@ class PartitionWriter(ScriptWriter):
     def __init__(self, manager: ManagerWriter, handle: str) -> None:
         self.manager = manager
         self.handle = handle
-        super().__init__(manager.choose)
+        super().__init__(manager.choose, compact=manager.compact)
         self.lines = manager.lines
 
     @property
@@ -66,6 +73,10 @@ class PartitionWriter(ScriptWriter):
     def new_config(self) -> None:
         self.add("update_config", config=self.manager.some_config())
 
+    def clean(self) -> None:
+        """By its manager's cleaner."""
+        self.manager.clean()
+
     def rare(self) -> None:
         kind = self.choose.choice(("flush", "flush", "snapshot", "expire", "topic id", "empty"))
         if kind == "flush":
@@ -80,14 +91,16 @@ class PartitionWriter(ScriptWriter):
             self.add("append_leader", raw_hex="", leader_epoch=self.leader_epoch)
 
     def step(self) -> None:
-        getattr(self, self.choose.weighted(list(PARTITION_STEPS), list(PARTITION_STEPS.values())))()
+        steps = COMPACTED_PARTITION_STEPS if self.compact else PARTITION_STEPS
+        getattr(self, self.choose.weighted(list(steps), list(steps.values())))()
 
 
 class ManagerWriter:
     """One script in the making."""
 
-    def __init__(self, choose: Chooser) -> None:
+    def __init__(self, choose: Chooser, *, compact: bool = False) -> None:
         self.choose = choose
+        self.compact = compact  # with a cleaner
         self.lines: list[Line] = []
         self.now = START_MS
         self.rounds = choose.weighted((0, 1, 2), (2, 5, 3))  # of damage
@@ -104,11 +117,12 @@ class ManagerWriter:
         self.is_open = False
         self.handles: dict[str, PartitionWriter] = {}
         self.seen: dict[str, PartitionWriter] = {}
+        self.roots: dict[str, set[str]] = {}  # of each folder that lies in one, by the latest dump
         self.futures: set[str] = set()
 
     @classmethod
-    def of_seed(cls, seed: int) -> ManagerWriter:
-        return cls(SeededChooser(seed))
+    def of_seed(cls, seed: int, *, compact: bool = False) -> ManagerWriter:
+        return cls(SeededChooser(seed), compact=compact)
 
     def chance(self, probability: float) -> bool:
         return self.choose.chance(probability)
@@ -119,7 +133,9 @@ class ManagerWriter:
     # --- settings -----------------------------------------------------------------------------------
 
     def some_config(self) -> dict[str, str]:
-        config = topic_config(self.choose, compact=False)
+        config = topic_config(self.choose, compact=self.compact and self.chance(0.9))
+        if self.compact:
+            config["min.cleanable.dirty.ratio"] = self.choose.choice(("0", "0.01", "0.5"))
         if config.get("compression.type") == "snappy":
             del config["compression.type"]
         return config
@@ -135,6 +151,14 @@ class ManagerWriter:
             "compression.type": ("gzip", "uncompressed"),
         }
         return {key: self.choose.choice(values) for key, values in maybe.items() if self.chance(0.35)}
+
+    def some_cleaner(self) -> Line:
+        """Maps of a key or few, and buffers that have to grow, of memory that Kafka's settings allow."""
+        return {
+            "load_factor": self.choose.choice((0.9, 0.9, 0.00002, 0.00004, 0.0001)),
+            "io_buffer": self.choose.choice((1 << 17, 1 << 17, 2, 100, 600)),
+            "max_message": self.choose.choice((1 << 20, 1 << 20, 100, 300)),
+        }
 
     def some_times(self) -> Line:
         times: Line = {}
@@ -163,6 +187,9 @@ class ManagerWriter:
     def write_damage(self, files: dict[str, Any]) -> list[Line]:
         """Another life, after damage; `files` are those of the work folder with their sizes."""
         self.rounds -= 1
+        self.roots = {}
+        for folder in self._folders(files):
+            self.roots.setdefault(folder.rpartition("/")[2], set()).add(folder.rpartition("/")[0])
         repairs: list[Line] = []
         # What is moved away below an open manager, Kafka meets in the order of its maps' buckets.
         for _ in range(0 if self.is_open else self.choose.weighted((0, 1, 2, 4), (1, 3, 3, 1))):
@@ -174,6 +201,8 @@ class ManagerWriter:
                 self.lines.append(line)
             self.open()
         self.known_again(files)
+        if self.compact and self.chance(0.6):
+            self.damage_below_the_cleaner(files)
         for _ in range(self.choose.integer(4, 20)):
             self.step()
         self.end()
@@ -203,6 +232,8 @@ class ManagerWriter:
             self.config = self.some_config()
         if self.chance(0.2):
             self.times = self.some_times()
+        if self.compact:
+            self.times["cleaner"] = self.some_cleaner()
         self.add(
             "lm_open",
             dirs=self.dirs,
@@ -247,7 +278,8 @@ class ManagerWriter:
     # --- steps --------------------------------------------------------------------------------------
 
     def step(self) -> None:
-        getattr(self, self.choose.weighted(list(MANAGER_STEPS), list(MANAGER_STEPS.values())))()
+        steps = CLEANER_STEPS if self.compact else MANAGER_STEPS
+        getattr(self, self.choose.weighted(list(steps), list(steps.values())))()
 
     def some_name(self) -> str:
         topic = self.choose.choice(self.topics)
@@ -281,6 +313,33 @@ class ManagerWriter:
         self.add("lm_checkpoint")
         if self.chance(0.5):
             self.dump()
+
+    def clean(self) -> None:
+        """Some turns of the cleaner's thread, after which some logs have something to clean."""
+        for name in sorted(self.handles):
+            if self.chance(0.4):
+                writer = self.handles[name]
+                writer.add("update_high_watermark", hw=writer.leo)
+                if self.chance(0.4):
+                    writer.add("roll")
+        self.add("lm_clean", **({} if self.chance(0.3) else {"turns": self.choose.integer(1, 5)}))
+        if self.chance(0.4):
+            self.dump()
+
+    def damage_below_the_cleaner(self, files: dict[str, Any]) -> None:
+        """Other bytes in old segments of logs that are open, and the turns that come to them."""
+        for folder, names in sorted(self._folders(files).items()):
+            segments = sorted(name for name in names if name.endswith(".log"))
+            if len(segments) < 2 or not self.chance(0.5):
+                continue
+            name = self.choose.choice(segments[:-1])
+            size = names[name]["size"]
+            if size > RECORDS:
+                # Not what Kafka has looked at once and remembers: the first batch's time.
+                at, mask = self.choose.integer(RECORDS, size - 1), self.choose.data(1).hex()
+                self.add("fs_corrupt", file=f"{folder}/{name}", offset=at, xor_hex=mask)
+        self.clean()
+        self.dump()
 
     def dump(self) -> None:
         self.add("dump", path=self.choose.choice((".", *(each for each in self.dirs if each in LOG_DIRS))))
@@ -430,16 +489,24 @@ class ManagerWriter:
         return undo
 
     def checkpoints(self) -> None:
-        path = f"{self.choose.choice(self.dirs)}/{self.choose.choice(CHECKPOINTS)}"
+        names = (*CHECKPOINTS, CLEANER_CHECKPOINT, CLEANER_CHECKPOINT) if self.compact else CHECKPOINTS
+        root = self.choose.choice(self.dirs)
+        path = f"{root}/{self.choose.choice(names)}"
+        known = sorted(self.seen)
+        if path.endswith(CLEANER_CHECKPOINT):  # Kafka goes by lines beside other directories' logs, kafkalog does not
+            known = [name for name in known if self.roots.get(name, {root}) == {root}]
         lines = "".join(
-            f"{name.rpartition('-')[0]} {name.rpartition('-')[2]} {self.choose.integer(0, 12)}\n"
-            for name in sorted(self.seen)
+            f"{name.rpartition('-')[0]} {name.rpartition('-')[2]} {self.choose.integer(0, 12)}\n" for name in known
         )
-        count = len(self.seen)
+        count = len(known)
         text = self.choose.choice(
             (f"0\n{count}\n{lines}", f"0\n{count}\n{lines}", f"1\n{count}\n{lines}", f"0\n{count + 1}\n{lines}",
              "", "x", "0\n1\nfoo 0\n", f"0\n{count}\n{lines}more\n", "0\n2\nfoo 0 -1\nfoo 0 3\n")
         )  # fmt: skip
+        if self.compact:
+            # A file that does not parse makes the directory offline, which a manager alone (no broker that would tell
+            # it) does not know of: Kafka's cleaner goes on there, kafkalog's does not.
+            text = f"0\n{count}\n{lines}"
         if self.chance(0.2):
             self.add("fs_delete", file=path)
         else:
@@ -484,6 +551,8 @@ class ManagerWriter:
         plain = RANDOM_PART.split(f"{name}")[0]
         kind = self.choose.choice(("delete", "stray", "future", "future", "same", "other"))
         elsewhere = self.choose.choice((*self.dirs, "d3"))
+        if self.compact and kind == "same":
+            elsewhere = root  # as above: what was cleaned of it is told beside the other directory
         if kind in ("delete", "stray", "future"):
             where = root if self.chance(0.6) else elsewhere
             return f"{where}/{plain}.{self.choose.choice((FIXED_ID, OTHER_ID))}-{kind}"

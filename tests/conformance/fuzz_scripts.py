@@ -38,7 +38,8 @@ STEPS: dict[str, float] = {
     "advance_clock": 7, "reopen": 3, "crash_and_reopen": 2.5, "rare": 2.5,
 }  # fmt: skip
 COMPACTION_STEPS = STEPS | {
-    "clean": 14, "roll": 14, "append_marker": 12, "read": 5, "by_time": 2, "epochs": 2, "truncate": 3, "rare": 4,
+    "clean": 10, "clean_for_a_while": 5, "roll": 12, "append_marker": 12, "read": 5, "by_time": 2, "epochs": 2,
+    "truncate": 3, "rare": 4,
 }  # fmt: skip
 
 Line = dict[str, Any]
@@ -455,8 +456,8 @@ class ScriptWriter:
         fields: Line = {}
         if self.chance(0.3):
             fields["last_clean_offset"] = self.choose.choice((None, 0, self.some_offset()))
-        if self.chance(0.2):
-            fields["buffer_bytes"] = self.choose.choice((120, 24, 72, 48, 240))
+        if self.chance(0.3):
+            fields["buffer_bytes"] = self.choose.choice((72, 48, 96, 120, 24, 240))
         if self.chance(0.25):
             fields["io_buffer"] = self.choose.choice((512, 16, 64, 128, 200))
             fields["max_io_buffer"] = fields["io_buffer"] * self.choose.choice((64, 1, 4))
@@ -467,6 +468,32 @@ class ScriptWriter:
             self.add("dump")
         if self.chance(0.15):
             self.add("segments")
+
+    def clean_for_a_while(self) -> None:
+        """Records of few keys and the ends of their transactions, a pass, time, and again: what a pass has given a
+        horizon, or left of a producer, the next ones drop."""
+        for _ in range(self.choose.integer(2, 3)):
+            for _ in range(self.choose.integer(1, 3)):
+                self.append_leader()
+            for producer_id, producer in self.producers.items():
+                if producer.in_transaction and self.chance(0.9):
+                    self.end_transaction(producer_id, producer)
+            self.add("update_high_watermark", hw=self.leo)
+            self.add("roll")
+            self.clean()
+            if self.chance(0.7):
+                self.advance_clock()
+            if self.chance(0.2):
+                self.add("remove_expired_producers")
+
+    def end_transaction(self, producer_id: int, producer: Producer) -> None:
+        """In order, so that it ends."""
+        kind = self.choose.choice(("commit", "abort"))
+        fields: Line = {"producer_id": producer_id, "epoch": producer.epoch, "type": kind}
+        fields |= {"coordinator_epoch": self.coordinator_epoch, "leader_epoch": self.leader_epoch}
+        self.add("append_end_txn_marker", **fields, transaction_version=0)
+        producer.in_transaction = False
+        self.leo += 1
 
     def clean_what_is_damaged(self) -> None:
         """Other bytes in the oldest segment of most logs, which is open, and passes that come to them."""

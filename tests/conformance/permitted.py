@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from tests.conformance.fuzz import Outcome
 
 FULL_INDEX = "Attempt to append to a full "
+ALREADY_OFFLINE = "is already offline due to a previous IO exception"
 ILLEGAL = "IllegalArgumentException"
 OPENS = ("open", "lm_open")
 AT_AN_OPEN = re.compile(r"\((lm_)?open\), field error$")
@@ -73,6 +74,31 @@ def _count_without_memory(difference: Difference, outcome: Outcome) -> bool:
 
 def _message_without_memory(difference: Difference, outcome: Outcome) -> bool:
     return "expected OutOfMemoryError" in difference.detail and difference.place.endswith("(clean), field error")
+
+
+def _two_checkpoints(difference: Difference, outcome: Outcome) -> bool:
+    return (
+        difference.place.endswith("(lm_clean), field error")
+        and "expected said: IllegalStateException: Duplicate key " in difference.detail
+        and "actual   (missing)" in difference.detail
+    )
+
+
+def _line_of_another_directory(difference: Difference, outcome: Outcome) -> bool:
+    """A partition's folder was taken away by hand, and the partition made anew in another directory."""
+    named = r"cleaner-offset-checkpoint(\.\w+)?$|\(lm_clean\), field passes"
+    return re.search(named, difference.place) is not None and any(
+        line["op"] == "fs_rename" and re.search(r"[^/]+-\d+$", line["from"]) is not None for line in outcome.lines
+    )
+
+
+def _deleted_while_offline(difference: Difference, outcome: Outcome) -> bool:
+    """Both refuse to delete a partition of a directory that failed, of which nobody has told the manager."""
+    kafka, ours = (
+        {line["line"] for line in results if line["op"] == "lm_delete" and ALREADY_OFFLINE in line.get("message", "")}
+        for results in (outcome.kafka_results, outcome.results)
+    )
+    return bool(kafka & ours) and re.search(r"cleaner-offset-checkpoint(\.\w+)?$", difference.place) is not None
 
 
 def _unfinished_index(difference: Difference, outcome: Outcome) -> bool:
@@ -138,6 +164,11 @@ def _below_its_segment(difference: Difference, outcome: Outcome) -> bool:
             difference.place.endswith("(open), field error")
             and re.search("Split operation is only permitted|Found record size", difference.detail) is not None
         )
+        or (
+            "expected IllegalStateException" in difference.detail
+            and re.search(r"said: IllegalStateException: \d+ entries but file position in index is", difference.detail)
+            is not None
+        )
     )
 
 
@@ -195,8 +226,9 @@ class Named:
 NAMED = {
     "below its segment": Named(
         "After a roll beyond the log's end a follower's batch may lie below the base of its segment.  Kafka writes the "
-        "timestamp of its time index entry before it finds that the offset does not fit, and leaves that half; after a "
-        "crash it takes the batch for an overflow, finds none to split, and refuses the log for good.",
+        "timestamp of its time index entry before it finds that the offset does not fit, and leaves that half, which "
+        "the next entry stumbles over; after a crash it takes the batch for an overflow, finds none to split, and "
+        "refuses the log for good.",
         _below_its_segment,
         needs_damage=False,
     ),
@@ -244,6 +276,22 @@ NAMED = {
         "A batch that declares fewer bytes than its own header has: Kafka's walks take the next batch's bytes for the "
         "missing ones until a CRC is asked for; kafkalog says that the batch is corrupt.",
         _smaller_than_its_header,
+    ),
+    "deleted while offline": Named(
+        "A partition of a directory that is offline cannot be deleted.  Kafka has written the cleaner's checkpoint "
+        "there before it finds out; kafkalog leaves a failed directory as it is.",
+        _deleted_while_offline,
+        needs_damage=False,
+    ),
+    "line of another directory": Named(
+        "A line of the cleaner's checkpoint counts for the log that lies in the same directory; for Kafka's cleaner "
+        "also for one that was made anew in another, which it then takes for cleaned as far.",
+        _line_of_another_directory,
+    ),
+    "two checkpoints": Named(
+        "Where the cleaner checkpoints of two directories have a line of one partition, Kafka's cleaner cannot put "
+        "them into one map, and its thread dies; kafkalog takes the line of the directory with the log.",
+        _two_checkpoints,
     ),
     "unfinished index": Named(
         "Where both refuse to open because a rebuilt index does not fit segment.index.bytes, kafkalog leaves what it "

@@ -4,7 +4,8 @@ Beyond the format, for moves between directories: `lm_future` {topic_partition, 
 log in `dir` (as the preferred directory), cuts it where it does not fit the current log, copies batches to it, gives it
 the current log's high watermark and start, and opens it as handle `log`; `lm_move` {topic_partition, dir} does that,
 lets what is due run, and has it take the partition's place, its handle too; `lm_truncate` and `lm_delete` take `future`
-(false).
+(false).  With the field `cleaner` {dedupe_buffer, load_factor, io_buffer, max_message} `lm_open` gives the manager a
+cleaner, of which `lm_clean` {turns (1)} takes so many turns of a thread that is never started.
 """
 
 from __future__ import annotations
@@ -17,10 +18,18 @@ from typing import Any
 from unittest import mock
 
 from kafkalog.cleaner.cleaner import Cleaner, CleanerSettings
+from kafkalog.cleaner.cleaner_thread import CleanerThread
+from kafkalog.cleaner.log_cleaner import LogCleaner
 from kafkalog.cleaner.mapping import offset_map_of
+from kafkalog.cleaner.stats import CleanerStats
 from kafkalog.cleaner.to_clean import cleanable_offsets, next_to_clean
-from kafkalog.config import LogConfig, ProducerStateManagerConfig
-from kafkalog.errors import CorruptCheckpointException, IllegalStateException, KafkaStorageException
+from kafkalog.config import CleanerConfig, LogConfig, ProducerStateManagerConfig
+from kafkalog.errors import (
+    CorruptCheckpointException,
+    IllegalStateException,
+    KafkalogError,
+    KafkaStorageException,
+)
 from kafkalog.format.names import TopicPartition, parse_topic_partition_name
 from kafkalog.limits import INT_MAX
 from kafkalog.log.context import ProducerSettings
@@ -30,11 +39,13 @@ from kafkalog.manager.jobs import Job, Jobs, Outcome
 from kafkalog.manager.log_manager import LogManager
 from kafkalog.manager.settings import ManagerSettings
 from kafkalog.manager.topic_configs import FixedTopicConfigs
+from tests.conformance import census
 from tests.conformance.replay_files import RuntimeException
 from tests.conformance.replay_rendering import state
 from tests.conformance.replay_session import Op, Session
 
 Result = dict[str, Any]
+BYTES_PER_KEY = 24
 RANDOM_PART = re.compile(r"\.[0-9a-f]{32}-")
 
 
@@ -51,6 +62,7 @@ def _open(session: Session, op: Op, result: Result) -> None:
         start_checkpoint_ms=op.get("flush_start_checkpoint_ms", 60_000),
         initial_task_delay_ms=op.get("initial_task_delay_ms", 30_000),
         producers=ProducerSettings(ProducerStateManagerConfig(86_400_000, False)),
+        cleaner=_cleaner_config(op.get("cleaner")),
     )
     try:
         manager = LogManager(
@@ -64,7 +76,7 @@ def _open(session: Session, op: Op, result: Result) -> None:
     except CorruptCheckpointException as error:  # of a meta.properties that does not parse
         raise RuntimeException(str(error)) from error
     try:
-        with mock.patch.object(Jobs, "run", _one_after_another):
+        with mock.patch.object(Jobs, "run", _one_after_another), mock.patch.object(LogCleaner, "startup"):
             manager.startup()
     except BaseException:
         session.scheduler.clear()
@@ -72,6 +84,18 @@ def _open(session: Session, op: Op, result: Result) -> None:
     session.manager = manager
     loaded = {os.path.basename(log.dir): log for log in manager.all_logs()}
     result["loaded"] = {name: state(loaded[name]) for name in sorted(loaded)}
+
+
+def _cleaner_config(fields: Mapping[str, Any] | None) -> CleanerConfig:
+    if fields is None:
+        return CleanerConfig(enable_cleaner=False)
+    return CleanerConfig(
+        1,
+        fields.get("dedupe_buffer", 2 << 20),
+        fields.get("load_factor", 0.9),
+        fields.get("io_buffer", 1 << 17),
+        fields.get("max_message", 1 << 20),
+    )
 
 
 _run = Jobs.run
@@ -157,6 +181,73 @@ def _move(session: Session, op: Op, result: Result) -> None:
     session.put(op.handle, future)
 
 
+def _compacted(session: Session) -> list[UnifiedLog]:
+    return [log for log in _manager(session).all_logs() if log.config.compact and not log.is_future]
+
+
+def _clean_turns(session: Session, op: Op, result: Result) -> None:
+    """What a cleaner's thread does, but for the rest in between."""
+    cleaner = _manager(session).cleaner
+    if cleaner is None:
+        raise IllegalStateException("this manager has no log cleaner")
+    for log_dir in _manager(session).live_log_dirs:
+        if _manager(session).failure_channel.has_offline_log_dir(log_dir):
+            raise KafkaStorageException(f"{log_dir} is offline")  # a broker takes it away first
+    if session.cleaner_thread is None or session.cleaner_thread[0] is not cleaner:
+        thread = CleanerThread(
+            0, cleaner.config, cleaner.manager, cleaner.throttler, _manager(session).failure_channel
+        )  # fmt: skip
+        session.cleaner_thread = cleaner, thread
+    thread = session.cleaner_thread[1]
+    result["passes"], result["met"] = [], []
+    marked_before = len(cleaner.manager.uncleanable_partitions())
+    for _ in range(op.get("turns", 1)):
+        before = {log: census.look(log) for log in _compacted(session)}
+        checkpoints = cleaner.manager.all_cleaner_checkpoints()
+        stats = _turn(thread)
+        result["passes"].append({} if stats is None else _counted(stats))
+        if stats is not None:
+            ends = cleaner.manager.all_cleaner_checkpoints()
+            cleaned = [log for log in before if ends.get(log.topic_partition) != checkpoints.get(log.topic_partition)]
+            now_ms = session.clock.milliseconds()
+            found = [_met(before[log], log, stats, now_ms, ends[log.topic_partition]) for log in cleaned[:1]]
+            slots = cleaner.config.dedupe_buffer_size // BYTES_PER_KEY
+            is_full = round(stats.buffer_utilization * slots) >= int(slots * cleaner.config.dedupe_buffer_load_factor)
+            result["met"].append((found or [{}])[0] | ({"full": 1} if is_full else {}))
+        cleaner.manager.maintain_uncleanable_partitions()
+    if len(cleaner.manager.uncleanable_partitions()) > marked_before:
+        result["met"].append({"damage": 1})
+    marked: dict[str, list[str]] = {}
+    for why in cleaner.manager.uncleanable_partitions():
+        marked.setdefault(os.path.basename(why.log_dir), []).append(str(why.partition))
+    result["uncleanable"] = {name: sorted(found) for name, found in marked.items()}
+
+
+def _turn(thread: CleanerThread) -> CleanerStats | None:
+    """What it counted, where it came to the end of a pass."""
+    thread.last_stats = None
+    thread.clean_filthiest_log()
+    return thread.last_stats
+
+
+def _met(before: census.Look, log: UnifiedLog, stats: CleanerStats, now_ms: int, end_offset: int) -> dict[str, int]:
+    found = census.met(before, census.look(log), now_ms)
+    found["dropped"] = max(0, stats.messages_read - stats.messages_written)
+    found["partly"] = sum(each.base_offset < end_offset <= each.last_offset for each in before.headers)
+    return {name: number for name, number in found.items() if number > 0}
+
+
+def _counted(stats: CleanerStats) -> Result:
+    return {
+        "map_messages_read": stats.map_messages_read,
+        "bytes_read": stats.bytes_read,
+        "bytes_written": stats.bytes_written,
+        "messages_read": stats.messages_read,
+        "messages_written": stats.messages_written,
+        "invalid_messages_read": stats.invalid_messages_read,
+    }
+
+
 def _shutdown(session: Session, op: Op, result: Result) -> None:
     manager = _manager(session)
     logs = manager.all_logs()
@@ -187,7 +278,15 @@ def _clean(session: Session, op: Op, result: Result) -> None:
     offset_map = offset_map_of(op.get("buffer_bytes", 1 << 20))
     io_buffer = op.get("io_buffer", 1 << 16)
     settings = CleanerSettings(io_buffer, op.get("max_io_buffer", 4 * io_buffer), op.get("load_factor", 0.9))
-    end_offset, stats = Cleaner(offset_map, settings, session.clock).clean(cleanable)
+    before = census.look(log)
+    try:
+        end_offset, stats = Cleaner(offset_map, settings, session.clock).clean(cleanable)
+    except KafkalogError:
+        result["met"] = [{"damage": 1}]
+        raise
+    result["met"] = [_met(before, log, stats, now_ms, end_offset)]
+    if end_offset < cleanable.first_uncleanable_offset and stats.map_messages_read:
+        result["met"][0]["full"] = 1
     if end_offset > cleanable.first_dirty_offset:
         handle.last_clean_offset = end_offset
     ratio = cleanable.cleanable_ratio
@@ -202,12 +301,7 @@ def _clean(session: Session, op: Op, result: Result) -> None:
         "end_offset": end_offset,
         "map_slots": offset_map.slots,
         "map_size": offset_map.size,
-        "map_messages_read": stats.map_messages_read,
-        "bytes_read": stats.bytes_read,
-        "bytes_written": stats.bytes_written,
-        "messages_read": stats.messages_read,
-        "messages_written": stats.messages_written,
-        "invalid_messages_read": stats.invalid_messages_read,
+        **_counted(stats),
     }
 
 
@@ -220,6 +314,7 @@ OPERATIONS = {
     "lm_truncate": _truncate,
     "lm_future": _future,
     "lm_move": _move,
+    "lm_clean": _clean_turns,
     "lm_shutdown": _shutdown,
     "lm_crash": _crash,
 }

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from kafkalog.cleaner.cleaner_thread import CleanerThread
+from kafkalog.cleaner.log_cleaner import LogCleaner
 from kafkalog.errors import IllegalStateException
 from kafkalog.files import ManualClock, ManualScheduler
 from kafkalog.log.unified_log import UnifiedLog
@@ -59,6 +61,7 @@ class Session:
     clock: ManualClock = field(default_factory=ManualClock)
     logs: dict[str, OpenLog] = field(default_factory=dict)
     manager: LogManager | None = None
+    cleaner_thread: tuple[LogCleaner, CleanerThread] | None = None  # of the manager's cleaner
 
     def __post_init__(self) -> None:
         self.work_dir = self.work_dir.absolute()

@@ -11,7 +11,7 @@ import pytest
 
 from kafkalog._native import batches as native
 from kafkalog.log import append
-from tests.conformance import kafka_jars, permitted, replay, ways
+from tests.conformance import census, kafka_jars, permitted, replay, ways
 from tests.conformance.compare import Difference
 from tests.conformance.fuzz import Engines, Outcome, fuzz, work_folder
 from tests.conformance.fuzz_machine import ScriptMachine, ServedEngines, served, smallest_difference
@@ -64,11 +64,14 @@ def test_random_scripts_agree(damage: bool, seed: int) -> None:
 @pytest.mark.usefixtures("kafka_driver")
 @pytest.mark.parametrize("damage", [False, True])
 def test_random_cleans_agree(damage: bool) -> None:
-    for number, outcome in fuzz(COUNT // 4 if damage else COUNT, 1, damage=damage, compact=True):
+    met = census.Census()
+    for number, outcome in fuzz(COUNT // 4 if damage else COUNT, 1, damage=damage, compact=True, census=met):
         assert permitted.name_of(outcome) is not None, (
             f"seed {number} --compact{' --damage' if damage else ''}: {outcome.difference}\n"
             f"shrink it: python -m tests.conformance.fuzz --count 1 --seed {number} --compact"
         )
+    if not damage:
+        assert met.met.keys() == census.MET.keys(), str(met)
 
 
 def test_scripts_of_cleans_reach_what_matters() -> None:
@@ -83,11 +86,13 @@ def test_scripts_of_cleans_reach_what_matters() -> None:
 
 @pytest.mark.jvm
 @pytest.mark.usefixtures("kafka_driver")
-def test_random_managers_agree() -> None:
-    for number, outcome in fuzz(COUNT // 2, 1, managers=True):
+@pytest.mark.parametrize("compact", [False, True])
+def test_random_managers_agree(compact: bool) -> None:
+    flags = "--managers --compact" if compact else "--managers"
+    for number, outcome in fuzz(COUNT // 2, 1, managers=True, compact=compact):
         assert permitted.name_of(outcome) is not None, (
-            f"seed {number} --managers: {outcome.difference}\n"
-            f"shrink it: python -m tests.conformance.fuzz --count 1 --seed {number} --managers"
+            f"seed {number} {flags}: {outcome.difference}\n"
+            f"shrink it: python -m tests.conformance.fuzz --count 1 --seed {number} {flags}"
         )
 
 
@@ -104,6 +109,19 @@ def test_manager_scripts_reach_everything() -> None:
         "increment_log_start_offset", "advance_clock", "dump", "fs_write", "fs_copy", "fs_rename", "fs_delete",
         "fs_truncate", "fs_corrupt",
     }  # fmt: skip
+
+
+def test_scripts_of_managers_with_a_cleaner_reach_what_matters() -> None:
+    writers = [ManagerWriter.of_seed(seed, compact=True) for seed in range(100)]
+    files = {f"d1/foo-0/{base:020}.log": {"size": 199} for base in (0, 7)}
+    lines = [line for writer in writers for line in [*writer.write(), *writer.write_damage(files)]]
+    reached = {line["op"] for line in lines}
+    assert reached >= {"lm_clean", "lm_move", "lm_truncate", "lm_delete", "lm_future", "lm_crash", "fs_corrupt"}
+    cleaners = [line["cleaner"] for line in lines if line["op"] == "lm_open" and "cleaner" in line]
+    for name, small in (("load_factor", 0.001), ("io_buffer", 1000)):
+        assert {each[name] < small for each in cleaners} == {True, False}
+    assert any(str(line.get("file")).endswith("/cleaner-offset-checkpoint") for line in lines)
+    assert not any("cleaner" in line for line in ManagerWriter.of_seed(7).write())
 
 
 @pytest.mark.jvm

@@ -120,3 +120,41 @@ def test_what_a_file_in_the_way_leaves() -> None:
     assert named(lines, left, kafka, [stopped, {"op": "dump"}]) == "file in the way"
     assert named(lines, left, kafka, kafka) is None
     assert named(lines, Difference("line 3 (dump), field files.a-91", left.detail), kafka, [stopped, kafka[1]]) is None
+
+
+def test_what_cleaners_make_of_checkpoints() -> None:
+    lines: list[Line] = [{"op": "fs_rename"}, {"op": "lm_delete"}, {"op": "lm_clean"}]
+    twice = refused("lm_clean", "IllegalStateException", "Duplicate key a-0 (attempted merging values 0 and 9)")
+    said = f"\n  expected said: IllegalStateException: {twice['message']}"
+    dies = Difference("line 3 (lm_clean), field error", f"expected IllegalStateException\n  actual   (missing){said}")
+    assert named(lines, dies, [twice], [{"op": "lm_clean"}]) == "two checkpoints"
+    other = dies.detail.replace("Duplicate key", "No key")
+    assert named(lines, Difference(dies.place, other), [twice], [{"op": "lm_clean"}]) is None
+
+    offline = [{**refused("lm_delete", "KafkaStorageException", f"d1 {permitted.ALREADY_OFFLINE}."), "line": 2}]
+    place = "line 3 (dump), field files.d1/cleaner-offset-checkpoint"
+    for field in ("", ".sha256"):
+        left = Difference(f"{place}{field}", "expected 1\n  actual   2")
+        assert named(lines[1:], left, offline, offline) == "deleted while offline"
+        assert named(lines[1:], left, offline, [{**offline[0], "message": ""}]) is None
+    assert named(lines[1:], Difference("line 3 (dump), field files.d1/a-0/x.log", ""), offline, offline) is None
+
+    moved: list[Line] = [{"op": "fs_rename", "from": "d1/a-0", "to": "gone/1"}, {"op": "lm_clean"}, {"op": "dump"}]
+    for where in (place, "line 2 (lm_clean), field passes[0].bytes_read"):
+        elsewhere = Difference(where, "expected 1\n  actual   2")
+        assert named(moved, elsewhere, [], []) == "line of another directory"
+        assert named([{**moved[0], "from": "d1/.lock"}, *moved[1:]], elsewhere, [], []) is None
+    assert named(moved, Difference("line 2 (lm_clean), field uncleanable.d1", ""), [], []) is None
+
+
+def test_half_an_entry_below_its_segment() -> None:
+    lines: list[Line] = [
+        {"op": "roll", "expected_next_offset": 28},
+        {"op": "append_follower", "batches": [{"records": [{"offset": 26}]}]},
+        {"op": "append_follower", "batches": []},
+    ]
+    said = "expected said: IllegalStateException: 1 entries but file position in index is 20"
+    stumbles = Difference("line 3 (append_follower), field error", f"expected IllegalStateException\n  {said}")
+    assert named(lines, stumbles, [], []) == "below its segment"
+    assert named(lines[1:], stumbles, [], []) is None
+    assert named(lines, Difference(stumbles.place, stumbles.detail.replace("position", "size")), [], []) is None

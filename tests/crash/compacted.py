@@ -89,7 +89,8 @@ class Life:
         """After a power loss, which may take any part of what was not flushed: what the last value of a key may be."""
         rows = [row for row in self.committed(start, end) if row[1] == key]
         sure = [row for row in rows if row[0] < self.flushed]
-        return {value for _, _, value in (*sure[-1:], *rows[len(sure) :])} | (set() if sure else {None})
+        is_sure = bool(sure) and sure[-1][0] >= self.bounds.get(key, 0)
+        return {value for _, _, value in (*sure[-1:], *rows[len(sure) :])} | (set() if is_sure else {None})
 
     def superseded(self, start: int, end: int) -> set[str]:
         """Keys of which all that is left may have been dropped for a record that was cut off since."""
@@ -389,8 +390,10 @@ def check_start(root: str | Path, tale: Tale, *, process_only: bool = True, torn
         go_on(house, before)
         house.shut_down()
         for each in house.dirs:
-            findings = [str(finding) for finding in verify(each, deep=True).findings if torn not in str(finding)]
-            assert not findings, findings[:3]
+            findings = [str(finding) for finding in verify(each, deep=True).findings]
+            # A power loss may leave a producer snapshot that nobody needs any more without its bytes, as with Kafka.
+            known = (torn,) if process_only else (torn, names.PRODUCER_SNAPSHOT_FILE_SUFFIX)
+            assert all(any(name in found for name in known) for found in findings), findings[:3]
         again = house.open()
         assert states(again) == before
         for log in again.all_logs():

@@ -24,11 +24,19 @@ import pytest
 
 from kafkalog.cleaner.to_clean import next_to_clean
 from kafkalog.config import CleanerConfig, LogConfig
-from kafkalog.errors import IllegalStateException, KafkaStorageException, OffsetOutOfRangeException
+from kafkalog.errors import (
+    IllegalStateException,
+    KafkaStorageException,
+    OffsetOutOfRangeException,
+    UnknownTopicOrPartitionException,
+)
 from kafkalog.files.testing import Fault, FaultyFiles
 from kafkalog.log.unified_log import UnifiedLog
+from kafkalog.log.view import PartitionView
 from kafkalog.manager.log_manager import LogManager
 from kafkalog.manager.settings import ManagerSettings
+from kafkalog.toolbox.latest import LatestOptions, latest_records
+from kafkalog.toolbox.latest import latest as last_values_of
 from tests.crash.managed import FAST
 from tests.live.crew import SECONDS
 from tests.live.oracle import no_descriptors_below
@@ -68,7 +76,7 @@ class Trial:
         self.partitions = {name: Partition(name, is_sure=name.startswith("sure")) for name in names}
         self.stop = threading.Event()
         self.failures: list[str] = []
-        self.counts = dict.fromkeys(("appends", "reads", "moves", "cuts", "deletions", "settings"), 0)
+        self.counts = dict.fromkeys(("appends", "reads", "last values", "moves", "cuts", "deletions", "settings"), 0)
 
     def run(self, seconds: float) -> None:
         self.manager.startup()
@@ -76,7 +84,7 @@ class Trial:
             self.manager.set_topic_config(topic, {"cleanup.policy": policy, "retention.bytes": "20000"})
         for number, name in enumerate(self.partitions):
             self.manager.get_or_create_log(name, is_new=True, log_dir=self.dirs[number % 3])
-        works = [self.write, self.write, self.read, self.move, self.cut, self.delete, self.configure]
+        works = [self.write, self.write, self.read, self.last_values, self.move, self.cut, self.delete, self.configure]
         threads = [threading.Thread(target=self._guarded, args=(work, seed)) for seed, work in enumerate(works)]
         for thread in threads:
             thread.start()
@@ -139,6 +147,22 @@ class Trial:
                 self.counts["reads"] += 1
         except (KafkaStorageException, OffsetOutOfRangeException):
             return  # moved, cut, deleted or failed meanwhile
+
+    def last_values(self, rng: random.Random) -> None:
+        """Of a view of the folder, which knows nothing of the cleaner."""
+        log = self.manager.get_log(self.some(rng, "sure", "both", "kept").name)
+        if log is None:
+            return
+        try:
+            with PartitionView(log.parent_dir, log.topic_partition) as view:
+                found = list(latest_records(last_values_of(view, LatestOptions())))
+        except (KafkaStorageException, OffsetOutOfRangeException, UnknownTopicOrPartitionException):
+            return  # moved, deleted, failed, or cleaned between its two walks
+        assert len({record.key for record in found}) == len(found) <= KEYS
+        for record in found:
+            assert record.value is not None
+            assert record.value.split(b".")[1] == b"%d" % record.offset
+        self.counts["last values"] += 1
 
     def move(self, rng: random.Random) -> None:
         self.stop.wait(0.01)

@@ -119,3 +119,33 @@ def test_zstd_of_others() -> None:
     damaged[-1] ^= 1
     with pytest.raises(codecs.KafkaException):
         codecs.decompress(codecs.ZSTD, damaged)
+
+
+FRAMES = {
+    "usual": lambda frame: frame,
+    "two of them": lambda frame: frame + frame,
+    "cut": lambda frame: frame[:-5],
+    "one byte": lambda frame: frame[:1],
+    "bytes behind it": lambda frame: frame + b"\x00\x01\x02\x03\x04",
+    "damaged": lambda frame: frame[:9] + bytes([frame[9] ^ 0xFF]) + frame[10:],
+}
+
+
+@pytest.mark.parametrize("codec", [codecs.LZ4, codecs.ZSTD])
+@pytest.mark.parametrize("frame", FRAMES)
+@pytest.mark.parametrize("data", [b"some words " * 700, bytes(1 << 20)], ids=["words", "zeros"])
+def test_one_call_gives_what_the_long_way_does(
+    monkeypatch: pytest.MonkeyPatch, codec: int, frame: str, data: bytes
+) -> None:
+    made = FRAMES[frame](codecs.compress(codec, data))
+
+    def answers() -> list[tuple[bytes, str | None]]:
+        found = [
+            codecs.decompress_partial(codec, made, max_bytes=max_bytes)
+            for max_bytes in (1 << 30, len(data), len(data) - 1, 1, 0)
+        ]
+        return [(payload, error and str(error)) for payload, error in found]
+
+    by_one_call = answers()
+    monkeypatch.setattr(codecs, "_whole_frame", lambda codec, view, max_bytes: None)
+    assert by_one_call == answers()

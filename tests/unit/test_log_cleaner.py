@@ -111,6 +111,21 @@ def test_damage_marks_the_partition_and_the_others_go_on(yard: Yard, caplog: pyt
     assert yard.channel.offline_log_dirs == []
 
 
+def test_old_segments_wait_for_the_turn_after_damage(yard: Yard) -> None:
+    bad = yard.filled("t-0")
+    old = yard.filled("u-0", cleanup_policy="compact,delete", retention_bytes="1", min_cleanable_dirty_ratio="1")
+    with open(bad.log_segments()[1].log.path, "r+b") as file:
+        file.seek(8)
+        file.write(b"\x00\x00\x00\x01")
+    before = old.log_start_offset
+    thread = yard.thread()
+    assert not thread.clean_filthiest_log()
+    assert yard.manager.uncleanable_partitions()
+    assert old.log_start_offset == before
+    assert not thread.clean_filthiest_log()
+    assert old.log_start_offset > before
+
+
 @pytest.mark.parametrize(
     ("error", "offline", "marked"),
     [

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from typing_extensions import Buffer
 
 from kafkalog.cleaner.cleaner_thread import CleanerThread
 from kafkalog.cleaner.log_cleaner import LogCleaner
@@ -15,6 +16,7 @@ from kafkalog.cleaner.states import Claim
 from kafkalog.config import BrokerLogConfig, CleanerConfig, LogConfig
 from kafkalog.errors import IllegalArgumentException, IllegalStateException, KafkaStorageException
 from kafkalog.files import ManualClock, ManualScheduler
+from kafkalog.files.os_files import OsFiles
 from kafkalog.format.names import TopicPartition
 from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.manager.log_manager import LogManager
@@ -206,7 +208,7 @@ def test_what_cannot_be_cleaned_is_shown(house: House) -> None:
 
 def test_none_where_none_is_wanted(tmp_path: Path) -> None:
     off = House(tmp_path / "off", CleanerConfig(enable_cleaner=False))
-    bare = House(tmp_path / "bare", bare=True)
+    bare = House(tmp_path / "bare", CleanerConfig(enable_cleaner=False), bare=True)
     for house in (off, bare):
         manager = house.manager
         assert manager.cleaner is None
@@ -219,6 +221,20 @@ def test_none_where_none_is_wanted(tmp_path: Path) -> None:
         manager.cleanup_logs()
         manager.async_delete(T)
         manager.shutdown()
+
+
+def test_a_future_log_that_is_deleted_leaves_the_checkpoints_alone(tmp_path: Path) -> None:
+    house = House(tmp_path)
+    log = house.filled()
+    future = house.manager.get_or_create_log(T, is_future=True, topic_id=log.topic_id, log_dir=house.dirs[1])
+    written = Path(house.dirs[1]) / CHECKPOINT
+    before = written.read_bytes()
+    assert house.manager.async_delete(T, is_future=True) is future
+    assert written.read_bytes() == before == b""
+    house.manager.async_delete(T)
+    assert (Path(house.dirs[0]) / CHECKPOINT).read_bytes() == b"0\n0\n"
+    assert written.read_bytes() == b""
+    house.manager.shutdown()
 
 
 def test_kafkas_defaults_are_on(tmp_path: Path) -> None:
@@ -295,6 +311,8 @@ def test_who_is_inside_of_the_log_does_not_wait_for_its_cleaner(house: House) ->
         lambda: house.manager.async_delete(T),
         lambda: house.manager.move(T, house.dirs[1]),
         lambda: house.manager.reconfigure_cleaner(NOBODY),
+        house.manager.shutdown,
+        house.manager.abandon,
     ]
     for call in calls:
         with log.lock, pytest.raises(IllegalStateException, match=r"inside|in the middle"):
@@ -307,3 +325,55 @@ def test_who_is_inside_of_the_log_does_not_wait_for_its_cleaner(house: House) ->
         with log.lock:
             call()  # nobody is at it
     assert log.log_end_offset == 3
+
+
+def test_who_is_inside_of_anything_that_a_cleaner_waits_for_does_not_wait_for_it(house: House) -> None:
+    """It holds the claims of all compacted logs while it waits for the lock of one, or for that of the states."""
+    house.filled()
+    other = house.filled("u-0")
+    states = house.cleaner.manager.states
+    claims: list[Claim | None] = []
+    thread = threading.Thread(target=lambda: claims.append(states.claim(T)))
+    thread.start()
+    thread.join()
+    with other.lock, pytest.raises(IllegalStateException, match="in the middle of another operation on u-0"):
+        house.manager.truncate_to({T: 3})
+    calls: list[Callable[[], object]] = [
+        lambda: house.manager.truncate_to({T: 3}),
+        lambda: house.manager.async_delete(T),
+        lambda: house.manager.reconfigure_cleaner(NOBODY),
+        house.manager.shutdown,
+        house.manager.abandon,
+    ]
+    for call in calls:
+        with states.lock, pytest.raises(IllegalStateException, match="in the middle of a change of what is cleaned"):
+            call()
+    assert house.state() == "LogCleaningInProgress"
+    assert claims[0] is not None
+    house.cleaner.manager.done_deleting([claims[0]])
+
+
+def test_a_file_is_not_written_inside_of_its_own_writing(tmp_path: Path) -> None:
+    """As by a signal handler: both would write one temporary file, and the disk would count as failed."""
+    refused = []
+
+    class Again(OsFiles):
+        def write_file(self, path: str, data: Buffer, *, sync: bool = False) -> None:
+            super().write_file(path, data, sync=sync)
+            for name, call in calls.items():
+                if name in path and name not in refused:
+                    refused.append(name)
+                    with pytest.raises(IllegalStateException, match="this thread is writing"):
+                        call()
+
+    calls: dict[str, Callable[[], object]] = {}
+    settings = ManagerSettings(LogConfig.from_props(None, COMPACTED), cleaner=NOBODY)
+    with LogManager(tmp_path / "a", settings, files=Again()) as manager:
+        manager.get_or_create_log("t-0")
+        calls[".kafkalog_topics"] = lambda: manager.set_topic_config("t", {"retention.ms": "7"})
+        calls["recovery-point"] = manager.checkpoint_recovery_points
+        manager.set_topic_config("t", {"retention.ms": "5"})
+        manager.checkpoint_recovery_points()
+        assert refused == [".kafkalog_topics", "recovery-point"]
+        assert manager.offline_log_dirs == []
+        assert manager.topic_configs.overrides("t") == {"retention.ms": "5"}

@@ -121,7 +121,7 @@ def test_the_high_watermark_and_the_policy_hold(tmp_path: Path) -> None:
     explanation = told(kit, {"retention.ms": "1", "cleanup.policy": "compact"}, NOW_MS + 10**9)
     assert stays(explanation) == [0, 8, 16]
     assert {reason.what for entry in explanation.segments for reason in entry.reasons} <= {
-        "policy", "logStart", "highWatermark",
+        "policy", "logStart", "highWatermark", "dirty", "uncompacted",
     }  # fmt: skip
 
 

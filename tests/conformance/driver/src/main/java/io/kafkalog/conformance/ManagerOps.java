@@ -24,8 +24,6 @@ import org.apache.kafka.common.record.internal.Records;
 import org.apache.kafka.metadata.ConfigRepository;
 import org.apache.kafka.server.storage.log.FetchIsolation;
 import org.apache.kafka.server.util.FileLock;
-import org.apache.kafka.storage.internals.log.CleanerConfig;
-import org.apache.kafka.storage.internals.log.LogCleaner;
 import org.apache.kafka.storage.internals.log.LogConfig;
 import org.apache.kafka.storage.internals.log.LogDirFailureChannel;
 import org.apache.kafka.storage.internals.log.LogManager;
@@ -63,6 +61,7 @@ final class ManagerOps {
                 manager.truncateTo(Map.of(topicPartition(op), op.number("offset")), op.flag("future", false));
             case "lm_future" -> session.put(op.handle(), future(op));
             case "lm_move" -> move(op, result);
+            case "lm_clean" -> clean(op, result);
             case "lm_shutdown" -> shutdown(op);
             case "lm_crash" -> abandon();
             default -> throw new ScriptError("unknown operation " + op.name());
@@ -105,7 +104,7 @@ final class ManagerOps {
                 List.of(),
                 configs,
                 new LogConfig(Op.config(op.node().get("config"))),
-                new CleanerConfig(false),
+                CleanerTurns.config(op.node().get("cleaner")),
                 1,
                 Long.MAX_VALUE,
                 op.number("flush_recovery_checkpoint_ms", 60_000),
@@ -120,7 +119,7 @@ final class ManagerOps {
                 session.time(),
                 false,
                 op.number("initial_task_delay_ms", 30_000),
-                LogCleaner::new);
+                CleanerTurns::new);
         } catch (Exception e) {
             // Nobody has the half-made manager, but its locks are held until it is collected.
             System.gc();
@@ -183,9 +182,31 @@ final class ManagerOps {
         UnifiedLog future = future(op);
         session.runDueTasks(result);
         UnifiedLog source = manager.getLog(topicPartition(op)).orElseThrow();
-        manager.replaceCurrentWithFutureLog(topicPartition(op));
+        replace(topicPartition(op));
         session.forget(source);
         session.put(op.handle(), future);
+    }
+
+    /** Paused as ReplicaManager does it: a switch that comes to its end lets the cleaner go on. */
+    private void replace(TopicPartition partition) throws IOException {
+        manager.abortAndPauseCleaning(partition);
+        try {
+            manager.replaceCurrentWithFutureLog(partition);
+        } catch (Exception e) {
+            try {
+                manager.resumeCleaning(partition);
+            } catch (IllegalStateException notPaused) {
+                // It had come that far.
+            }
+            throw e;
+        }
+    }
+
+    private void clean(Op op, ObjectNode result) throws Exception {
+        if (manager.cleaner() == null) {
+            throw new IllegalStateException("this manager has no log cleaner");
+        }
+        ((CleanerTurns) manager.cleaner()).take(op.integer("turns", 1), result);
     }
 
     private void shutdown(Op op) throws IOException {
@@ -208,6 +229,9 @@ final class ManagerOps {
             session.forget(log);
             log.closeQuietly();
             log.removeLogMetrics();
+        }
+        if (manager.cleaner() != null) {
+            manager.cleaner().shutdown();
         }
         for (FileLock lock : manager.dirLocks()) {
             try {
