@@ -1,5 +1,5 @@
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -29,14 +29,14 @@ class Survivors:
     invalid_messages: int
     tombstones: int
     max_offset: int
-    def __init__(
-        self,
+    def __new__(
+        cls,
         map: SkimpyOffsetMap,
         *,
         now_ms: int,
         delete_retention_ms: int,
         keep_ends: Sequence[int] | npt.NDArray[np.int64] = ...,
-    ) -> None: ...
+    ) -> Self: ...
     def take(
         self, data: Buffer, table: npt.NDArray[Any], first: int = 0, *, base_position: int = 0, room: int = ...
     ) -> int: ...

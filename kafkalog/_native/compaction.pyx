@@ -12,7 +12,8 @@ which knows every rule; and calls again behind it.  So nothing is decided here t
 runs both ways.
 
 Look-ups go in bulk, over many batches at once: first all records are walked, then all keys are looked up, then each
-batch is judged.  No length or place is read twice out of the buffer, or the table.
+batch is judged.  A batch of very many records goes in parts, and memory is that of a part and of what stays.  A length
+or place that is read again out of the buffer is checked again.
 """
 
 import numpy as np
@@ -65,7 +66,7 @@ from kafkalog._native.varint cimport size_of_uvarint64, write_uvarint64, zigzag3
 from kafkalog._native.batches import BATCH_DTYPE as _BATCH_DTYPE
 
 cdef enum:
-    # Records that are walked before they are looked up; a batch of more is taken whole.
+    # Records that are walked before they are looked up; a batch of more goes in parts.
     AT_ONCE = 8192
     KNOWN_FLAGS = 0x7F
     NOT_USUAL = 200
@@ -89,6 +90,32 @@ cdef struct Item:
     bint null_value
     bint plain
     bint kept
+
+
+cdef struct Findings:
+    # What the records of a batch come to, as far as they were looked at: of those that stay the first timestamp, the
+    # largest one and the last offset; whether a builder would write them so; what was written of them.  And the delete
+    # horizon that the batch gets, or has.
+    int64_t count
+    int64_t kept
+    int64_t invalid
+    int64_t tombstones
+    int64_t first_timestamp
+    int64_t max_timestamp
+    int64_t last_offset
+    int64_t copied_offset
+    int64_t written
+    int64_t horizon
+    bint has_horizon
+    bint has_tombstone
+    bint copyable
+
+
+cdef inline void begin(Findings* found) noexcept nogil:
+    found.count = found.kept = found.invalid = found.tombstones = found.written = 0
+    found.first_timestamp = found.max_timestamp = found.last_offset = found.copied_offset = found.horizon = -1
+    found.has_horizon = found.has_tombstone = False
+    found.copyable = True
 
 
 @cython.auto_pickle(False)
@@ -319,9 +346,7 @@ cdef class Survivors:
     cdef readonly int64_t tombstones
     cdef readonly int64_t max_offset
 
-    def __init__(self, SkimpyOffsetMap map not None, *, int64_t now_ms, int64_t delete_retention_ms, keep_ends=()):
-        if self.has_ends:
-            raise RuntimeError("made already")
+    def __cinit__(self, SkimpyOffsetMap map not None, *, int64_t now_ms, int64_t delete_retention_ms, keep_ends=()):
         self.map = map
         self.now_ms = now_ms
         self.delete_retention_ms = delete_retention_ms
@@ -358,8 +383,8 @@ cdef class Survivors:
         return at
 
     def take_batch(self, data, table, int64_t row, payload=None, *, int64_t base_position=0):
-        """Takes one batch that its transaction, if any, keeps; `payload` has its records decompressed, where they are
-        compressed -> what becomes of it.
+        """Takes one batch that its transaction, if any, keeps, be it one of `keep_ends`; `payload` has its records
+        decompressed, where they are compressed -> what becomes of it.
 
         None: it is not usual, and was not taken.  True: what stays of it was added.  False: nothing stays.  Else the
         payload of the records that stay, to be compressed, and the header of their batch (without its size and
@@ -369,7 +394,7 @@ cdef class Survivors:
         cdef Row found
         cdef Cursor cursor
         cdef Batch batch
-        cdef int64_t count = 0, before
+        cdef int64_t before
         cdef int reader, verdict
         if not 0 <= row < slice.rows:
             raise IndexError(f"found row {row}, expected one below {slice.rows}")
@@ -378,11 +403,8 @@ cdef class Survivors:
             before = self.filled
             with nogil:
                 verdict = NOT_USUAL
-                if self.judged_here(slice, row, &found, &batch, &cursor, &reader):
-                    verdict = self.walk(&batch, &cursor, reader, &count)
-                if verdict == OK:
-                    self.look_up(count)
-                    verdict = self.judge(slice, &found, <Item*>self.items.at, count)
+                if slice.usual(row, &found, &batch, &cursor, &reader):
+                    verdict = self.judge_large(slice, &found, &batch, cursor, reader)
             check_memory(verdict)
             if verdict == NOT_USUAL:
                 return None
@@ -490,14 +512,17 @@ cdef class Survivors:
         cdef Cursor cursor
         cdef int64_t first, last, count, of
         cdef int reader, judged, verdict = OK
+        cdef bint is_large
         while at[0] < slice.rows and verdict == OK:
             first = last = at[0]
             count = 0
+            is_large = False
             while last < slice.rows and count < AT_ONCE:
                 if not self.judged_here(slice, last, &row, &batch, &cursor, &reader):
                     verdict = NOT_USUAL
                     break
-                if last > first and count + batch.count > AT_ONCE:
+                is_large = count + batch.count > AT_ONCE
+                if is_large:
                     break
                 if not reserve(&self.rows, (last - first + 1) * <int64_t>sizeof(Row)):
                     return NO_MEMORY
@@ -508,6 +533,16 @@ cdef class Survivors:
                 last += 1
             if verdict == NO_MEMORY:
                 return NO_MEMORY
+            if is_large and last == first:
+                judged = self.judge_large(slice, &row, &batch, cursor, reader)
+                if judged == NO_MEMORY:
+                    return NO_MEMORY
+                if judged == NOT_USUAL:
+                    return OK
+                at[0] += 1
+                if self.filled > room:
+                    return OK
+                continue
             self.look_up(count)
             count = 0
             while at[0] < last:
@@ -526,20 +561,33 @@ cdef class Survivors:
 
     cdef int walk(self, const Batch* batch, Cursor* cursor, int reader, int64_t* count) noexcept nogil:
         """Adds the records of a batch to the items; NOT_USUAL, and none of them, where it is damaged."""
-        cdef RecordView record
-        cdef Item* item
-        cdef int64_t i, known = count[0]
+        cdef int verdict
         if batch.count > cursor.end - cursor.at:  # a record has more than a byte
             return NOT_USUAL
-        if not reserve(&self.items, (known + batch.count) * <int64_t>sizeof(Item)):
+        verdict = self.walk_some(batch, cursor, reader, count[0], batch.count)
+        if verdict != OK:
+            return verdict
+        if cursor.at != cursor.end:
+            return NOT_USUAL
+        count[0] += batch.count
+        return OK
+
+    cdef int walk_some(
+        self, const Batch* batch, Cursor* cursor, int reader, int64_t known, int64_t more
+    ) noexcept nogil:
+        """`more` records of a batch, behind the items that are known."""
+        cdef RecordView record
+        cdef Item* item
+        cdef int64_t i
+        if not reserve(&self.items, (known + more) * <int64_t>sizeof(Item)):
             return NO_MEMORY
         if not (
-            reserve(&self.keys, (known + batch.count) * 8)
-            and reserve(&self.sizes, (known + batch.count) * 4)
-            and reserve(&self.offsets, (known + batch.count) * 8)
+            reserve(&self.keys, (known + more) * 8)
+            and reserve(&self.sizes, (known + more) * 4)
+            and reserve(&self.offsets, (known + more) * 8)
         ):
             return NO_MEMORY
-        for i in range(batch.count):
+        for i in range(more):
             if next_record(cursor, reader, cursor.end - cursor.at, False, &record) != OK:
                 return NOT_USUAL
             item = <Item*>self.items.at + known + i
@@ -553,9 +601,6 @@ cdef class Survivors:
             item.timestamp = timestamp_of(batch, &record)
             item.timestamp_delta = record.timestamp_delta
             item.plain = is_plain(&record) and item.timestamp >= -1
-        if cursor.at != cursor.end:
-            return NOT_USUAL
-        count[0] = known + batch.count
         return OK
 
     cdef void look_up(self, int64_t count) noexcept nogil:
@@ -578,13 +623,76 @@ cdef class Survivors:
 
     cdef int judge(self, _Slice slice, const Row* row, Item* items, int64_t count) noexcept nogil:
         """Of one batch, whose records are `items`: what stays goes to the output."""
-        cdef int64_t i, kept = 0, last = -1, invalid = 0, tombstones = 0
-        cdef int64_t horizon = row.base_timestamp if row.attributes & DELETE_HORIZON_FLAG else -1
-        cdef bint has_horizon = (row.attributes & DELETE_HORIZON_FLAG) != 0
-        cdef bint tombstones_stay = not has_horizon or self.now_ms < horizon
-        cdef bint tombstone = False, verbatim
+        cdef Findings found
+        cdef int verdict
+        begin(&found)
+        self.decide(row, items, count, &found)
+        verdict = self.verdict_of(row, &found)
+        if verdict == NOT_USUAL:
+            return NOT_USUAL
+        if verdict == VERBATIM and not self.copy(slice, row):
+            return NO_MEMORY
+        if verdict == REBUILT:
+            if not (self.write(items, count, &found, &found) and self.close(slice, row, &found, &found)):
+                return NO_MEMORY
+        self.count_up(row, &found, verdict)
+        return verdict
+
+    cdef int judge_large(
+        self, _Slice slice, const Row* row, const Batch* batch, Cursor cursor, int reader
+    ) noexcept nogil:
+        """The same of a batch of any number of records, AT_ONCE after AT_ONCE: one that is built anew is walked again,
+        and what its records say is asked again, for nothing is kept of a record."""
+        cdef Findings found, again
+        cdef int verdict
+        begin(&found)
+        verdict = self.judge_parts(row, batch, cursor, reader, &found, NULL)
+        if verdict != OK:
+            return verdict
+        verdict = self.verdict_of(row, &found)
+        if verdict == NOT_USUAL:
+            return NOT_USUAL
+        if verdict == VERBATIM and not self.copy(slice, row):
+            return NO_MEMORY
+        if verdict == REBUILT:
+            begin(&again)
+            verdict = self.judge_parts(row, batch, cursor, reader, &again, &found)
+            if verdict != OK:
+                return verdict
+            if again.kept != found.kept:  # the buffer changes: that is nobody's batch
+                return NOT_USUAL
+            if not self.close(slice, row, &found, &again):
+                return NO_MEMORY
+            verdict = REBUILT
+        self.count_up(row, &found, verdict)
+        return verdict
+
+    cdef int judge_parts(
+        self, const Row* row, const Batch* batch, Cursor cursor, int reader, Findings* found, const Findings* first
+    ) noexcept nogil:
+        """All records of a batch; those that stay are written where `first` says what came of them."""
+        cdef int64_t left = batch.count, more
+        cdef int verdict
+        if left > cursor.end - cursor.at:
+            return NOT_USUAL
+        while left:
+            more = min(left, <int64_t>AT_ONCE)
+            verdict = self.walk_some(batch, &cursor, reader, 0, more)
+            if verdict != OK:
+                return verdict
+            self.look_up(more)
+            self.decide(row, <Item*>self.items.at, more, found)
+            if first != NULL and not self.write(<Item*>self.items.at, more, first, found):
+                return NO_MEMORY
+            left -= more
+        return OK if cursor.at == cursor.end else NOT_USUAL
+
+    cdef void decide(self, const Row* row, Item* items, int64_t count, Findings* found) noexcept nogil:
+        """Which records of a batch stay."""
+        cdef bint tombstones_stay = not row.attributes & DELETE_HORIZON_FLAG or self.now_ms < row.base_timestamp
+        cdef int64_t i, kept = 0, invalid = 0, tombstones = 0, last = found.last_offset
+        cdef bint has_tombstone = found.has_tombstone
         cdef Item* item
-        cdef const uint8_t* source = <const uint8_t*>slice.data.buf + (row.position - slice.base_position)
         for i in range(count):
             item = items + i
             if item.offset > self.map.latest_offset:
@@ -596,63 +704,79 @@ cdef class Survivors:
                 item.kept = item.offset >= item.found and (not item.null_value or tombstones_stay)
                 tombstones += not item.kept and item.offset >= item.found
             if item.kept:
+                if found.kept + kept == 0:
+                    found.first_timestamp = item.timestamp
                 kept += 1
                 last = max(last, item.offset)
-                tombstone = tombstone or item.null_value
-        verbatim = kept == count and (has_horizon or not tombstone)
-        if not has_horizon and tombstone:
-            has_horizon = True
-            horizon = <int64_t>(<uint64_t>self.now_ms + <uint64_t>self.delete_retention_ms)
-        if kept and not verbatim:
-            if (has_horizon and horizon < 0) or not is_buildable(row) or not can_be_copied(items, count):
-                return NOT_USUAL
-        self.bytes_read += row.size
-        self.messages_read += count
-        self.invalid_messages += invalid
-        self.tombstones += tombstones
-        if kept == 0:
+                has_tombstone = has_tombstone or item.null_value
+        found.count += count
+        found.kept += kept
+        found.invalid += invalid
+        found.tombstones += tombstones
+        found.last_offset = last
+        found.has_tombstone = has_tombstone
+        # Only a batch that is built anew asks for it.
+        if found.copyable and kept and (found.kept < found.count or has_tombstone or count < row.record_count):
+            found.copyable = can_be_copied(items, count, &found.copied_offset)
+
+    cdef int verdict_of(self, const Row* row, Findings* found) noexcept nogil:
+        """What becomes of a batch, from what its records come to; also its delete horizon."""
+        found.horizon = row.base_timestamp if row.attributes & DELETE_HORIZON_FLAG else -1
+        found.has_horizon = (row.attributes & DELETE_HORIZON_FLAG) != 0
+        if found.kept == 0:
             return NOTHING
-        self.messages_retained += kept
-        self.max_offset = max(self.max_offset, row.last_offset if verbatim else last)
-        if verbatim:
-            if not reserve(&self.out, self.filled + row.size):
-                return NO_MEMORY
-            memcpy(self.out.at + self.filled, source, <size_t>row.size)
-            self.filled += row.size
-            self.bytes_retained += row.size
+        if found.kept == found.count and (found.has_horizon or not found.has_tombstone):
             return VERBATIM
-        return self.rebuild(row, source, items, count, kept, has_horizon, horizon, not slice.has_payload)
+        if not found.has_horizon and found.has_tombstone:
+            found.has_horizon = True
+            found.horizon = <int64_t>(<uint64_t>self.now_ms + <uint64_t>self.delete_retention_ms)
+        if (found.has_horizon and found.horizon < 0) or not is_buildable(row) or not found.copyable:
+            return NOT_USUAL
+        return REBUILT
 
-    cdef int rebuild(
-        self, const Row* row, const uint8_t* source, const Item* items, int64_t count, int64_t kept, bint has_horizon,
-        int64_t horizon, bint whole
-    ) noexcept nogil:
-        """Writes a batch of the records that are kept; unless it is `whole` its payload is still to be compressed.
+    cdef void count_up(self, const Row* row, const Findings* found, int verdict) noexcept nogil:
+        self.bytes_read += row.size
+        self.messages_read += found.count
+        self.invalid_messages += found.invalid
+        self.tombstones += found.tombstones
+        if found.kept:
+            self.messages_retained += found.kept
+            self.max_offset = max(self.max_offset, row.last_offset if verdict == VERBATIM else found.last_offset)
 
-        (More than eight parameters: they are what was found out of one batch.)
-        """
-        cdef int64_t i, base_timestamp = horizon, max_timestamp = -1, delta, body, copied
-        cdef uint16_t attributes = <uint16_t>row.attributes
+    cdef bint copy(self, _Slice slice, const Row* row) noexcept nogil:
+        """Puts out a batch as it is."""
+        if not reserve(&self.out, self.filled + row.size):
+            return False
+        memcpy(self.out.at + self.filled, self.header_of(slice, row), <size_t>row.size)
+        self.filled += row.size
+        self.bytes_retained += row.size
+        return True
+
+    cdef const uint8_t* header_of(self, _Slice slice, const Row* row) noexcept nogil:
+        return <const uint8_t*>slice.data.buf + (row.position - slice.base_position)
+
+    cdef bint write(self, const Item* items, int64_t count, const Findings* terms, Findings* found) noexcept nogil:
+        """Puts records that stay behind those of the same batch before them, by the batch's horizon and first timestamp
+        (`terms`); whether there was memory."""
+        cdef int64_t i, kept = 0, size = 0, delta, body, copied
+        cdef int64_t base_timestamp = terms.horizon if terms.has_horizon else terms.first_timestamp
         cdef const Item* item
         cdef const uint8_t* rest
         cdef uint8_t* at
-        cdef uint8_t* start
+        for i in range(count):
+            if items[i].kept:
+                kept += 1
+                size += items[i].end - items[i].start
         # A timestamp takes nine bytes more at worst, and the length before it one.
-        if not reserve(&self.out, self.filled + row_bytes(items, count) + RECORDS + 16 * kept):
-            return NO_MEMORY
-        start = self.out.at + self.filled
-        at = start + RECORDS
-        if not has_horizon:
-            for i in range(count):
-                if items[i].kept:
-                    base_timestamp = items[i].timestamp
-                    break
+        if not reserve(&self.out, self.filled + RECORDS + found.written + size + 16 * kept):
+            return False
+        at = self.out.at + self.filled + RECORDS + found.written
         for i in range(count):
             item = items + i
             if not item.kept:
                 continue
-            if item.timestamp > max_timestamp:
-                max_timestamp = item.timestamp
+            if item.timestamp > found.max_timestamp:
+                found.max_timestamp = item.timestamp
             delta = <int64_t>(<uint64_t>item.timestamp - <uint64_t>base_timestamp)
             if delta == item.timestamp_delta:
                 memcpy(at, item.start, <size_t>(item.end - item.start))
@@ -666,28 +790,32 @@ cdef class Survivors:
             at = write_uvarint64(at + 1, zigzag64(delta))
             memcpy(at, rest, <size_t>(item.end - rest))
             at += item.end - rest
-        memcpy(start, source, RECORDS)
-        if has_horizon:
+        found.written = at - (self.out.at + self.filled + RECORDS)
+        return True
+
+    cdef bint close(self, _Slice slice, const Row* row, const Findings* terms, const Findings* found) noexcept nogil:
+        """The header of a batch whose records were written; a decompressed one's payload is still to be compressed."""
+        cdef int64_t size = RECORDS + found.written
+        cdef uint8_t* start
+        cdef uint16_t attributes = <uint16_t>row.attributes
+        if not reserve(&self.out, self.filled + size):
+            return False
+        start = self.out.at + self.filled
+        memcpy(start, self.header_of(slice, row), RECORDS)
+        if terms.has_horizon:
             attributes |= DELETE_HORIZON_FLAG
         store16(start + ATTRIBUTES, attributes)
-        store64(start + BASE_TIMESTAMP, <uint64_t>base_timestamp)
-        if attributes & TIMESTAMP_TYPE_FLAG:
-            max_timestamp = row.max_timestamp
-        store64(start + MAX_TIMESTAMP, <uint64_t>max_timestamp)
-        store32(start + RECORD_COUNT, <uint32_t>kept)
-        if whole:
-            seal(start, at - start)
-            self.bytes_retained += at - start
-        self.filled += at - start
-        return REBUILT
-
-
-cdef inline int64_t row_bytes(const Item* items, int64_t count) noexcept nogil:
-    cdef int64_t i, total = 0
-    for i in range(count):
-        if items[i].kept:
-            total += items[i].end - items[i].start
-    return total
+        store64(start + BASE_TIMESTAMP, <uint64_t>(terms.horizon if terms.has_horizon else terms.first_timestamp))
+        store64(
+            start + MAX_TIMESTAMP,
+            <uint64_t>(row.max_timestamp if attributes & TIMESTAMP_TYPE_FLAG else found.max_timestamp),
+        )
+        store32(start + RECORD_COUNT, <uint32_t>found.kept)
+        if not slice.has_payload:
+            seal(start, size)
+            self.bytes_retained += size
+        self.filled += size
+        return True
 
 
 cdef inline bint is_buildable(const Row* row) noexcept nogil:
@@ -697,17 +825,18 @@ cdef inline bint is_buildable(const Row* row) noexcept nogil:
     return row.producer_id >= 0 and row.producer_epoch >= 0 and row.base_sequence >= 0
 
 
-cdef bint can_be_copied(const Item* items, int64_t count) noexcept nogil:
-    """Whether a builder would take the records that are kept, and write them as they are, but for the timestamp."""
+cdef bint can_be_copied(const Item* items, int64_t count, int64_t* before) noexcept nogil:
+    """Whether a builder would take the records that are kept, behind one of offset `before`, and write them as they
+    are, but for the timestamp."""
     cdef Cursor cursor
     cdef RecordView record
-    cdef int64_t i, before = -1
+    cdef int64_t i
     for i in range(count):
         if not items[i].kept:
             continue
-        if items[i].offset <= before:
+        if items[i].offset <= before[0]:
             return False
-        before = items[i].offset
+        before[0] = items[i].offset
         if items[i].plain:
             continue
         cursor.at = items[i].start

@@ -1,4 +1,4 @@
-from typing import Final
+from typing import Final, Self
 
 from typing_extensions import disjoint_base
 
@@ -10,7 +10,7 @@ SHARES: Final[int]
 @disjoint_base
 class LatestOffsets(SkimpyOffsetMap):
     keyless: int
-    def __init__(self, memory: int) -> None: ...
+    def __new__(cls, memory: int) -> Self: ...
     @property
     def shares(self) -> tuple[int, int]: ...
     def begin(self, first: int, end: int) -> None: ...

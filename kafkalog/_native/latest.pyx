@@ -38,8 +38,7 @@ cdef class LatestOffsets(SkimpyOffsetMap):
     cdef int64_t most
     cdef readonly int64_t keyless
 
-    def __init__(self, memory):
-        super().__init__(memory)
+    def __cinit__(self, memory):
         if self.slots < 2:
             raise ValueError(f"memory: found {memory}, expected at least {2 * SLOT_BYTES} bytes")
         self.most = self.slots * 9 // 10

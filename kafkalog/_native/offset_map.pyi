@@ -1,4 +1,5 @@
 from mmap import mmap
+from typing import Self
 
 from typing_extensions import Buffer, disjoint_base
 
@@ -9,7 +10,7 @@ class SkimpyOffsetMap:
     lookups: int
     probes: int
     latest_offset: int
-    def __init__(self, memory: int, *, implementation: str | None = None) -> None: ...
+    def __new__(cls, memory: int, *, implementation: str | None = None) -> Self: ...
     def __len__(self) -> int: ...
     @property
     def memory(self) -> int: ...

@@ -63,7 +63,7 @@ cdef class SkimpyOffsetMap:
     more than Java's arrays have.
     """
 
-    def __init__(self, memory, *, implementation=None):
+    def __cinit__(self, memory, *, implementation=None):
         cdef Py_buffer view
         memory = int(memory)
         if not 0 <= memory <= 0x7FFFFFFF:
@@ -348,11 +348,22 @@ cdef class _Column:
 
 
 def zero_pages(size):
-    """Zeros; in huge pages where there are some, for each look-up is a miss anyway."""
-    pages = mmap.mmap(-1, size)
+    """Zeros, of this process alone (a child of a fork has a copy); in huge pages where there are some, for each look-up
+    is a miss anyway.  MemoryError."""
+    try:
+        pages = mmap.mmap(-1, size, **_PRIVATE)
+    except OSError as error:  # of a map without a file: the system's memory, no disk
+        raise MemoryError(f"no {size} bytes to be had: {error.strerror}") from error
     if hasattr(mmap, "MADV_HUGEPAGE"):
-        pages.madvise(mmap.MADV_HUGEPAGE)
+        try:
+            pages.madvise(mmap.MADV_HUGEPAGE)
+        except OSError:
+            pass  # a kernel without them
     return pages
+
+
+# Windows' maps without a file are a process's own, and it has no forks.
+_PRIVATE = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
 
 
 def implementations():

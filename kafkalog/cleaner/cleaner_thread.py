@@ -30,6 +30,7 @@ from kafkalog.errors import (
     KafkaStorageException,
     LogCleaningAbortedException,
     LogCleaningException,
+    TooManyOpenFilesException,
 )
 from kafkalog.files import LogDirFailureChannel
 from kafkalog.files.lines import Lines
@@ -182,6 +183,9 @@ class CleanerThread:
             return self._manager.states.is_aborted(claim.partition)
         except KafkaStorageException:
             return False  # the directory is offline
+        except TooManyOpenFilesException as error:
+            log.context.logger.warning("the pass is put off: %s", error)
+            return False
         except Exception as error:
             if self._failed_on(log, error):
                 return False
@@ -206,8 +210,8 @@ class CleanerThread:
             self._check_running()
             if not self._manager.states.is_aborted(claim.partition):
                 log.delete_old_segments()
-        except (KafkaStorageException, ClosedChannelException) as error:
-            log.context.logger.debug("old segments are not deleted: %s", error)  # offline, or let go
+        except (KafkaStorageException, ClosedChannelException, TooManyOpenFilesException) as error:
+            log.context.logger.debug("old segments are not deleted: %s", error)  # offline, let go, or another time
         except MemoryError:
             raise
         except Exception as error:

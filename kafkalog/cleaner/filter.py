@@ -113,30 +113,32 @@ def _take_over(survivors: Survivors, retention: Retention, result: FilterResult)
         result.output += survivors.bytes()
 
 
-def _take_vouched(chunk: Chunk, row: int, header: BatchHeader, retention: Retention, result: FilterResult) -> bool:
-    """A batch whose records are judged one by one; False: it is for the plain way."""
+def _take_vouched(
+    chunk: Chunk, row: int, header: BatchHeader, retention: Retention, result: FilterResult
+) -> bool | None:
+    """A batch whose records are judged one by one; whether any of them stays, None: it is for the plain way."""
     payload = payload_of(chunk.data, header, retention.terms.max_record_bytes)
     if payload is None:
-        return False
+        return None
     survivors = retention.survivors
     made = survivors.take_batch(chunk.data, chunk.table, row, payload if header.codec else None)
     if made is None:
-        return False
+        return None
     if not isinstance(made, bool):
         survivors.add_batch(made[1], codecs.compress(header.codec, made[0]))
     _take_over(survivors, retention, result)
-    return True
+    return made is not False
 
 
 def _filter_batch(chunk: Chunk, row: int, header: BatchHeader, retention: Retention, result: FilterResult) -> None:
     data = chunk.data
     decision = retention.check_batch(data, header)
-    if (
-        decision.retention is BatchRetention.DELETE_EMPTY
-        and not header.is_control
-        and _take_vouched(chunk, row, header, retention, result)
-    ):
-        return
+    if not decision.discards_records and not header.is_control:
+        stays = _take_vouched(chunk, row, header, retention, result)
+        if stays is False and decision.retention is BatchRetention.RETAIN_EMPTY:
+            _add_header_alone(header, result)
+        if stays is not None:
+            return
     result.bytes_read += header.size
     if decision.retention is BatchRetention.DELETE:
         retention.count_discarded(header, header.count)
@@ -153,7 +155,7 @@ def _filter_batch(chunk: Chunk, row: int, header: BatchHeader, retention: Retent
         retention.count_discarded(header, count)
     if not kept:
         if decision.retention is BatchRetention.RETAIN_EMPTY:
-            result.add(_header_alone(header), 0, header.max_timestamp, header.last_offset, header.last_offset)
+            _add_header_alone(header, result)
         return
     horizon_ms = header.delete_horizon_ms
     has_tombstone = not all(has_value(record) for record in kept)
@@ -190,6 +192,10 @@ def _rebuilt(header: BatchHeader, kept: list[Record], horizon_ms: int) -> Memory
     if header.magic >= 2:
         builder.override_last_offset(header.last_offset)
     return builder
+
+
+def _add_header_alone(header: BatchHeader, result: FilterResult) -> None:
+    result.add(_header_alone(header), 0, header.max_timestamp, header.last_offset, header.last_offset)
 
 
 def _header_alone(header: BatchHeader) -> bytes:

@@ -7,7 +7,8 @@ both are a manager's, which stands above.
 
 The checkpoint of a log is the one of the directory that it lies in.  One that lies beside its log (below the start,
 beyond the end) is mended when the log is looked at; a file that cannot be read counts for nothing, and the logs are
-cleaned from their start.  Lines of partitions that are no current log's go at the next write.
+cleaned from their start.  Lines of partitions that are no current log's go at the next write.  A folder whose name no
+line can hold has its offset here, until the process ends.
 
 Locks: `states.lock` for checkpoints and marks, too.  Logs are looked at without it: a grab looks at all, claims the
 filthiest, and looks at that again, since from then on nobody cuts or moves it.  Kafka looks at all under its lock.
@@ -29,9 +30,11 @@ from kafkalog.errors import (
     IllegalStateException,
     KafkaStorageException,
     LogCleaningException,
+    TooManyOpenFilesException,
 )
 from kafkalog.files import Clock, LogDirFailureChannel
 from kafkalog.files.lines import Lines
+from kafkalog.format.checkpoints import OffsetCheckpointFile
 from kafkalog.format.names import TopicPartition
 from kafkalog.log.unified_log import UnifiedLog
 
@@ -82,6 +85,11 @@ class Grabbed(NamedTuple):
     to_clean: LogToClean
 
 
+def _line(offsets: Offsets | None, log: UnifiedLog) -> int | None:
+    """The log's in its directory's file."""
+    return None if offsets is None else offsets.get(log.topic_partition)
+
+
 def _if_worth_it(found: LogToClean | None) -> LogToClean | None:
     return found if found is not None and found.is_worth_it else None
 
@@ -107,6 +115,7 @@ class LogCleanerManager:
         self._failed: frozenset[str] = frozenset()  # guarded by states.lock, like all below
         self._marks = UncleanablePartitions()
         self._kept: dict[TopicPartition, list[Pause]] = {}
+        self._odd: dict[str, dict[TopicPartition, int]] = {}  # of each directory what no line of its file can hold
 
     def disown(self) -> None:
         """In a forked child."""
@@ -120,13 +129,15 @@ class LogCleanerManager:
         that comes first in the map.  A log that cannot be looked at is marked uncleanable, and the others go on."""
         stats = PreCleanStats() if stats is None else stats
         self.time_of_last_run_ms = now_ms = self.clock.milliseconds()
-        looked = [self._look(log, now_ms, stats) for log in self._candidates()]
+        candidates = self._candidates()
+        offsets = {log_dir: self._read(log_dir) for log_dir in {log.parent_dir for log in candidates}}  # once a grab
+        looked = [self._look(log, _line(offsets.get(log.parent_dir), log), now_ms, stats) for log in candidates]
         dirty = [found for found in looked if found is not None and found.total_bytes > 0]
         self.dirtiest_log_cleanable_ratio = max([found.cleanable_ratio for found in dirty], default=0.0)
         worth_it = [found for found in dirty if found.is_worth_it]
         stats.cleanable_partitions = len(worth_it)
         for found in sorted(worth_it, key=lambda found: -found.cleanable_ratio):
-            grabbed = self._grab(found.log, lambda log: _if_worth_it(self._look_at(log, now_ms, PreCleanStats())))
+            grabbed = self._grab(found.log, lambda log: _if_worth_it(self._look_again(log, now_ms, PreCleanStats())))
             if grabbed is not None:
                 return grabbed
         return None
@@ -151,7 +162,7 @@ class LogCleanerManager:
         now_ms = self.clock.milliseconds()
 
         def look(log: UnifiedLog) -> LogToClean | None:
-            found = self._to_clean(log, now_ms, PreCleanStats())
+            found = self._to_clean(log, self._checkpoint_of(log), now_ms, PreCleanStats())
             return _if_worth_it(found) if by_ratio else found if found.cleanable_bytes > 0 else None
 
         return self._grab(log, look)
@@ -175,34 +186,42 @@ class LogCleanerManager:
         """Whether it is the partition's log, and takes changes."""
         return self._logs.get(log.topic_partition) is log and not log.refuses_changes
 
-    def _look(self, log: UnifiedLog, now_ms: int, stats: PreCleanStats) -> LogToClean | None:
+    def _look(self, log: UnifiedLog, checkpointed: int | None, now_ms: int, stats: PreCleanStats) -> LogToClean | None:
         """What a pass would clean; None where the log is going, or cannot be looked at.  A checkpoint that lies beside
         its log is mended, under a claim: nobody cuts the log meanwhile."""
-        checkpointed = self._checkpoint_of(log)
         if checkpointed is None or log.log_start_offset <= checkpointed <= log.log_end_offset:
-            return self._look_at(log, now_ms, stats)
+            return self._look_at(log, checkpointed, now_ms, stats)
         claim = self.states.claim(log.topic_partition)
         if claim is None:
             return None
         try:
-            return self._look_at(log, now_ms, stats) if self.is_current(log) else None
+            return self._look_again(log, now_ms, stats) if self.is_current(log) else None
         finally:
             self.states.release(claim)
 
-    def _to_clean(self, log: UnifiedLog, now_ms: int, stats: PreCleanStats) -> LogToClean:
-        first_dirty, uncleanable, force = cleanable_offsets(log, self._checkpoint_of(log), now_ms)
+    def _to_clean(self, log: UnifiedLog, checkpointed: int | None, now_ms: int, stats: PreCleanStats) -> LogToClean:
+        first_dirty, uncleanable, force = cleanable_offsets(log, checkpointed, now_ms)
         if force:
             self.update_checkpoints(log.parent_dir, add=(log.topic_partition, first_dirty))
         delay_ms = max_compaction_delay(log, first_dirty, now_ms)
         stats.update_max_compaction_delay(delay_ms)
         return LogToClean.of(log, first_dirty, uncleanable, delay_ms > 0)
 
-    def _look_at(self, log: UnifiedLog, now_ms: int, stats: PreCleanStats) -> LogToClean | None:
+    def _look_again(self, log: UnifiedLog, now_ms: int, stats: PreCleanStats) -> LogToClean | None:
+        """Under a claim, by the line that the file has now."""
+        return self._look_at(log, self._checkpoint_of(log), now_ms, stats)
+
+    def _look_at(
+        self, log: UnifiedLog, checkpointed: int | None, now_ms: int, stats: PreCleanStats
+    ) -> LogToClean | None:
         partition = log.topic_partition
         try:
-            return self._to_clean(log, now_ms, stats)
+            return self._to_clean(log, checkpointed, now_ms, stats)
         except (KafkaStorageException, ClosedChannelException):
             return None  # the directory is offline, or the log was let go
+        except TooManyOpenFilesException as error:
+            log.context.logger.debug("the log is not looked at: %s", error)
+            return None  # nothing is wrong with it
         except MemoryError:
             raise
         except Exception as error:
@@ -354,20 +373,18 @@ class LogCleanerManager:
         return cleanable_offsets(log, self._checkpoint_of(log), self.clock.milliseconds()).first_dirty_offset
 
     def _checkpoint_of(self, log: UnifiedLog) -> int | None:
-        return self._offset_in(log.parent_dir, log.topic_partition)
-
-    def _offset_in(self, log_dir: str, partition: TopicPartition) -> int | None:
-        offsets = self._read(log_dir)
-        return None if offsets is None else offsets.get(partition)
+        return _line(self._read(log.parent_dir), log)
 
     def _read(self, log_dir: str) -> Offsets | None:
-        """As Kafka's map of a file; None where the directory is offline."""
+        """As Kafka's map of a file, with what no line can hold; None where the directory is offline."""
         with self.states.lock:
             lines = None if log_dir in self._failed else self._directories.read_cleaner_offsets(log_dir)
+            odd = self._odd.get(log_dir, {})
         if lines is None:
             return None
         offsets: Offsets = JavaHashMap(topic_partition_hash, len(lines))
         offsets.update(lines)
+        offsets.update(odd)
         return offsets
 
     def update_checkpoints(
@@ -404,12 +421,18 @@ class LogCleanerManager:
             offsets = self._read(log_dir)
             changed = None if offsets is None else change(offsets)
             if changed is not None:
+                self._odd[log_dir] = {
+                    partition: offset
+                    for partition, offset in changed.items()
+                    if not OffsetCheckpointFile.can_hold(partition)
+                }
                 self._directories.write_cleaner_offsets(log_dir, changed)
 
     def alter_checkpoint_dir(self, partition: TopicPartition, source_dir: str, destination_dir: str) -> None:
         """A partition moved: its line goes along, and its mark.  May be done twice."""
         with self.states.lock:
-            offset = self._offset_in(source_dir, partition)
+            offsets = self._read(source_dir)
+            offset = None if offsets is None else offsets.get(partition)
             if offset is not None:
                 self.update_checkpoints(destination_dir, add=(partition, offset))  # first: better twice than not at all
                 self.update_checkpoints(source_dir, remove=partition)
@@ -473,10 +496,11 @@ class LogCleanerManager:
     def uncleanable_bytes(self, log_dir: str) -> int:
         """What could be cleaned in a directory's uncleanable partitions."""
         marked = [self._logs.get(why.partition) for why in self.uncleanable_partitions(log_dir)]
-        return sum([self._cleanable_bytes(log) for log in marked if log is not None])
+        offsets = self._read(log_dir) if marked else None
+        return sum([self._cleanable_bytes(log, _line(offsets, log)) for log in marked if log is not None])
 
-    def _cleanable_bytes(self, log: UnifiedLog) -> int:
-        first_dirty, uncleanable, _ = cleanable_offsets(log, self._checkpoint_of(log), self.clock.milliseconds())
+    def _cleanable_bytes(self, log: UnifiedLog, checkpointed: int | None) -> int:
+        first_dirty, uncleanable, _ = cleanable_offsets(log, checkpointed, self.clock.milliseconds())
         return calculate_cleanable_bytes(log, first_dirty, uncleanable)[1]
 
     def maintain_uncleanable_partitions(self) -> None:

@@ -7,6 +7,8 @@ IllegalArgumentException that says what was found, what was expected and what to
 
 from __future__ import annotations
 
+import contextlib
+import numbers
 import operator
 import re
 from typing import Any
@@ -55,6 +57,14 @@ def milliseconds(value: Any, what: str = "timestamp", *, low: int = LONG_MIN) ->
         expected="milliseconds since 1970 as an int",
         hint="such as int(time.time() * 1000), or int(when.timestamp() * 1000) of a datetime",
     )
+
+
+def real(value: Any, what: str) -> float:
+    """`value` as a float: any number but a bool."""
+    if type(value) is not bool and isinstance(value, numbers.Real):
+        with contextlib.suppress(OverflowError):
+            return float(value)
+    raise IllegalArgumentException(f"{what}: found {shown(value)}, expected a number")
 
 
 def text(value: Any, what: str, *, hint: str | None = None) -> str:

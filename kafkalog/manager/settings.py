@@ -96,6 +96,8 @@ def checked_cleaner(cleaner: CleanerConfig) -> CleanerConfig:
     """The same, with every number in the range of Kafka's key.  IllegalArgumentException."""
     for name, low in _CLEANER_LOWEST.items():
         values.whole(getattr(cleaner, name), f"CleanerConfig.{name}", low=low)
+    values.real(cleaner.max_io_bytes_per_second, "CleanerConfig.max_io_bytes_per_second")
+    load_factor = values.real(cleaner.dedupe_buffer_load_factor, "CleanerConfig.dedupe_buffer_load_factor")
     if cleaner.enable_cleaner and cleaner.num_threads:
         map_bytes = cleaner.dedupe_buffer_size // cleaner.num_threads
         if map_bytes <= _MAP_BYTES_MIN:
@@ -103,9 +105,8 @@ def checked_cleaner(cleaner: CleanerConfig) -> CleanerConfig:
                 f"CleanerConfig.dedupe_buffer_size: found {map_bytes} bytes a thread, expected more than "
                 f"{_MAP_BYTES_MIN}"
             )
-    if not 0 < cleaner.dedupe_buffer_load_factor <= 1:
+    if not 0 < load_factor <= 1:
         raise IllegalArgumentException(
-            f"CleanerConfig.dedupe_buffer_load_factor: found {cleaner.dedupe_buffer_load_factor}, expected above 0, up "
-            "to 1"
+            f"CleanerConfig.dedupe_buffer_load_factor: found {load_factor}, expected above 0, up to 1"
         )
     return cleaner

@@ -429,16 +429,21 @@ class LogSegment:
 
     @property
     def first_batch_timestamp(self) -> int:
-        """The first batch's max timestamp; 2^63-1 where there is none (getFirstBatchTimestamp)."""
-        timestamp = self._first_timestamp()
+        """The first batch's max timestamp; 2^63-1 where there is none (getFirstBatchTimestamp); read once."""
+        timestamp = self.tail.first_timestamp
+        if timestamp is None:
+            timestamp = self._first_timestamp()
+            if timestamp is not None:
+                self.tail.first_timestamp = timestamp
+                # Nobody holds a lock here: the batch may have been cut away before this was kept.
+                if self._first_timestamp() != timestamp:
+                    self.tail.first_timestamp = None
         return LONG_MAX if timestamp is None or timestamp < 0 else timestamp
 
     def _first_timestamp(self) -> int | None:
-        known = self.tail.first_timestamp
-        if known is None and self.log.size:
-            first = self.log.first_batch()
-            return None if first is None else max_timestamp_of(first)
-        return known
+        """As the file has it."""
+        first = self.log.first_batch() if self.log.size else None
+        return None if first is None else max_timestamp_of(first)
 
     def on_become_inactive_segment(self) -> None:
         """Closes the segment for writing: a last time index entry, and all files cut to what is in them."""

@@ -245,7 +245,9 @@ def compacted(data: Any, table: Any) -> None:
     assert all(number >= 0 for number in survivors.counted())
 
 
-@pytest.mark.parametrize("data", [KEYED, SEVERAL, COMPRESSED], ids=["keyed", "mixed", "compressed"])
+@pytest.mark.parametrize(
+    "data", [KEYED, SEVERAL, COMPRESSED, keyed(9000)], ids=["keyed", "mixed", "compressed", "in parts"]
+)
 def test_compaction(data: bytes) -> None:
     table, _, _ = batches.scan(data, check_crc=False)
     with changing(data, KEYED, KEYLESS) as view:

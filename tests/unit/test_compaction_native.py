@@ -264,3 +264,50 @@ def test_tables_that_do_not_fit_their_buffer() -> None:
     with pytest.raises(ValueError, match="header"):
         Survivors(map, now_ms=0, delete_retention_ms=0).add_batch(b"x", b"")
     assert compaction.Survivors(map, now_ms=0, delete_retention_ms=0).bytes() == b""
+
+
+def test_survivors_are_not_made_by_hand() -> None:
+    with pytest.raises(TypeError):
+        Survivors.__new__(Survivors)  # type: ignore[call-arg]
+
+
+def large(count: int, keys: int, options: dict[str, Any]) -> bytes:
+    """A batch of more records than are looked at at once; every 7,000th is a tombstone."""
+    builder = MemoryRecordsBuilder(**options)
+    for number in range(count):
+        builder.append(1000 + number % 90, b"k%d" % (number % keys), None if number % 7000 == 6999 else b"v%d" % number)
+    return builder.build()
+
+
+@pytest.mark.parametrize("codec", [0, 4])
+@pytest.mark.parametrize(
+    ("count", "keys"), [(8191, 100), (8192, 100), (8193, 100), (20_000, 20_000), (20_000, 15_000), (30_000, 1)]
+)
+def test_a_batch_of_very_many_records(count: int, keys: int, codec: int) -> None:
+    """It goes in parts, to the same bytes: between others, superseded wholly, in part, or not at all."""
+    last = large(
+        count, keys, {"codec": codec, "base_offset": 5, "producer_id": 7, "producer_epoch": 0, "base_sequence": 0}
+    )
+    data = one() + last + one(base_offset=5 + count) + large(9000, 9000, {"codec": codec, "base_offset": 100_000})
+    data += large(9000, 9000, {"codec": codec, "base_offset": 200_000, "delete_horizon_ms": 900})
+    table, _, _ = batches.scan(data)
+    built = built_plainly(data, table, 0, 100_000)
+    map = SkimpyOffsetMap(24 * 100_000)
+    assert built_natively(map, data, table, 0, 100_000)[0] is False
+    survivors = Survivors(map, now_ms=NOW_MS, delete_retention_ms=RETENTION_MS)
+    expected, counted = kept_plainly(data, table, built)
+    assert kept_natively(survivors, data, table) == expected
+    assert (survivors.messages_read, survivors.messages_retained, survivors.invalid_messages) == counted
+    assert (survivors.bytes_read, survivors.bytes_retained) == (len(data), len(expected))
+
+
+def test_damage_late_in_a_large_batch() -> None:
+    """Nothing of it is taken or counted."""
+    data = bytearray(large(20_000, 20_000, {}))
+    data[-1] = 0x40
+    table, _, _ = batches.scan(data, check_crc=False)
+    map = SkimpyOffsetMap(2400)
+    survivors = Survivors(map, now_ms=0, delete_retention_ms=0)
+    assert survivors.take(data, table) == 0
+    assert survivors.take_batch(data, table, 0) is None
+    assert (survivors.size, survivors.counted()) == (0, (0, 0, 0, 0, 0, 0))

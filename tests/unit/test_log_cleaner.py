@@ -14,12 +14,18 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog.cleaner import cleaner_thread
+from kafkalog.cleaner import cleaner_thread, log_cleaner_manager
 from kafkalog.cleaner.cleaner import Cleaner
 from kafkalog.cleaner.cleaner_thread import CleanerThread, cleaner_settings, map_bytes
 from kafkalog.cleaner.log_cleaner import LogCleaner
 from kafkalog.config import CleanerConfig
-from kafkalog.errors import ConfigException, IllegalStateException, KafkaStorageException, LogCleaningAbortedException
+from kafkalog.errors import (
+    ConfigException,
+    IllegalStateException,
+    KafkaStorageException,
+    LogCleaningAbortedException,
+    TooManyOpenFilesException,
+)
 from kafkalog.files import SYSTEM_CLOCK
 from kafkalog.format.names import TopicPartition
 from kafkalog.metrics.registry import MetricsRegistry
@@ -126,6 +132,7 @@ def test_old_segments_wait_for_the_turn_after_damage(yard: Yard) -> None:
         (OSError(5, "refused"), True, False),
         (KafkaStorageException("offline already"), False, False),
         (LogCleaningAbortedException("enough"), False, False),
+        (TooManyOpenFilesException("for now"), False, False),
         (ValueError("a bug"), False, True),
     ],
 )
@@ -148,6 +155,36 @@ def test_what_deletion_raises_marks_the_partition(yard: Yard, monkeypatch: pytes
     assert not yard.thread().clean_filthiest_log()
     assert {str(why.partition) for why in yard.manager.uncleanable_partitions()} == {"t-0", "u-0"}
     assert yard.manager.cleaning_state(T) is None
+
+
+def test_no_open_file_left_marks_nothing(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither where it is looked at, nor where its old segments are deleted."""
+    log = yard.filled("t-0")
+    full = raising(TooManyOpenFilesException("for now"))
+    monkeypatch.setattr(log_cleaner_manager, "cleanable_offsets", full)
+    monkeypatch.setattr(type(log), "delete_old_segments", full)
+    assert not yard.thread().clean_filthiest_log()
+    assert yard.manager.uncleanable_partitions() == []
+    monkeypatch.undo()
+    assert yard.thread().clean_filthiest_log()
+
+
+def test_a_name_that_no_line_can_hold_is_cleaned_once(yard: Yard) -> None:
+    """And does not keep the thread from what is less filthy."""
+    odd, good = yard.filled("a b-0", records=90), yard.filled("t-0")
+    thread = yard.thread()
+    turns = 0
+    while thread.clean_filthiest_log():
+        turns += 1
+        assert turns < 5
+    assert yard.manager.all_cleaner_checkpoints() == {odd.topic_partition: 90, good.topic_partition: 60}
+    assert yard.lines() == ["t 0 60"]
+    odd.truncate_to(30)
+    yard.manager.maybe_truncate_checkpoint(odd.parent_dir, odd.topic_partition, 30)
+    assert yard.manager.first_dirty_offset(odd) == 30
+    yard.registry.remove(odd)
+    yard.manager.update_checkpoints(odd.parent_dir)
+    assert yard.manager.all_cleaner_checkpoints() == {good.topic_partition: 60}
 
 
 def test_no_memory_is_not_the_logs_fault(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from kafkalog.files import OS_FILES
 from kafkalog.files.testing import Fault, FaultyFiles
 from kafkalog.format.checkpoints import OffsetCheckpointFile
 from kafkalog.format.names import TopicPartition
+from kafkalog.segment.file_records import FileRecords
 from tests.unit.cleaning_kit import Yard, fill, partition, raising
 from tests.unit.log_kit import NOW_MS
 
@@ -317,6 +318,45 @@ def test_checkpoints_beside_their_log_are_mended_at_once(yard: Yard) -> None:
     assert yard.manager.grab_filthiest_compacted_log() is None  # and is not worth a pass
     assert sorted(yard.lines()) == ["t 0 0", "u 0 9"]
     assert yard.manager.cleaning_state(T) is None
+
+
+def test_each_file_is_read_once_a_grab(yard: Yard, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many logs there are; but for the one that is grabbed, which is looked at again.  So is each segment's
+    first batch, ever."""
+    for number in range(6):
+        yard.filled(f"t-{number}", number % 2).close()
+        yard.log(f"t-{number}", number % 2, min_cleanable_dirty_ratio="1.0")  # that knows nothing of its segments yet
+    read: list[str] = []
+    segments: list[str] = []
+    checkpoint, first_batch = OffsetCheckpointFile.read, FileRecords.first_batch
+
+    def counted(self: OffsetCheckpointFile) -> dict[TopicPartition, int]:
+        read.append(self.path)
+        return checkpoint(self)
+
+    def looked(self: FileRecords, position: int = 0) -> object:
+        segments.append(self.path)
+        return first_batch(self, position)
+
+    monkeypatch.setattr(OffsetCheckpointFile, "read", counted)
+    monkeypatch.setattr(FileRecords, "first_batch", looked)
+    assert yard.manager.grab_filthiest_compacted_log() is None
+    assert len(read) == len(set(read)) == 2
+    assert segments
+    read.clear()
+    segments.clear()
+    assert yard.manager.grab_filthiest_compacted_log() is None
+    assert len(read) == len(set(read)) == 2
+    assert segments == []
+    yard.filled("u-0")
+    read.clear()
+    assert yard.manager.grab_filthiest_compacted_log() is not None
+    assert len(read) == 3
+    read.clear()
+    for log in yard.registry.current_logs():
+        yard.manager.mark_partition_uncleanable(log, ValueError("a bug"))
+    yard.manager.uncleanable_bytes(yard.dirs[0])
+    assert len(read) == 1
 
 
 def test_non_compacted_logs_are_paused_for_retention(yard: Yard) -> None:

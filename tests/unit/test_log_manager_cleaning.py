@@ -260,6 +260,11 @@ def test_kafkas_defaults_are_on(tmp_path: Path) -> None:
         CleanerConfig(backoff_ms=-1),
         CleanerConfig(dedupe_buffer_size=1 << 20),
         CleanerConfig(dedupe_buffer_load_factor=0.0),
+        CleanerConfig(dedupe_buffer_load_factor="0.5"),  # type: ignore[arg-type]
+        CleanerConfig(max_io_bytes_per_second="1000"),  # type: ignore[arg-type]
+        CleanerConfig(max_io_bytes_per_second=None),  # type: ignore[arg-type]
+        CleanerConfig(max_io_bytes_per_second=True),
+        CleanerConfig(max_io_bytes_per_second=10**400),
         CleanerConfig(io_buffer_size=1.5),  # type: ignore[arg-type]
         7,
     ],

@@ -368,6 +368,25 @@ def test_roll_time_is_of_the_first_batch(tmp_path: Path) -> None:
     assert again.first_batch_timestamp == 2**63 - 1
 
 
+def test_a_first_batch_that_is_cut_away_while_it_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a reader found, who holds no lock, is not kept for the batch that came instead."""
+    append(open_segment(tmp_path), batch(100, ts=50))
+    segment = open_segment(tmp_path)
+    first_batch = FileRecords.first_batch
+
+    def cut(records: FileRecords, position: int = 0) -> object:
+        monkeypatch.undo()
+        found = first_batch(records, position)
+        segment.truncate_to(100)
+        append(segment, batch(100, ts=70))
+        return found
+
+    monkeypatch.setattr(FileRecords, "first_batch", cut)
+    assert segment.first_batch_timestamp == 50
+    assert segment.first_batch_timestamp == 70
+    assert segment.time_waited_for_roll(0, 90) == 20
+
+
 # --- recovering -------------------------------------------------------------------------------------
 
 

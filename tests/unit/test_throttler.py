@@ -45,6 +45,10 @@ def test_nothing_is_looked_at_within_an_interval() -> None:
         (2000.0, 301, 603, 1),  # 301.5 rounds up
         (1e308, 301, 1 << 40, 0),
         (0.0, 301, 1, REST_MAX_MS),
+        (5e-324, 301, 1, REST_MAX_MS),
+        (-1.0, 301, 1 << 40, 0),  # as Kafka, whose sleep is below nothing
+        (float("-inf"), 301, 1, 0),
+        (float("nan"), 301, 1, 0),
     ],
 )
 def test_what_was_too_much_is_slept_off(rate: float, elapsed_ms: int, observed: int, rest_ms: int) -> None:
@@ -75,3 +79,14 @@ def test_the_rate_may_change() -> None:
     pace.clock.advance(400)
     pace.observe(1000)
     assert pace.slept == [100]
+
+
+def test_the_rest_that_another_rate_ordered_is_over() -> None:
+    pace = Pace(10.0)
+    pace.clock.advance(400)
+    pace.observe(1_000_000, sleeps=False)
+    pace.throttler.desired_rate_per_sec = 1e300
+    pace.observe(1)
+    pace.clock.advance(301)
+    pace.observe(1_000_000)
+    assert pace.slept == [REST_MAX_MS]
