@@ -33,6 +33,7 @@ from contextlib import AbstractContextManager, suppress
 from typing import NamedTuple, TypeVar
 
 from kafkalog._native.blocks import Closing
+from kafkalog._native.log_end import PartitionLock
 from kafkalog.cleaner.log_cleaner import LogCleaner
 from kafkalog.cleaner.uncleanable import Uncleanable
 from kafkalog.config import CleanerConfig, LogConfig
@@ -57,7 +58,7 @@ from kafkalog.log.context import ALREADY_OFFLINE, PartitionContext
 from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.manager import directory as directories_of_logs
 from kafkalog.manager import move_notes
-from kafkalog.manager.changes import BackgroundTasks, Changes
+from kafkalog.manager.changes import BackgroundTasks, Changes, inside
 from kafkalog.manager.cleaning import Cleaning
 from kafkalog.manager.doomed import DoomedLogs
 from kafkalog.manager.duplicates import Duplicates, duplicate
@@ -142,7 +143,7 @@ class LogManager(Closing):
         self._doomed = DoomedLogs(clock)
         self._duplicates = Duplicates(self.registry, self._doomed, files)
         self._preferred: dict[TopicPartition, str] = {}
-        self._moves: dict[TopicPartition, threading.RLock] = {}  # of one partition they come one after the other
+        self._moves: dict[TopicPartition, PartitionLock] = {}  # of one partition they come one after the other
         self._initializing: dict[TopicPartition, bool] = {}  # True: its configuration changed meanwhile (KAFKA-8813)
         self._default_config = self.settings.default_config
         self._configs: dict[str, LogConfig] = {}  # of topics; made when asked for
@@ -749,6 +750,16 @@ class LogManager(Closing):
         with self.changes.lock:
             self._check()
             self.changes.settle()
+            source = self.registry.get(partition)
+            if source is not None:
+                source.settle()  # out of the middle of it nothing is moved away: it goes on there
+            self.switch_to_future_log(partition)
+
+    def switch_to_future_log(self, partition: TopicPartition) -> None:
+        """`replace_current_with_future_log` for a Move, which has claimed the present log's lock as `busy`."""
+        with self.changes.lock:
+            self._check()
+            self.changes.settle()
             source, destination = self.registry.get(partition), self.registry.get(partition, is_future=True)
             if source is None:
                 raise KafkaStorageException(f"The current replica for {partition} is offline")
@@ -773,6 +784,7 @@ class LogManager(Closing):
         partition, noted = source.topic_partition, not self._bare
         with source.lock:
             source.refuse_changes()  # what is appended meanwhile would be lost with it
+            source.lock.busy = False  # a Move's claim: from here on that refusal is enough, and the folder is renamed
             if self.registry.get(partition) is source:
                 try:
                     if noted:
@@ -828,11 +840,14 @@ class LogManager(Closing):
         From the switch on the log that was there before refuses changes with KafkaStorageException, and `get_log`
         answers the new one; who reads the old one may do so until it is deleted, after file.delete.delay.ms.  What ends
         a move early leaves the log as it was, and a future log from which the next `move` goes on.  Two moves of
-        one partition come one after the other.
+        one partition come one after the other; IllegalStateException to one out of the middle of another.
         """
         self._check()
         move = Move(self, topic_partition, log_dir)
-        with self._moves.setdefault(move.partition, threading.RLock()), self._cleaning.pause(move.partition) as pause:
+        moving = self._moves.setdefault(move.partition, PartitionLock())
+        if moving.is_mine():  # both would write the one copy
+            raise inside(f"moving {move.partition}")
+        with moving, self._cleaning.pause(move.partition) as pause:
             pause.begin()
             return move.run(progress)
 

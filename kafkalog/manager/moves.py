@@ -2,8 +2,8 @@
 
 The future log is a follower of the current one in the same process: it takes its batches byte for byte, from where it
 ends.  Copying holds no lock.  When little is left the rest is copied under the current log's lock, flushed, and the
-future log takes the place (`LogManager.replace_current_with_future_log`, atomic); an append that waited meanwhile is
-refused, and its caller gets the partition's new log from the manager.
+future log takes the place (`LogManager.switch_to_future_log`, atomic); an append that waited meanwhile is refused, and
+its caller gets the partition's new log from the manager.
 
 A future log that an earlier move left goes on where it ends if it is certainly a beginning of the current log.  Where
 that was truncated meanwhile it is copied anew.  What a move did not finish, by an error or an interrupt, is a `-future`
@@ -67,7 +67,7 @@ class Moving(Protocol):
 
     def async_delete(self, topic_partition: TopicPartition, *, is_future: bool = False) -> UnifiedLog | None: ...
 
-    def replace_current_with_future_log(self, topic_partition: TopicPartition) -> None: ...
+    def switch_to_future_log(self, partition: TopicPartition) -> None: ...
 
 
 class MoveProgress(NamedTuple):
@@ -196,6 +196,8 @@ class Move:
                 raise IllegalStateException(f"{self.partition} was deleted or moved by somebody else meanwhile")
             with source.lock:
                 source.settle()
+                # The lock lets signal handlers of this thread in: what they changed now would be lost, or come back.
+                source.lock.busy = True
                 while self._copy(source, future):
                     pass
                 if self._truncations != source.local_log.truncations:
@@ -206,7 +208,7 @@ class Move:
                 future.skip_to(source.log_end_offset)  # a crash may have left a hole before the current log's end
                 assert future.log_end_offset == source.log_end_offset, (source, future)
                 future.flush(True)
-                manager.replace_current_with_future_log(self.partition)
+                manager.switch_to_future_log(self.partition)
         return True
 
 

@@ -5,10 +5,10 @@ a rule that knows it, so that a fuzzer may go on.  What no rule knows is a find.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kafkalog._native import batches as native
 from tests.conformance.compare import Difference
@@ -122,23 +122,58 @@ def _unfinished_index(difference: Difference, outcome: Outcome) -> bool:
 
 
 def _entries_that_were_cut_off(difference: Difference, outcome: Outcome) -> bool:
-    """A log was truncated and closed by its handle, without a manager, who would have trimmed its indexes."""
+    """A log was truncated, and nobody trimmed its indexes before it was opened as after a clean shutdown."""
     at_open = re.match(r"line (\d+) \(open\), field (error|state)", difference.place)
     if at_open is None:
         return False
     number = int(at_open[1])
-    before = [line for line in outcome.lines[: number - 1] if line.get("log", "main") == "main"]
-    untrimmed = [at for at, line in enumerate(before) if line["op"] == "close" and not line.get("broker_style", True)]
-    if not untrimmed or not any(line["op"].startswith("truncate_") for line in before[: untrimmed[-1]]):
-        return False
+    if not _closed_by_its_handle(number, outcome):
+        return at_open[2] == "state" and _not_recovered(number, outcome) and _but_for_producers(number, outcome)
     if at_open[2] == "error":
         said = difference.detail.partition("actual said: ")[2]
         return "expected said: CorruptRecordException: Found record size" in difference.detail and (
             "actual   (missing)" in difference.detail or (said.startswith(ILLEGAL) and FULL_INDEX in said)
         )
     # Kafka finds no batch where the entry points, and takes the segment for empty.
-    state = next((result.get("state") for result in outcome.kafka_results if result["line"] == number), None)
-    return state is not None and state["segments"][-1][1] > 0 and state["leo"] == state["segments"][-1][0]
+    state = _state_at(number, outcome.kafka_results)
+    return bool(state) and state["segments"][-1][1] > 0 and state["leo"] == state["segments"][-1][0]
+
+
+def _closed_by_its_handle(number: int, outcome: Outcome) -> bool:
+    """Without a manager, who would have trimmed its indexes."""
+    before = [line for line in outcome.lines[: number - 1] if line.get("log", "main") == "main"]
+    untrimmed = [at for at, line in enumerate(before) if line["op"] == "close" and not line.get("broker_style", True)]
+    return bool(untrimmed) and any(line["op"].startswith("truncate_") for line in before[: untrimmed[-1]])
+
+
+def _not_recovered(number: int, outcome: Outcome) -> bool:
+    """It was lost in a crash after the truncation; each open since was refused, one for the size of its indexes, which
+    had the file cut, or grown, to that size."""
+    mine = {at for at, line in enumerate(outcome.lines[: number - 1], 1) if line.get("log", "main") == "main"}
+    opens = [each for each in outcome.kafka_results if each["op"] == "open" and each["line"] in mine]
+    last = max([each["line"] for each in opens if "error" not in each], default=0)
+    since = [outcome.lines[at - 1]["op"] for at in sorted(mine) if at > last]
+    return (
+        outcome.lines[number - 1].get("clean_shutdown", True)
+        and "crash" in since
+        and any(op.startswith("truncate_") for op in since[: since.index("crash")])
+        and any(FULL_INDEX in each.get("message", "") for each in opens if each["line"] > last)
+    )
+
+
+def _but_for_producers(number: int, outcome: Outcome) -> bool:
+    """Kafka finds the end all the same, and knows no producers without a snapshot; an index is built anew with them."""
+    expected, found = _state_at(number, outcome.kafka_results), _state_at(number, outcome.results)
+    differs = {name for name in expected if expected[name] != found.get(name)}
+    return (
+        bool(found)
+        and differs <= {"producers", "first_unstable", "lso"}
+        and expected["producers"] == 0 < found["producers"]
+    )
+
+
+def _state_at(number: int, results: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    return next((result.get("state", {}) for result in results if result["line"] == number), {})
 
 
 def _smaller_than_its_header(difference: Difference, outcome: Outcome) -> bool:
@@ -240,9 +275,10 @@ NAMED = {
     ),
     "entries that were cut off": Named(
         "A truncation leaves the bytes of the entries that it takes out of an index, and a close of the log alone (no "
-        "manager's) does not trim them: where the log is then opened as after a clean shutdown they count again.  "
-        "Kafka goes by the last one to nonsense, and refuses the log or takes it for empty; kafkalog sees that it "
-        "names no batch, and builds the index anew, or says that segment.index.bytes is too small for it.",
+        "manager's), or a crash, does not trim them: where the log is then opened as after a clean shutdown they "
+        "count again.  Kafka goes by the last one to nonsense, and refuses the log, takes it for empty, or finds its "
+        "end by luck; kafkalog sees that it names no batch, and builds the index anew, and with it what is known of "
+        "the producers, or says that segment.index.bytes is too small for it.",
         _entries_that_were_cut_off,
         needs_damage=False,
     ),

@@ -84,6 +84,33 @@ def test_entries_that_were_cut_off() -> None:
         assert named(lines, empty, [{"op": "open", "state": {"leo": leo, "segments": [[0, 99]]}}], opened) == name
 
 
+def test_entries_that_were_cut_off_before_a_crash() -> None:
+    lines: list[Line] = [
+        {"op": "open"}, {"op": "truncate_to", "offset": 4}, {"op": "crash"}, {"op": "open"}, {"op": "open"},
+    ]  # fmt: skip
+    full = refused("open", "IllegalArgumentException", FULL)
+    state = {"leo": 9, "lso": 5, "first_unstable": None, "producers": 0, "segments": [[0, 100]]}
+    known = {**state, "first_unstable": 2, "lso": 2, "producers": 1}
+    difference = Difference("line 5 (open), field state.first_unstable", "expected null\n  actual   2")
+
+    def name(lines: list[Line], expected: Result = state, found: Result = known, before: Result = full) -> str | None:
+        return named(
+            lines, difference, [before, {"op": "open", "state": expected}], [before, {"op": "open", "state": found}]
+        )
+
+    assert name(lines) == "entries that were cut off"
+    assert name(lines, found={**known, "leo": 8}) is None
+    assert name(lines, expected={**state, "producers": 1}) is None
+    assert name(lines, found={**known, "producers": 0}) is None
+    assert name(lines, before={"op": "open"}) is None
+    assert name(lines, before=refused("open", "KafkaStorageException", "another")) is None
+    assert name([lines[0], {"op": "roll"}, *lines[2:]]) is None
+    assert name([lines[0], lines[1], {"op": "close", "broker_style": True}, *lines[3:]]) is None
+    assert name([lines[0], lines[2], lines[1], *lines[3:]]) is None
+    assert name([lines[0], {**lines[1], "log": "other"}, *lines[2:]]) is None
+    assert name([*lines[:4], {"op": "open", "clean_shutdown": False}]) is None
+
+
 def test_a_torn_base_offset_of_a_manager() -> None:
     log = "d1/Db-1/00000000000000000000.log"
     lines: list[Line] = [
