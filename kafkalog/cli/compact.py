@@ -166,7 +166,7 @@ def _print(result: Compacted, act: bool) -> None:
         passes = "1 pass" if stats.passes == 1 else f"{stats.passes} passes"
         emit(f"  {passes} over offsets {stats.first_dirty_offset} to {stats.end_offset - 1}, {took}")
     if result.held is not None:
-        emit(f"  {'behind that' if stats.passes else 'held by'} {result.held.what}: {result.held.text}")
+        emit(f"  the rest stays: {result.held.text}")
 
 
 def _gain(size_bytes: int) -> str:
