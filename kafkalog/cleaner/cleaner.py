@@ -31,6 +31,7 @@ from kafkalog.cleaner.grouping import group_segments_by_size
 from kafkalog.cleaner.io_buffers import Chunk, IoBuffers
 from kafkalog.cleaner.mapping import OffsetMapping
 from kafkalog.cleaner.retention import Retention, Terms
+from kafkalog.cleaner.soundness import Soundness
 from kafkalog.cleaner.stats import CleanerStats
 from kafkalog.cleaner.to_clean import LogToClean
 from kafkalog.cleaner.transactions import CleanedTransactionMetadata
@@ -59,7 +60,8 @@ class CleanResult(NamedTuple):
 
 
 class CleanerSettings(NamedTuple):
-    """Bytes of each of the two buffers, and up to how many they grow; the share of slots at which a map is full.
+    """Bytes of each of the two buffers, and up to how many they grow; the share of slots at which a map is full;
+    whether each batch is looked at as a reader would (`soundness`), which Kafka's cleaner does not.
 
     IllegalArgumentException, from whoever uses them, for buffers of no byte.
     """
@@ -67,6 +69,7 @@ class CleanerSettings(NamedTuple):
     io_buffer_bytes: int = 256 << 10
     max_io_buffer_bytes: int = 1_048_588
     load_factor: float = 0.9
+    check_crcs: bool = False
 
 
 def _nothing(_: object) -> None:
@@ -98,7 +101,8 @@ class Cleaner:
         self.check_done = check_done
         self.throttle = throttle
         self.mapped = mapped
-        self.buffers = IoBuffers(settings.io_buffer_bytes, settings.max_io_buffer_bytes)
+        self.buffers = IoBuffers(settings.io_buffer_bytes, settings.max_io_buffer_bytes, check_crcs=settings.check_crcs)
+        self._soundness: Soundness | None = None  # of the segment that is read
 
     def clean(self, cleanable: LogToClean) -> CleanResult:
         """A pass; what was found beside the log: errors of `do_clean`."""
@@ -181,6 +185,7 @@ class Cleaner:
     def _map_segment(self, log: UnifiedLog, segment: LogSegment, end: int, mapping: OffsetMapping) -> bool:
         """One segment, which ends before offset `end`; whether the map is full."""
         position = segment.offset_index.lookup(mapping.start_offset).position
+        self._begin(log, segment)
         while position < segment.log.size:
             chunk = self._read(log, segment.log, position)
             row = 0
@@ -198,14 +203,27 @@ class Cleaner:
             mapping.stats.map_bytes_read += chunk.valid_bytes
             if chunk.valid_bytes == 0:
                 self.buffers.grow_or_fail(chunk, log.config.max_message_bytes)
+        self._finish()
         self.offset_map.latest_offset = end - 1
         self.buffers.restore()
         return False
+
+    def _begin(self, log: UnifiedLog, segment: LogSegment) -> None:
+        """Of a walk over a segment."""
+        if self.settings.check_crcs:
+            following = log.local_log.segments.higher_segment(segment.base_offset)
+            self._soundness = Soundness(segment, None if following is None else following.base_offset)
+
+    def _finish(self) -> None:
+        if self._soundness is not None:
+            self._soundness.finish()
 
     def _read(self, log: UnifiedLog, records: FileRecords, position: int) -> Chunk:
         self.check_done(log.topic_partition)
         chunk = self.buffers.read(records, position)
         log.local_log.check_if_closed()  # while the disk kept us waiting
+        if self._soundness is not None:
+            self._soundness.check(chunk)
         self.throttle(len(chunk.data))
         return chunk
 
@@ -261,6 +279,7 @@ class Cleaner:
         """
         stats = retention.stats
         position = 0
+        self._begin(log, source)
         while position < source.log.size:
             chunk = self._read(log, source.log, position)
             result = FilterResult()
@@ -282,6 +301,7 @@ class Cleaner:
                 self.throttle(len(result.output))
             if result.bytes_read == 0:
                 self.buffers.grow_or_fail(chunk, log.config.max_message_bytes)
+        self._finish()
         self.buffers.restore()
 
 

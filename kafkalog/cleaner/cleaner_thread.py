@@ -52,10 +52,10 @@ def map_bytes(config: CleanerConfig) -> int:
     return min(config.dedupe_buffer_size // config.num_threads, INT_MAX)
 
 
-def cleaner_settings(config: CleanerConfig) -> CleanerSettings:
+def cleaner_settings(config: CleanerConfig, *, check_crcs: bool = True) -> CleanerSettings:
     """Of one thread."""
     io_buffer_bytes = max(config.io_buffer_size // config.num_threads // 2, 1)  # nothing would never grow
-    return CleanerSettings(io_buffer_bytes, config.max_message_size, config.dedupe_buffer_load_factor)
+    return CleanerSettings(io_buffer_bytes, config.max_message_size, config.dedupe_buffer_load_factor, check_crcs)
 
 
 class CleanerThread:
@@ -68,6 +68,8 @@ class CleanerThread:
         manager: LogCleanerManager,
         throttler: Throttler,
         failure_channel: LogDirFailureChannel,
+        *,
+        check_crcs: bool = True,
     ) -> None:
         self.number = number
         self.name = f"kafka-log-cleaner-thread-{number}"
@@ -76,6 +78,7 @@ class CleanerThread:
         self.ident = -1
         self.failed = False  # it ended, and nobody had told it to
         self._config = config
+        self._check_crcs = check_crcs
         self._manager = manager
         self._throttler = throttler
         self._failure_channel = failure_channel
@@ -198,7 +201,7 @@ class CleanerThread:
         if self._cleaner is None:
             self._cleaner = Cleaner(
                 SkimpyOffsetMap(map_bytes(self._config)),
-                cleaner_settings(self._config),
+                cleaner_settings(self._config, check_crcs=self._check_crcs),
                 self._manager.clock,
                 check_done=self._check_done,
                 throttle=self._throttle,

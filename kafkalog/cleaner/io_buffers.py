@@ -7,7 +7,8 @@ has so many bytes.  At the end of a segment the buffer is small again.  The othe
 large; here it is only a number.
 
 Memory is the buffer, and the table of at most one row for each 26 bytes of it.  Framing is that of batches in memory
-(ByteBufferLogInputStream), for so Kafka's cleaner reads; no checksum is looked at, as there.  Knows no record.
+(ByteBufferLogInputStream), for so Kafka's cleaner reads; a checksum is looked at where the caller wants it, which Kafka
+does not.  Knows no record.
 Belongs to one Cleaner and its thread.  Mirrors readBuffer, growBuffersOrFail and restoreBuffers of Cleaner (4.4.0).
 """
 
@@ -17,7 +18,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalog._native import batches as native
 from kafkalog.errors import CorruptRecordException, IllegalArgumentException, IllegalStateException, KafkalogError
-from kafkalog.format.batch import HEADER_SIZE_UP_TO_MAGIC, SMALLEST_BATCH_BYTES, declared_size, framing_error
+from kafkalog.format.batch import (
+    HEADER_SIZE_UP_TO_MAGIC,
+    SMALLEST_BATCH_BYTES,
+    declared_size,
+    ensure_valid,
+    framing_error,
+)
 from kafkalog.segment.file_records import FileRecords
 
 if TYPE_CHECKING:
@@ -41,6 +48,12 @@ class Chunk(NamedTuple):
         """Raises what is wrong with the batch behind the last row, for who has taken all rows."""
         if self.why in (native.BAD_SIZE, native.BAD_MAGIC):
             raise self.with_place(framing_error(self.data, self.why, self.valid_bytes), self.valid_bytes)
+        if self.why == native.BAD_CRC:
+            try:
+                ensure_valid(self.data, native.header_at(self.data, self.valid_bytes))
+            except CorruptRecordException as error:
+                error.path = None
+                raise self.with_place(error, self.valid_bytes) from None
 
     def with_place(self, error: KafkalogError, at: int) -> KafkalogError:
         """An error of the batch at `at` in the chunk, which names the file and the place in it from now on."""
@@ -53,11 +66,12 @@ class IoBuffers:
     """A read buffer of `size` bytes, which may grow to `max_size`, or to the topic's max.message.bytes if that is
     more.  `capacity`: its present size, and that of the write buffer."""
 
-    def __init__(self, size: int, max_size: int) -> None:
+    def __init__(self, size: int, max_size: int, *, check_crcs: bool = False) -> None:
         if size < 1:
             raise IllegalArgumentException(f"a cleaner's buffer: found {size} bytes, expected at least 1")
         self.size = size
         self.max_size = max_size
+        self.check_crcs = check_crcs
         self._buffer = memoryview(bytearray(size))
 
     @property
@@ -79,7 +93,7 @@ class IoBuffers:
         table, why, valid_bytes = native.scan(
             data,
             framing=native.FRAMING_BUFFER,
-            check_crc=False,
+            check_crc=self.check_crcs,
             max_batches=got // SMALLEST_BATCH_BYTES + 1,
         )
         return Chunk(records, position, data, table, why, valid_bytes)

@@ -43,9 +43,15 @@ class LogCleaner:
         failure_channel: LogDirFailureChannel,
         clock: Clock,
         metrics: MetricsRegistry,
+        *,
+        check_crcs: bool = True,
     ) -> None:
-        """Shows its metrics from now on; nothing is cleaned before `startup`."""
+        """Shows its metrics from now on; nothing is cleaned before `startup`.  `check_crcs`: see CleanerSettings.
+
+        (More than eight parameters: all but the last are what a manager has.)
+        """
         self.config = config
+        self._check_crcs = check_crcs
         self.manager = LogCleanerManager(directories, logs, failure_channel, clock)
         self.throttler = Throttler(config.max_io_bytes_per_second, metrics.meter(THROTTLER, "bytes"), clock)
         self._failure_channel = failure_channel
@@ -87,7 +93,9 @@ class LogCleaner:
                 "Cannot use more than 2G of cleaner buffer space per cleaner thread, ignoring excess buffer space..."
             )
         self._threads = tuple(
-            CleanerThread(number, config, self.manager, self.throttler, self._failure_channel)
+            CleanerThread(
+                number, config, self.manager, self.throttler, self._failure_channel, check_crcs=self._check_crcs
+            )
             for number in range(config.num_threads)
         )
         for thread in self._threads:

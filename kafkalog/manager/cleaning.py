@@ -35,15 +35,18 @@ _PATIENCE_S = 1.0
 class Cleaning:
     """Without a cleaner until `make`."""
 
-    def __init__(self, registry: LogRegistry) -> None:
+    def __init__(self, registry: LogRegistry, *, check_crcs: bool) -> None:
         self._registry = registry
+        self._check_crcs = check_crcs
         self.cleaner: LogCleaner | None = None
 
     def make(self, config: CleanerConfig, directories: LogDirectories, clock: Clock, metrics: MetricsRegistry) -> None:
         """A cleaner, where the settings want one."""
         if config.enable_cleaner:
             failed = directories.failure_channel
-            self.cleaner = LogCleaner(config, directories, self._registry, failed, clock, metrics)
+            self.cleaner = LogCleaner(
+                config, directories, self._registry, failed, clock, metrics, check_crcs=self._check_crcs
+            )
 
     # --- its life --------------------------------------------------------------------------------------
 

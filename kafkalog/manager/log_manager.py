@@ -139,7 +139,7 @@ class LogManager(Closing):
         self._state = _NEW
         self._jobs = Jobs()
         self._starting = threading.Lock()  # held by the thread that starts
-        self._cleaning = Cleaning(self.registry)
+        self._cleaning = Cleaning(self.registry, check_crcs=not bare)
         self._doomed = DoomedLogs(clock)
         self._duplicates = Duplicates(self.registry, self._doomed, files)
         self._preferred: dict[TopicPartition, str] = {}

@@ -194,8 +194,9 @@ def _clean_turns(session: Session, op: Op, result: Result) -> None:
         if _manager(session).failure_channel.has_offline_log_dir(log_dir):
             raise KafkaStorageException(f"{log_dir} is offline")  # a broker takes it away first
     if session.cleaner_thread is None or session.cleaner_thread[0] is not cleaner:
+        failure_channel = _manager(session).failure_channel
         thread = CleanerThread(
-            0, cleaner.config, cleaner.manager, cleaner.throttler, _manager(session).failure_channel
+            0, cleaner.config, cleaner.manager, cleaner.throttler, failure_channel, check_crcs=False
         )  # fmt: skip
         session.cleaner_thread = cleaner, thread
     thread = session.cleaner_thread[1]

@@ -328,7 +328,7 @@ def test_no_threads_and_too_much_memory_are_told(yard: Yard, caplog: pytest.LogC
 def test_memory_is_shared_among_threads() -> None:
     config = replace(CONFIG, num_threads=3, dedupe_buffer_size=10 << 20, io_buffer_size=1_000_001)
     assert map_bytes(config) == (10 << 20) // 3
-    assert cleaner_settings(config) == (166_666, config.max_message_size, config.dedupe_buffer_load_factor)
+    assert cleaner_settings(config) == (166_666, config.max_message_size, config.dedupe_buffer_load_factor, True)
     assert cleaner_settings(replace(config, io_buffer_size=0)).io_buffer_bytes == 1
 
 
