@@ -4,8 +4,8 @@ A SkimpyOffsetMap, so that two keys count for one exactly where Kafka's cleaner 
 which can keep to a share of all keys: a log with more keys than there is memory for is walked once for each share.
 What share a key is of, 0 to 65,535, its digest's last two bytes say, which few probes look at.
 
-Takes decoded columns, many rows a call, without the GIL.  One thread at a time, which its own methods check; knows no
-file.
+Takes decoded columns, many rows a call, without the GIL.  One thread at a time, which all methods check, those of the
+SkimpyOffsetMap by the same `busy`: `grow` gives the memory away that they look into.  Knows no file.
 """
 
 cimport cython
@@ -32,7 +32,6 @@ cdef class LatestOffsets(SkimpyOffsetMap):
     MemoryError; ValueError for less memory than two slots take, or more than Java's arrays have.
     """
 
-    cdef int busy
     cdef int32_t first_share
     cdef int32_t share_end
     cdef int64_t most
@@ -55,7 +54,7 @@ cdef class LatestOffsets(SkimpyOffsetMap):
             raise ValueError(f"found the shares {first} to {end}, expected some of 0 to {1 << 16}")
         claim(&self.busy, "LatestOffsets")
         try:
-            self.clear()
+            self._clear()
             self.first_share, self.share_end = first, end
         finally:
             kl_leave(&self.busy)
@@ -158,13 +157,14 @@ cdef class LatestOffsets(SkimpyOffsetMap):
     def grow(self, memory):
         """Takes more memory; meanwhile it has the old and the new.  MemoryError leaves it as it was."""
         cdef Py_buffer view
-        cdef Slot* before = self._table
-        cdef int64_t slots = self.slots
-        memory = int(memory)
-        if not self.memory < memory <= 0x7FFFFFFF:
-            raise ValueError(f"memory: found {memory}, expected more than {self.memory}, to {0x7FFFFFFF} bytes")
+        cdef Slot* before
+        cdef int64_t slots
+        memory = int(memory)  # anybody's code: nothing of ours is looked at before
         claim(&self.busy, "LatestOffsets")
         try:
+            if not self.memory < memory <= 0x7FFFFFFF:
+                raise ValueError(f"memory: found {memory}, expected more than {self.memory}, to {0x7FFFFFFF} bytes")
+            before, slots = self._table, self.slots
             pages = zero_pages(memory // SLOT_BYTES * SLOT_BYTES)
             held = self._memory  # until its keys are in the new one
             PyObject_GetBuffer(pages, &view, PyBUF_SIMPLE | PyBUF_WRITABLE)
@@ -186,10 +186,10 @@ cdef class LatestOffsets(SkimpyOffsetMap):
         MemoryError leaves it as it was."""
         cdef Slot* kept
         cdef int64_t count = 0, slot
-        if not self.first_share < end <= self.share_end:
-            raise ValueError(f"found {end}, expected a share of {self.first_share + 1} to {self.share_end}")
         claim(&self.busy, "LatestOffsets")
         try:
+            if not self.first_share < end <= self.share_end:
+                raise ValueError(f"found {end}, expected a share of {self.first_share + 1} to {self.share_end}")
             self.share_end = end
             with nogil:
                 for slot in range(self.slots):

@@ -34,6 +34,7 @@ cdef class SkimpyOffsetMap:
     cdef readonly int64_t probes
     cdef public int64_t latest_offset
 
+    cdef int _clear(self) except -1
     cdef int64_t put_some(
         self, const uint8_t* const* keys, const uint32_t* sizes, const int64_t* offsets, int64_t count, int64_t limit
     ) noexcept nogil

@@ -68,15 +68,23 @@ cdef class SkimpyOffsetMap:
         memory = int(memory)
         if not 0 <= memory <= 0x7FFFFFFF:
             raise ValueError(f"memory: found {memory}, expected 0 to {0x7FFFFFFF} bytes")
-        self.slots = memory // SLOT_BYTES
-        self._hashing = 0 if implementation is None else implementations().index(implementation)
-        if self.slots > 1:
-            self._reciprocal = <uint64_t>-1 / <uint64_t>self.slots + 1
-        self._memory = zero_pages(max(self.slots, 1) * SLOT_BYTES)  # where it takes nothing: an empty slot to look at
-        PyObject_GetBuffer(self._memory, &view, PyBUF_SIMPLE | PyBUF_WRITABLE)
-        self._table = <Slot*>view.buf
-        PyBuffer_Release(&view)  # it lives as long as we do, and nobody closes it
-        self.latest_offset = -1
+        cdef int64_t slots = memory // SLOT_BYTES
+        cdef int hashing = 0 if implementation is None else implementations().index(implementation)
+        pages = zero_pages(max(slots, 1) * SLOT_BYTES)  # where it takes nothing: an empty slot to look at
+        claim(&self.busy, "SkimpyOffsetMap")
+        try:
+            if self._memory is not None:
+                raise TypeError("a map is made once")
+            PyObject_GetBuffer(pages, &view, PyBUF_SIMPLE | PyBUF_WRITABLE)
+            self._memory = pages
+            self._table = <Slot*>view.buf
+            PyBuffer_Release(&view)  # it lives as long as we do, and nobody closes it
+            self.slots, self._hashing = slots, hashing
+            if slots > 1:
+                self._reciprocal = <uint64_t>-1 / <uint64_t>slots + 1
+            self.latest_offset = -1
+        finally:
+            kl_leave(&self.busy)
 
     def __len__(self):
         return self.size
@@ -100,13 +108,18 @@ cdef class SkimpyOffsetMap:
         """Forgets all keys, and what was counted."""
         claim(&self.busy, "SkimpyOffsetMap")
         try:
-            if self.size:
-                with nogil:
-                    memset(self._table, 0, <size_t>(self.slots * SLOT_BYTES))
-            self.size = self.lookups = self.probes = 0
-            self.latest_offset = -1
+            self._clear()
         finally:
             kl_leave(&self.busy)
+
+    cdef int _clear(self) except -1:
+        """For who has it claimed."""
+        if self.size:
+            with nogil:
+                memset(self._table, 0, <size_t>(self.slots * SLOT_BYTES))
+        self.size = self.lookups = self.probes = 0
+        self.latest_offset = -1
+        return 0
 
     def put(self, key, int64_t offset):
         """The key's offset from now on.  ValueError where there is no empty slot, known keys included, as in Kafka."""

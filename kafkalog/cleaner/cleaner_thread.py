@@ -34,6 +34,7 @@ from kafkalog.errors import (
 )
 from kafkalog.files import LogDirFailureChannel
 from kafkalog.files.lines import Lines
+from kafkalog.files.nested import wait_for
 from kafkalog.format.names import TopicPartition
 from kafkalog.limits import INT_MAX
 from kafkalog.log.unified_log import UnifiedLog
@@ -114,10 +115,9 @@ class CleanerThread:
             self._changed.notify_all()
 
     def wait(self) -> None:
-        """Until it has ended; in itself it does not wait."""
+        """Until it has ended; in itself it does not wait.  IllegalStateException as `nested.Patience`."""
         if self._begun and self.ident != _thread.get_ident():
-            with self._ended:
-                pass
+            wait_for(self._ended, f"the end of {self.name}")
 
     def _run(self) -> None:
         self.ident = _thread.get_ident()

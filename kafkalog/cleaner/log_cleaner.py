@@ -26,6 +26,7 @@ from kafkalog.config import CleanerConfig
 from kafkalog.errors import ConfigException, IllegalStateException
 from kafkalog.files import Clock, LogDirFailureChannel
 from kafkalog.files.lines import Lines
+from kafkalog.files.nested import wait_for
 from kafkalog.files.processes import belongs_here
 from kafkalog.format.names import TopicPartition
 from kafkalog.limits import INT_MAX
@@ -142,7 +143,8 @@ class LogCleaner:
         """Ends the threads and begins others, with new settings: those that died are replaced as well.  A pass in
         flight begins anew.  ConfigException as `validate_reconfiguration`.
 
-        A thread of its own does it, which no signal reaches: interrupted, it is done all the same, or not begun.
+        A thread of its own does it, which no signal reaches: interrupted, or refused as `nested.Patience` refuses, it
+        is done all the same, or not begun.
         """
         self.manager.states.check_process()
         self.validate_reconfiguration(new)
@@ -150,8 +152,7 @@ class LogCleaner:
         done.acquire()
         errors: list[BaseException] = []
         _thread.start_new_thread(self._reconfigure, (new, done, errors))
-        with done:
-            pass
+        wait_for(done, "the cleaner's threads; they begin anew with these settings once they have ended")
         if errors:
             raise errors[0]
 

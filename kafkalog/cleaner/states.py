@@ -28,6 +28,7 @@ from typing import NamedTuple
 from kafkalog._native.blocks import Closing
 from kafkalog._native.log_end import PartitionLock
 from kafkalog.errors import IllegalStateException, LogCleaningAbortedException
+from kafkalog.files.nested import Patience
 from kafkalog.files.processes import Life
 from kafkalog.format.names import TopicPartition
 
@@ -192,14 +193,18 @@ class CleaningStates:
     def wait(
         self, partition: TopicPartition, check: Callable[[], object] | None = None, patience_s: float = math.inf
     ) -> None:
-        """Until nobody cleans it; whoever cleans it itself does not wait.  Interrupted, it may be called again."""
+        """Until nobody cleans it, or so many seconds; whoever cleans it itself does not wait.  Interrupted, it may be
+        called again.  IllegalStateException as `nested.Patience`."""
         until = time.monotonic() + patience_s
+        patience: Patience | None = None
         while True:
             claim = self._claim_of(partition)
             if claim is None or claim.thread == _thread.get_ident() or time.monotonic() > until:
                 return
             if check is not None:
                 check()
+            patience = patience or Patience(f"the cleaner to leave {partition}")
+            patience.check()
             if claim.ended.acquire(True, POLL_SECS):
                 claim.ended.release()
             del claim  # of a thread that died nobody else may keep it

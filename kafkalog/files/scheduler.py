@@ -9,11 +9,15 @@ waits and lets what runs finish.
 from __future__ import annotations
 
 import _thread
+import functools
 import heapq
 import itertools
+import operator
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Protocol
 
 from kafkalog.errors import IllegalStateException
@@ -24,6 +28,7 @@ from kafkalog.files.processes import belongs_here
 _log = Lines("kafkalog.files")  # about no partition
 
 Work = Callable[[], object]
+_CALL: Callable[[Work], object] = operator.call
 
 
 def _nothing() -> None:
@@ -140,6 +145,9 @@ class ManualScheduler:
         return ran
 
 
+_Entry = tuple[float, int, Task]  # when, in the order of insertion, what
+
+
 class _Worker:
     """One thread; `done` is taken until it ends."""
 
@@ -154,7 +162,11 @@ class _Worker:
 
 class ThreadScheduler:
     """Daemon threads that wait for what is due.  The clock passed in gives the hour only for `Task.due_ms`; waiting
-    goes by the machine's monotonic clock, so that a jump of the wall clock delays nothing."""
+    goes by the machine's monotonic clock, so that a jump of the wall clock delays nothing.
+
+    Whoever schedules takes no lock: a signal handler, or a finalizer, that found its own thread with it might wait for
+    a log whose holder wants to schedule.  What is scheduled goes into an inbox, and a bell is rung.  Of the workers one
+    at a time has its turn: it empties the inbox into the heap, and waits for the bell or for what is due first."""
 
     def __init__(
         self, clock: Clock = SYSTEM_CLOCK, threads: int = 1, thread_name_prefix: str = "kafka-scheduler-"
@@ -162,14 +174,15 @@ class ThreadScheduler:
         self.clock = clock
         self.thread_count = threads
         self.thread_name_prefix = thread_name_prefix
-        # `with` takes the lock, which is C: Condition's own __enter__ is Python, and an interrupt inside it would leave
-        # the lock held for ever.  The condition only waits and notifies.
-        self._lock = threading.RLock()
-        self._changed = threading.Condition(self._lock)
-        self._heap: list[tuple[float, int, Task]] = []  # guarded by _lock
+        self._lock = threading.RLock()  # of startup and shutdown
         self._workers: list[_Worker] = []  # guarded by _lock; those of the last startup, until they were waited for
         self._started = False  # guarded by _lock
         self._order = itertools.count()
+        self._turn = threading.Lock()  # held by the worker that waits
+        self._bell = threading.Lock()  # given back by who rings it
+        self._bell.acquire()
+        self._inbox: deque[_Entry] = deque()  # of one startup; what comes too late for it is dropped with it
+        self._heap: list[_Entry] = []  # of one startup; changed by the worker whose turn it is
         belongs_here(self)
 
     @property
@@ -179,15 +192,19 @@ class ThreadScheduler:
     @property
     def pending(self) -> list[Task]:
         """What waits, soonest first."""
-        with self._lock:
-            entries = sorted(self._heap, key=lambda entry: entry[:2])
-        return [task for _, _, task in entries if not task.cancelled]
+        if not self._started:
+            return []
+        # In this order: the worker puts an entry into the heap before it takes it out of the inbox.
+        entries = {order: (when, task) for when, order, task in (*self._inbox, *self._heap)}
+        ordered = sorted(entries, key=lambda order: (entries[order][0], order))
+        return [entries[order][1] for order in ordered if not entries[order][1].cancelled]
 
     def startup(self) -> None:
         with self._lock:
             if self._started:
                 raise IllegalStateException("This scheduler has already been started.")
             try:
+                self._inbox, self._heap = deque(), []
                 self._started = True
                 self._workers = [_Worker(f"{self.thread_name_prefix}{n}") for n in range(self.thread_count)]
                 for worker in self._workers:
@@ -209,8 +226,8 @@ class ThreadScheduler:
         """Drop what waits and wait for what runs; again after an interrupt, it goes on waiting."""
         with self._lock:
             self._started = False
-            self._heap.clear()
-            self._changed.notify_all()
+            self._inbox, self._heap = deque(), []
+            self._ring()
             workers = list(self._workers)
         for worker in workers:
             if worker.ident != _thread.get_ident():
@@ -223,8 +240,9 @@ class ThreadScheduler:
     def disown(self) -> None:
         """In a forked child: there are no threads, and whoever held the lock may be gone."""
         self._lock = threading.RLock()
-        self._changed = threading.Condition(self._lock)
-        self._heap = []
+        self._turn, self._bell = threading.Lock(), threading.Lock()
+        self._bell.acquire()
+        self._inbox, self._heap = deque(), []
         self._workers = []
         self._started = False
 
@@ -233,17 +251,22 @@ class ThreadScheduler:
 
     def schedule(self, name: str, fn: Work, delay_ms: int, period_ms: int) -> Task:
         task = Task(name, fn, self.clock.milliseconds() + delay_ms, period_ms)
-        with self._lock:
-            if not self._started:
-                _log.info("The scheduler is not running; task '%s' is ignored.", name)
-                task.cancelled = True
-                return task
-            self._push(time.monotonic() + delay_ms / 1000.0, task)
-            self._changed.notify()
+        inbox = self._inbox  # before we look: that of another startup is not ours
+        if not self._started:
+            _log.info("The scheduler is not running; task '%s' is ignored.", name)
+            task.cancelled = True
+            return task
+        self._post(inbox, (time.monotonic() + delay_ms / 1000.0, next(self._order), task))
         return task
 
-    def _push(self, when: float, task: Task) -> None:
-        heapq.heappush(self._heap, (when, next(self._order), task))
+    def _post(self, inbox: deque[_Entry], entry: _Entry) -> None:
+        steps: tuple[Callable[[], object], ...] = (functools.partial(inbox.append, entry), self._bell.release)
+        with suppress(RuntimeError):  # it rings already
+            any(map(_CALL, steps))  # one call from bytecode: an interrupt leaves no task of which no worker was told
+
+    def _ring(self) -> None:
+        with suppress(RuntimeError):
+            self._bell.release()
 
     def _run(self, mine: _Worker) -> None:
         mine.ident = _thread.get_ident()
@@ -254,32 +277,40 @@ class ThreadScheduler:
 
     def _work(self, mine: _Worker) -> None:
         while True:
-            with self._lock:
+            with self._turn:
                 entry = self._next(mine)
             if entry is None:
                 return
             when, _, task = entry
+            inbox = self._inbox
             try:
                 task.fn()
             except Exception:
                 _log.exception("Uncaught exception in scheduled task '%s'", task.name)
             if task.periodic and not task.cancelled:
                 task.due_ms += task.period_ms
-                with self._lock:
-                    if self._started and mine in self._workers:
-                        self._push(when + task.period_ms / 1000.0, task)
-                        self._changed.notify()
+                if self._goes_on(mine):
+                    self._post(inbox, (when + task.period_ms / 1000.0, next(self._order), task))
 
-    def _next(self, mine: _Worker) -> tuple[float, int, Task] | None:
-        while self._started and mine in self._workers:
-            while self._heap and self._heap[0][2].cancelled:
-                heapq.heappop(self._heap)
-            if not self._heap:
-                self._changed.wait()
-                continue
-            wait_s = self._heap[0][0] - time.monotonic()
-            if wait_s <= 0:
-                return heapq.heappop(self._heap)
-            # Long.MAX_VALUE delays overflow the condition's wait: look again once a day.
-            self._changed.wait(min(wait_s, 86_400.0))
+    def _goes_on(self, mine: _Worker) -> bool:
+        return self._started and mine in self._workers
+
+    def _next(self, mine: _Worker) -> _Entry | None:
+        """What is due; None where this worker is to end.  The next worker has its turn then, and sees that, too."""
+        while self._goes_on(mine):
+            self._take_in()
+            heap = self._heap
+            wait_s = heap[0][0] - time.monotonic() if heap else None
+            if wait_s is not None and wait_s <= 0:
+                return heapq.heappop(heap)
+            # Long.MAX_VALUE delays overflow the wait: look again once a day.
+            self._bell.acquire(True, -1 if wait_s is None else min(wait_s, 86_400.0))
         return None
+
+    def _take_in(self) -> None:
+        inbox, heap = self._inbox, self._heap
+        while inbox:
+            heapq.heappush(heap, inbox[0])
+            inbox.popleft()
+        while heap and heap[0][2].cancelled:
+            heapq.heappop(heap)

@@ -21,9 +21,11 @@ import pytest
 
 import kafkalog
 from kafkalog._native import batches, compaction, crc32c, producers, records, validation
+from kafkalog._native.arrow import RecordColumns
 from kafkalog._native.decode import ColumnBuilder
 from kafkalog._native.descriptor import Descriptor
 from kafkalog._native.encode import ColumnEncoder
+from kafkalog._native.latest import SHARES, LatestOffsets
 from kafkalog._native.offset_map import SkimpyOffsetMap
 from kafkalog.format import arrow, codecs
 from kafkalog.format import records as format_records
@@ -40,6 +42,14 @@ ROUNDS = int(os.environ.get("KAFKALOG_LIVE_ROUNDS", "20"))
 def batch(count: int, **options: Any) -> bytes:
     rows: list[Any] = [(i, b"k%d" % i, b"v" * (i % 50), [("h", b"%d" % i)]) for i in range(count)]
     return build_batch(rows, **options)
+
+
+def keys_of(count: int) -> RecordColumns:
+    data = batch(count)
+    table, _, _ = batches.scan(data)
+    builder = ColumnBuilder()
+    builder.append_table(data, table, decoders=codecs.frame_decoders())
+    return builder.finish()
 
 
 PLAIN = batch(3000)  # long enough for the loops that give the interpreter away
@@ -225,8 +235,8 @@ def test_shared_objects_are_read_by_many() -> None:
 
 
 def test_one_thread_at_a_time_means_it() -> None:
-    """A builder, an encoder, a plan, a map and its survivors that threads share: each call is done whole or refused,
-    none is mixed."""
+    """A builder, an encoder, a plan, a map and its survivors, a map that grows, that threads share: each call is done
+    whole or refused, none is mixed."""
     table, _, _ = batches.scan(ALL_CODECS)
     plain, _, _ = batches.scan(PLAIN)
     decoders = codecs.frame_decoders()
@@ -237,6 +247,8 @@ def test_one_thread_at_a_time_means_it() -> None:
     plan = batches.IndexPlan(0, 0)
     known = SkimpyOffsetMap(24 * 5000)
     survivors = compaction.Survivors(known, now_ms=1, delete_retention_ms=1)
+    last = LatestOffsets(24 * 400)
+    keyed = keys_of(300)
     done: list[str] = []
     refused: list[str] = []
 
@@ -263,7 +275,19 @@ def test_one_thread_at_a_time_means_it() -> None:
         assert survivors.take(PLAIN, plain) <= len(plain)
         batches.headers(survivors.bytes())
 
-    calls = (build, encode, add, put, clean)
+    def put_last() -> None:
+        last.begin(0, SHARES)
+        assert last.put_columns(keyed) == 300
+        assert len(last) <= 300
+
+    def grow() -> None:
+        last.grow(last.memory + 24)
+
+    def get_last() -> None:
+        assert len(last.get_many(b"k" * 3000, np.arange(0, 3001, 10))) == 2400
+        assert len(last.offsets()) <= 2400
+
+    calls = (build, encode, add, put, clean, put_last, grow, get_last)
 
     def run() -> object:
         for _ in range(ROUNDS):

@@ -14,6 +14,7 @@ import pytest
 
 from kafkalog.errors import IllegalStateException
 from kafkalog.files import LogDirFailureChannel, ManualClock, ManualScheduler, ThreadScheduler
+from kafkalog.files import scheduler as scheduling
 
 LONG_MAX = (1 << 63) - 1
 
@@ -131,14 +132,14 @@ class Interrupted(KeyboardInterrupt):
 
 
 def test_an_interrupt_leaves_no_lock_behind() -> None:
-    """At every line that `schedule_once` runs through in threading's Python code."""
+    """At every line that `schedule_once` runs through."""
 
     def interrupt(action: Callable[[], object], line: int) -> bool:
         left = line
 
         def trace(frame: FrameType, event: str, _: object) -> Any:
             nonlocal left
-            if event == "line" and frame.f_code.co_filename == threading.__file__:
+            if event == "line" and frame.f_code.co_filename == scheduling.__file__:
                 left -= 1
                 if left < 0:
                     raise Interrupted
@@ -154,10 +155,10 @@ def test_an_interrupt_leaves_no_lock_behind() -> None:
         return False
 
     def another_thread_gets_in(scheduler: ThreadScheduler) -> None:
-        thread = threading.Thread(target=lambda: scheduler.pending, daemon=True)
+        ran = threading.Event()
+        thread = threading.Thread(target=lambda: scheduler.schedule_once("now", ran.set), daemon=True)
         thread.start()
-        thread.join(20)
-        assert not thread.is_alive(), "the lock was not given back"
+        assert ran.wait(20), "the lock was not given back"
 
     for line in range(100):
         scheduler = ThreadScheduler()
@@ -168,6 +169,53 @@ def test_an_interrupt_leaves_no_lock_behind() -> None:
         if not hit:
             break
     assert line > 0
+
+
+def test_whoever_schedules_holds_up_nobody() -> None:
+    """In a signal handler at every line of `schedule_once` another thread's task comes through, and so does its own."""
+    scheduler = ThreadScheduler()
+    scheduler.startup()
+    visited = 0
+
+    def schedule_beside() -> None:
+        ran = [threading.Event(), threading.Event()]
+        thread = threading.Thread(target=lambda: scheduler.schedule_once("beside", ran[0].set), daemon=True)
+        thread.start()
+        scheduler.schedule_once("inside", ran[1].set)
+        assert all(each.wait(20) for each in ran)
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        nonlocal visited
+        if event == "line" and frame.f_code.co_filename == scheduling.__file__:
+            visited += 1
+            schedule_beside()
+        return trace
+
+    done = threading.Event()
+    sys.settrace(trace)
+    try:
+        scheduler.schedule_once("around", done.set)
+    finally:
+        sys.settrace(None)
+    assert visited > 5
+    assert done.wait(20)
+    scheduler.shutdown()
+
+
+def test_what_a_shutdown_drops_does_not_come_back() -> None:
+    scheduler = ThreadScheduler()
+    scheduler.startup()
+    ran: list[str] = []
+    scheduler.schedule_once("dropped", lambda: ran.append("dropped"), 50)
+    assert [task.name for task in scheduler.pending] == ["dropped"]
+    scheduler.shutdown()
+    scheduler.startup()
+    assert scheduler.pending == []
+    done = threading.Event()
+    scheduler.schedule_once("kept", done.set, 100)
+    assert done.wait(20)
+    assert ran == []
+    scheduler.shutdown()
 
 
 def test_an_interrupted_shutdown_goes_on_when_asked_again() -> None:

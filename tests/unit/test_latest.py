@@ -115,6 +115,24 @@ def test_a_map_keeps_to_shares() -> None:
     assert sorted(found) == list(range(5000))
 
 
+def test_a_map_that_grows_while_it_is_asked_to_grow() -> None:
+    """By the number's own code: what the map had before is gone by then."""
+
+    class Number(int):
+        def __int__(self) -> int:
+            offsets_map.grow(24 * 5000)
+            return 24 * 9000
+
+    offsets_map = LatestOffsets(24 * 2000)
+    assert offsets_map.put_columns(columns_of([b"k%d" % number for number in range(1500)])) == 1500
+    offsets_map.grow(Number(1))
+    assert offsets_map.memory == 24 * 9000
+    assert offsets_of(offsets_map) == list(range(1500))
+    with pytest.raises(TypeError, match="made once"):
+        offsets_map.__init__(48)  # type: ignore[misc]
+    assert offsets_of(offsets_map) == list(range(1500))
+
+
 def test_what_no_map_takes_is_refused() -> None:
     for memory in (0, 47, -1, 1 << 31):
         with pytest.raises(ValueError, match="memory"):
