@@ -265,6 +265,10 @@ def test_kafkas_defaults_are_on(tmp_path: Path) -> None:
         CleanerConfig(max_io_bytes_per_second=None),  # type: ignore[arg-type]
         CleanerConfig(max_io_bytes_per_second=True),
         CleanerConfig(max_io_bytes_per_second=10**400),
+        CleanerConfig(max_io_bytes_per_second=float("nan")),
+        CleanerConfig(dedupe_buffer_load_factor=float("nan")),
+        CleanerConfig(enable_cleaner=None),  # type: ignore[arg-type]
+        CleanerConfig(enable_cleaner="false"),  # type: ignore[arg-type]
         CleanerConfig(io_buffer_size=1.5),  # type: ignore[arg-type]
         7,
     ],
