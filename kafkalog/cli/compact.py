@@ -13,8 +13,9 @@ from kafkalog.cli.console import Progress, emit, emit_json, fields, log_bytes, n
 from kafkalog.cli.places import SETTINGS, broker_settings, parse_bytes, partitions_at, topic_settings
 from kafkalog.config import CleanerConfig
 from kafkalog.errors import DiskError
+from kafkalog.format import names
 from kafkalog.format.names import TopicPartition
-from kafkalog.toolbox.compact import Compacted, How, compact, left_alone
+from kafkalog.toolbox.compact import Compacted, How, compact, left_alone, watermarks_are_blank
 from kafkalog.toolbox.compaction_state import Reason
 from kafkalog.topics.log import DEDUPE_BUFFER_BYTES_MIN
 
@@ -57,7 +58,7 @@ def command(
     Without --yes all of it is done on a copy of what changes, in a temporary folder (the last pass writes nothing), and
     thrown away, so the numbers are those of the real run at this time; the time it takes is worked out from the rate at
     which this was read.  With --yes the directory must be free (exit 3).  Exit 1 where a partition cannot be compacted
-    for damage, which is named; the others go on.
+    for damage, which is named; the others go on.  A checkpoint of high watermarks that cannot be read is damage, too.
     """
     act = yes and not dry_run
     log_dir, chosen, named = partitions_at(place, partitions)
@@ -81,6 +82,10 @@ def command(
         raise Usage("; ".join(sorted({f"{partition.topic}: {why.text}" for partition, why in alone.items()})))
     for partition, why in alone.items():
         note(f"note: {partition} is left alone: {why.text}")
+    if any(watermarks_are_blank(log_dir, partition) for partition in [*wanted][:1]):
+        note(
+            f"note: {names.HIGH_WATERMARK_CHECKPOINT_FILE} is an empty file: all replicas count as having every record"
+        )
     code, total = CLEAN, _Total()
     with Progress(2 * log_bytes(wanted.values()), "compacted" if act else "looked at", force=progress) as bar:
         for result in compact(log_dir, wanted, known, how, act=act, progress=bar.advance):

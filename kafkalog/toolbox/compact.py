@@ -6,12 +6,13 @@ until the partition is done.
 
 Which topics are compacted a log directory does not know for sure: only those whose cleanup.policy somebody said, beside
 the data or for this run.  The high watermark is the checkpoint's, where it has a line: a record whose later one not all
-replicas have stays.  Producers do not expire
-here, so the headers of their last batches stay.  The controller's log is left alone: it goes by its own snapshots.
+replicas have stays, and where the checkpoint cannot be read nothing is compacted.  Producers do not expire here, so the
+headers of their last batches stay.  The controller's log is left alone: it goes by its own snapshots.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -19,7 +20,7 @@ from typing import NamedTuple
 from kafkalog.cleaner.compaction import Callbacks, CompactionStats
 from kafkalog.cleaner.to_clean import LogToClean, calculate_cleanable_bytes, first_uncleaned
 from kafkalog.config import CleanerConfig, LogConfig
-from kafkalog.errors import DiskError, KafkalogError
+from kafkalog.errors import BadBytesError, CorruptCheckpointException, DiskError, KafkalogError
 from kafkalog.files import OS_FILES, SYSTEM_CLOCK, Clock, Files
 from kafkalog.files.overlay import OverlayFiles, Watch
 from kafkalog.format import names
@@ -164,7 +165,7 @@ def _compact_one(
     partition = result.partition
     config = LogConfig.from_props(settings.of(partition.topic), {"file.delete.delay.ms": "0"})
     by_ratio = RATIO in settings.given
-    watermark = CheckpointLines(root, files).line(names.HIGH_WATERMARK_CHECKPOINT_FILE, partition)
+    watermark = _high_watermark(root, partition, files)
     with open_undamaged(root, partition, config, files, how.clock) as log:
         engine, cleaning = log.engine, log.cleaning
         assert engine is not None
@@ -175,6 +176,27 @@ def _compact_one(
             engine.update_high_watermark(watermark)
         result.stats = cleaning.compact(how.cleaner, by_ratio=by_ratio, callbacks=callbacks)
         result.held = _held(engine, result.stats.end_offset, how.clock.milliseconds())
+
+
+def _high_watermark(root: str, partition: TopicPartition, files: Files) -> int | None:
+    """None without a line of it, as in a log of one replica."""
+    offset, problem, _ = CheckpointLines(root, files).told(names.HIGH_WATERMARK_CHECKPOINT_FILE, partition)
+    if isinstance(problem, BadBytesError):
+        raise CorruptCheckpointException(
+            f"found {problem.message}, expected high watermarks",
+            path=os.path.join(root, names.HIGH_WATERMARK_CHECKPOINT_FILE),
+            position=problem.position,
+            hint=f"which records all replicas have is not known, so nothing is compacted; {problem.hint}",
+        ) from problem
+    if problem is not None:
+        raise problem
+    return offset
+
+
+def watermarks_are_blank(log_dir: str, partition: TopicPartition, files: Files = OS_FILES) -> bool:
+    """Whether the checkpoint of high watermarks is there, but empty: one that was emptied looks like it, and one that a
+    broker has only made so far."""
+    return CheckpointLines(log_dir, files).told(names.HIGH_WATERMARK_CHECKPOINT_FILE, partition).is_blank
 
 
 def _held(log: UnifiedLog, first_dirty_offset: int, now_ms: int) -> Reason:

@@ -305,6 +305,42 @@ def test_an_unclean_and_damaged_log_is_not_opened(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize("text", ["0\n2\nt 0 100\n", "0\n1\nt 0 1o0\n", "0\n1\nt 0\n", "7\n", "garbage"])
+def test_high_watermarks_that_cannot_be_read(tmp_path: Path, run: Run, text: str) -> None:
+    """A log end in their place would take records that not all replicas have."""
+    keyed(tmp_path)
+    path = tmp_path / "replication-offset-checkpoint"
+    path.write_text(text)
+    before = {name: data for name, (data, _) in tree(tmp_path / "t-0").items() if name.endswith(".log")}
+    line = ["compact", tmp_path / "t-0", "-X", "cleanup.policy=compact", "-X", "internal.segment.bytes=900"]
+    for options in ([], ["--yes"]):
+        result = run(*line, *options)
+        assert result.code == 1
+        assert result.out.startswith("t-0: cannot be compacted: ")
+        assert result.out.count(str(path)) == 1
+        assert json.loads(run(*line, *options, "--json").lines[0])["path"] == str(path)
+    assert {name: data for name, (data, _) in tree(tmp_path / "t-0").items() if name.endswith(".log")} == before
+    told = run("explain", tmp_path / "t-0", "-X", "cleanup.policy=compact")
+    assert told.code == 1
+    assert "high watermark 60 (its checkpoint cannot be read: the log end)" in told.out
+    assert "the high watermark is not known: " in told.out
+
+
+def test_high_watermarks_that_are_empty(tmp_path: Path, run: Run) -> None:
+    """Kafka makes such a file, and reads it as one without lines."""
+    keyed(tmp_path)
+    line = ["compact", tmp_path / "t-0", "-X", "cleanup.policy=compact", "-X", "internal.segment.bytes=900"]
+    without = run(*line)
+    assert "high watermark" not in without.err
+    (tmp_path / "replication-offset-checkpoint").write_text("")
+    result = run(*line)
+    assert (result.code, result.lines[0]) == (0, without.lines[0])
+    assert "replication-offset-checkpoint is an empty file" in result.err
+    told = run("explain", tmp_path / "t-0", "-X", "cleanup.policy=compact")
+    assert told.code == 0
+    assert "(its checkpoint is an empty file: the log end)" in told.out
+
+
 # --- explain ----------------------------------------------------------------------------------------------
 
 
