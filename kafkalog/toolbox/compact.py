@@ -1,6 +1,7 @@
 """Compact partitions offline, as a broker's cleaner would: told by doing it on an overlay of the directory, or done.
 
-Both ways run the same passes (`Log.cleaning`), so what is told is what happens.  On the overlay the last pass of a log
+Both ways run the same passes (`Log.cleaning`), so what is told is what happens (to a few bytes, where a compressed
+batch keeps a tombstone: its delete horizon is the time of the pass).  On the overlay the last pass of a log
 writes nothing but lengths; what an earlier one writes, where the map is too small for one, lies in a temporary folder
 until the partition is done.
 
@@ -149,7 +150,7 @@ def _compact(
                 _compact_one(root, result, settings, how, files, callbacks)
                 unlink_what_waits(hold)
             except KafkalogError as error:
-                result.error = error
+                result.error = _what_is_wrong(error)
                 if isinstance(error, DiskError):
                     hold.leave(clean=False)  # the directory counts as offline now: the next one starts afresh
                     hold = hold_directory(root, files)
@@ -157,6 +158,12 @@ def _compact(
         clean = True
     finally:
         hold.leave(clean=clean)
+
+
+def _what_is_wrong(error: KafkalogError) -> KafkalogError:
+    """A small file that does not parse takes the directory offline, as in Kafka; wrong are its bytes, not the disk."""
+    cause = error.__cause__
+    return cause if isinstance(error, DiskError) and isinstance(cause, BadBytesError) else error
 
 
 def _compact_one(
@@ -187,7 +194,7 @@ def _high_watermark(root: str, partition: TopicPartition, files: Files) -> int |
             path=os.path.join(root, names.HIGH_WATERMARK_CHECKPOINT_FILE),
             position=problem.position,
             hint=f"which records all replicas have is not known, so nothing is compacted; {problem.hint}",
-        ) from problem
+        )
     if problem is not None:
         raise problem
     return offset

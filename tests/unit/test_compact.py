@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import resource
 import shutil
 import tempfile
 from dataclasses import replace
@@ -303,6 +304,53 @@ def test_an_unclean_and_damaged_log_is_not_opened(tmp_path: Path) -> None:
     assert {name: data for name, (data, _) in tree(tmp_path).items() if name.endswith(".log")} == {
         name: data for name, (data, _) in before.items() if name.endswith(".log")
     }
+
+
+@pytest.mark.parametrize("name", ["t-0/leader-epoch-checkpoint", "cleaner-offset-checkpoint"])
+def test_a_small_file_that_does_not_parse_is_damage(tmp_path: Path, run: Run, name: str) -> None:
+    keyed(tmp_path)
+    path = tmp_path / name
+    path.write_text("0\n2\n0 0\n")
+    line = ["compact", tmp_path / "t-0", "-X", "cleanup.policy=compact", "-X", "internal.segment.bytes=900"]
+    for options in ([], ["--yes"]):
+        result = run(*line, *options, "--json")
+        assert result.code == 1
+        assert json.loads(result.lines[0])["path"] == str(path)
+        text = run(*line, *options)
+        assert text.code == 1
+        assert text.out.count(str(path)) == 1
+        assert "not compacted for damage: 1 partitions" in text.out
+    assert path.read_text() == "0\n2\n0 0\n"
+
+
+def test_a_full_disk_is_no_damage(tmp_path: Path, run: Run) -> None:
+    keyed(tmp_path, 600)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    line = ["compact", tmp_path / "t-0", "-X", "cleanup.policy=compact", "-X", "internal.segment.bytes=900", "--yes"]
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    try:
+        result = run(*line)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert result.code == 3
+    assert "for damage" not in result.out
+    assert "kafkalog verify" not in result.out
+    assert result.lines[-1].startswith("not compacted: 1 partitions, for what the disk said")
+    assert state(tmp_path).keys() == {b"k%d" % key for key in range(4)}
+
+
+def test_a_delete_horizon_that_is_compressed_differs_by_some_bytes(tmp_path: Path, run: Run) -> None:
+    """Time goes on between a dry run and the real one; nothing else of their numbers differs."""
+    rng = random.Random(5)
+    with kafkalog.open_log(tmp_path, T0, config=COMPACT, compression="gzip", clock=ManualClock(NOW_MS)) as log:
+        for _ in range(30):
+            log.append_many([(rng.choice((None, b"v%d" % rng.randrange(99))), b"k%d" % key) for key in range(20)])
+    told = timeless(one(tmp_path, SOON, act=False).stats)
+    done = timeless(one(tmp_path, How(SOON.cleaner, clock=ManualClock(NOW_MS + 123_456)), act=True).stats)
+    assert abs(told.bytes_after - done.bytes_after) <= 16
+    told = replace(told, bytes_after=done.bytes_after, bytes_written=done.bytes_written)
+    assert told == done
+    assert "its delete horizon" in " ".join(run("compact", "--help").out.split())
 
 
 @pytest.mark.parametrize("text", ["0\n2\nt 0 100\n", "0\n1\nt 0 1o0\n", "0\n1\nt 0\n", "7\n", "garbage"])
