@@ -58,7 +58,8 @@ def command(
     Without --yes all of it is done on a copy of what changes, in a temporary folder (the last pass writes nothing), and
     thrown away, so the numbers are those of the real run at this time: later on more may be due, and where a compressed
     batch keeps a tombstone its delete horizon, the time of the pass, compresses to a few bytes more or less.  The time
-    it takes is worked out from the rate at which this was read.
+    it takes is worked out from the rate at which this was read.  Beside a program that changes the files it looks
+    again, and gives up after some looks (exit 3).
 
     With --yes the directory must be free (exit 3).  Exit 1 where a partition cannot be compacted for damage, also of
     the checkpoint of high watermarks, which is named; the others go on.

@@ -14,15 +14,17 @@ headers of their last batches stay.  The controller's log is left alone: it goes
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from kafkalog.cleaner.compaction import Callbacks, CompactionStats
 from kafkalog.cleaner.to_clean import LogToClean, calculate_cleanable_bytes, first_uncleaned
 from kafkalog.config import CleanerConfig, LogConfig
-from kafkalog.errors import BadBytesError, CorruptCheckpointException, DiskError, KafkalogError
-from kafkalog.files import OS_FILES, SYSTEM_CLOCK, Clock, Files
+from kafkalog.errors import BadBytesError, CorruptCheckpointException, DiskError, KafkalogError, KafkaStorageException
+from kafkalog.files import OS_FILES, SYSTEM_CLOCK, Clock, Files, FileStat
 from kafkalog.files.overlay import OverlayFiles, Watch
 from kafkalog.format import names
 from kafkalog.format.names import TopicPartition
@@ -34,6 +36,11 @@ from kafkalog.toolbox.segment_facts import was_compacted
 from kafkalog.toolbox.topic_settings import TopicSettings
 from kafkalog.topics.compaction import policy_of
 
+LOOKS_MAX = 10
+SURE_LOOKS = (
+    3  # so often numbers are looked for that nobody disturbed; those of a directory that never rests do as well
+)
+REST_S = 0.05  # longer before each look
 RATIO = "min.cleanable.dirty.ratio"
 
 
@@ -103,18 +110,80 @@ def compact(
 ) -> Iterator[Compacted]:
     """Compacts partitions of `log_dir`, or only tells.
 
-    `act=False` writes nothing and takes no lock.  `progress` is called with the bytes of logs just read or written.
+    `act=False` writes nothing and takes no lock; beside somebody who changes the directory it looks again, and gives up
+    with KafkaStorageException.  `progress` is called with the bytes of logs just read or written.
     LogDirLockedException when another process has the directory; what is wrong with one partition is in its `error`,
     and the others go on.
     """
     how = how or How()
-    if not act:
-        for partition in partitions:
-            watch = _LastPass()
-            with OverlayFiles(files, watch) as overlay:
-                yield from _compact(log_dir, [partition], settings, how, overlay, watch, progress)
-    else:
+    if act:
         yield from _compact(log_dir, partitions, settings, how, files, _LastPass(), progress)
+        return
+
+    def look(partition: TopicPartition) -> Compacted:
+        watch = _LastPass()
+        with OverlayFiles(files, watch) as overlay:
+            (found,) = _compact(log_dir, [partition], settings, how, overlay, watch, progress)
+        return found
+
+    for partition in partitions:
+        yield _look_while_it_rests(log_dir, partition, files, look)
+
+
+def _look_while_it_rests(
+    log_dir: str, partition: TopicPartition, files: Files, look: Callable[[TopicPartition], Compacted]
+) -> Compacted:
+    """What a look at a partition finds.  Where somebody changed the directory meanwhile (a cleaner that runs, say) it
+    is looked at again: files that went away under a look, or became others, are no damage.  What is wrong in a file
+    counts if the file stayed as it is, and two looks agree."""
+    wrong: tuple[object, ...] | None = None
+    for number in range(LOOKS_MAX):
+        time.sleep(REST_S * number)
+        before = _seen(log_dir, partition, files)
+        try:
+            result = look(partition)
+        except (KafkalogError, OSError):
+            if before == _seen(log_dir, partition, files):
+                raise
+            wrong = None
+            continue
+        after = _seen(log_dir, partition, files)
+        if result.error is None:
+            if _closed_logs(before, before) == _closed_logs(after, before):
+                return result
+            continue
+        path = result.error.path or ""
+        is_same = path in before and before[path] == after.get(path)
+        found = (type(result.error), path, result.error.position) if is_same else None
+        if before == after or (found is not None and found == wrong):
+            return result
+        wrong = found
+    return Compacted(
+        partition,
+        error=KafkaStorageException(
+            f"{partition} was being changed by somebody at each of {LOOKS_MAX} looks",
+            path=os.path.join(log_dir, str(partition)),
+            hint="a broker, or another program, has it open: ask again, or when that has ended",
+        ),
+    )
+
+
+def _seen(log_dir: str, partition: TopicPartition, files: Files) -> dict[str, FileStat]:
+    """The files that a look goes by."""
+    seen = {}
+    for folder in (log_dir, os.path.join(log_dir, str(partition))):
+        with suppress(OSError):
+            for name in files.list_files(folder):
+                path = os.path.join(folder, name)
+                with suppress(OSError):
+                    seen[path] = files.stat(path)
+    return seen
+
+
+def _closed_logs(seen: dict[str, FileStat], before: dict[str, FileStat]) -> dict[str, FileStat]:
+    """Below what was the active segment `before`, to which anybody may append."""
+    active = max((path for path in before if path.endswith(names.LOG_FILE_SUFFIX)), default="")
+    return {path: stat for path, stat in seen.items() if path.endswith(names.LOG_FILE_SUFFIX) and path < active}
 
 
 class _LastPass(Watch):

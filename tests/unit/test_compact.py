@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
 import resource
 import shutil
 import tempfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,8 +18,9 @@ import pytest
 import kafkalog
 from kafkalog.cleaner.compaction import CompactionStats
 from kafkalog.config import CleanerConfig, LogConfig
-from kafkalog.errors import CorruptRecordException, LogDirLockedException
+from kafkalog.errors import CorruptRecordException, KafkaStorageException, LogDirLockedException
 from kafkalog.files import OS_FILES, ManualClock
+from kafkalog.files.os_files import OsFile
 from kafkalog.files.testing import UnsyncedFiles
 from kafkalog.format.checkpoints import OffsetCheckpointFile
 from kafkalog.format.names import TopicPartition
@@ -351,6 +354,77 @@ def test_a_delete_horizon_that_is_compressed_differs_by_some_bytes(tmp_path: Pat
     told = replace(told, bytes_after=done.bytes_after, bytes_written=done.bytes_written)
     assert told == done
     assert "its delete horizon" in " ".join(run("compact", "--help").out.split())
+
+
+class Restless(UnsyncedFiles):
+    """Does something at the n-th file that is opened, or, with `every`, at each n-th."""
+
+    def __init__(self, number: int, do: Callable[[], object], *, every: bool = False) -> None:
+        super().__init__()
+        self.number, self.do, self.every, self.opened = number, do, every, 0
+
+    def open(self, path: str, *, writable: bool = True, create: bool = False, exclusive: bool = False) -> OsFile:
+        self.opened += 1
+        if self.opened == self.number or (self.every and self.opened % self.number == 0):
+            self.do()
+        return super().open(path, writable=writable, create=create, exclusive=exclusive)
+
+
+def looked_at(root: Path, files: Restless) -> Compacted:
+    settings = TopicSettings(str(root), COMPACT)
+    (found,) = compact(str(root), {T0: f"{root}/{T0}"}, settings, SOON, act=False, files=files)
+    return found
+
+
+@pytest.mark.parametrize("number", range(1, 400 if LONG else 120, 1 if LONG else 7))
+def test_a_cleaner_that_is_at_it_is_no_damage(tmp_path: Path, number: int) -> None:
+    """Whenever another process exchanges the segments: what is told is told of what it left, or of what was before."""
+    root, other = tmp_path / "logs", tmp_path / "other"
+    keyed(root, 200)
+    shutil.copytree(root, other)
+    told = [timeless(one(root, SOON, act=False).stats)]
+    one(other, SOON, act=True)
+    told.append(timeless(one(other, SOON, act=False).stats))
+
+    def exchange() -> None:
+        for path in sorted((root / "t-0").iterdir()):
+            if path.suffix in (".log", ".index", ".timeindex"):
+                path.unlink()
+        shutil.copytree(other, root, dirs_exist_ok=True)
+
+    found = looked_at(root, Restless(number, exchange))
+    assert found.error is None
+    assert timeless(found.stats) in told
+
+
+def test_who_never_rests_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keyed(tmp_path, 200)
+    first, *_ = sorted((tmp_path / "t-0").glob("*.log"))
+    times = itertools.count(NOW_MS // 1000)
+    monkeypatch.setattr("kafkalog.toolbox.compact.REST_S", 0.0)
+    found = looked_at(tmp_path, Restless(5, lambda: os.utime(first, (0, next(times))), every=True))
+    assert isinstance(found.error, KafkaStorageException)
+    assert "was being changed by somebody" in str(found.error)
+
+
+def test_damage_beside_who_appends_is_damage(tmp_path: Path) -> None:
+    """The file stays as it is, and two looks agree."""
+    keyed(tmp_path, 200)
+    (tmp_path / ".kafka_cleanshutdown").unlink()
+    (tmp_path / "recovery-point-offset-checkpoint").unlink()
+    first, *_, last = sorted((tmp_path / "t-0").glob("*.log"))
+    data = bytearray(first.read_bytes())
+    data[70] ^= 1
+    first.write_bytes(data)
+    more = last.read_bytes()
+
+    def append() -> None:
+        with last.open("ab") as file:
+            file.write(more)
+
+    found = looked_at(tmp_path, Restless(3, append, every=True))
+    assert isinstance(found.error, CorruptRecordException)
+    assert found.error.path == str(first)
 
 
 @pytest.mark.parametrize("text", ["0\n2\nt 0 100\n", "0\n1\nt 0 1o0\n", "0\n1\nt 0\n", "7\n", "garbage"])
