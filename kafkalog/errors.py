@@ -40,6 +40,8 @@ class KafkalogError(Exception):
 
     def __str__(self) -> str:
         place = self.path or ""
+        if place and place in self.message:  # Kafka's words name it
+            place = ""
         if self.position is not None:
             place += f" at byte {self.position}"
         text = f"{place.strip()}: {self.message}" if place else self.message

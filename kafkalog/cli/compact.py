@@ -13,8 +13,9 @@ from kafkalog.cli.console import Progress, emit, emit_json, fields, log_bytes, n
 from kafkalog.cli.places import SETTINGS, broker_settings, parse_bytes, partitions_at, topic_settings
 from kafkalog.config import CleanerConfig
 from kafkalog.errors import DiskError
+from kafkalog.format import names
 from kafkalog.format.names import TopicPartition
-from kafkalog.toolbox.compact import Compacted, How, compact, left_alone
+from kafkalog.toolbox.compact import Compacted, How, compact, left_alone, watermarks_are_blank
 from kafkalog.toolbox.compaction_state import Reason
 from kafkalog.topics.log import DEDUPE_BUFFER_BYTES_MIN
 
@@ -29,7 +30,7 @@ WORDS = ("superseded", "tombstones", "without a key", "aborted", "markers")
 @click.option("--broker-properties", type=click.Path(), metavar="FILE", help="A server.properties with the defaults.")
 @click.option("--dedupe-buffer-size", metavar="BYTES", help="Memory for keys, 24 bytes each; 128MiB by default.")
 @click.option("--roll", is_flag=True, help="Close active segments first, so that their records count, too.")
-@click.option("--dry-run", is_flag=True, help="Only tell what would go, exactly; the default.")
+@click.option("--dry-run", is_flag=True, help="Only tell what would go; the default.")
 @click.option("--yes", is_flag=True, help="Compact.  What goes is gone.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a partition, and a summary.")
 @click.option("--progress", is_flag=True, help="Show progress also where stderr is no terminal.")
@@ -55,9 +56,13 @@ def command(
     pass that kept it; records without a key go.
 
     Without --yes all of it is done on a copy of what changes, in a temporary folder (the last pass writes nothing), and
-    thrown away, so the numbers are those of the real run at this time; the time it takes is worked out from the rate at
-    which this was read.  With --yes the directory must be free (exit 3).  Exit 1 where a partition cannot be compacted
-    for damage, which is named; the others go on.
+    thrown away, so the numbers are those of the real run at this time: later on more may be due, and where a compressed
+    batch keeps a tombstone its delete horizon, the time of the pass, compresses to a few bytes more or less.  The time
+    it takes is worked out from the rate at which this was read.  Beside a program that changes the files it looks
+    again, and gives up after some looks (exit 3).
+
+    With --yes the directory must be free (exit 3).  Exit 1 where a partition cannot be compacted for damage, also of
+    the checkpoint of high watermarks, which is named; the others go on.
     """
     act = yes and not dry_run
     log_dir, chosen, named = partitions_at(place, partitions)
@@ -81,6 +86,10 @@ def command(
         raise Usage("; ".join(sorted({f"{partition.topic}: {why.text}" for partition, why in alone.items()})))
     for partition, why in alone.items():
         note(f"note: {partition} is left alone: {why.text}")
+    if any(watermarks_are_blank(log_dir, partition) for partition in [*wanted][:1]):
+        note(
+            f"note: {names.HIGH_WATERMARK_CHECKPOINT_FILE} is an empty file: all replicas count as having every record"
+        )
     code, total = CLEAN, _Total()
     with Progress(2 * log_bytes(wanted.values()), "compacted" if act else "looked at", force=progress) as bar:
         for result in compact(log_dir, wanted, known, how, act=act, progress=bar.advance):
@@ -97,11 +106,12 @@ def command(
 
 class _Total:
     def __init__(self) -> None:
-        self.partitions = self.uncleanable = self.records = self.before = self.gained = 0
+        self.partitions = self.uncleanable = self.for_disk = self.records = self.before = self.gained = 0
         self.expected_s = self.elapsed_s = 0.0
 
     def add(self, result: Compacted) -> None:
         self.uncleanable += result.error is not None
+        self.for_disk += isinstance(result.error, DiskError)
         if result.stats is not None:
             self.partitions += result.stats.passes > 0
             self.records += result.stats.records
@@ -199,5 +209,8 @@ def _sum_up(total: _Total, alone: dict[TopicPartition, Reason], act: bool, as_js
         f"in all: {total.records} records of {total.partitions} partitions, {size_words(total.before)}, "
         f"{_gain(total.gained)}, {time}"
     )
-    if total.uncleanable:
-        emit(f"not compacted for damage: {total.uncleanable} partitions; `kafkalog verify` says more")
+    damaged = total.uncleanable - total.for_disk
+    if damaged:
+        emit(f"not compacted for damage: {damaged} partitions; `kafkalog verify` says more")
+    if total.for_disk:
+        emit(f"not compacted: {total.for_disk} partitions, for what the disk said, or who else is at work there")

@@ -13,7 +13,7 @@ from kafkalog.log.checkpoint_lines import CheckpointLines
 from kafkalog.log.retention_rule import Rule
 from kafkalog.toolbox.compaction_state import CompactionState
 from kafkalog.toolbox.explain import Explained, explain
-from kafkalog.toolbox.segment_facts import was_compacted
+from kafkalog.toolbox.segment_facts import PartitionFacts, was_compacted
 
 SHOWN = ("cleanup.policy", "retention.ms", "retention.bytes")
 SHOWN_COMPACTED = ("min.cleanable.dirty.ratio", "min.compaction.lag.ms", "max.compaction.lag.ms", "delete.retention.ms")
@@ -46,7 +46,7 @@ def command(
     Segments go oldest first and never above the high watermark, so what holds one holds all behind it.  A broker keeps
     a topic's own settings in the cluster's metadata, not beside its records: give them with -X.  What a LogManager
     keeps beside the records is taken.  Reads only, takes no lock, works beside a running broker.  Exit 1 when
-    timestamps lie in the future or a time index lost its entries.
+    timestamps lie in the future, a time index lost its entries or the checkpoint of high watermarks cannot be read.
     """
     log_dir, wanted = partition_at(partition)
     known = topic_settings(log_dir, settings, broker_properties)
@@ -58,7 +58,7 @@ def command(
     if not as_json:
         emit(
             f"{wanted}: log start {facts.log_start_offset}, high watermark {facts.high_watermark}"
-            f"{'' if facts.watermark_known else ' (no checkpoint: the log end)'}, log end {facts.log_end_offset}"
+            f"{_watermark_source(facts)}, log end {facts.log_end_offset}"
         )
         emit(", ".join(f"{name}={value} ({source})" for name, value, source in _settings(config)))
         if told.compaction is not None:
@@ -101,6 +101,18 @@ def command(
     if config.delete and was_compacted(wanted, CheckpointLines(log_dir)):
         note("note: a cleaner compacted this partition: its cleanup.policy is compact, or has it (-X cleanup.policy=)")
     return FINDINGS if told.findings else CLEAN
+
+
+def _watermark_source(facts: PartitionFacts) -> str:
+    if facts.watermark_known:
+        return ""
+    told = facts.watermark_told
+    why = "no checkpoint"
+    if told.problem is not None:
+        why = "its checkpoint cannot be read"
+    elif told.is_blank:
+        why = "its checkpoint is an empty file"
+    return f" ({why}: the log end)"
 
 
 def _compaction(state: CompactionState) -> dict[str, object]:

@@ -119,6 +119,7 @@ class CheckpointFile(Generic[T]):
             raise CorruptCheckpointException(
                 f"Unrecognised version:{version}, expected version: {CURRENT_VERSION} "
                 f"in checkpoint file at: {self.path}",
+                path=self.path,
                 hint=f"line 1; {_WHAT_TO_DO}",
             )
         if len(lines) == 1:
@@ -141,6 +142,7 @@ class CheckpointFile(Generic[T]):
             raise CorruptCheckpointException(
                 f"Expected [{expected_count}] entries in checkpoint file [{self.path}], "
                 f"but found only [{len(entries)}]",
+                path=self.path,
                 hint=f"line 2 holds the number; {_WHAT_TO_DO}",
             )
         return entries
@@ -171,7 +173,9 @@ class CheckpointFile(Generic[T]):
 
     def _malformed(self, line: _Line, expected: str | None = None) -> CorruptCheckpointException:
         return CorruptCheckpointException(
-            f"Malformed line in checkpoint file [{self.path}]: {shown(line.text)}", hint=self._place(line, expected)
+            f"Malformed line in checkpoint file [{self.path}]: {shown(line.text)}",
+            path=self.path,
+            hint=self._place(line, expected),
         )
 
     def _place(self, line: _Line, expected: str | None = None) -> str:

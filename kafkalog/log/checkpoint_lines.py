@@ -1,19 +1,29 @@
 """What a log directory's offset checkpoints say, for those who look at it from outside: read again, parsed only if new.
 
-One that is absent or cannot be read has no lines, as for a broker at start.  One object may serve the views of a whole
-directory (each would parse the lines of all partitions else), or keep the lines of one partition alone.  Needs no lock:
-an entry is replaced whole.
+One that is absent or cannot be read has no lines, as for a broker at start; `told` says which it is.  One object may
+serve the views of a whole directory (each would parse the lines of all partitions else), or keep the lines of one
+partition alone.  Needs no lock: an entry is replaced whole.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from typing import NamedTuple
 
-from kafkalog.errors import BadBytesError
+from kafkalog.errors import BadBytesError, CorruptCheckpointException, KafkalogError, KafkaStorageException
 from kafkalog.files import OS_FILES, Files
 from kafkalog.format.checkpoints import OffsetCheckpointFile
 from kafkalog.format.names import TopicPartition
+
+
+class Told(NamedTuple):
+    """A partition's offset in a checkpoint; None without one.  `problem`: why the file cannot be read; `is_blank`: it
+    has no entries at all, as one that was emptied, or that a broker only made so far."""
+
+    offset: int | None = None
+    problem: KafkalogError | None = None
+    is_blank: bool = False
 
 
 class CheckpointLines:
@@ -27,6 +37,10 @@ class CheckpointLines:
 
     def line(self, name: str, partition: TopicPartition) -> int | None:
         """The partition's offset in the checkpoint of that name, now; None without one."""
+        return self.told(name, partition).offset
+
+    def told(self, name: str, partition: TopicPartition) -> Told:
+        """As `line`, and what is wrong with a checkpoint that is there."""
         path = os.path.join(self._log_dir, name)
         try:
             data = self._files.read_bytes(path)
@@ -36,6 +50,12 @@ class CheckpointLines:
                 if self._only is not None:
                     entries = {key: offset for key, offset in entries.items() if key == self._only}
                 before = self._parsed[name] = (data, entries)
-        except (BadBytesError, ValueError, OSError):
-            return None
-        return before[1].get(partition)
+        except FileNotFoundError:
+            return Told()
+        except BadBytesError as error:
+            return Told(problem=error)
+        except ValueError as error:
+            return Told(problem=CorruptCheckpointException(str(error), path=path))
+        except OSError as error:
+            return Told(problem=KafkaStorageException.because_of(error, "cannot read the checkpoint"))
+        return Told(before[1].get(partition), is_blank=len(data.split()) < 2)

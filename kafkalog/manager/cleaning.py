@@ -20,7 +20,7 @@ from kafkalog.cleaner.log_cleaner import LogCleaner
 from kafkalog.cleaner.states import Pause
 from kafkalog.cleaner.uncleanable import Uncleanable
 from kafkalog.config import CleanerConfig
-from kafkalog.errors import IllegalStateException
+from kafkalog.errors import ConfigException, IllegalStateException
 from kafkalog.files import Clock
 from kafkalog.format.names import TopicPartition
 from kafkalog.log.unified_log import UnifiedLog
@@ -60,7 +60,13 @@ class Cleaning:
             raise IllegalStateException(
                 "this manager has no log cleaner", hint="ManagerSettings(cleaner=CleanerConfig()) gives it one"
             )
-        self.cleaner.reconfigure(checked_cleaner(config))
+        checked_cleaner(config)
+        if not config.enable_cleaner:
+            raise ConfigException(
+                "log.cleaner.enable: found false, and a cleaner that runs is not turned off",
+                hint="a manager that is made with CleanerConfig(enable_cleaner=False) has none",
+            )
+        self.cleaner.reconfigure(config)
 
     # --- what is told ------------------------------------------------------------------------------------
 

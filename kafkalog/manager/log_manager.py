@@ -650,7 +650,8 @@ class LogManager(Closing):
 
     def reconfigure_cleaner(self, config: CleanerConfig) -> None:
         """Gives the cleaner other threads, memory or rates.  ConfigException for less than half or more than twice as
-        many threads; IllegalStateException where there is no cleaner."""
+        many threads, and for `enable_cleaner=False`, which as in Kafka counts only from the start;
+        IllegalStateException where there is no cleaner; IllegalArgumentException as `ManagerSettings.checked`."""
         self._check()
         self._check_outside()
         self._cleaning.reconfigure(config)

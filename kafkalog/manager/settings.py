@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 from kafkalog.config import BrokerLogConfig, CleanerConfig, LogConfig, ProducerStateManagerConfig
@@ -93,10 +94,16 @@ _MAP_BYTES_MIN = 1 << 20
 
 
 def checked_cleaner(cleaner: CleanerConfig) -> CleanerConfig:
-    """The same, with every number in the range of Kafka's key.  IllegalArgumentException."""
+    """The same, with every number in the range of Kafka's key, none of them NaN.  IllegalArgumentException, also for
+    other things."""
+    if not isinstance(cleaner, CleanerConfig):
+        raise IllegalArgumentException(f"found {values.shown(cleaner)}, expected a CleanerConfig")
+    values.flag(cleaner.enable_cleaner, "CleanerConfig.enable_cleaner")
     for name, low in _CLEANER_LOWEST.items():
         values.whole(getattr(cleaner, name), f"CleanerConfig.{name}", low=low)
-    values.real(cleaner.max_io_bytes_per_second, "CleanerConfig.max_io_bytes_per_second")
+    rate = values.real(cleaner.max_io_bytes_per_second, "CleanerConfig.max_io_bytes_per_second")
+    if math.isnan(rate):
+        raise IllegalArgumentException(f"CleanerConfig.max_io_bytes_per_second: found {rate}, expected a number")
     load_factor = values.real(cleaner.dedupe_buffer_load_factor, "CleanerConfig.dedupe_buffer_load_factor")
     if cleaner.enable_cleaner and cleaner.num_threads:
         map_bytes = cleaner.dedupe_buffer_size // cleaner.num_threads

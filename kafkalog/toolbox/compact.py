@@ -1,26 +1,30 @@
 """Compact partitions offline, as a broker's cleaner would: told by doing it on an overlay of the directory, or done.
 
-Both ways run the same passes (`Log.cleaning`), so what is told is what happens.  On the overlay the last pass of a log
+Both ways run the same passes (`Log.cleaning`), so what is told is what happens (to a few bytes, where a compressed
+batch keeps a tombstone: its delete horizon is the time of the pass).  On the overlay the last pass of a log
 writes nothing but lengths; what an earlier one writes, where the map is too small for one, lies in a temporary folder
 until the partition is done.
 
 Which topics are compacted a log directory does not know for sure: only those whose cleanup.policy somebody said, beside
 the data or for this run.  The high watermark is the checkpoint's, where it has a line: a record whose later one not all
-replicas have stays.  Producers do not expire
-here, so the headers of their last batches stay.  The controller's log is left alone: it goes by its own snapshots.
+replicas have stays, and where the checkpoint cannot be read nothing is compacted.  Producers do not expire here, so the
+headers of their last batches stay.  The controller's log is left alone: it goes by its own snapshots.
 """
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from kafkalog.cleaner.compaction import Callbacks, CompactionStats
 from kafkalog.cleaner.to_clean import LogToClean, calculate_cleanable_bytes, first_uncleaned
 from kafkalog.config import CleanerConfig, LogConfig
-from kafkalog.errors import DiskError, KafkalogError
-from kafkalog.files import OS_FILES, SYSTEM_CLOCK, Clock, Files
+from kafkalog.errors import BadBytesError, CorruptCheckpointException, DiskError, KafkalogError, KafkaStorageException
+from kafkalog.files import OS_FILES, SYSTEM_CLOCK, Clock, Files, FileStat
 from kafkalog.files.overlay import OverlayFiles, Watch
 from kafkalog.format import names
 from kafkalog.format.names import TopicPartition
@@ -32,6 +36,11 @@ from kafkalog.toolbox.segment_facts import was_compacted
 from kafkalog.toolbox.topic_settings import TopicSettings
 from kafkalog.topics.compaction import policy_of
 
+LOOKS_MAX = 10
+SURE_LOOKS = (
+    3  # so often numbers are looked for that nobody disturbed; those of a directory that never rests do as well
+)
+REST_S = 0.05  # longer before each look
 RATIO = "min.cleanable.dirty.ratio"
 
 
@@ -101,18 +110,80 @@ def compact(
 ) -> Iterator[Compacted]:
     """Compacts partitions of `log_dir`, or only tells.
 
-    `act=False` writes nothing and takes no lock.  `progress` is called with the bytes of logs just read or written.
+    `act=False` writes nothing and takes no lock; beside somebody who changes the directory it looks again, and gives up
+    with KafkaStorageException.  `progress` is called with the bytes of logs just read or written.
     LogDirLockedException when another process has the directory; what is wrong with one partition is in its `error`,
     and the others go on.
     """
     how = how or How()
-    if not act:
-        for partition in partitions:
-            watch = _LastPass()
-            with OverlayFiles(files, watch) as overlay:
-                yield from _compact(log_dir, [partition], settings, how, overlay, watch, progress)
-    else:
+    if act:
         yield from _compact(log_dir, partitions, settings, how, files, _LastPass(), progress)
+        return
+
+    def look(partition: TopicPartition) -> Compacted:
+        watch = _LastPass()
+        with OverlayFiles(files, watch) as overlay:
+            (found,) = _compact(log_dir, [partition], settings, how, overlay, watch, progress)
+        return found
+
+    for partition in partitions:
+        yield _look_while_it_rests(log_dir, partition, files, look)
+
+
+def _look_while_it_rests(
+    log_dir: str, partition: TopicPartition, files: Files, look: Callable[[TopicPartition], Compacted]
+) -> Compacted:
+    """What a look at a partition finds.  Where somebody changed the directory meanwhile (a cleaner that runs, say) it
+    is looked at again: files that went away under a look, or became others, are no damage.  What is wrong in a file
+    counts if the file stayed as it is, and two looks agree."""
+    wrong: tuple[object, ...] | None = None
+    for number in range(LOOKS_MAX):
+        time.sleep(REST_S * number)
+        before = _seen(log_dir, partition, files)
+        try:
+            result = look(partition)
+        except (KafkalogError, OSError):
+            if before == _seen(log_dir, partition, files):
+                raise
+            wrong = None
+            continue
+        after = _seen(log_dir, partition, files)
+        if result.error is None:
+            if _closed_logs(before, before) == _closed_logs(after, before):
+                return result
+            continue
+        path = result.error.path or ""
+        is_same = path in before and before[path] == after.get(path)
+        found = (type(result.error), path, result.error.position) if is_same else None
+        if before == after or (found is not None and found == wrong):
+            return result
+        wrong = found
+    return Compacted(
+        partition,
+        error=KafkaStorageException(
+            f"{partition} was being changed by somebody at each of {LOOKS_MAX} looks",
+            path=os.path.join(log_dir, str(partition)),
+            hint="a broker, or another program, has it open: ask again, or when that has ended",
+        ),
+    )
+
+
+def _seen(log_dir: str, partition: TopicPartition, files: Files) -> dict[str, FileStat]:
+    """The files that a look goes by."""
+    seen = {}
+    for folder in (log_dir, os.path.join(log_dir, str(partition))):
+        with suppress(OSError):
+            for name in files.list_files(folder):
+                path = os.path.join(folder, name)
+                with suppress(OSError):
+                    seen[path] = files.stat(path)
+    return seen
+
+
+def _closed_logs(seen: dict[str, FileStat], before: dict[str, FileStat]) -> dict[str, FileStat]:
+    """Below what was the active segment `before`, to which anybody may append."""
+    active = max((path for path in before if path.endswith(names.LOG_FILE_SUFFIX)), default="")
+    return {path: stat for path, stat in seen.items() if path.endswith(names.LOG_FILE_SUFFIX) and path < active}
 
 
 class _LastPass(Watch):
@@ -148,7 +219,7 @@ def _compact(
                 _compact_one(root, result, settings, how, files, callbacks)
                 unlink_what_waits(hold)
             except KafkalogError as error:
-                result.error = error
+                result.error = _what_is_wrong(error)
                 if isinstance(error, DiskError):
                     hold.leave(clean=False)  # the directory counts as offline now: the next one starts afresh
                     hold = hold_directory(root, files)
@@ -158,13 +229,19 @@ def _compact(
         hold.leave(clean=clean)
 
 
+def _what_is_wrong(error: KafkalogError) -> KafkalogError:
+    """A small file that does not parse takes the directory offline, as in Kafka; wrong are its bytes, not the disk."""
+    cause = error.__cause__
+    return cause if isinstance(error, DiskError) and isinstance(cause, BadBytesError) else error
+
+
 def _compact_one(
     root: str, result: Compacted, settings: TopicSettings, how: How, files: Files, callbacks: Callbacks
 ) -> None:
     partition = result.partition
     config = LogConfig.from_props(settings.of(partition.topic), {"file.delete.delay.ms": "0"})
     by_ratio = RATIO in settings.given
-    watermark = CheckpointLines(root, files).line(names.HIGH_WATERMARK_CHECKPOINT_FILE, partition)
+    watermark = _high_watermark(root, partition, files)
     with open_undamaged(root, partition, config, files, how.clock) as log:
         engine, cleaning = log.engine, log.cleaning
         assert engine is not None
@@ -175,6 +252,27 @@ def _compact_one(
             engine.update_high_watermark(watermark)
         result.stats = cleaning.compact(how.cleaner, by_ratio=by_ratio, callbacks=callbacks)
         result.held = _held(engine, result.stats.end_offset, how.clock.milliseconds())
+
+
+def _high_watermark(root: str, partition: TopicPartition, files: Files) -> int | None:
+    """None without a line of it, as in a log of one replica."""
+    offset, problem, _ = CheckpointLines(root, files).told(names.HIGH_WATERMARK_CHECKPOINT_FILE, partition)
+    if isinstance(problem, BadBytesError):
+        raise CorruptCheckpointException(
+            f"found {problem.message}, expected high watermarks",
+            path=os.path.join(root, names.HIGH_WATERMARK_CHECKPOINT_FILE),
+            position=problem.position,
+            hint=f"which records all replicas have is not known, so nothing is compacted; {problem.hint}",
+        )
+    if problem is not None:
+        raise problem
+    return offset
+
+
+def watermarks_are_blank(log_dir: str, partition: TopicPartition, files: Files = OS_FILES) -> bool:
+    """Whether the checkpoint of high watermarks is there, but empty: one that was emptied looks like it, and one that a
+    broker has only made so far."""
+    return CheckpointLines(log_dir, files).told(names.HIGH_WATERMARK_CHECKPOINT_FILE, partition).is_blank
 
 
 def _held(log: UnifiedLog, first_dirty_offset: int, now_ms: int) -> Reason:

@@ -92,6 +92,8 @@ def explain(
         gone += count
     left = facts._replace(segments=facts.segments[gone:])
     explanation = Explanation(facts, told)
+    if facts.watermark_told.problem is not None:
+        explanation.findings.append(f"the high watermark is not known: {facts.watermark_told.problem}")
     for entry, upto in zip(told[gone:], _run_up(left), strict=True):
         entry.reasons = _reasons(left, upto, config, now_ms)
     if config.compact:

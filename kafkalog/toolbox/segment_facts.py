@@ -20,7 +20,7 @@ from kafkalog.format import names
 from kafkalog.format.batch import CONTROL_FLAG, DELETE_HORIZON_FLAG, TIMESTAMP_TYPE_FLAG
 from kafkalog.format.names import TopicPartition
 from kafkalog.format.records import READ_BYTES_MAX, in_parts
-from kafkalog.log.checkpoint_lines import CheckpointLines
+from kafkalog.log.checkpoint_lines import CheckpointLines, Told
 from kafkalog.log.retention_rule import Bounds
 from kafkalog.log.snapshot import SegmentView, Snapshot
 from kafkalog.log.view import PartitionView
@@ -51,7 +51,7 @@ class SegmentFacts:
 
 class PartitionFacts(NamedTuple):
     """A partition at one moment.  `high_watermark` is the checkpoint's, within the log; the log's end where that has no
-    line (`watermark_known`), as in a log of one replica."""
+    line (`watermark_known`), as in a log of one replica, or cannot be read (`watermark_told`)."""
 
     partition: TopicPartition
     log_start_offset: int
@@ -59,6 +59,7 @@ class PartitionFacts(NamedTuple):
     log_end_offset: int
     watermark_known: bool
     segments: list[SegmentFacts]
+    watermark_told: Told = Told()
 
     @property
     def bounds(self) -> Bounds:
@@ -81,7 +82,7 @@ def look(
     """The facts of `log_dir/partition`; raises what `PartitionView` does.  `progress` is called with the bytes of logs
     just passed."""
     checkpoints = checkpoints or CheckpointLines(log_dir, files)
-    watermark = checkpoints.line(names.HIGH_WATERMARK_CHECKPOINT_FILE, partition)
+    watermark = checkpoints.told(names.HIGH_WATERMARK_CHECKPOINT_FILE, partition)
     with PartitionView(log_dir, partition, files=files, checkpoints=checkpoints) as view:
         return view.over(lambda seen: _facts(seen, watermark, exact, files, progress or (lambda size_bytes: None)))
 
@@ -92,7 +93,7 @@ def was_compacted(partition: TopicPartition, checkpoints: CheckpointLines) -> bo
 
 
 def _facts(
-    seen: Snapshot, watermark: int | None, exact: bool, files: Files, progress: Callable[[int], None]
+    seen: Snapshot, watermark: Told, exact: bool, files: Files, progress: Callable[[int], None]
 ) -> PartitionFacts:
     segments = []
     last = len(seen.segments) - 1
@@ -120,8 +121,9 @@ def _facts(
         )
         progress(segment.size)
     start, end = seen.log_start_offset, seen.log_end_offset
-    high = end if watermark is None else min(max(watermark, start), end)
-    return PartitionFacts(seen.topic_partition, start, high, end, watermark is not None, segments)
+    known = watermark.offset
+    high = end if known is None else min(max(known, start), end)
+    return PartitionFacts(seen.topic_partition, start, high, end, known is not None, segments, watermark)
 
 
 def _last_time(segment: SegmentView) -> int:

@@ -51,8 +51,9 @@ SPARK_COLUMNS: Mapping[str, tuple[str, Any]] = {
 
 
 def schema(columns: Sequence[str] | None, known: Mapping[str, tuple[str, Any]] = PYTHON_COLUMNS) -> pa.Schema:
-    """The Arrow schema of some columns, by default of the usual ones; IllegalArgumentException for an unknown name."""
-    if isinstance(columns, str | bytes | bytearray | memoryview) or not isinstance(columns, Iterable | None):
+    """The Arrow schema of some columns, by default of the usual ones; IllegalArgumentException for an unknown name, and
+    for an iterator, of which whoever asks next would find nothing left."""
+    if isinstance(columns, str | bytes | bytearray | memoryview | Iterator) or not isinstance(columns, Iterable | None):
         raise IllegalArgumentException(
             f"columns: found {shown(columns)}, expected a list of names", hint=f"there are {', '.join(known)}"
         )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
+import resource
 import shutil
 import tempfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,8 +18,9 @@ import pytest
 import kafkalog
 from kafkalog.cleaner.compaction import CompactionStats
 from kafkalog.config import CleanerConfig, LogConfig
-from kafkalog.errors import CorruptRecordException, LogDirLockedException
+from kafkalog.errors import CorruptRecordException, KafkaStorageException, LogDirLockedException
 from kafkalog.files import OS_FILES, ManualClock
+from kafkalog.files.os_files import OsFile
 from kafkalog.files.testing import UnsyncedFiles
 from kafkalog.format.checkpoints import OffsetCheckpointFile
 from kafkalog.format.names import TopicPartition
@@ -303,6 +307,160 @@ def test_an_unclean_and_damaged_log_is_not_opened(tmp_path: Path) -> None:
     assert {name: data for name, (data, _) in tree(tmp_path).items() if name.endswith(".log")} == {
         name: data for name, (data, _) in before.items() if name.endswith(".log")
     }
+
+
+@pytest.mark.parametrize("name", ["t-0/leader-epoch-checkpoint", "cleaner-offset-checkpoint"])
+def test_a_small_file_that_does_not_parse_is_damage(tmp_path: Path, run: Run, name: str) -> None:
+    keyed(tmp_path)
+    path = tmp_path / name
+    path.write_text("0\n2\n0 0\n")
+    line = ["compact", tmp_path / "t-0", "-X", "cleanup.policy=compact", "-X", "internal.segment.bytes=900"]
+    for options in ([], ["--yes"]):
+        result = run(*line, *options, "--json")
+        assert result.code == 1
+        assert json.loads(result.lines[0])["path"] == str(path)
+        text = run(*line, *options)
+        assert text.code == 1
+        assert text.out.count(str(path)) == 1
+        assert "not compacted for damage: 1 partitions" in text.out
+    assert path.read_text() == "0\n2\n0 0\n"
+
+
+def test_a_full_disk_is_no_damage(tmp_path: Path, run: Run) -> None:
+    keyed(tmp_path, 600)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    line = ["compact", tmp_path / "t-0", "-X", "cleanup.policy=compact", "-X", "internal.segment.bytes=900", "--yes"]
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    try:
+        result = run(*line)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert result.code == 3
+    assert "for damage" not in result.out
+    assert "kafkalog verify" not in result.out
+    assert result.lines[-1].startswith("not compacted: 1 partitions, for what the disk said")
+    assert state(tmp_path).keys() == {b"k%d" % key for key in range(4)}
+
+
+def test_a_delete_horizon_that_is_compressed_differs_by_some_bytes(tmp_path: Path, run: Run) -> None:
+    """Time goes on between a dry run and the real one; nothing else of their numbers differs."""
+    rng = random.Random(5)
+    with kafkalog.open_log(tmp_path, T0, config=COMPACT, compression="gzip", clock=ManualClock(NOW_MS)) as log:
+        for _ in range(30):
+            log.append_many([(rng.choice((None, b"v%d" % rng.randrange(99))), b"k%d" % key) for key in range(20)])
+    told = timeless(one(tmp_path, SOON, act=False).stats)
+    done = timeless(one(tmp_path, How(SOON.cleaner, clock=ManualClock(NOW_MS + 123_456)), act=True).stats)
+    assert abs(told.bytes_after - done.bytes_after) <= 16
+    told = replace(told, bytes_after=done.bytes_after, bytes_written=done.bytes_written)
+    assert told == done
+    assert "its delete horizon" in " ".join(run("compact", "--help").out.split())
+
+
+class Restless(UnsyncedFiles):
+    """Does something at the n-th file that is opened, or, with `every`, at each n-th."""
+
+    def __init__(self, number: int, do: Callable[[], object], *, every: bool = False) -> None:
+        super().__init__()
+        self.number, self.do, self.every, self.opened = number, do, every, 0
+
+    def open(self, path: str, *, writable: bool = True, create: bool = False, exclusive: bool = False) -> OsFile:
+        self.opened += 1
+        if self.opened == self.number or (self.every and self.opened % self.number == 0):
+            self.do()
+        return super().open(path, writable=writable, create=create, exclusive=exclusive)
+
+
+def looked_at(root: Path, files: Restless) -> Compacted:
+    settings = TopicSettings(str(root), COMPACT)
+    (found,) = compact(str(root), {T0: f"{root}/{T0}"}, settings, SOON, act=False, files=files)
+    return found
+
+
+@pytest.mark.parametrize("number", range(1, 400 if LONG else 120, 1 if LONG else 7))
+def test_a_cleaner_that_is_at_it_is_no_damage(tmp_path: Path, number: int) -> None:
+    """Whenever another process exchanges the segments: what is told is told of what it left, or of what was before."""
+    root, other = tmp_path / "logs", tmp_path / "other"
+    keyed(root, 200)
+    shutil.copytree(root, other)
+    told = [timeless(one(root, SOON, act=False).stats)]
+    one(other, SOON, act=True)
+    told.append(timeless(one(other, SOON, act=False).stats))
+
+    def exchange() -> None:
+        for path in sorted((root / "t-0").iterdir()):
+            if path.suffix in (".log", ".index", ".timeindex"):
+                path.unlink()
+        shutil.copytree(other, root, dirs_exist_ok=True)
+
+    found = looked_at(root, Restless(number, exchange))
+    assert found.error is None
+    assert timeless(found.stats) in told
+
+
+def test_who_never_rests_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    keyed(tmp_path, 200)
+    first, *_ = sorted((tmp_path / "t-0").glob("*.log"))
+    times = itertools.count(NOW_MS // 1000)
+    monkeypatch.setattr("kafkalog.toolbox.compact.REST_S", 0.0)
+    found = looked_at(tmp_path, Restless(5, lambda: os.utime(first, (0, next(times))), every=True))
+    assert isinstance(found.error, KafkaStorageException)
+    assert "was being changed by somebody" in str(found.error)
+
+
+def test_damage_beside_who_appends_is_damage(tmp_path: Path) -> None:
+    """The file stays as it is, and two looks agree."""
+    keyed(tmp_path, 200)
+    (tmp_path / ".kafka_cleanshutdown").unlink()
+    (tmp_path / "recovery-point-offset-checkpoint").unlink()
+    first, *_, last = sorted((tmp_path / "t-0").glob("*.log"))
+    data = bytearray(first.read_bytes())
+    data[70] ^= 1
+    first.write_bytes(data)
+    more = last.read_bytes()
+
+    def append() -> None:
+        with last.open("ab") as file:
+            file.write(more)
+
+    found = looked_at(tmp_path, Restless(3, append, every=True))
+    assert isinstance(found.error, CorruptRecordException)
+    assert found.error.path == str(first)
+
+
+@pytest.mark.parametrize("text", ["0\n2\nt 0 100\n", "0\n1\nt 0 1o0\n", "0\n1\nt 0\n", "7\n", "garbage"])
+def test_high_watermarks_that_cannot_be_read(tmp_path: Path, run: Run, text: str) -> None:
+    """A log end in their place would take records that not all replicas have."""
+    keyed(tmp_path)
+    path = tmp_path / "replication-offset-checkpoint"
+    path.write_text(text)
+    before = {name: data for name, (data, _) in tree(tmp_path / "t-0").items() if name.endswith(".log")}
+    line = ["compact", tmp_path / "t-0", "-X", "cleanup.policy=compact", "-X", "internal.segment.bytes=900"]
+    for options in ([], ["--yes"]):
+        result = run(*line, *options)
+        assert result.code == 1
+        assert result.out.startswith("t-0: cannot be compacted: ")
+        assert result.out.count(str(path)) == 1
+        assert json.loads(run(*line, *options, "--json").lines[0])["path"] == str(path)
+    assert {name: data for name, (data, _) in tree(tmp_path / "t-0").items() if name.endswith(".log")} == before
+    told = run("explain", tmp_path / "t-0", "-X", "cleanup.policy=compact")
+    assert told.code == 1
+    assert "high watermark 60 (its checkpoint cannot be read: the log end)" in told.out
+    assert "the high watermark is not known: " in told.out
+
+
+def test_high_watermarks_that_are_empty(tmp_path: Path, run: Run) -> None:
+    """Kafka makes such a file, and reads it as one without lines."""
+    keyed(tmp_path)
+    line = ["compact", tmp_path / "t-0", "-X", "cleanup.policy=compact", "-X", "internal.segment.bytes=900"]
+    without = run(*line)
+    assert "high watermark" not in without.err
+    (tmp_path / "replication-offset-checkpoint").write_text("")
+    result = run(*line)
+    assert (result.code, result.lines[0]) == (0, without.lines[0])
+    assert "replication-offset-checkpoint is an empty file" in result.err
+    told = run("explain", tmp_path / "t-0", "-X", "cleanup.policy=compact")
+    assert told.code == 0
+    assert "(its checkpoint is an empty file: the log end)" in told.out
 
 
 # --- explain ----------------------------------------------------------------------------------------------

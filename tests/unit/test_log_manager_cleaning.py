@@ -19,7 +19,7 @@ from kafkalog.cleaner.cleaner_thread import CleanerThread
 from kafkalog.cleaner.log_cleaner import LogCleaner
 from kafkalog.cleaner.states import Claim, CleaningStates
 from kafkalog.config import BrokerLogConfig, CleanerConfig, LogConfig
-from kafkalog.errors import IllegalArgumentException, IllegalStateException, KafkaStorageException
+from kafkalog.errors import ConfigException, IllegalArgumentException, IllegalStateException, KafkaStorageException
 from kafkalog.files import File, ManualClock, ManualScheduler
 from kafkalog.files.os_files import OsFiles
 from kafkalog.format.names import TopicPartition
@@ -265,6 +265,10 @@ def test_kafkas_defaults_are_on(tmp_path: Path) -> None:
         CleanerConfig(max_io_bytes_per_second=None),  # type: ignore[arg-type]
         CleanerConfig(max_io_bytes_per_second=True),
         CleanerConfig(max_io_bytes_per_second=10**400),
+        CleanerConfig(max_io_bytes_per_second=float("nan")),
+        CleanerConfig(dedupe_buffer_load_factor=float("nan")),
+        CleanerConfig(enable_cleaner=None),  # type: ignore[arg-type]
+        CleanerConfig(enable_cleaner="false"),  # type: ignore[arg-type]
         CleanerConfig(io_buffer_size=1.5),  # type: ignore[arg-type]
         7,
     ],
@@ -272,6 +276,21 @@ def test_kafkas_defaults_are_on(tmp_path: Path) -> None:
 def test_settings_that_kafka_refuses(config: object) -> None:
     with pytest.raises(IllegalArgumentException, match="CleanerConfig"):
         ManagerSettings(cleaner=config).checked()  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("config", [None, "x", 2, {"num_threads": 2}, CleanerConfig(backoff_ms=-1)])
+def test_a_cleaner_is_not_reconfigured_to_other_things(house: House, config: object) -> None:
+    before = house.cleaner.config
+    with pytest.raises(IllegalArgumentException, match="CleanerConfig"):
+        house.manager.reconfigure_cleaner(config)  # type: ignore[arg-type]
+    assert house.cleaner.config is before
+
+
+def test_a_cleaner_that_runs_is_not_turned_off(house: House) -> None:
+    before = house.cleaner.config
+    with pytest.raises(ConfigException, match=r"log\.cleaner\.enable: found false"):
+        house.manager.reconfigure_cleaner(replace(before, enable_cleaner=False))
+    assert house.cleaner.config is before
 
 
 def test_a_shutdown_ends_it_for_good(tmp_path: Path) -> None:

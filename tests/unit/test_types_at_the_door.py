@@ -433,6 +433,9 @@ def test_what_else_is_refused_by_name(log: kafkalog.Log, tmp_path: Path) -> None
     for columns in (memoryview(np.arange(6).reshape(2, 3)), memoryview(b"x"), b"value", bytearray(b"x")):
         with pytest.raises(IllegalArgumentException, match=r"columns: .*expected a list of names"):
             log.read_arrow(columns=columns)  # type: ignore[arg-type]
+    for read in (log.read_arrow, log.arrow_batches, log.latest):
+        with pytest.raises(IllegalArgumentException, match=r"columns: .*expected a list of names"):
+            read(columns=iter(["key"]))  # type: ignore[operator]
 
 
 class Liar(list):  # type: ignore[type-arg]
