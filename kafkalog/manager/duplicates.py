@@ -1,13 +1,17 @@
-"""Two folders of one partition, as a start finds them where a move was cut short: which one counts, what of the other.
+"""Several folders of one partition, as a start finds them where moves were cut short: which one counts, what of the
+others.
 
-Two whole logs: a move's note says which (`move_notes`), and the other one is deleted if nothing came to it since; else
-the start is refused with Kafka's error.  Two copies in the making: the one that has more stays in sight, the other one
-is deleted once it is known that the partition itself is there.  What may be all that is left of something is never
+Whole logs: moves' notes say which one counts (`move_notes`), and the others are deleted if nothing came to them since;
+else the start is refused with Kafka's error.  Copies in the making: the one that has most stays in sight, the others
+are deleted once it is known that the partition itself is there.  What may be all that is left of something is never
 deleted.
-Called by the loading threads, several at a time; of one partition the registry decides who comes second.
+The loading threads, several at a time, only say whom they found in their place (`set_aside`); which one counts is seen
+when all are there, for of three folders two may say nothing of each other.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from kafkalog.errors import IllegalStateException, KafkaStorageException
 from kafkalog.files import Files
@@ -25,53 +29,94 @@ class Duplicates:
         self._registry = registry
         self._doomed = doomed
         self._files = files
-        self._second_futures: list[UnifiedLog] = []
+        self._aside: list[UnifiedLog] = []
 
-    def settle(self, log: UnifiedLog, previous: UnifiedLog) -> None:
-        """`log` took the place of `previous` in the registry: leaves the one there that counts.  IllegalStateException,
-        and KafkaStorageException where a disk fails that it would need to know."""
-        if log.is_future:
-            kept, aside = (log, previous) if log.log_end_offset > previous.log_end_offset else (previous, log)
-            self._registry.put(kept, is_future=True)
-            self._second_futures.append(aside)
-        else:
-            self._finish_move(log, previous)
-
-    def _finish_move(self, log: UnifiedLog, previous: UnifiedLog) -> None:
-        kept = move_notes.destination_of(previous, log, self._files)
-        if kept is None:
-            raise duplicate(log, previous, hint=None)
-        given_up = previous if kept is log else log
-        for one in (kept, given_up):
-            if one.context.is_offline:  # the handler of failures takes it away; the other folder stays as it is
-                self._registry.put(kept)
-                given_up.close_quietly()
-                return
-        if not move_notes.is_left_behind(given_up, kept, self._files):
-            raise duplicate(
-                log,
-                previous,
-                hint=f"a move went to {kept.dir}, which ends at offset {kept.log_end_offset}, but {given_up.dir} was "
-                f"written to since and ends at {given_up.log_end_offset}",
-            )
-        kept.context.logger.warning("finishing the move to here from %s", given_up.parent_dir)
-        self._registry.put(kept)
-        self._give_up(given_up)
+    def set_aside(self, log: UnifiedLog) -> None:
+        """Another folder of the partition took its place in the registry."""
+        self._aside.append(log)
 
     def finish(self) -> None:
-        """When everything is loaded."""
-        for aside in self._second_futures:
+        """When everything is loaded: leaves the ones in the registry that count.  IllegalStateException."""
+        for is_future in (False, True):  # a copy is given up only where the partition is there
+            for partition in dict.fromkeys([log.topic_partition for log in self._aside if log.is_future == is_future]):
+                aside = [log for log in self._aside if (log.topic_partition, log.is_future) == (partition, is_future)]
+                current = self._registry.get(partition, is_future=is_future)
+                found = aside if current is None else [current, *aside]
+                if is_future:
+                    self._settle_futures(found)
+                else:
+                    self._settle(found)
+        self._aside = []
+
+    def close_quietly(self) -> None:
+        """Where the start ends otherwise."""
+        for aside in self._aside:
+            aside.close_quietly()
+
+    # --- whole logs ----------------------------------------------------------------------------------
+
+    def _settle(self, found: Sequence[UnifiedLog]) -> None:
+        kept = self._that_counts(found)
+        self._registry.put(kept)
+        others = [log for log in found if log is not kept]
+        for given_up in others:
+            if kept.context.is_offline or given_up.context.is_offline:
+                given_up.close_quietly()  # the handler of failures takes it away; the folder stays as it is
+            elif not self._is_left_behind(given_up, kept):
+                raise duplicate(
+                    found[0],
+                    found[1],
+                    hint=f"a move went to {kept.dir}, which ends at offset {kept.log_end_offset}, but {given_up.dir} "
+                    f"was written to since and ends at {given_up.log_end_offset}",
+                )
+        for given_up in others:
+            if not (kept.context.is_offline or given_up.context.is_offline):
+                kept.context.logger.warning("finishing the move to here from %s", given_up.parent_dir)
+                self._give_up(given_up)
+
+    def _that_counts(self, found: Sequence[UnifiedLog]) -> UnifiedLog:
+        """The one that counts beside each other one; where a disk fails that would have to say it, one of that disk:
+        the partition is offline, as it may be the one that counts."""
+        for log in found:
+            try:
+                if all(
+                    move_notes.destination_of(other, log, self._files) is log for other in found if other is not log
+                ):
+                    return log
+            except OSError as error:
+                return self._failed(found, error)
+        raise duplicate(found[0], found[1], hint=None)
+
+    def _is_left_behind(self, log: UnifiedLog, kept: UnifiedLog) -> bool:
+        """Also where a disk fails meanwhile, which keeps the folder as it is."""
+        try:
+            return move_notes.is_left_behind(log, kept, self._files)
+        except OSError as error:
+            self._failed((log, kept), error)
+            return True
+
+    @staticmethod
+    def _failed(found: Sequence[UnifiedLog], error: OSError) -> UnifiedLog:
+        """The log whose directory failed, which is offline from now on."""
+        path = str(error.filename or "")
+        failed = next((log for log in found if path.startswith(log.parent_dir) or log.context.is_offline), found[0])
+        message = f"Error while reading notes of moves in {failed.parent_dir}"
+        failed.context.log_dir_failure_channel.maybe_add_offline_log_dir(failed.parent_dir, message, error)
+        return failed
+
+    # --- copies in the making ------------------------------------------------------------------------
+
+    def _settle_futures(self, found: Sequence[UnifiedLog]) -> None:
+        kept = max(found, key=lambda log: log.log_end_offset)
+        self._registry.put(kept, is_future=True)
+        for aside in found:
+            if aside is kept:
+                continue
             if self._registry.get(aside.topic_partition) is None:
                 aside.context.logger.warning("a second copy of a partition that is not here: passed over, not deleted")
                 aside.close_quietly()
             else:
                 self._give_up(aside)
-        self._second_futures = []
-
-    def close_quietly(self) -> None:
-        """Where the start ends otherwise."""
-        for aside in self._second_futures:
-            aside.close_quietly()
 
     def _give_up(self, log: UnifiedLog) -> None:
         try:

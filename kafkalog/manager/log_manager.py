@@ -436,7 +436,7 @@ class LogManager(Closing):
         if previous is not None:
             if self._bare:
                 raise duplicate(log, previous, hint=None)
-            self._duplicates.settle(log, previous)
+            self._duplicates.set_aside(previous)
         if not self._bare:
             log.follow_log_end()
 

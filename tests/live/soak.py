@@ -85,6 +85,7 @@ class Partition:
     acknowledged: int = 0
     last: dict[str, tuple[int, bytes | None]] = field(default_factory=dict)  # of a compacted one, by key
     writing: threading.RLock = field(default_factory=threading.RLock)
+    cut_begun: int | None = None  # to this offset, and perhaps done
 
     @property
     def kind(self) -> Kind:
@@ -248,6 +249,7 @@ class Soak:
                 return
             end = partition.acknowledged
             offset = max(log.log_start_offset, end - rng.randrange(1 + end // rng.choice((1, 10))))
+            partition.cut_begun = offset  # should the manager's end come between the cut and what follows it
             try:
                 if rng.random() < 0.1:
                     self.manager.truncate_fully_and_start_at(partition.name, offset)
@@ -258,6 +260,7 @@ class Soak:
                 assert self.files.failed
                 return
             partition.cut(offset)
+            partition.cut_begun = None
             self.count("cuts")
 
     def configure(self, rng: random.Random) -> None:

@@ -219,7 +219,7 @@ def test_threads(base: Path, count: Count) -> None:
     trial.crew("").run(SECONDS)
     assert state(rows(trial.log)) == trial.last
     trial.log.close()
-    assert trial.compactions > 5
+    assert trial.compactions > 1
     assert trial.records > 50
     trial.judge(base / "log")
     count("compactions beside appends", trial.compactions)
@@ -287,8 +287,8 @@ def test_truncation_and_retention(base: Path, count: Count) -> None:
     crew.run(SECONDS)
     for record in log:
         assert (record.value or b"").split(b".")[0] == written[record.offset]
-    assert cuts > 5
-    assert compactions > 5
+    assert cuts > 1
+    assert compactions > 1
     log.close()
     count("cuts beside compactions", cuts)
 

@@ -4,7 +4,9 @@ whole copy of what was.  Never may that one count."""
 from __future__ import annotations
 
 import os
+import threading
 from contextlib import suppress
+from itertools import permutations
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from kafkalog.files.testing import Fault, FaultyFiles, UnsyncedFiles
 from kafkalog.format import names
 from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.manager.log_manager import LogManager
+from kafkalog.manager.registry import LogRegistry
 from tests.unit.test_log_manager import House, contents, fill, numbered
 
 MINUTE_MS = 60_000
@@ -105,6 +108,35 @@ def test_it_moves_on_in_another_life(house: House, files: FaultyFiles) -> None:
     with house.open(dirs=there):
         house.advance(3 * MINUTE_MS)
     check_all_is_on(house, 2, 40)
+
+
+@pytest.mark.parametrize("order", list(permutations(range(3))))
+def test_whichever_of_three_disks_is_loaded_first(
+    house: House, files: FaultyFiles, order: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of disk1 and disk2 neither says anything of the other."""
+    manager = failed_switch(house, files)
+    fail_to_move(house, files, manager, 2)
+    fill(log_of(manager), 5)
+    house.scheduler.tick()
+    manager.shutdown()
+    turns = [threading.Event() for _ in range(4)]
+    turns[0].set()
+    all_are_there = threading.Barrier(3)
+    put = LogRegistry.put
+
+    def in_turn(self: LogRegistry, log: UnifiedLog, *, is_future: bool = False) -> UnifiedLog | None:
+        if turns[3].is_set():
+            return put(self, log, is_future=is_future)
+        place = [str(house.dirs[number]) for number in order].index(log.parent_dir)
+        assert turns[place].wait(30)
+        previous = put(self, log, is_future=is_future)
+        turns[place + 1].set()
+        all_are_there.wait(30)
+        return previous
+
+    monkeypatch.setattr(LogRegistry, "put", in_turn)
+    check_all_is_on(house, 0, 40)
 
 
 def test_the_next_disk_fails_too(house: House, files: FaultyFiles) -> None:
