@@ -50,9 +50,13 @@ class SnapshotFile:
     def update_parent_dir(self, parent_dir: str) -> None:
         self.path = os.path.join(parent_dir, os.path.basename(self.path))
 
+    @property
+    def is_marked(self) -> bool:
+        return self.path.endswith(DELETED_FILE_SUFFIX)
+
     def rename_to_delete(self) -> None:
         """Add `.deleted`; the directory is not synced, a snapshot that comes back does no harm."""
-        if not self.path.endswith(DELETED_FILE_SUFFIX):
+        if not self.is_marked:
             self._files.rename_or_was(self.path, self.path + DELETED_FILE_SUFFIX)
             self.path += DELETED_FILE_SUFFIX
 
@@ -94,6 +98,7 @@ class ProducerStateManager(ProducerTable):
         self.map_end_offset = 0
         self._last_snap_offset = 0
         self._snapshots = self._load_snapshots(present)
+        self._doomed: list[SnapshotFile] = []  # those that no task deletes yet
 
     # --- producers ------------------------------------------------------------------------------
 
@@ -313,14 +318,21 @@ class ProducerStateManager(ProducerTable):
         The task is scheduled also when there is nothing to delete, as Kafka does (UnifiedLog.deleteProducerSnapshots).
         """
         context = self.context
-        doomed = [mark for offset in offsets if (mark := self.remove_and_mark_snapshot_for_deletion(offset))]
+        for offset in offsets:
+            snapshot = self._snapshots.get(offset)
+            if snapshot is not None:
+                self._doomed.append(snapshot)  # first: should we be interrupted, the next call deletes it
+                self.remove_and_mark_snapshot_for_deletion(offset)
+        doomed = self._doomed
 
         def delete() -> None:
             with context.guard("deleting producer state snapshots"):
                 for snapshot in doomed:
-                    snapshot.delete_if_exists()
+                    if snapshot.is_marked:
+                        snapshot.delete_if_exists()
 
         context.delete("delete-producer-snapshot", delete, later=async_delete)
+        self._doomed = []
 
     def remove_and_mark_snapshot_for_deletion(self, snapshot_offset: int) -> SnapshotFile | None:
         """Rename the snapshot at an offset to `.deleted`; None where there is none, or it vanished."""

@@ -513,6 +513,24 @@ def test_moving_house(partition: Partition) -> None:
     assert partition.manager.take_snapshot() == str(partition.directory / "00000000000000000004.snapshot")
 
 
+def test_what_an_interrupt_marked_the_next_call_deletes(partition: Partition, monkeypatch: pytest.MonkeyPatch) -> None:
+    for offset in range(3):
+        partition.append(offset, offset)
+        partition.manager.take_snapshot()
+    mark = ProducerStateManager.remove_and_mark_snapshot_for_deletion
+
+    def interrupted(self: ProducerStateManager, offset: int) -> None:
+        mark(self, offset)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ProducerStateManager, "remove_and_mark_snapshot_for_deletion", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        partition.manager.delete_snapshots_at([1, 2], async_delete=False)
+    monkeypatch.undo()
+    partition.manager.delete_snapshots_at([1, 2], async_delete=False)
+    assert sorted(path.name for path in partition.directory.glob("*.snapshot*")) == ["00000000000000000003.snapshot"]
+
+
 def test_a_rising_start_keeps_producers(partition: Partition) -> None:
     partition.append(0, 0)
     partition.manager.on_log_start_offset_incremented(10)
