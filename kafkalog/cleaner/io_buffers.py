@@ -52,8 +52,8 @@ class Chunk(NamedTuple):
             try:
                 ensure_valid(self.data, native.header_at(self.data, self.valid_bytes))
             except CorruptRecordException as error:
-                error.path = None
-                raise self.with_place(error, self.valid_bytes) from None
+                self.with_place(error, self.valid_bytes)
+                raise
 
     def with_place(self, error: KafkalogError, at: int) -> KafkalogError:
         """An error of the batch at `at` in the chunk, which names the file and the place in it from now on."""

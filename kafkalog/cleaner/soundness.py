@@ -39,7 +39,7 @@ class Soundness:
 
     def check(self, chunk: Chunk) -> None:
         """The batches of a chunk that were not seen before; the end of the file, where the chunk reaches that."""
-        table = chunk.table[chunk.table["position"] + chunk.position >= self._seen]
+        table = chunk.table[np.searchsorted(chunk.table["position"], self._seen - chunk.position) :]
         if len(table):
             wrong = misfits(table, self._expected, self._limit)
             if wrong:

@@ -11,12 +11,13 @@ import enum
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from kafkalog.errors import IllegalStateException
+from kafkalog.errors import IllegalStateException, NumberFormatException
 from kafkalog.format.names import (
     CLEANED_FILE_SUFFIX,
     DELETED_FILE_SUFFIX,
     LOG_FILE_SUFFIX,
     SWAP_FILE_SUFFIX,
+    offset_from_filename,
     segment_base,
 )
 from kafkalog.limits import LONG_MAX
@@ -91,8 +92,11 @@ def log_files(listed: Iterable[str], next_offset: Callable[[str], int]) -> dict[
 
 
 def _number(name: str) -> int:
-    digits = name.partition(".")[0]
-    return int(digits) if digits.isascii() and digits.isdigit() else LONG_MAX
+    """LONG_MAX where the name has none: a load refuses such a file, and a look passes it over."""
+    try:
+        return offset_from_filename(name)
+    except NumberFormatException:
+        return LONG_MAX
 
 
 def suffix_of(name: str) -> str:

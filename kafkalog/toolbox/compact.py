@@ -37,9 +37,6 @@ from kafkalog.toolbox.topic_settings import TopicSettings
 from kafkalog.topics.compaction import policy_of
 
 LOOKS_MAX = 10
-SURE_LOOKS = (
-    3  # so often numbers are looked for that nobody disturbed; those of a directory that never rests do as well
-)
 REST_S = 0.05  # longer before each look
 RATIO = "min.cleanable.dirty.ratio"
 

@@ -92,6 +92,11 @@ final class CleanOp {
         node.put("end_offset", end);
         node.put("map_slots", map.slots());
         node.put("map_size", map.size());
+        put(stats, node);
+    }
+
+    /** What a pass counted. */
+    static void put(CleanerStats stats, ObjectNode node) {
         node.put("map_messages_read", stats.mapMessagesRead());
         node.put("bytes_read", stats.bytesRead());
         node.put("bytes_written", stats.bytesWritten());

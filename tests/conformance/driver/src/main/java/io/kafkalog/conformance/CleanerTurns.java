@@ -10,7 +10,6 @@ import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.errors.KafkaStorageException;
 import org.apache.kafka.common.utils.Time;
 import org.apache.kafka.storage.internals.log.CleanerConfig;
-import org.apache.kafka.storage.internals.log.CleanerStats;
 import org.apache.kafka.storage.internals.log.LogCleaner;
 import org.apache.kafka.storage.internals.log.LogDirFailureChannel;
 import org.apache.kafka.storage.internals.log.UnifiedLog;
@@ -57,7 +56,10 @@ final class CleanerTurns extends LogCleaner {
         for (int number = 0; number < turns; number++) {
             thread.setLastStats(null);
             turn.invoke(thread);
-            put(thread.lastStats(), result.withArray("passes").addObject());
+            ObjectNode pass = result.withArray("passes").addObject();
+            if (thread.lastStats() != null) {
+                CleanOp.put(thread.lastStats(), pass);
+            }
             cleanerManager().maintainUncleanablePartitions();
         }
         ObjectNode marked = result.putObject("uncleanable");
@@ -68,17 +70,5 @@ final class CleanerTurns extends LogCleaner {
                 names.forEach(marked.putArray(dir.getName())::add);
             }
         }
-    }
-
-    private static void put(CleanerStats stats, ObjectNode node) {
-        if (stats == null) {
-            return;
-        }
-        node.put("map_messages_read", stats.mapMessagesRead());
-        node.put("bytes_read", stats.bytesRead());
-        node.put("bytes_written", stats.bytesWritten());
-        node.put("messages_read", stats.messagesRead());
-        node.put("messages_written", stats.messagesWritten());
-        node.put("invalid_messages_read", stats.invalidMessagesRead());
     }
 }
