@@ -211,6 +211,33 @@ def chosen(places: Sequence[object], limit: int | None) -> list[int]:
 # --- what ----------------------------------------------------------------------------------------------
 
 
+def at_each_place(
+    base: Path,
+    kind: str,
+    places: Sequence[tuple[str, int, str]],
+    once: Callable[[Path, Tracer], object],
+    *,
+    ours: tuple[str, ...],
+    limit: int | None,
+    at_least: int,
+) -> int:
+    """Runs `once` in a folder of its own with an interrupt at some of the places in files of `ours`, of which there are
+    more than `at_least`; at how many.  The AssertionError names the places where it failed."""
+    found = [number for number, place in enumerate(places) if place[0].startswith(ours)]
+    assert len(found) > at_least
+    numbers = [found[number] for number in chosen([places[number] for number in found], limit)]
+    failures = []
+    for number in numbers:
+        file, line, function = places[number]
+        try:
+            once(base / f"run{number}", Tracer(kind, number))
+        except BaseException as error:
+            failures.append(f"{file}:{line} {function} (#{number}): {type(error).__name__}: {error}"[:600])
+    shown = "\n".join(failures[:20])
+    assert not failures, f"{len(failures)} of {len(numbers)} places:\n{shown}"
+    return len(numbers)
+
+
 @dataclass
 class World:
     """One copy of a prepared directory, and what is open there."""

@@ -21,7 +21,7 @@ from kafkalog.cleaner.cleaner import Cleaner, CleanerSettings
 from kafkalog.cleaner.to_clean import next_to_clean
 from kafkalog.log.unified_log import UnifiedLog
 from tests.conftest import LONG
-from tests.live.interrupts import CALLS, LINES, Interrupted, Tracer, chosen
+from tests.live.interrupts import CALLS, LINES, Interrupted, Tracer, at_each_place
 from tests.live.oracle import in_a_thread, no_descriptors_below
 from tests.unit.cleaner_kit import COMPACT, CleanerKit, Producer, keyed, latest, rows
 
@@ -99,19 +99,16 @@ def test_interrupted_pass(kind: str, base: Path, count: Callable[[str, int], Non
     shutil.copytree(template, base / "whole")
     state, expected = whole_pass(base / "whole")
     places = _once(base / "counted", template, Tracer(kind), state, expected)
-    ours = [number for number, place in enumerate(places) if place[0].startswith(OURS)]
-    numbers = [ours[number] for number in chosen([places[number] for number in ours], LIMIT)]
-    assert len(ours) > 500
-    failures = []
-    for number in numbers:
-        file, line, function = places[number]
-        try:
-            _once(base / f"run{number}", template, Tracer(kind, number), state, expected)
-        except BaseException as error:
-            failures.append(f"{file}:{line} {function} (#{number}): {type(error).__name__}: {error}"[:500])
-    count(f"places of a pass, {kind}", len(numbers))
-    shown = "\n".join(failures[:20])
-    assert not failures, f"{len(failures)} of {len(numbers)} places:\n{shown}"
+    number = at_each_place(
+        base,
+        kind,
+        places,
+        lambda place, tracer: _once(place, template, tracer, state, expected),
+        ours=OURS,
+        limit=LIMIT,
+        at_least=500,
+    )
+    count(f"places of a pass, {kind}", number)
 
 
 def _once(

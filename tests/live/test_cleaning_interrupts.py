@@ -28,7 +28,7 @@ from kafkalog.manager.log_manager import LogManager
 from kafkalog.manager.settings import ManagerSettings
 from tests.conftest import LONG
 from tests.crash.managed import FAST
-from tests.live.interrupts import CALLS, LINES, Interrupted, Tracer, chosen
+from tests.live.interrupts import CALLS, LINES, Interrupted, Tracer, at_each_place
 from tests.live.oracle import in_a_thread, no_descriptors_below
 from tests.unit.cleaner_kit import latest, rows
 from tests.unit.cleaning_kit import COMPACTED, fill
@@ -189,19 +189,16 @@ def test_nothing_stays_stuck(
     caplog.set_level("CRITICAL", "kafkalog")
     for warm in range(2):
         places = _once(base / f"warm{warm}", template, case, Tracer(kind))
-    ours = [number for number, place in enumerate(places) if place[0].startswith(OURS)]
-    assert len(ours) > 5
-    wanted = [ours[number] for number in chosen([places[number] for number in ours], LIMIT)]
-    failures = []
-    for number in wanted:
-        file, line, function = places[number]
-        try:
-            _once(base / f"run{number}", template, case, Tracer(kind, number))
-        except BaseException as error:
-            failures.append(f"{file}:{line} {function} (#{number}): {type(error).__name__}: {error}"[:600])
-    count(f"interrupts of who stops a cleaner, {kind}", len(wanted))
-    shown = "\n".join(failures[:20])
-    assert not failures, f"{len(failures)} of {len(wanted)} places:\n{shown}"
+    number = at_each_place(
+        base,
+        kind,
+        places,
+        lambda place, tracer: _once(place, template, case, tracer),
+        ours=OURS,
+        limit=LIMIT,
+        at_least=5,
+    )
+    count(f"interrupts of who stops a cleaner, {kind}", number)
 
 
 def _once(place: Path, template: Path, case: Case, tracer: Tracer) -> list[tuple[str, int, str]]:

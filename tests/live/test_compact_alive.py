@@ -33,7 +33,7 @@ from kafkalog.errors import (
 from kafkalog.files import ManualClock, ManualScheduler
 from tests.conftest import LONG
 from tests.live.crew import SECONDS, Crew
-from tests.live.interrupts import CALLS, LINES, NOW_MS, Interrupted, Tracer, chosen
+from tests.live.interrupts import CALLS, LINES, NOW_MS, Interrupted, Tracer, at_each_place
 from tests.live.oracle import FAST, in_a_thread, no_descriptors_below
 from tests.live.test_forks import in_a_child, refused
 
@@ -104,19 +104,16 @@ def test_interrupted(kind: str, base: Path, count: Count) -> None:
         assert state(expected) == state(before)
         assert len(expected) < len(before) - 20
     places = _once(base / "counted", template, Tracer(kind), expected)
-    ours = [number for number, place in enumerate(places) if place[0].startswith(OURS)]
-    numbers = [ours[number] for number in chosen([places[number] for number in ours], LIMIT)]
-    assert len(ours) > 500
-    failures = []
-    for number in numbers:
-        file, line, function = places[number]
-        try:
-            _once(base / f"run{number}", template, Tracer(kind, number), expected)
-        except BaseException as error:
-            failures.append(f"{file}:{line} {function} (#{number}): {type(error).__name__}: {error}"[:500])
-    count(f"places of a compaction, {kind}", len(numbers))
-    shown = "\n".join(failures[:20])
-    assert not failures, f"{len(failures)} of {len(numbers)} places:\n{shown}"
+    number = at_each_place(
+        base,
+        kind,
+        places,
+        lambda place, tracer: _once(place, template, tracer, expected),
+        ours=OURS,
+        limit=LIMIT,
+        at_least=500,
+    )
+    count(f"places of a compaction, {kind}", number)
 
 
 def _once(place: Path, template: Path, tracer: Tracer, expected: Rows) -> list[tuple[str, int, str]]:
