@@ -363,6 +363,9 @@ class LocalLog(LogEnd):
         """Batches from the one that holds `start_offset`, at most `max_length` bytes, below `max_offset_metadata`.
 
         `min_one_message`: the first batch comes whole, however large it is.
+
+        Where segments changed while more than one was looked at, all is looked at again: behind one that a compaction
+        replaced meanwhile comes one that lies behind the new segment, too.  (Kafka passes over what lies between.)
         """
         if self.log_dir_failure_channel.any_offline:
             self.context.check_online()
@@ -370,7 +373,9 @@ class LocalLog(LogEnd):
             raise self.refusal()
         try:
             end_offset = self.next_offset_metadata[0]
-            segment = self.segments.floor_segment(start_offset)
+            segments = self.segments
+            view = segments.view
+            segment = segments.floor_segment(start_offset)
             if segment is None or start_offset > end_offset:
                 raise OffsetOutOfRangeException(
                     f"Received request for offset {start_offset} for partition {self.context.topic_partition}, "
@@ -391,11 +396,18 @@ class LocalLog(LogEnd):
                 else:
                     limit = None
                 found = segment.read(start_offset, max_length, limit, min_one_message)
-                if found is not None:
-                    if include_aborted_txns:
-                        return self._with_aborted_transactions(start_offset, segment, found)
+                if found is None:
+                    segment = segments.higher_segment(base_offset)
+                elif include_aborted_txns:
+                    found = self._with_aborted_transactions(start_offset, segment, found)
+                else:
                     return found
-                segment = self.segments.higher_segment(base_offset)
+                if segments.view is not view:
+                    return self.read(
+                        start_offset, max_length, min_one_message, max_offset_metadata, include_aborted_txns
+                    )
+                if found is not None:
+                    return found
             # Offsets up to the end that compaction took away: the reader goes on at the end.
             return FetchDataInfo(self.next_offset_metadata, EMPTY_RECORDS)
         except ClosedChannelException:
@@ -435,9 +447,13 @@ class LocalLog(LogEnd):
         self, log_start_offset: int, base_offset: int, upper_bound_offset: int
     ) -> list[AbortedTxn]:
         """Aborted transactions that touch [log start, upper bound), from the segment that holds `base_offset` on."""
-        segment = self.segments.floor_segment(base_offset)
-        self.check_if_closed()
-        return [] if segment is None else self._collect_aborted(log_start_offset, upper_bound_offset, segment)
+        while True:
+            view = self.segments.view
+            segment = self.segments.floor_segment(base_offset)
+            self.check_if_closed()
+            found = [] if segment is None else self._collect_aborted(log_start_offset, upper_bound_offset, segment)
+            if self.segments.view is view:  # else as in `read`
+                return found
 
 
 def _empty(metadata: LogOffsetMetadata, include_aborted_txns: bool) -> FetchDataInfo:

@@ -97,11 +97,14 @@ def inside(what: str) -> IllegalStateException:
 class BackgroundTasks:
     """What a manager has done by its scheduler, which may outlive it: by weak references, and until `cancel`.
 
+    `goes_on`: a method of the manager, False from when it begins to close: what a task is refused by then is no error.
     `outlive`: as Kafka's, whose tasks hold their manager, and go on when it was shut down.
     """
 
-    def __init__(self, scheduler: Scheduler, *, outlive: bool = False) -> None:
+    def __init__(self, scheduler: Scheduler, goes_on: Callable[[], bool], *, outlive: bool = False) -> None:
+        assert isinstance(goes_on, MethodType), goes_on
         self.scheduler = scheduler
+        self._goes_on = weakref.WeakMethod(goes_on)
         self._outlive = outlive
         self._cancelled = False
         self._tasks: set[Task] = set()  # those that repeat
@@ -130,6 +133,14 @@ class BackgroundTasks:
 
         def run() -> object:
             own, method = tasks(), found()
-            return method() if own is not None and not own._cancelled and method is not None else None
+            if own is None or own._cancelled or method is None:
+                return None
+            try:
+                return method()
+            except IllegalStateException:
+                goes_on = own._goes_on()
+                if goes_on is not None and goes_on():
+                    raise
+                return None
 
         return run

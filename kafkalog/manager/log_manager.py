@@ -152,7 +152,7 @@ class LogManager(Closing):
         self._remaining: Remaining | None = None
         self._owns_scheduler = scheduler is None
         self.scheduler: Scheduler = ThreadScheduler(clock) if scheduler is None else scheduler
-        self._tasks = BackgroundTasks(self.scheduler, outlive=bare)
+        self._tasks = BackgroundTasks(self.scheduler, self._is_running, outlive=bare)
         self.directories = LogDirectories(absolute_paths(log_dirs), files, self.failure_channel, keep_failed=bare)
         self.metrics.show(self.directories, gauges_of_directories)
         belongs_here(self)
@@ -218,6 +218,9 @@ class LogManager(Closing):
 
     def __repr__(self) -> str:
         return f"<LogManager of {self.directories.shown}, {self._state}>"
+
+    def _is_running(self) -> bool:
+        return self._state is _RUNNING
 
     def _check(self) -> None:
         """Raises where this manager does nothing (any more)."""

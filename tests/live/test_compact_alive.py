@@ -31,6 +31,8 @@ from kafkalog.errors import (
     OffsetOutOfRangeException,
 )
 from kafkalog.files import ManualClock, ManualScheduler
+from kafkalog.segment.log_segment import LogSegment
+from kafkalog.segment.log_segments import LogSegments
 from tests.conftest import LONG
 from tests.live.crew import SECONDS, Crew
 from tests.live.interrupts import CALLS, LINES, NOW_MS, Interrupted, Tracer, at_each_place
@@ -398,3 +400,51 @@ def test_read_only_and_closed(base: Path) -> None:
         pass
     with pytest.raises(IllegalStateException, match="is closed"):
         log.compact()
+
+
+# --- a compaction between two looks of one read ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("when", [1, 2, 3])
+@pytest.mark.parametrize("isolation", ["read_uncommitted", "read_committed"])
+def test_between_two_looks(
+    isolation: str, when: int, base: Path, count: Count, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A read that found nothing in a segment goes on in the next one; where a compaction puts one segment in the place
+    of both in between, what lies in it is not passed over."""
+    template = base / "template"
+    prepare(template)
+    with open_it(template) as log:
+        run_compact(log)
+        with log.transaction("y") as txn:
+            log.append_many([(b"%d" % number + b"." * 60, b"p%d" % number) for number in range(12)])
+            txn.append(b"x" * 30, key=b"k4")
+        for number in range(16):
+            log.append(b"%d" % number + b"." * 40, key=b"n%d" % (number % 3))
+        starts = range(log.end_offset)
+        last = {record.key: record for record in log.records(isolation=isolation)}
+    higher_segment = LogSegments.higher_segment
+    number = 0
+    for start in starts:
+        place = base / f"start{start}"
+        shutil.copytree(template, place)
+        with open_it(place, LARGE) as log:  # segments that a pass puts together
+            looks: list[int] = []
+
+            def looked(
+                self: LogSegments, offset: int, log: kafkalog.Log = log, looks: list[int] = looks
+            ) -> LogSegment | None:
+                looks.append(offset)
+                if len(looks) == when:
+                    log.compact()
+                return higher_segment(self, offset)
+
+            monkeypatch.setattr(LogSegments, "higher_segment", looked)
+            seen = {record.key: record.offset for record in log.records(start, isolation=isolation)}
+            monkeypatch.undo()
+            number += len(looks) >= when
+        shutil.rmtree(place)
+        lost = {key: record for key, record in last.items() if record.offset >= start and key not in seen}
+        assert not [record for record in lost.values() if record.value is not None], (start, lost, seen)
+    assert number > 20
+    count("compactions between two looks", number)

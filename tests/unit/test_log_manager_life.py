@@ -440,6 +440,26 @@ def test_a_disk_that_fails_while_logs_are_loaded_leaves_none_of_them_in_the_maps
         manager.shutdown()
 
 
+def test_a_task_that_the_end_overtakes_is_no_error(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(manager: LogManager) -> None:
+        begun.append(1)
+        if is_the_end:
+            manager.shutdown()
+        raise IllegalStateException("not now")
+
+    monkeypatch.setattr(LogManager, "checkpoint_log_starts", refused)
+    begun: list[int] = []
+    is_the_end = False
+    manager = house.open()  # held, as its tasks do not
+    for is_the_end in (False, True):
+        house.advance(10 * MINUTE_MS)
+        assert bool(house.scheduler.errors) is not is_the_end
+        assert begun
+        begun.clear()
+        house.scheduler.errors.clear()
+    assert "closed" in repr(manager)
+
+
 def test_an_end_beside_a_failing_disk_does_not_hang(tmp_path: Path) -> None:
     """The handler runs on the scheduler's thread, which the end waits for."""
     for turn in range(8):
