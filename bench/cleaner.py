@@ -32,7 +32,8 @@ import numpy as np
 from bench import kafka
 from bench.cleaner_scale import SPARE_BYTES, opened, peak_growth, pool_seconds
 from kafkalog._native.offset_map import SkimpyOffsetMap
-from kafkalog.cleaner.cleaner import Cleaner, CleanerSettings
+from kafkalog.cleaner.cleaner import Cleaner
+from kafkalog.cleaner.cleaner_thread import cleaner_settings
 from kafkalog.cleaner.to_clean import LogToClean
 from kafkalog.config import CleanerConfig
 from kafkalog.files import SYSTEM_CLOCK
@@ -83,7 +84,8 @@ def serve() -> None:
 
 def _clean(map_bytes: int, io_bytes: int, folder: str) -> dict[str, Any]:
     log = opened(Path(folder), CONFIG)
-    cleaner = Cleaner(SkimpyOffsetMap(map_bytes), CleanerSettings(io_bytes, 1 << 20), SYSTEM_CLOCK)
+    settings = cleaner_settings(CleanerConfig(io_buffer_size=2 * io_bytes))  # the pool's, which checks CRCs
+    cleaner = Cleaner(SkimpyOffsetMap(map_bytes), settings, SYSTEM_CLOCK)
     began, cpu_began = time.perf_counter(), time.thread_time()
     pass_ = cleaner.clean(LogToClean.of(log, 0, log.active_segment.base_offset))
     seconds, cpu = time.perf_counter() - began, time.thread_time() - cpu_began

@@ -39,6 +39,7 @@ from kafkalog.format.names import TopicPartition
 from kafkalog.limits import INT_MAX
 from kafkalog.log.unified_log import UnifiedLog
 
+READ_BYTES = 1 << 20  # at once, however many threads share `log.cleaner.io.buffer.size`
 _LOOK_MS = 100  # how often a rest is left to see whether it is still wanted
 _REST_MAX_MS = 86_400_000
 _MB = 1 << 20
@@ -54,8 +55,9 @@ def map_bytes(config: CleanerConfig) -> int:
 
 
 def cleaner_settings(config: CleanerConfig, *, check_crcs: bool = True) -> CleanerSettings:
-    """Of one thread."""
-    io_buffer_bytes = max(config.io_buffer_size // config.num_threads // 2, 1)  # nothing would never grow
+    """Of one thread.  Its buffer begins as large as Kafka's grow to: by small ones threads wait for each other."""
+    large = max(min(config.max_message_size, READ_BYTES), 1)  # nothing would never grow
+    io_buffer_bytes = max(config.io_buffer_size // config.num_threads // 2, large)
     return CleanerSettings(io_buffer_bytes, config.max_message_size, config.dedupe_buffer_load_factor, check_crcs)
 
 

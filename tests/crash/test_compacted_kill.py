@@ -28,7 +28,7 @@ from tests.unit.log_kit import NOW_MS
 KILLS = 120 if LONG else 5
 THREADS, EACH, KEYS = 2, 2, 13
 CONFIG = {**COMPACTED, "file.delete.delay.ms": "5", "delete.retention.ms": "20"}
-POOL = replace(CleanerConfig.for_tests(), num_threads=2, backoff_ms=1, io_buffer_size=4000)
+POOL = replace(CleanerConfig.for_tests(), num_threads=2, backoff_ms=1, io_buffer_size=4000, max_message_size=2000)
 SETTINGS = BUSY._replace(default_config=LogConfig.from_props(None, CONFIG), cleaner=POOL)
 PROGRAM = "import sys; from tests.crash.test_compacted_kill import main; main(sys.argv[1], int(sys.argv[2]))"
 

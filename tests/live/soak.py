@@ -60,7 +60,9 @@ COMPACTED = {
     "delete.retention.ms": "300",
     "internal.segment.bytes": "20000",
 }
-POOL = CleanerConfig(num_threads=2, dedupe_buffer_size=4 << 20, io_buffer_size=1 << 16, backoff_ms=20)
+POOL = CleanerConfig(
+    num_threads=2, dedupe_buffer_size=4 << 20, io_buffer_size=1 << 16, max_message_size=1 << 14, backoff_ms=20
+)
 KEYS = 60
 
 

@@ -46,7 +46,7 @@ from tests.unit.cleaner_kit import keyed, latest, rows
 from tests.unit.cleaning_kit import COMPACTED, fill
 
 KEYS = 11
-QUICK = replace(CleanerConfig.for_tests(), backoff_ms=2, num_threads=2, io_buffer_size=8000)
+QUICK = replace(CleanerConfig.for_tests(), backoff_ms=2, num_threads=2, io_buffer_size=8000, max_message_size=2000)
 POLICIES = {"both": "compact,delete", "kept": "delete"}
 FAILED = 2  # the directory whose disk fails
 

@@ -120,7 +120,11 @@ def test_a_dry_run_tells_what_is_done(tmp_path: Path, seed: int, monkeypatch: py
         given = {"min_compaction_lag_ms": str(rng.choice((0, 0, 2000)))}
         if rng.random() < 0.2:
             given["min_cleanable_dirty_ratio"] = "0.5"
-        how = How(CleanerConfig(1, slots * 24, io_buffer_size=rng.choice((400, 524288))), rng.random() < 0.4, clock)
+        how = How(
+            CleanerConfig(1, slots * 24, max_message_size=rng.choice((400, 524288)), io_buffer_size=400),
+            rng.random() < 0.4,
+            clock,
+        )
         before, counted, known = tree(root), census(root), state(root)
         told = one(root, how, act=False, **given)
         assert tree(root) == before

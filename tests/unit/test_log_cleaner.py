@@ -16,7 +16,7 @@ import pytest
 
 from kafkalog.cleaner import cleaner_thread, log_cleaner_manager
 from kafkalog.cleaner.cleaner import Cleaner
-from kafkalog.cleaner.cleaner_thread import CleanerThread, cleaner_settings, map_bytes
+from kafkalog.cleaner.cleaner_thread import READ_BYTES, CleanerThread, cleaner_settings, map_bytes
 from kafkalog.cleaner.log_cleaner import LogCleaner
 from kafkalog.config import CleanerConfig
 from kafkalog.errors import (
@@ -328,8 +328,13 @@ def test_no_threads_and_too_much_memory_are_told(yard: Yard, caplog: pytest.LogC
 def test_memory_is_shared_among_threads() -> None:
     config = replace(CONFIG, num_threads=3, dedupe_buffer_size=10 << 20, io_buffer_size=1_000_001)
     assert map_bytes(config) == (10 << 20) // 3
-    assert cleaner_settings(config) == (166_666, config.max_message_size, config.dedupe_buffer_load_factor, True)
-    assert cleaner_settings(replace(config, io_buffer_size=0)).io_buffer_bytes == 1
+    small = replace(config, max_message_size=1000)
+    assert cleaner_settings(small) == (166_666, 1000, config.dedupe_buffer_load_factor, True)
+    assert cleaner_settings(replace(small, io_buffer_size=0)).io_buffer_bytes == 1000
+    assert cleaner_settings(replace(small, io_buffer_size=0, max_message_size=0)).io_buffer_bytes == 1
+    assert cleaner_settings(config).io_buffer_bytes == READ_BYTES
+    assert cleaner_settings(replace(config, io_buffer_size=9 << 20)).io_buffer_bytes == (9 << 20) // 6
+    assert cleaner_settings(replace(config, max_message_size=1 << 30)).io_buffer_bytes == READ_BYTES
 
 
 def test_what_is_shown(yard: Yard, pool: Pool) -> None:
