@@ -23,7 +23,7 @@ from typing import NamedTuple
 from kafkalog.cleaner.compaction import Callbacks, CompactionStats
 from kafkalog.cleaner.to_clean import LogToClean, calculate_cleanable_bytes, first_uncleaned
 from kafkalog.config import CleanerConfig, LogConfig
-from kafkalog.errors import BadBytesError, CorruptCheckpointException, DiskError, KafkalogError, KafkaStorageException
+from kafkalog.errors import BadBytesError, DiskError, KafkalogError, KafkaStorageException
 from kafkalog.files import OS_FILES, SYSTEM_CLOCK, Clock, Files, FileStat
 from kafkalog.files.overlay import OverlayFiles, Watch
 from kafkalog.format import names
@@ -238,7 +238,7 @@ def _compact_one(
     partition = result.partition
     config = LogConfig.from_props(settings.of(partition.topic), {"file.delete.delay.ms": "0"})
     by_ratio = RATIO in settings.given
-    watermark = _high_watermark(root, partition, files)
+    watermark = CheckpointLines(root, files).high_watermark(partition, "nothing is compacted")
     with open_undamaged(root, partition, config, files, how.clock) as log:
         engine, cleaning = log.engine, log.cleaning
         assert engine is not None
@@ -249,21 +249,6 @@ def _compact_one(
             engine.update_high_watermark(watermark)
         result.stats = cleaning.compact(how.cleaner, by_ratio=by_ratio, callbacks=callbacks)
         result.held = _held(engine, result.stats.end_offset, how.clock.milliseconds())
-
-
-def _high_watermark(root: str, partition: TopicPartition, files: Files) -> int | None:
-    """None without a line of it, as in a log of one replica."""
-    offset, problem, _ = CheckpointLines(root, files).told(names.HIGH_WATERMARK_CHECKPOINT_FILE, partition)
-    if isinstance(problem, BadBytesError):
-        raise CorruptCheckpointException(
-            f"found {problem.message}, expected high watermarks",
-            path=os.path.join(root, names.HIGH_WATERMARK_CHECKPOINT_FILE),
-            position=problem.position,
-            hint=f"which records all replicas have is not known, so nothing is compacted; {problem.hint}",
-        )
-    if problem is not None:
-        raise problem
-    return offset
 
 
 def watermarks_are_blank(log_dir: str, partition: TopicPartition, files: Files = OS_FILES) -> bool:

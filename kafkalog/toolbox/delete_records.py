@@ -45,8 +45,8 @@ def plan_deletion(
 ) -> Deletion:
     """Everything below `offset`, or below the first record at or after `time_ms` (the log end where there is none).
 
-    OffsetOutOfRangeException beyond the high watermark; PolicyViolationException for a compacted partition, unless
-    `config` says that it is deleted from as well.
+    OffsetOutOfRangeException beyond the high watermark; CorruptCheckpointException where that cannot be read;
+    PolicyViolationException for a compacted partition, unless `config` says that it is deleted from as well.
     """
     if offset is None:
         assert time_ms is not None
@@ -54,6 +54,7 @@ def plan_deletion(
             found = view.offset_for_time(time_ms)
             offset = view.log_end_offset if found is None else found
     checkpoints = CheckpointLines(log_dir, files)
+    checkpoints.high_watermark(partition, "nothing is deleted")
     facts = look(log_dir, partition, files=files, checkpoints=checkpoints)
     if offset > facts.high_watermark:
         what = "log end" if facts.high_watermark == facts.log_end_offset else "high watermark"

@@ -79,7 +79,8 @@ def plan_by_rules(
     also_compacted: bool = False,
     files: Files = OS_FILES,
 ) -> Plan:
-    """What retention with these settings takes of each partition, but for active segments."""
+    """What retention with these settings takes of each partition, but for active segments.  CorruptCheckpointException
+    where the high watermarks cannot be read."""
     plan = Plan(log_dir)
     for partition, facts in _facts(plan, partitions, settings, also_compacted, files).items():
         choice = _choice(facts)
@@ -157,6 +158,7 @@ def _facts(
         elif not also_compacted and (settings.is_compacted(partition.topic) or was_compacted(partition, checkpoints)):
             plan.skipped[partition] = "compacted: its oldest records are the latest of their keys"
         else:
+            checkpoints.high_watermark(partition, "nothing is deleted")
             known[partition] = look(plan.log_dir, partition, files=files, checkpoints=checkpoints)
     return known
 

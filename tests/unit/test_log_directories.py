@@ -636,6 +636,24 @@ def test_delete_records_sees_that_a_stored_topic_is_compacted(root: Path, run: R
     assert content(root, "both-0")[0][0] == 10
 
 
+@pytest.mark.parametrize("text", ["0\n1\nt 0\n", "garbage"])
+def test_nothing_goes_where_high_watermarks_cannot_be_read(root: Path, run: Run, text: str) -> None:
+    path = root / "replication-offset-checkpoint"
+    path.write_text(text)
+    before = snapshot(root)
+    for argv in (
+        ["delete-records", root / "t-0", "--before", "5"],
+        ["retain", root, "-X", "retention.ms=0"],
+        ["retain", root, "--target-free", "999PiB"],
+    ):
+        for options in ([], ["--yes"]):
+            code, _, err = run(*argv, *options)
+            assert code == 1, (argv, err)
+            assert str(path) in err
+            assert "nothing is deleted" in err
+    assert snapshot(root) == before
+
+
 # --- move ------------------------------------------------------------------------------------------------------
 
 
