@@ -1,0 +1,153 @@
+"""What coordinators ask for, as partitions of this process give it: `StateLog` over a UnifiedLog, `Markers` over all.
+
+Each append comes with origin COORDINATOR, at the log's latest leader epoch.  `syncs` says whether a flush is one
+(durability "fsync"), or the order of writes is enough (durability "os").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from typing import Protocol
+
+from kafkalog._native.batches import header_at
+from kafkalog.coordinator.state_log import StateBatch, TransactionMarker, state_batch
+from kafkalog.errors import BadBytesError, KafkaException, OffsetOutOfRangeException, RequestError, SchemaException
+from kafkalog.files import Clock
+from kafkalog.format.names import TopicPartition
+from kafkalog.log.types import AppendOrigin
+from kafkalog.log.unified_log import UnifiedLog
+from kafkalog.log.verification import VerificationGuard
+
+READ_BYTES = 1 << 20
+COORDINATOR = AppendOrigin.COORDINATOR
+
+
+class UnifiedStateLog:
+    """A partition of an internal topic.  As thread-safe as its log; errors are the log's."""
+
+    def __init__(self, log: UnifiedLog, *, syncs: bool) -> None:
+        self.log = log
+        self._syncs = syncs
+
+    @property
+    def place(self) -> str:
+        return self.log.dir
+
+    @property
+    def epoch(self) -> int:
+        return self.log.latest_epoch or 0
+
+    @property
+    def end(self) -> int:
+        return self.log.log_end_offset
+
+    @property
+    def batch_bytes_max(self) -> int:
+        return min(self.log.config.max_message_bytes, self.log.config.segment_size)
+
+    def read(self, start: int | None = None) -> Iterator[StateBatch]:
+        """As StateLog.  A start that moves up meanwhile (deleted records) is followed."""
+        at = self.log.log_start_offset if start is None else start
+        while at < self.log.log_end_offset:
+            try:
+                found = self.log.read(at, READ_BYTES)
+            except OffsetOutOfRangeException:
+                if at >= self.log.log_start_offset:
+                    raise
+                at = self.log.log_start_offset
+                continue
+            headers = found.records.batches()
+            if not headers:
+                return
+            data, first = found.records.to_bytes(), headers[0].position
+            for header in headers:
+                if header.last_offset >= at:  # a read begins with the batch that has the offset
+                    yield self._batch(data, header.position - first)
+            at = headers[-1].next_offset
+
+    def _batch(self, data: bytes, position: int) -> StateBatch:
+        header = header_at(data, position)
+        try:
+            return state_batch(data, header)
+        except (BadBytesError, RequestError, KafkaException) as error:
+            raise SchemaException(
+                f"the batch at offset {header.base_offset} cannot be read: {error.message}", path=self.place
+            ) from error
+
+    def append(self, batch: bytes) -> int:
+        log = self.log
+        header = header_at(batch)
+        with log.lock:
+            guard = VerificationGuard.SENTINEL
+            if header.is_transactional:
+                guard = self._guard(header.producer_id, header.producer_epoch, header.base_sequence)
+            return int(log.append_as_leader(batch, self.epoch, COORDINATOR, guard).first_offset)
+
+    def append_marker(self, marker: TransactionMarker, now_ms: int) -> int:
+        """As StateLog.  The partition may have heard of a later coordinator, that of a broker which had the directory
+        before: nobody but us writes to it now, so its epoch is taken over, and is not what refuses the marker."""
+        log = self.log
+        with log.lock:
+            log.settle()
+            entry = log.producer_state_manager.last_entry(marker.producer_id)
+            if entry is not None and entry.coordinator_epoch > marker.coordinator_epoch:
+                marker = marker._replace(coordinator_epoch=entry.coordinator_epoch)
+            info = log.append_as_leader(
+                marker.batch(now_ms), self.epoch, COORDINATOR, transaction_version=marker.transaction_version
+            )
+            return int(info.first_offset)
+
+    def _guard(self, producer_id: int, epoch: int, sequence: int) -> VerificationGuard:
+        """That the coordinator knows of the transaction: this is the coordinator."""
+        if not self.log.producer_state_manager.producer_state_manager_config.transaction_verification_enabled:
+            return VerificationGuard.SENTINEL
+        return self.log.maybe_start_transaction_verification(producer_id, sequence, epoch, True)
+
+    def flush(self) -> None:
+        if self._syncs:
+            self.log.flush(False)
+
+
+class EndsOffsets(Protocol):
+    """What markers ask of a partition of `__consumer_offsets` (`kafkalog.coordinator.group_offsets.GroupOffsets`)."""
+
+    def end_transaction(self, marker: TransactionMarker) -> None: ...
+
+    def flush(self) -> None: ...
+
+
+class LogMarkers:
+    """The partitions of a store.  `log_of` answers None for one that is not there (any more); `offsets_of` the one who
+    keeps a partition of `__consumer_offsets`, None for any other partition."""
+
+    def __init__(
+        self,
+        log_of: Callable[[TopicPartition], UnifiedLog | None],
+        offsets_of: Callable[[TopicPartition], EndsOffsets | None],
+        clock: Clock,
+        *,
+        syncs: bool,
+    ) -> None:
+        self._log_of = log_of
+        self._offsets_of = offsets_of
+        self._clock = clock
+        self._syncs = syncs
+
+    def write(self, partition: TopicPartition, marker: TransactionMarker) -> None:
+        offsets = self._offsets_of(partition)
+        if offsets is not None:
+            offsets.end_transaction(marker)
+            return
+        log = self._log_of(partition)
+        if log is not None:
+            UnifiedStateLog(log, syncs=self._syncs).append_marker(marker, self._clock.milliseconds())
+
+    def flush(self, partitions: Collection[TopicPartition]) -> None:
+        for each in partitions:
+            offsets = self._offsets_of(each)
+            if offsets is not None:
+                offsets.flush()
+                continue
+            log = self._log_of(each)
+            if log is not None and self._syncs:
+                log.flush(False)
