@@ -120,6 +120,7 @@ class Disk:
         self.logs: dict[str, MemoryLog] = {}
         self.data: dict[TopicPartition, DataPartition] = {}
         self.journal: list[tuple[str, int]] = []
+        self.kept: dict[str, int] = {}  # what lay there before the first of the journal
         self.before_append: Callable[[str], object] = lambda name: None
         self.after_append: Callable[[str], object] = lambda name: None
 
@@ -134,6 +135,7 @@ class Disk:
     def lost(self, kept: Mapping[str, int]) -> Disk:
         """A disk with the first batches of each log alone."""
         left = Disk()
+        left.kept = dict(kept)
         for name, log in self.logs.items():
             count = kept.get(name, 0)
             left.logs[name] = MemoryLog(name, left, log.batches[:count], count, log.epoch, log.batch_bytes_max)
@@ -144,10 +146,15 @@ class Disk:
 
     def crashed(self, appends: int) -> Disk:
         """What a process that dies behind so many appends leaves."""
-        kept: dict[str, int] = {}
+        kept = dict(self.kept)
         for name, count in self.journal[:appends]:
             kept[name] = count
         return self.lost(kept)
+
+
+def producer_id_for(name: str, previous: int) -> int:
+    """Producer ids of a transactional id, far from those of others."""
+    return 1000 * int.from_bytes(name.encode()[:5], "big") if previous < 0 else previous + 1
 
 
 class Store:
@@ -172,7 +179,7 @@ class Store:
             self.state_log,
             partition_count,
             self,
-            lambda name, previous: 1000 + len(name) * 100 if previous < 0 else previous + 1,
+            producer_id_for,
             self.clock,
             offsets_partition_count=offsets_partition_count,
             settings=TransactionSettings(transaction_version=version),

@@ -36,7 +36,7 @@ from kafkalog.format.transaction_records import (
     decode_transaction,
     encode_transaction,
 )
-from tests.unit.coordinator_kit import Disk, Store
+from tests.unit.coordinator_kit import Disk, Store, producer_id_for
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 1)
 ID = "biller"
@@ -264,7 +264,7 @@ def test_an_error_behind_the_append_loses_nothing() -> None:
         store.disk.after_append = interrupt
         with pytest.raises(KeyboardInterrupt):
             store.coordinator.end_transaction(ID, begun(store), commit=True)
-        holder = ProducerIdAndEpoch(1600, 0)
+        holder = ProducerIdAndEpoch(producer_id_for(ID, -1), 0)
         wanted = ["Empty", "Ongoing", "PrepareCommit", "CompleteCommit"][at - 1]
         assert store.coordinator.describe(ID).state == wanted
         if at >= 3:
