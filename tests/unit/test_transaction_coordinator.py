@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import struct
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -477,3 +478,34 @@ def test_a_child_of_a_fork_is_refused(tmp_path: Path) -> None:
 def test_settings_have_kafkas_defaults() -> None:
     settings = TransactionSettings()
     assert settings == (TransactionVersion.TV_2, 900_000, 604_800_000)
+
+
+def test_who_waited_for_an_interrupted_call_sees_what_it_appended() -> None:
+    """A decision was appended, and not noted, while another waited for the id: he finds it."""
+    store = Store(Disk())
+    holder = begun(store)
+    inside = threading.Event()
+    answers: list[object] = []
+
+    def wait(partitions: object) -> None:  # the id's lock is held, its partition's is not
+        del store.flush  # type: ignore[method-assign]
+        inside.set()
+        time.sleep(0.1)  # until the other one waits for the lock of the id
+
+    def interrupt(name: str) -> None:
+        store.disk.after_append = lambda name: None
+        raise KeyboardInterrupt
+
+    def end() -> None:
+        inside.wait(10)
+        answers.append(store.coordinator.end_transaction(ID, holder, commit=True))
+
+    other = threading.Thread(target=end)
+    store.flush = wait  # type: ignore[method-assign]
+    store.disk.after_append = interrupt
+    other.start()
+    with pytest.raises(KeyboardInterrupt):
+        store.coordinator.end_transaction(ID, holder, commit=True)
+    other.join()
+    assert answers == [holder._replace(epoch=holder.epoch + 1)]
+    assert states(store.disk) == ["EMPTY", "ONGOING", "PREPARE_COMMIT", "COMPLETE_COMMIT"]
