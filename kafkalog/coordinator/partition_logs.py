@@ -117,8 +117,10 @@ class EndsOffsets(Protocol):
 
 
 class LogMarkers:
-    """The partitions of a store.  `log_of` answers None for one that is not there (any more); `offsets_of` the one who
-    keeps a partition of `__consumer_offsets`, None for any other partition."""
+    """The partitions of a store.  `log_of` answers None for one whose topic is deleted, and for nothing else: where a
+    partition has no log yet it makes one, or what a fenced holder writes first would come behind the end that fences
+    him.  `offsets_of` is who keeps a partition of `__consumer_offsets`, made where it is missing; None for any other.
+    """
 
     def __init__(
         self,

@@ -113,9 +113,10 @@ class Markers(Protocol):
     """The partitions that transactions are in."""
 
     def write(self, partition: TopicPartition, marker: TransactionMarker) -> None:
-        """Ends the transaction there.  The same marker may come again; a partition that is not there any more takes
-        none.  InvalidProducerEpochException and TransactionCoordinatorFencedException where the partition knows of
-        somebody newer."""
+        """Ends the transaction there.  The same marker may come again.  Only a partition whose topic is deleted takes
+        none; one that has no log yet gets it, and with that the epoch that fences an earlier holder.
+        InvalidProducerEpochException and TransactionCoordinatorFencedException where the partition knows of somebody
+        newer."""
         ...
 
     def flush(self, partitions: Collection[TopicPartition]) -> None:

@@ -1,0 +1,148 @@
+"""Both coordinators over real logs, in one directory, as a store puts them together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kafkalog.config import LogConfig, ProducerStateManagerConfig
+from kafkalog.coordinator.group_offsets import GroupOffsets
+from kafkalog.coordinator.partition_logs import LogMarkers, UnifiedStateLog
+from kafkalog.coordinator.state_log import StateLog
+from kafkalog.coordinator.transaction_coordinator import TransactionCoordinator, TransactionSettings
+from kafkalog.coordinator.transaction_metadata import ProducerIdAndEpoch, TransactionVersion
+from kafkalog.files import OS_FILES, Files, LogDirFailureChannel, ManualClock, ManualScheduler
+from kafkalog.format.names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
+from kafkalog.log.context import PartitionContext, ProducerSettings
+from kafkalog.log.types import FetchIsolation
+from kafkalog.log.unified_log import UnifiedLog
+from tests.unit.coordinator_kit import NOW_MS, producer_id_for
+from tests.unit.log_kit import batch
+
+
+class LogStore:
+    """`root/topic-n` is a partition; made when it is first used."""
+
+    def __init__(
+        self,
+        root: Path,
+        *,
+        version: TransactionVersion = TransactionVersion.TV_2,
+        syncs: bool = False,
+        verifies: bool = False,
+        files: Files = OS_FILES,
+        overrides: dict[str, str] | None = None,
+    ) -> None:
+        self.root = root
+        self.files = files
+        self.clock = ManualClock(NOW_MS)
+        self.logs: dict[TopicPartition, UnifiedLog] = {}
+        self.syncs = syncs
+        self._overrides = overrides or {}
+        self._verifies = verifies
+        self._channel = LogDirFailureChannel()
+        self._offsets: dict[TopicPartition, GroupOffsets] = {}
+        self.gone: set[TopicPartition] = set()
+        self.markers = LogMarkers(self.alive, self.offsets_of, self.clock, syncs=syncs)
+        self.coordinator = TransactionCoordinator(
+            self.state_log,
+            2,
+            self.markers,
+            producer_id_for,
+            self.clock,
+            offsets_partition_count=2,
+            settings=TransactionSettings(transaction_version=version),
+        )
+
+    def log(self, partition: TopicPartition) -> UnifiedLog:
+        if partition not in self.logs:
+            producers = ProducerSettings(ProducerStateManagerConfig(transaction_verification_enabled=self._verifies))
+            context = PartitionContext(
+                str(self.root / str(partition)), LogConfig.from_props(None, self._overrides), producers,
+                ManualScheduler(self.clock), self.clock, self._channel, files=self.files,
+            )  # fmt: skip
+            self.logs[partition] = UnifiedLog.create(context, 0, 0, False)
+            self.logs[partition].follow_log_end()
+        return self.logs[partition]
+
+    def existing(self, partition: TopicPartition) -> UnifiedLog | None:
+        there = partition in self.logs or (self.root / str(partition)).exists()
+        return self.log(partition) if there else None
+
+    def alive(self, partition: TopicPartition) -> UnifiedLog | None:
+        return None if partition in self.gone else self.log(partition)
+
+    def state_log(self, number: int, create: bool) -> StateLog | None:
+        partition = TopicPartition(TRANSACTION_STATE_TOPIC, number)
+        if not create and self.existing(partition) is None:
+            return None
+        return UnifiedStateLog(self.log(partition), syncs=self.syncs)
+
+    def offsets(self, partition: TopicPartition) -> GroupOffsets:
+        if partition not in self._offsets:
+            self._offsets[partition] = GroupOffsets(UnifiedStateLog(self.log(partition), syncs=self.syncs), self.clock)
+        return self._offsets[partition]
+
+    def offsets_of(self, partition: TopicPartition) -> GroupOffsets | None:
+        return self.offsets(partition) if partition.topic == GROUP_METADATA_TOPIC else None
+
+    def write(self, partition: TopicPartition, holder: ProducerIdAndEpoch, value: bytes) -> None:
+        """A record of the holder's transaction."""
+        log = self.log(partition)
+        entry = log.producer_state_manager.last_entry(holder.producer_id)
+        follows = entry is not None and entry.producer_epoch == holder.epoch and entry.last_seq >= 0
+        sequence = entry.last_seq + 1 if follows and entry is not None else 0
+        log.append_as_leader(
+            batch(1, ts=self.clock.milliseconds(), value=value, producer_id=holder.producer_id,
+                  producer_epoch=holder.epoch, sequence=sequence, transactional=True),
+            log.latest_epoch or 0,
+        )  # fmt: skip
+
+    def committed(self, partition: TopicPartition) -> list[bytes]:
+        """What a reader of committed records sees."""
+        log = self.existing(partition)
+        if log is None or log.log_end_offset == 0:
+            return []
+        found = log.read(0, 1 << 20, FetchIsolation.TXN_COMMITTED)
+        gone = {(each.producer_id, each.first_offset) for each in found.aborted_transactions or ()}
+        seen, aborting = [], set()
+        for header, record in _rows(log):
+            if record.offset >= log.last_stable_offset:
+                break
+            if header.is_control:
+                aborting.discard(header.producer_id)
+            elif (header.producer_id, header.base_offset) in gone or header.producer_id in aborting:
+                aborting.add(header.producer_id)
+            else:
+                seen.append(bytes(record.value or b""))
+        return seen
+
+    def reopen(self) -> None:
+        """What a store does when it is opened."""
+        self.coordinator.load(range(2))
+        self.coordinator.finish_prepared()
+        for each in self.coordinator.list_transactions(states={"Ongoing"}):
+            self.coordinator.abort(each.transactional_id)
+
+    def close(self) -> None:
+        for log in self.logs.values():
+            log.shut_down()
+
+    def after_a_kill(self) -> LogStore:
+        """Another process's store on the same directory, after this one has died."""
+        for log in self.logs.values():
+            log.close_quietly()
+        return LogStore(
+            self.root, version=self.coordinator.settings.transaction_version, syncs=self.syncs, files=self.files,
+            verifies=self._verifies, overrides=self._overrides,
+        )  # fmt: skip
+
+
+def _rows(log: UnifiedLog):  # type: ignore[no-untyped-def]
+    from kafkalog.format.records import records
+
+    found = log.read(0, 1 << 24).records
+    data = found.to_bytes()
+    start = found.batches()[0].position
+    for header in found.batches():
+        for record in records(data, header, at=header.position - start):
+            yield header, record
