@@ -304,11 +304,12 @@ class TransactionCoordinator:
             return True
 
     def abort_timed_out(self) -> list[str]:
-        """Aborts what has been open for longer than its holder said, and fences him; the ids.  Errors as
-        `finish_prepared`.  Kafka looks every ten seconds."""
-        return self._of_each(self._loaded_ids({ONGOING}), self._abort_if_timed_out)
+        """Aborts what has been open for longer than its holder said, and fences him; the ids.  Also finishes what an
+        interrupt or an error left decided.  Errors as `finish_prepared`.  Kafka looks every ten seconds."""
+        return self._of_each(self._loaded_ids({ONGOING, *PREPARED}), self._abort_if_timed_out)
 
     def _abort_if_timed_out(self, partition: TransactionStatePartition, entry: TransactionEntry) -> bool:
+        self._finish(partition, entry)
         known = entry.known
         if known is None or not transitions.is_timed_out(known.metadata, self._clock.milliseconds()):
             return False
