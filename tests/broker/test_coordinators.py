@@ -25,7 +25,7 @@ from kafkalog.format.names import GROUP_METADATA_TOPIC, TopicPartition
 from kafkalog.format.records import records
 from kafkalog.format.transaction_records import decode_transaction, encode_transaction
 from tests.broker import clients, kraft, wire
-from tests.conftest import need_broker
+from tests.conftest import LONG, need_broker
 from tests.unit.coordinator_kit import Disk, Store
 
 pytestmark = pytest.mark.broker
@@ -33,7 +33,8 @@ pytestmark = pytest.mark.broker
 TOPICS = ("alpha", "beta", "a-topic-with-a-longer-name")
 PARTITION_COUNT = 9
 IDS = ("one", "two", "three")
-STEPS = 140
+STEPS = 2000 if LONG else 140
+SEED = random.SystemRandom().randrange(1 << 32) if LONG else 7
 WAIT_SECONDS_MAX = 60
 NO_EPOCH = -1
 OFFSETS = TopicPartition(GROUP_METADATA_TOPIC, 0)
@@ -227,7 +228,8 @@ def beside(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
             for kind, key in ((0, "group"), (1, "one")):
                 wired.ask("FindCoordinator", 4, {"keyType": kind, "coordinatorKeys": [key]})
             two = Beside(node, wired, request.param)
-            play(two, random.Random(request.param + 7))
+            print(f"seed {SEED}")
+            play(two, random.Random(request.param + SEED))
             assert node.stop() == 143
     yield two, place / "logs"
     shutil.rmtree(place, ignore_errors=True)

@@ -31,6 +31,7 @@ class LogStore:
         verifies: bool = False,
         files: Files = OS_FILES,
         overrides: dict[str, str] | None = None,
+        partition_count: int = 2,
     ) -> None:
         self.root = root
         self.files = files
@@ -45,11 +46,11 @@ class LogStore:
         self.markers = LogMarkers(self.alive, self.offsets_of, self.clock, syncs=syncs)
         self.coordinator = TransactionCoordinator(
             self.state_log,
-            2,
+            partition_count,
             self.markers,
             producer_id_for,
             self.clock,
-            offsets_partition_count=2,
+            offsets_partition_count=partition_count,
             settings=TransactionSettings(transaction_version=version),
         )
 
@@ -118,7 +119,7 @@ class LogStore:
 
     def reopen(self) -> None:
         """What a store does when it is opened."""
-        self.coordinator.load(range(2))
+        self.coordinator.load(range(self.coordinator.partition_count))
         self.coordinator.finish_prepared()
         for each in self.coordinator.list_transactions(states={"Ongoing"}):
             self.coordinator.abort(each.transactional_id)
