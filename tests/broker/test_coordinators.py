@@ -36,8 +36,11 @@ IDS = ("one", "two", "three")
 STEPS = 2000 if LONG else 140
 SEED = random.SystemRandom().randrange(1 << 32) if LONG else 7
 WAIT_SECONDS_MAX = 60
-NO_EPOCH = -1
+TIMEOUT_MS = 150
 OFFSETS = TopicPartition(GROUP_METADATA_TOPIC, 0)
+
+
+OFTEN = {"transaction.abort.timed.out.transaction.cleanup.interval.ms": "50"}
 
 
 class Beside:
@@ -167,6 +170,20 @@ class Beside:
             theirs["transactionTimeoutMs"], sorted(places),
         )  # fmt: skip
 
+    def time_out(self, name: str, *, old: bool) -> None:
+        """A transaction that takes too long: the broker aborts it, and fences its holder."""
+        self.init(name, TIMEOUT_MS, None)
+        self.add(name, self.holders[name], [TopicPartition(TOPICS[0], 0)], old=old)
+        until = time.monotonic() + WAIT_SECONDS_MAX
+        while self.described(name)["transactionState"] == "Ongoing":
+            assert time.monotonic() < until, name
+            time.sleep(0.02)
+        self.store.clock.advance(TIMEOUT_MS + 1)
+        assert self.store.coordinator.abort_timed_out() == [name]
+        self.check_described(name)
+        self.answers.append("timed out")
+        self.init(name, 60_000, None)
+
 
 def error_of(answer: wire.Values) -> int:
     """The first error of an answer, wherever it stands."""
@@ -190,7 +207,10 @@ def play(beside: Beside, draw: random.Random) -> None:
             expected = None
             if holder is not None and draw.random() < 0.5:
                 expected = stale(holder, draw)
-            beside.init(name, draw.choice((60_000, 1_234, 0, 900_001)) if draw.random() < 0.2 else 60_000, expected)
+            beside.init(name, draw.choice((60_000, 59_000, 0, 900_001)) if draw.random() < 0.2 else 60_000, expected)
+            continue
+        if draw.random() < 0.04:
+            beside.time_out(name, old=beside.version < 2 or draw.random() < 0.5)
             continue
         said = stale(holder, draw)
         old = beside.version < 2 or draw.random() < 0.25
@@ -221,7 +241,8 @@ def beside(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     """After the play: the broker has stopped."""
     need_broker()
     place = tmp_path_factory.mktemp("coordinators")
-    with kraft.broker(place, features={"transaction.version": request.param}) as node:
+    features = {"transaction.version": request.param}
+    with kraft.broker(place, features=features, settings=OFTEN) as node:
         node.start()
         clients.create_topics(node.bootstrap, {name: (PARTITION_COUNT, {}) for name in TOPICS})
         with wire.Connection(node.bootstrap) as wired:
@@ -244,7 +265,7 @@ def batches_of(logs: Path, name: str) -> list[bytes]:
 def test_the_play_is_about_something(beside: tuple[Beside, Path]) -> None:
     two, _ = beside
     wanted = {"", "ProducerFencedException", "InvalidPidMappingException", "InvalidTxnStateException"}
-    assert wanted | {"InvalidTxnTimeoutException"} <= set(two.answers)
+    assert wanted | {"InvalidTxnTimeoutException", "timed out"} <= set(two.answers)
     assert two.answers.count("") > STEPS / 2
 
 
