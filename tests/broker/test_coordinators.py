@@ -33,7 +33,7 @@ pytestmark = pytest.mark.broker
 TOPICS = ("alpha", "beta", "a-topic-with-a-longer-name")
 PARTITION_COUNT = 9
 IDS = ("one", "two", "three")
-STEPS = 2000 if LONG else 140
+STEPS = 2000 if LONG else 180
 SEED = random.SystemRandom().randrange(1 << 32) if LONG else 7
 WAIT_SECONDS_MAX = 60
 TIMEOUT_MS = 150
@@ -207,7 +207,7 @@ def play(beside: Beside, draw: random.Random) -> None:
             expected = None
             if holder is not None and draw.random() < 0.5:
                 expected = stale(holder, draw)
-            beside.init(name, draw.choice((60_000, 59_000, 0, 900_001)) if draw.random() < 0.2 else 60_000, expected)
+            beside.init(name, draw.choice((60_000, 59_000, 0, 900_001)) if draw.random() < 0.5 else 60_000, expected)
             continue
         if draw.random() < 0.04:
             beside.time_out(name, old=beside.version < 2 or draw.random() < 0.5)
