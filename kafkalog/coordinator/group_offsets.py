@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
 from kafkalog.coordinator.groups import ClassicGroup, Group, Groups, GroupType, ListedGroup
@@ -50,14 +50,12 @@ from kafkalog.files.lines import Lines
 from kafkalog.files.processes import Life
 from kafkalog.format.batch import ProducerFields
 from kafkalog.format.control import ControlRecordType
-from kafkalog.format.coordinator_records import group_record_set
 from kafkalog.format.group_records import (
     NO_TIMESTAMP,
     CommittedOffset,
     GroupKey,
     OffsetKey,
     decode_group_record,
-    encode_group_metadata,
     encode_offset_commit,
 )
 from kafkalog.format.java_text import ZERO_UUID
@@ -198,10 +196,11 @@ class GroupOffsets:
         offsets: Mapping[TopicPartition, CommittedOffset],
         holder: ProducerIdAndEpoch | None = None,
     ) -> None:
-        """Commits offsets for a group without members, all of them or none; one that says no time gets the present.
+        """Commits offsets, all of them or none; one that says no time gets the present.
 
         With `holder` they are part of his transaction, which the coordinator was told of (`add_offsets`), and count
-        once it commits.  UnknownMemberIdException for a group whose members (a broker's clients) are still there,
+        once it commits.  Without: UnknownMemberIdException for a group whose members (a broker's clients) have not
+        left (`remove_members`); Kafka asks that of transactions neither, where they name no member.
         GroupIdNotFoundException for a share group, OffsetMetadataTooLarge, InvalidProducerEpochException where the
         holder is fenced.
         """
@@ -219,7 +218,7 @@ class GroupOffsets:
         producer = NO_TRANSACTION if holder is None else ProducerFields(*holder, 0, True)
         with self.lock:
             self._settle()
-            self._check_committable(group)
+            self._check_committable(group, holder)
             self._unsure = self.log.end
             first = append_whole(self.log, encoded, now_ms, producer)
             self._put_all(first, producer.producer_id, rows)
@@ -236,16 +235,16 @@ class GroupOffsets:
             )
         return value._replace(commit_timestamp=now_ms) if value.commit_timestamp == NO_TIMESTAMP else value
 
-    def _check_committable(self, group: str) -> None:
+    def _check_committable(self, group: str, holder: ProducerIdAndEpoch | None) -> None:
         found = self._groups.by_name.get(group)
         if found is None:
             return
         if found.type is GroupType.SHARE:
             raise GroupIdNotFoundException(f"group {group!r} is a share group: it has no offsets of its own")
-        if not found.is_empty:
+        if holder is None and not found.is_empty:
             raise UnknownMemberIdException(
                 f"group {group!r} has members, and is {found.state}: its offsets are theirs",
-                hint="close its consumers while a broker runs, or take another group",
+                hint="close its consumers while a broker runs, or say that they are gone (remove_members)",
             )
 
     def _put_all(self, first: int, producer_id: int, rows: Mapping[OffsetKey, CommittedOffset]) -> None:
@@ -283,7 +282,7 @@ class GroupOffsets:
             if isinstance(found, ClassicGroup) and not found.is_empty and found.protocol_type != "consumer":
                 raise _has_members(group, found)
             there = self._there(group, found, partitions)
-            self._delete([_offset_tombstone(group, each) for each in there])
+            self._append([_offset_tombstone(group, each) for each in there])
             return there
 
     def _there(self, group: str, found: Group, partitions: Collection[TopicPartition]) -> list[TopicPartition]:
@@ -306,7 +305,22 @@ class GroupOffsets:
                     f"group {group!r} is a {found.type.value.lower()} group", hint="a broker deletes it"
                 )
             places = dict.fromkeys([*self._offsets.get(group, {}), *self._pending_of(group)])
-            self._delete([*(_offset_tombstone(group, each) for each in places), *_group_tombstones(group, found)])
+            self._append([*(_offset_tombstone(group, each) for each in places), *found.tombstones(group)])
+
+    def remove_members(self, group: str) -> bool:
+        """The members of a classic or consumer group are gone, as a broker finds when they have not been heard of for
+        their session's time: nobody serves them while the directory is ours.  Whether there were any; the group is
+        empty then, and its offsets stay.  GroupIdNotFoundException, also for a share or streams group."""
+        self._enter()
+        with self.lock:
+            self._settle()
+            found = self._group(group)
+            if found.type in (GroupType.SHARE, GroupType.STREAMS):
+                raise GroupIdNotFoundException(f"group {group!r} is a {found.type.value.lower()} group")
+            if found.is_empty:
+                return False
+            self._append(found.without_members(group, self._clock.milliseconds()))
+            return True
 
     def delete_topic(self, topic: str, topic_id: str = ZERO_UUID) -> int:
         """Forgets what was committed for a topic that is deleted (of that id, or of none); how many offsets."""
@@ -314,7 +328,7 @@ class GroupOffsets:
         with self.lock:
             self._settle()
             rows = self._of_topic(topic, topic_id)
-            self._delete([encode_offset_commit(key, None) for key in rows])
+            self._append([encode_offset_commit(key, None) for key in rows])
             return len(rows)
 
     def _of_topic(self, topic: str, topic_id: str) -> list[OffsetKey]:
@@ -338,7 +352,7 @@ class GroupOffsets:
         with self.lock:
             self._settle()
             rows, gone = self._expired(self._clock.milliseconds())
-            self._delete(rows)
+            self._append(rows)
             return gone
 
     def _expired(self, now_ms: int) -> tuple[list[KeyValue], list[tuple[str, TopicPartition]]]:
@@ -355,7 +369,7 @@ class GroupOffsets:
             gone += [(name, each) for each in expired]
             over = len(expired) == len(offsets) and not self._pending_of(name)
             if over and group.is_empty and group.type in (GroupType.CLASSIC, GroupType.CONSUMER):
-                rows += _group_tombstones(name, group)
+                rows += group.tombstones(name)
         return rows, gone
 
     def _is_expired(
@@ -368,7 +382,8 @@ class GroupOffsets:
             return now_ms >= value.expire_timestamp
         return now_ms - since >= self.settings.offsets_retention_ms
 
-    def _delete(self, rows: list[KeyValue]) -> None:
+    def _append(self, rows: list[KeyValue]) -> None:
+        """Records that need not come together."""
         if rows:
             self._unsure = start = self.log.end
             append_in_batches(self.log, rows, self._clock.milliseconds(), NO_TRANSACTION)
@@ -462,8 +477,3 @@ def _has_members(name: str, group: Group) -> GroupNotEmptyException:
 
 def _offset_tombstone(group: str, partition: TopicPartition) -> KeyValue:
     return encode_offset_commit(OffsetKey(group, *partition), None)
-
-
-def _group_tombstones(name: str, group: Group) -> Iterable[KeyValue]:
-    for each in group.tombstones():
-        yield encode_group_metadata(GroupKey(name), None) if each is None else group_record_set().encode(each)

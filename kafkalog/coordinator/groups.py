@@ -15,14 +15,17 @@ import enum
 from collections.abc import Collection
 from typing import NamedTuple, Protocol
 
+from kafkalog.coordinator.state_log import KeyValue
 from kafkalog.errors import SchemaException
-from kafkalog.format.coordinator_records import CoordinatorRecord
+from kafkalog.format.coordinator_records import CoordinatorRecord, group_record_set
 from kafkalog.format.group_records import (
     CONSUMER_PROTOCOL_TYPE,
     NO_TIMESTAMP,
     CommittedOffset,
+    GroupKey,
     GroupMetadata,
     decode_subscription,
+    encode_group_metadata,
 )
 from kafkalog.format.message_reader import MessageException
 from kafkalog.format.messages import Values
@@ -71,8 +74,12 @@ class Group(Protocol):
         """Since when an offset that says no time of its own is unused, in ms; None: it does not expire now."""
         ...
 
-    def tombstones(self) -> list[CoordinatorRecord | None]:
-        """The records that delete an empty group; None stands for a classic group's."""
+    def tombstones(self, name: str) -> list[KeyValue]:
+        """The records that delete an empty group."""
+        ...
+
+    def without_members(self, name: str, now_ms: int) -> list[KeyValue]:
+        """The records that a broker writes when the last members have gone."""
         ...
 
 
@@ -118,8 +125,14 @@ class ClassicGroup:
                 return None
         return offset.commit_timestamp
 
-    def tombstones(self) -> list[CoordinatorRecord | None]:
-        return [None]
+    def tombstones(self, name: str) -> list[KeyValue]:
+        return [encode_group_metadata(GroupKey(name), None)]
+
+    def without_members(self, name: str, now_ms: int) -> list[KeyValue]:
+        if self.metadata is None:
+            return []
+        left = GroupMetadata(self.metadata.protocol_type, self.metadata.generation + 1, None, None, now_ms)
+        return [encode_group_metadata(GroupKey(name), left)]
 
 
 def _subscribed(metadata: GroupMetadata) -> Collection[str] | None:
@@ -163,10 +176,9 @@ class Role(enum.Enum):
 class ModernGroup:
     """A group of a newer protocol."""
 
-    __slots__ = ("assignment_epoch", "epoch", "group", "members", "patterns", "targets", "type")
+    __slots__ = ("assignment_epoch", "epoch", "members", "patterns", "targets", "type")
 
-    def __init__(self, group: str, type: GroupType) -> None:
-        self.group = group
+    def __init__(self, type: GroupType) -> None:
         self.type = type
         self.epoch = 0
         self.assignment_epoch = LEFT_EPOCH
@@ -203,14 +215,20 @@ class ModernGroup:
     def expires_after(self, offset: CommittedOffset) -> int | None:
         return offset.commit_timestamp
 
-    def tombstones(self) -> list[CoordinatorRecord | None]:
-        rows: list[CoordinatorRecord | None] = [_tombstone(6, groupId=self.group)]
-        rows += [_tombstone(16, groupId=self.group, regularExpression=each) for each in self.patterns]
-        return [*rows, _tombstone(4, groupId=self.group), _tombstone(3, groupId=self.group)]
+    def tombstones(self, name: str) -> list[KeyValue]:
+        patterns = [_row(16, None, groupId=name, regularExpression=each) for each in self.patterns]
+        return [_row(6, None, groupId=name), *patterns, _row(4, None, groupId=name), _row(3, None, groupId=name)]
+
+    def without_members(self, name: str, now_ms: int) -> list[KeyValue]:
+        epoch = self.epoch + 1
+        rows = [_row(type, None, groupId=name, memberId=each) for each in self.members for type in (8, 7, 5)]
+        rows += [_row(16, None, groupId=name, regularExpression=each) for each in self.patterns]
+        rows.append(_row(3, {"epoch": epoch, "metadataHash": 0}, groupId=name))  # that of no topics
+        return [*rows, _row(6, {"assignmentEpoch": epoch, "assignmentTimestamp": 0}, groupId=name)]
 
 
-def _tombstone(type: int, **key: str) -> CoordinatorRecord:
-    return CoordinatorRecord(type, key, None, None)
+def _row(type: int, value: Values | None, **key: str) -> KeyValue:
+    return group_record_set().encode(CoordinatorRecord(type, key, None if value is None else 0, value))
 
 
 CONSUMER, SHARE, STREAMS = GroupType.CONSUMER, GroupType.SHARE, GroupType.STREAMS
@@ -264,7 +282,7 @@ class Groups:
         if group is None or role is Role.OTHER:
             return
         if record.value is None:
-            self._delete(group, role, record.key)
+            self._delete(name, group, role, record.key)
         else:
             _set(group, role, record.key, record.value)
 
@@ -278,22 +296,22 @@ class Groups:
             raise SchemaException(
                 f"group {name!r} is a {found.type.value.lower()} group, not a {type.value.lower()} one"
             )
-        made = self.by_name[name] = ModernGroup(name, type)
+        made = self.by_name[name] = ModernGroup(type)
         return made
 
-    def _delete(self, group: ModernGroup, role: Role, key: Values) -> None:
+    def _delete(self, name: str, group: ModernGroup, role: Role, key: Values) -> None:
         if role is Role.GROUP:
             if group.members or group.targets or group.assignment_epoch != LEFT_EPOCH:
-                raise SchemaException(f"group {group.group!r} is deleted, but has members or an assignment still")
-            del self.by_name[group.group]
+                raise SchemaException(f"group {name!r} is deleted, but has members or an assignment still")
+            del self.by_name[name]
         elif role is Role.TARGET:
             if group.targets:
-                raise SchemaException(f"the assignment of group {group.group!r} is deleted, but has members still")
+                raise SchemaException(f"the assignment of group {name!r} is deleted, but has members still")
             group.assignment_epoch = LEFT_EPOCH
         elif role is Role.PATTERN:
             group.patterns.pop(key["regularExpression"], None)
         else:
-            _delete_of_member(group, role, key["memberId"])
+            _delete_of_member(group, role, key)
 
 
 def _set(group: ModernGroup, role: Role, key: Values, value: Values) -> None:
@@ -315,7 +333,8 @@ def _set(group: ModernGroup, role: Role, key: Values, value: Values) -> None:
             member.is_stable = value.get("state", STABLE_MEMBER) == STABLE_MEMBER
 
 
-def _delete_of_member(group: ModernGroup, role: Role, name: str) -> None:
+def _delete_of_member(group: ModernGroup, role: Role, key: Values) -> None:
+    name: str = key["memberId"]
     member = group.members.get(name)
     if role is Role.TARGET_MEMBER:
         group.targets.discard(name)
@@ -324,6 +343,6 @@ def _delete_of_member(group: ModernGroup, role: Role, name: str) -> None:
     elif role is Role.CURRENT:
         member.epoch = LEFT_EPOCH
     elif member.epoch != LEFT_EPOCH or name in group.targets:
-        raise SchemaException(f"member {name!r} of group {group.group!r} is deleted, but has an assignment still")
+        raise SchemaException(f"member {name!r} of group {key['groupId']!r} is deleted, but has an assignment still")
     else:
         del group.members[name]

@@ -87,7 +87,6 @@ class TransactionCoordinator:
     first, where `previous` is -1, or the one that follows on `previous`.
     """
 
-    # More than eight parameters: two topics, two doors to the disk, and what every part is made with.
     def __init__(
         self,
         state_log_of: Callable[[int, bool], StateLog | None],

@@ -138,7 +138,6 @@ def with_partitions(known: Iterable[TopicPartition], added: Iterable[TopicPartit
 # --- transitions --------------------------------------------------------------------------------------
 
 
-# More than eight parameters: no more than what a record has, each by its name.
 def _follows(
     known: Known,
     state: TransactionState,

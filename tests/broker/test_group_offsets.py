@@ -24,9 +24,11 @@ from kafkalog.coordinator.partition_logs import LogMarkers, UnifiedStateLog
 from kafkalog.coordinator.state_log import TransactionMarker
 from kafkalog.coordinator.transaction_coordinator import TransactionCoordinator
 from kafkalog.coordinator.transaction_metadata import ProducerIdAndEpoch
+from kafkalog.errors import UnknownMemberIdException
 from kafkalog.files import LogDirFailureChannel, ManualClock, ManualScheduler
 from kafkalog.format.batch import MemoryRecords
-from kafkalog.format.group_records import CommittedOffset
+from kafkalog.format.coordinator_records import group_record_set
+from kafkalog.format.group_records import CommittedOffset, GroupMetadata, decode_group_record
 from kafkalog.format.names import TopicPartition
 from kafkalog.format.partition_metadata import read_partition_metadata
 from kafkalog.format.records import records
@@ -57,6 +59,7 @@ class Told(NamedTuple):
     described: dict[str, list[str]]
     made: Disk
     count: int
+    refused: dict[str, list[int]]
 
 
 def commit_rows(offsets: dict[int, int], metadata: str = "") -> list[wire.Values]:
@@ -202,6 +205,7 @@ def story(tmp_path_factory: pytest.TempPathFactory, tool: kafka_jars.Driver) -> 
         for group, protocol in (("classic", "classic"), ("modern", "consumer")):
             consumer(node.bootstrap, group, protocol).close()
         staying = [consumer(node.bootstrap, f"{each}-stays", each) for each in ("classic", "consumer")]
+        refused = who_may_commit(node.bootstrap)
         deleted(node.bootstrap)
         at = ("--bootstrap-server", node.bootstrap)
         groups = told(tool, "consumer.group.ConsumerGroupCommand", *at, "--describe", "--all-groups")
@@ -214,8 +218,26 @@ def story(tmp_path_factory: pytest.TempPathFactory, tool: kafka_jars.Driver) -> 
         node.kill()
         for each in staying:
             each.close()
-    yield Told(place / "logs", groups, states, listed, described, first.disk, count)
+    yield Told(place / "logs", groups, states, listed, described, first.disk, count, refused)
     shutil.rmtree(place, ignore_errors=True)
+
+
+def who_may_commit(bootstrap: str) -> dict[str, list[int]]:
+    """What a broker answers to who is no member of a group with members: plain, then within a transaction."""
+    found = {}
+    with wire.Connection(bootstrap) as wired:
+        story = Story(wired, "A" * 22)
+        for group in ("classic-stays", "consumer-stays"):
+            said = {"groupId": group, "memberId": "", "groupInstanceId": None, "topics": commit_rows({0: 1})}
+            plain = wired.ask("OffsetCommit", 9, said | {"generationIdOrMemberEpoch": -1})
+            holder = story.begin("stranger", group)
+            said |= {"transactionalId": "stranger", "generationId": -1}
+            within = wired.ask(
+                "TxnOffsetCommit", 4, said | {"producerId": holder.producer_id, "producerEpoch": holder.epoch}
+            )
+            found[group] = [each["topics"][0]["partitions"][0]["errorCode"] for each in (plain, within)]
+            story.end("stranger", holder, commit=False)
+    return found
 
 
 def deleted(bootstrap: str) -> None:
@@ -289,6 +311,54 @@ def test_groups_are_as_the_tool_shows_them(story: Told, opened: dict[str, Unifie
     assert found["plain", TOPIC, "0"][0] == "11"
     assert found["plain", TOPIC, "1"][0] == "13"
     assert offsets.pending("only-pending") == {TopicPartition(TOPIC, 0): {int(story.described["left-open"][2])}}
+
+
+def test_who_may_commit(story: Told, opened: dict[str, UnifiedLog]) -> None:
+    offsets = GroupOffsets(UnifiedStateLog(opened[OFFSETS], syncs=False), ManualClock(1))
+    for group, (plain, within) in story.refused.items():
+        assert (plain, within) == (wire.ERRORS["UnknownMemberIdException"], 0)
+        with pytest.raises(UnknownMemberIdException):
+            offsets.commit(group, values({0: 1}, "A" * 22))
+        offsets.commit(group, values({0: 1}, "A" * 22), ProducerIdAndEpoch(1 << 62, 0))
+        assert offsets.remove_members(group)
+        offsets.commit(group, values({0: 1}, "A" * 22))
+        assert offsets.describe(group).state == "Empty"
+
+
+@pytest.mark.parametrize(("group", "type"), [("classic", 2), ("modern", 5)])
+def test_members_leave_as_with_a_broker(story: Told, group: str, type: int) -> None:
+    """The records of the last member's leaving, from the same state."""
+    data = (story.logs / OFFSETS / f"{0:020}.log").read_bytes()
+    log = Disk().log(OFFSETS)
+    for head in MemoryRecords(data).batches():
+        rows = [] if head.is_control else [(each.key, each.value) for each in records(data, head)]
+        if any(leaves(key, value, group, type) for key, value in rows):
+            break
+        log.batches.append(data[head.position : head.position + head.size])
+    else:
+        raise AssertionError(f"nobody left {group}")
+    offsets = GroupOffsets(log, ManualClock(head.max_timestamp))
+    assert offsets.describe(group).state == "Stable"
+    assert offsets.remove_members(group)
+    ours = [(each.key, each.value) for each in records(log.batches[-1], header_at(log.batches[-1]))]
+    assert [(key, timeless(value, type)) for key, value in ours] == [
+        (key, timeless(value, type)) for key, value in rows
+    ]
+
+
+def leaves(key: bytes | None, value: bytes | None, group: str, type: int) -> bool:
+    number, fields = group_record_set().decode_key(key)
+    if number != type or fields.get("group", fields.get("groupId")) != group:
+        return False
+    if type == 5:
+        return value is None
+    metadata = None if value is None else decode_group_record(key, value)[1]
+    return isinstance(metadata, GroupMetadata) and not metadata.members and metadata.generation > 0  # 0: it is new
+
+
+def timeless(value: bytes | None, type: int) -> bytes | None:
+    """Of a classic group's record all but the time of its state, which stands before the number of members."""
+    return value if type != 2 or value is None else value[:-12]
 
 
 def test_states_are_as_the_tool_shows_them(story: Told, opened: dict[str, UnifiedLog]) -> None:

@@ -85,7 +85,7 @@ def offset(partition: TopicPartition, at: int | None, group: str = "g", **more: 
 
 
 def modern(type: int, value: dict[str, Any] | None, **key: str) -> tuple[bytes, bytes | None]:
-    return group_record_set().encode(CoordinatorRecord(type, {"groupId": "g", **key}, 0, value))
+    return group_record_set().encode(CoordinatorRecord(type, {"groupId": "g"} | key, 0, value))
 
 
 def classic(*topics: str, protocol_type: str = "consumer", since: int = NOW_MS, members: int = 1) -> Row:
@@ -257,6 +257,42 @@ def test_classic_groups(kit: Kit) -> None:
     for call in (empty.delete_group, empty.describe):
         with pytest.raises(GroupIdNotFoundException):
             call("g")
+
+
+def test_members_that_are_gone(kit: Kit) -> None:
+    """As a broker writes it (`tests/broker/test_group_offsets.py`), of both kinds of group; offsets stay."""
+    found = kit.put(classic("t"), offset(A, 1))
+    kit.clock.advance(5)
+    assert found.remove_members("g")
+    assert found.describe("g") == ListedGroup("g", "consumer", "Empty", GroupType.CLASSIC)
+    assert not found.remove_members("g")
+    assert found.fetch("g", A) is not None
+    [record] = parsed_batch(kit.log.batches[-1]).records
+    assert (record.key, record.value) == encode_group_metadata(
+        GroupKey("g"), GroupMetadata("consumer", 5, None, None, NOW_MS + 5)
+    )
+    kit.put(encode_group_metadata(GroupKey("g"), None))
+    modern_one = kit.put(
+        modern(3, {"epoch": 7, "metadataHash": 9}), modern(5, MEMBER, memberId="m"), modern(5, MEMBER, memberId="n"),
+        modern(6, {"assignmentEpoch": 7, "assignmentTimestamp": 0}), modern(7, {"topicPartitions": []}, memberId="m"),
+        modern(8, current(epoch=7, state=0), memberId="m"),
+    )  # fmt: skip
+    assert modern_one.remove_members("g")
+    assert modern_one.describe("g").state == "Empty"
+    modern_one.commit("g", {A: CommittedOffset(2)})
+    assert kit.other().describe("g").state == "Empty"
+    with pytest.raises(GroupIdNotFoundException):
+        modern_one.remove_members("nobody")
+    with pytest.raises(GroupIdNotFoundException):
+        kit.put(modern(11, {"epoch": 1, "metadataHash": 0}, groupId="s")).remove_members("s")
+
+
+def test_a_transaction_of_a_stranger(kit: Kit) -> None:
+    """Kafka lets it commit for a group with members, where it names none."""
+    found = kit.put(classic("t"))
+    found.commit("g", {A: CommittedOffset(3)}, HOLDER)
+    found.end_transaction(MARKER)
+    assert found.fetch("g", A) is not None
 
 
 def test_a_group_that_is_no_consumer_of_topics(kit: Kit) -> None:
