@@ -13,7 +13,6 @@ from kafkalog.coordinator.transaction_metadata import ProducerIdAndEpoch, Transa
 from kafkalog.files import OS_FILES, Files, LogDirFailureChannel, ManualClock, ManualScheduler
 from kafkalog.format.names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 from kafkalog.log.context import PartitionContext, ProducerSettings
-from kafkalog.log.types import FetchIsolation
 from kafkalog.log.unified_log import UnifiedLog
 from tests.unit.coordinator_kit import NOW_MS, producer_id_for
 from tests.unit.log_kit import batch
@@ -32,6 +31,7 @@ class LogStore:
         files: Files = OS_FILES,
         overrides: dict[str, str] | None = None,
         partition_count: int = 2,
+        first_offset: int = 0,
     ) -> None:
         self.root = root
         self.files = files
@@ -40,6 +40,7 @@ class LogStore:
         self.syncs = syncs
         self._overrides = overrides or {}
         self._verifies = verifies
+        self._first_offset = first_offset
         self._channel = LogDirFailureChannel()
         self._offsets: dict[TopicPartition, GroupOffsets] = {}
         self.gone: set[TopicPartition] = set()
@@ -62,7 +63,10 @@ class LogStore:
                 ManualScheduler(self.clock), self.clock, self._channel, files=self.files,
             )  # fmt: skip
             self.logs[partition] = UnifiedLog.create(context, 0, 0, False)
+            self.logs[partition].flushes_rolls = self.syncs
             self.logs[partition].follow_log_end()
+            if self.logs[partition].log_end_offset < self._first_offset:
+                self.logs[partition].truncate_fully_and_start_at(self._first_offset)
         return self.logs[partition]
 
     def existing(self, partition: TopicPartition) -> UnifiedLog | None:
@@ -101,20 +105,18 @@ class LogStore:
     def committed(self, partition: TopicPartition) -> list[bytes]:
         """What a reader of committed records sees."""
         log = self.existing(partition)
-        if log is None or log.log_end_offset == 0:
+        if log is None:
             return []
-        found = log.read(0, 1 << 20, FetchIsolation.TXN_COMMITTED)
-        gone = {(each.producer_id, each.first_offset) for each in found.aborted_transactions or ()}
-        seen, aborting = [], set()
-        for header, record in _rows(log):
-            if record.offset >= log.last_stable_offset:
-                break
-            if header.is_control:
-                aborting.discard(header.producer_id)
-            elif (header.producer_id, header.base_offset) in gone or header.producer_id in aborting:
-                aborting.add(header.producer_id)
-            else:
-                seen.append(bytes(record.value or b""))
+        stable = log.last_stable_offset
+        aborted = log.collect_aborted_transactions(log.log_start_offset, stable)
+        seen = []
+        for one in UnifiedStateLog(log, syncs=False).read():
+            gone = any(
+                each.producer_id == one.producer_id and each.first_offset <= one.base_offset <= each.last_offset
+                for each in aborted
+            )
+            if one.base_offset < stable and not gone:
+                seen += [bytes(record.value or b"") for record in one.records]
         return seen
 
     def reopen(self) -> None:
@@ -136,14 +138,3 @@ class LogStore:
             self.root, version=self.coordinator.settings.transaction_version, syncs=self.syncs, files=self.files,
             verifies=self._verifies, overrides=self._overrides,
         )  # fmt: skip
-
-
-def _rows(log: UnifiedLog):  # type: ignore[no-untyped-def]
-    from kafkalog.format.records import records
-
-    found = log.read(0, 1 << 24).records
-    data = found.to_bytes()
-    start = found.batches()[0].position
-    for header in found.batches():
-        for record in records(data, header, at=header.position - start):
-            yield header, record
