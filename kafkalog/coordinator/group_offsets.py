@@ -113,7 +113,15 @@ class GroupOffsets:
         self._offsets: dict[str, dict[TopicPartition, Stored]] = {}  # by group
         self._pending: dict[int, dict[OffsetKey, Stored]] = {}  # of open transactions, by producer id
         self._unsure: int | None = None  # from this offset on the log may say more than is known
+        self._read_to: int | None = None  # what was read ends there; our own appends are known without
         self._replay(None)
+
+    def catch_up(self) -> None:
+        """Reads what another process has appended: for a partition that is read beside its broker."""
+        self._enter()
+        with self.lock:
+            self._settle()
+            self._replay(self._read_to)
 
     # --- what is so -----------------------------------------------------------------------------------
 
@@ -408,6 +416,7 @@ class GroupOffsets:
                 self._replay_end(batch.producer_id, batch.marker)
             else:
                 self._replay_batch(batch)
+            self._read_to = batch.next_offset
 
     def _replay_batch(self, batch: StateBatch) -> None:
         for record in batch.records:

@@ -1,4 +1,5 @@
-"""What coordinators ask for, as partitions of this process give it: `StateLog` over a UnifiedLog, `Markers` over all.
+"""What coordinators ask for, as partitions of this process give it: `StateLog` over a UnifiedLog, `Markers` over all;
+and a `StateLog` that only reads, over a directory that another process has.
 
 Each append comes with origin COORDINATOR, at the log's latest leader epoch.  `syncs` says whether a flush is one
 (durability "fsync"), or the order of writes is enough (durability "os").
@@ -11,15 +12,36 @@ from typing import Protocol
 
 from kafkalog._native.batches import header_at
 from kafkalog.coordinator.state_log import StateBatch, TransactionMarker, state_batch
-from kafkalog.errors import BadBytesError, KafkaException, OffsetOutOfRangeException, RequestError, SchemaException
+from kafkalog.errors import (
+    BadBytesError,
+    CorruptRecordException,
+    LogReadOnlyException,
+    OffsetOutOfRangeException,
+    RequestError,
+    SchemaException,
+)
 from kafkalog.files import Clock
+from kafkalog.format.batch import MemoryRecords
 from kafkalog.format.names import TopicPartition
+from kafkalog.limits import INT_MAX
+from kafkalog.log.source import Source
 from kafkalog.log.types import AppendOrigin
 from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.log.verification import VerificationGuard
+from kafkalog.segment.reader import Extent
 
 READ_BYTES = 1 << 20
 COORDINATOR = AppendOrigin.COORDINATOR
+
+
+def _parsed(data: bytes, position: int, place: str) -> StateBatch:
+    header = header_at(data, position)
+    try:
+        return state_batch(data, header)
+    except (BadBytesError, RequestError) as error:
+        raise SchemaException(
+            f"the batch at offset {header.base_offset} cannot be read: {error.message}", path=place
+        ) from error
 
 
 class UnifiedStateLog:
@@ -62,17 +84,8 @@ class UnifiedStateLog:
             data, first = found.records.to_bytes(), headers[0].position
             for header in headers:
                 if header.last_offset >= at:  # a read begins with the batch that has the offset
-                    yield self._batch(data, header.position - first)
+                    yield _parsed(data, header.position - first, self.place)
             at = headers[-1].next_offset
-
-    def _batch(self, data: bytes, position: int) -> StateBatch:
-        header = header_at(data, position)
-        try:
-            return state_batch(data, header)
-        except (BadBytesError, RequestError, KafkaException) as error:
-            raise SchemaException(
-                f"the batch at offset {header.base_offset} cannot be read: {error.message}", path=self.place
-            ) from error
 
     def append(self, batch: bytes) -> int:
         log = self.log
@@ -106,6 +119,75 @@ class UnifiedStateLog:
     def flush(self) -> None:
         if self._syncs:
             self.log.flush(False)
+
+
+class SourceStateLog:
+    """A partition of an internal topic in a directory that is another process's: it is read, and takes nothing."""
+
+    def __init__(self, source: Source, place: str) -> None:
+        self._source = source
+        self.place = place
+        self.epoch = 0
+        self.batch_bytes_max = INT_MAX
+
+    @property
+    def end(self) -> int:
+        return self._source.visible_end()
+
+    def read(self, start: int | None = None) -> Iterator[StateBatch]:
+        """As StateLog; what is deleted meanwhile is passed over."""
+        source = self._source
+        source.recheck()
+        at = source.log_start_offset if start is None else max(start, source.log_start_offset)
+        while (extent := self._extent(at)) is not None:
+            position = extent.position
+            while position < extent.end:
+                data = _whole_batches(extent, position)
+                for header in MemoryRecords(data).batches():
+                    if header.last_offset >= at:
+                        yield _parsed(data, header.position, self.place)
+                    at = max(at, header.next_offset)
+                    position += header.size
+            if extent.next_base is None:
+                return
+            at = max(at, extent.next_base)
+
+    def _extent(self, at: int) -> Extent | None:
+        try:
+            return self._source.extent(at)
+        except OffsetOutOfRangeException:
+            start = self._source.log_start_offset
+            if at >= start:
+                return None  # it was cut
+            return self._source.extent(start)
+
+    def append(self, batch: bytes) -> int:
+        raise self._is_read_only()
+
+    def append_marker(self, marker: TransactionMarker, now_ms: int) -> int:
+        raise self._is_read_only()
+
+    def flush(self) -> None:
+        pass
+
+    def _is_read_only(self) -> LogReadOnlyException:
+        return LogReadOnlyException("the directory is another process's: nothing is changed in it", path=self.place)
+
+
+def _whole_batches(extent: Extent, position: int) -> bytes:
+    """Some batches from `position` on, the first one whole; SchemaException where it is none."""
+    count = READ_BYTES
+    while True:
+        data = extent.read(position, count)
+        found = MemoryRecords(data)
+        try:
+            if found.batches():
+                return data[: found.valid_bytes]
+        except CorruptRecordException as error:
+            raise SchemaException(error.message, path=extent.path, position=position) from error
+        if len(data) < count:
+            raise SchemaException("expected a batch", path=extent.path, position=position)
+        count *= 4
 
 
 class EndsOffsets(Protocol):

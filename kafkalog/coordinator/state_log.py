@@ -41,10 +41,11 @@ RECORD_OVERHEAD_MAX = 40
 
 
 class StateBatch(NamedTuple):
-    """A batch of an internal topic's partition.  `producer_id` is -1 where it is not of a transaction; `marker` is
-    COMMIT or ABORT where it ends one, and has no records then."""
+    """A batch of an internal topic's partition, and the offset behind it.  `producer_id` is -1 where it is not of a
+    transaction; `marker` is COMMIT or ABORT where it ends one, and has no records then."""
 
     base_offset: int
+    next_offset: int
     producer_id: int
     producer_epoch: int
     records: Sequence[Record]
@@ -179,14 +180,13 @@ def state_batch(data: Buffer, header: BatchHeader) -> StateBatch:
     """The batch of `data` that `header` is of (its position counts).  Control records other than ends of transactions
     say nothing.  Errors as `format.records.records`, and InvalidRecordException for a control record without a type.
     """
-    offset = header.base_offset
+    base, after = header.base_offset, header.next_offset
     if not header.is_control:
-        found = records.records(data, header)
-        return StateBatch(offset, header.producer_id, header.producer_epoch, found)
+        return StateBatch(base, after, header.producer_id, header.producer_epoch, records.records(data, header))
     first = next(iter(records.records(data, header)), None)
     kind = None if first is None else parse_control_key(first.key)
     marker = kind if kind in (ControlRecordType.COMMIT, ControlRecordType.ABORT) else None
-    return StateBatch(offset, header.producer_id, header.producer_epoch, NO_RECORDS, marker)
+    return StateBatch(base, after, header.producer_id, header.producer_epoch, NO_RECORDS, marker)
 
 
 def parsed_batch(batch: bytes) -> StateBatch:

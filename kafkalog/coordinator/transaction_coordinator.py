@@ -118,6 +118,12 @@ class TransactionCoordinator:
         for each in partitions:
             self._partition(each, create=False)
 
+    def catch_up(self) -> None:
+        """Reads what another process has appended to the partitions that are loaded: to look on beside a broker."""
+        self._check_live()
+        for each in list(self._partitions.values()):
+            each.catch_up()
+
     def finish_prepared(self) -> list[str]:
         """Carries out what was decided before a crash, in the partitions that are loaded; the ids of which that was.
 

@@ -64,7 +64,15 @@ class TransactionStatePartition:
         self._lines = Lines("kafkalog.coordinator", log.place)
         self._entries: dict[str, TransactionEntry] = {}
         self._unsure: int | None = None  # from this offset on the log may say more than is known
+        self._read_to: int | None = None  # what was read ends there; our own appends are known without
         self._replay(None)
+
+    def catch_up(self) -> None:
+        """Reads what another process has appended: for a partition that is read beside its broker."""
+        refuse_reentry(self.lock, "the transaction coordinator")
+        with self.lock:
+            self._settle()
+            self._replay(self._read_to)
 
     # --- what is known ------------------------------------------------------------------------------
 
@@ -129,6 +137,7 @@ class TransactionStatePartition:
     def _replay(self, start: int | None) -> None:
         for batch in self.log.read(start):
             self._replay_batch(batch)
+            self._read_to = batch.next_offset
 
     def _replay_batch(self, batch: StateBatch) -> None:
         for record in batch.records:

@@ -8,16 +8,24 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog.coordinator.partition_logs import UnifiedStateLog
+from kafkalog.coordinator.group_offsets import GroupOffsets
+from kafkalog.coordinator.partition_logs import SourceStateLog, UnifiedStateLog, _whole_batches
 from kafkalog.coordinator.state_log import TransactionMarker, records_batch
+from kafkalog.coordinator.transaction_coordinator import TransactionCoordinator
 from kafkalog.coordinator.transaction_metadata import ProducerIdAndEpoch, TransactionVersion
-from kafkalog.errors import InvalidProducerEpochException, OutOfOrderSequenceException, SchemaException
+from kafkalog.errors import (
+    InvalidProducerEpochException,
+    LogReadOnlyException,
+    OutOfOrderSequenceException,
+    SchemaException,
+)
 from kafkalog.format.batch import NO_PRODUCER
 from kafkalog.format.coordinator_records import partition_for
 from kafkalog.format.group_records import CommittedOffset
 from kafkalog.format.names import TopicPartition
 from kafkalog.log.types import AppendOrigin, LogStartOffsetIncrementReason
-from tests.unit.coordinator_kit import ABORT, COMMIT, NOW_MS
+from kafkalog.log.view import PartitionView
+from tests.unit.coordinator_kit import ABORT, COMMIT, NOW_MS, producer_id_for
 from tests.unit.coordinator_logs import LogStore
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)
@@ -187,3 +195,60 @@ def test_a_batch_that_cannot_be_read(tmp_path: Path) -> None:
     log.append_as_leader(good, 0, AppendOrigin.COORDINATOR)
     with pytest.raises(SchemaException, match=rf"{log.dir}: the record at offset 1 cannot be understood"):
         store.after_a_kill().offsets(place_of(store))
+
+
+def test_looking_on_beside_a_writer(tmp_path: Path) -> None:
+    """Over the directory as another process sees it: what was so, then what came since; nothing is changed."""
+    store = LogStore(tmp_path, overrides={"internal.segment.bytes": "1200"})
+    holder = store.coordinator.init_producer_id(ID, 60_000)
+    for number in range(8):
+        holder = turn(store, holder, "x" * (number + 1), commit=number % 3 < 2)
+    place = place_of(store)
+    state = TopicPartition("__transaction_state", partition_for(ID, 2))
+    with PartitionView(tmp_path, place) as offsets_view, PartitionView(tmp_path, state) as state_view:
+        seen = GroupOffsets(SourceStateLog(offsets_view, offsets_view.directory), store.clock)
+        looking = TransactionCoordinator(
+            lambda number, create: SourceStateLog(state_view, state_view.directory) if number == state[1] else None,
+            2, store.markers, producer_id_for, store.clock, offsets_partition_count=2,
+        )  # fmt: skip
+        looking.load(range(2))
+        assert seen.fetch_all(GROUP) == store.offsets(place).fetch_all(GROUP) != {}
+        assert looking.list_transactions() == store.coordinator.list_transactions()
+        store.coordinator.add_partitions(ID, holder, [A])
+        store.offsets(place).commit(GROUP, {B: CommittedOffset(99)})
+        assert seen.fetch(GROUP, B) is None
+        for _ in range(2):
+            seen.catch_up()
+            looking.catch_up()
+        assert seen.fetch_all(GROUP) == store.offsets(place).fetch_all(GROUP)
+        assert looking.describe(ID).state == "Ongoing"
+        assert len(store.log(state).log_segments()) > 2
+        for change in (
+            lambda: seen.commit(GROUP, {B: CommittedOffset(1)}),
+            lambda: seen.end_transaction(TransactionMarker(1, 0, ABORT, 0, 0)),
+            lambda: looking.end_transaction(ID, holder, commit=True),
+        ):
+            with pytest.raises(LogReadOnlyException, match="another process's"):
+                change()
+        assert seen.fetch(GROUP, B) == CommittedOffset(99, commit_timestamp=NOW_MS)
+    store.close()
+
+
+def test_damage_in_a_directory_that_is_anothers(tmp_path: Path) -> None:
+    store = LogStore(tmp_path)
+    place = place_of(store)
+    store.offsets(place).commit(GROUP, {A: CommittedOffset(1)})
+    end = store.log(place).log_end_offset
+    assert end == 1
+    folder = store.log(place).dir
+    store.close()
+    with PartitionView(tmp_path, place) as view:
+        [batch] = [Path(folder, f"{0:020}.log").read_bytes()]
+        extent = view.extent(0)
+        assert extent is not None
+        Path(folder, f"{0:020}.log").write_bytes(batch[:8] + b"\x7f\xff\xff\xff" + batch[12:])
+        with pytest.raises(SchemaException, match=r"\.log"):
+            _whole_batches(extent, 0)
+        Path(folder, f"{0:020}.log").write_bytes(batch[:8] + b"\0\0\0\1" + batch[12:])
+        with pytest.raises(SchemaException, match=r"\.log"):
+            _whole_batches(extent, 0)
