@@ -83,8 +83,9 @@ class TransactionCoordinator:
 
     `state_log_of(n, create)` is partition n of `__transaction_state`, which has `partition_count`; None where it is not
     there, and is not to be made.  Each is read when it is first needed, or by `load`.  `offsets_partition_count` is
-    that of `__consumer_offsets`.  `producer_id_for(id, previous)` hands out a producer id that nobody has: the id's
-    first, where `previous` is -1, or the one that follows on `previous`.
+    that of `__consumer_offsets`.  `producer_id_for(id, previous)` hands out a producer id that nobody has or had: the
+    first of an id that is not known, where `previous` is -1, or the one that follows on `previous`.  For an id that was
+    forgotten it must be another one than then: partitions may remember the epochs of that.
     """
 
     def __init__(

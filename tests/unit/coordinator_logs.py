@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from pathlib import Path
 
 from kafkalog.config import LogConfig, ProducerStateManagerConfig
@@ -108,13 +109,14 @@ class LogStore:
         if log is None:
             return []
         stable = log.last_stable_offset
-        aborted = log.collect_aborted_transactions(log.log_start_offset, stable)
+        aborted: dict[int, list[tuple[int, int]]] = {}
+        for each in log.collect_aborted_transactions(log.log_start_offset, stable):
+            aborted.setdefault(each.producer_id, []).append((each.first_offset, each.last_offset))
         seen = []
         for one in UnifiedStateLog(log, syncs=False).read():
-            gone = any(
-                each.producer_id == one.producer_id and each.first_offset <= one.base_offset <= each.last_offset
-                for each in aborted
-            )
+            stretches = aborted.get(one.producer_id, [])
+            at = bisect.bisect_right(stretches, (one.base_offset, 1 << 62))  # of the last that begins before it
+            gone = at > 0 and one.base_offset <= stretches[at - 1][1]
             if one.base_offset < stable and not gone:
                 seen += [bytes(record.value or b"") for record in one.records]
         return seen
