@@ -14,14 +14,17 @@ from pathlib import Path
 import pytest
 
 import kafkalog
-from kafkalog.coordinator.state_log import TransactionMarker
-from kafkalog.coordinator.transaction_metadata import EPOCH_EXHAUSTED, ProducerIdAndEpoch
+from kafkalog.coordinator.state_log import TransactionMarker, records_batch
+from kafkalog.coordinator.transaction_metadata import EPOCH_EXHAUSTED, Known, ProducerIdAndEpoch
 from kafkalog.errors import KafkaStorageException, ProducerFencedException
+from kafkalog.format.batch import NO_PRODUCER
 from kafkalog.format.group_records import CommittedOffset
 from kafkalog.format.names import TopicPartition
+from kafkalog.format.transaction_records import TransactionMetadata, TransactionState, encode_transaction
 from kafkalog.log.unified_log import UnifiedLog
 from tests.broker import clients, kraft, wire
 from tests.conftest import need_broker
+from tests.unit.coordinator_kit import Disk, Store, producer_id_for
 from tests.unit.coordinator_logs import LogStore
 
 pytestmark = pytest.mark.broker
@@ -29,6 +32,26 @@ pytestmark = pytest.mark.broker
 A, B = TopicPartition("alpha", 0), TopicPartition("beta", 1)
 OFFSETS = TopicPartition("__consumer_offsets", 0)
 NEVER_MS = 900_000
+
+
+# Ids whose epochs are at their end, or nearly: who takes them over gets the same from a broker and from us.
+WORN: dict[str, tuple[TransactionState, int, bool]] = {  # state, epoch, whether the holder says who he is
+    "0 worn, at rest": (TransactionState.COMPLETE_COMMIT, EPOCH_EXHAUSTED, False),
+    "1 worn, his": (TransactionState.COMPLETE_ABORT, EPOCH_EXHAUSTED, True),
+    "2 worn, open": (TransactionState.ONGOING, EPOCH_EXHAUSTED, False),
+    "3 nearly, open": (TransactionState.ONGOING, EPOCH_EXHAUSTED - 1, False),
+    "4 nearly, at rest": (TransactionState.EMPTY, EPOCH_EXHAUSTED - 1, False),
+    "5 beyond, open": (TransactionState.ONGOING, EPOCH_EXHAUSTED + 1, False),
+}
+
+
+def worn(name: str, now_ms: int) -> TransactionMetadata:
+    state, epoch, _ = WORN[name]
+    partitions = {TransactionState.ONGOING: {A.topic: (0,)}, TransactionState.EMPTY: None}.get(state, {})
+    producer_id = producer_id_for(name, -1)
+    return TransactionMetadata(
+        producer_id, epoch, NEVER_MS, state, partitions, now_ms, now_ms, producer_id, client_transaction_version=2
+    )
 
 
 class OpenedStore(LogStore):
@@ -98,8 +121,12 @@ def our_part(root: Path) -> dict[str, ProducerIdAndEpoch]:
         entry = partition.entry("tired")
         assert entry is not None
         assert entry.known is not None
-        worn = entry.known.metadata._replace(producer_epoch=EPOCH_EXHAUSTED - 1)
-        partition.put(entry, entry.known._replace(metadata=worn))
+        last_but_one = entry.known.metadata._replace(producer_epoch=EPOCH_EXHAUSTED - 1)
+        partition.put(entry, entry.known._replace(metadata=last_but_one))
+        for name in WORN:
+            new = partition.entry(name, create=True)
+            assert new is not None
+            partition.put(new, Known(worn(name, store.clock.milliseconds())))
         return {"done": done, "left open": left, "tired": tired}
 
 
@@ -192,6 +219,7 @@ def the_brokers_part(node: kraft.Broker, wired: wire.Connection, held: dict[str,
     assert ended["producerId"] not in (-1, tired.producer_id)
     assert state_of(wired, "tired") == "CompleteCommit"
     held["tired"] = ProducerIdAndEpoch(ended["producerId"], 0)
+    take_over_worn(wired)
     # A client goes on under the id, and leaves a transaction open.
     for commit in (True, False):
         producer = clients.ConfluentProducer(node.bootstrap, transactional_id="done")
@@ -202,6 +230,24 @@ def the_brokers_part(node: kraft.Broker, wired: wire.Connection, held: dict[str,
     assert state_of(wired, "done") == "Ongoing"
 
 
+def take_over_worn(wired: wire.Connection) -> None:
+    for name, (_, epoch, says) in WORN.items():
+        expected = ProducerIdAndEpoch(producer_id_for(name, -1), epoch) if says else None
+        said = expected or ProducerIdAndEpoch(-1, -1)
+        answer = ask(
+            wired, "InitProducerId", 5, transactionalId=name, transactionTimeoutMs=60_000,
+            producerId=said.producer_id, producerEpoch=said.epoch,
+        )  # fmt: skip
+        assert answer["errorCode"] == 0, (name, answer)
+        disk = Disk()
+        row = encode_transaction(name, worn(name, 1))
+        disk.log("__transaction_state-0").append(records_batch([row], 1, NO_PRODUCER))
+        ours = Store(disk, partition_count=1)
+        ours.coordinator._producer_id_for = lambda name, previous: answer["producerId"]  # noqa: B023
+        taken = ours.coordinator.init_producer_id(name, 60_000, expected)
+        assert taken == (answer["producerId"], answer["producerEpoch"]), name
+
+
 def our_second_part(root: Path, held: dict[str, ProducerIdAndEpoch]) -> None:
     with opened(root) as store:
         store.coordinator.load([0])
@@ -209,7 +255,7 @@ def our_second_part(root: Path, held: dict[str, ProducerIdAndEpoch]) -> None:
         states = {each.transactional_id: each for each in store.coordinator.list_transactions()}
         assert {name: each.state for name, each in states.items()} == {
             "done": "Ongoing", "aborted": "CompleteAbort", "decided": "CompleteCommit", "left open": "Empty",
-            "tired": "CompleteCommit", "broker's": "Empty",
+            "tired": "CompleteCommit", "broker's": "Empty", **dict.fromkeys(WORN, "Empty"),
         }  # fmt: skip
         tired = states["tired"]
         assert (tired.producer_id, tired.producer_epoch) == held["tired"]
