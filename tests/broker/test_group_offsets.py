@@ -379,6 +379,31 @@ def leaves(key: bytes | None, value: bytes | None, group: str, type: int) -> boo
     return isinstance(metadata, GroupMetadata) and not metadata.members and metadata.generation > 0  # 0: it is new
 
 
+@pytest.mark.parametrize("group", ["was-classic", "was-modern"])
+def test_groups_are_deleted_as_with_a_broker(story: Told, group: str) -> None:
+    """The same tombstones from the same state; those of several offsets in the order of a map that is not Java's."""
+    data = (story.logs / OFFSETS / f"{0:020}.log").read_bytes()
+    log = Disk().log(OFFSETS)
+    theirs: list[tuple[bytes | None, bytes | None]] = []
+    for head in MemoryRecords(data).batches():
+        rows = [] if head.is_control else [(each.key, each.value) for each in records(data, head)]
+        theirs = [row for row in rows if row[1] is None and named(row[0]) == group]
+        if any(group_record_set().decode_key(key)[0] in (2, 3) for key, _ in theirs):
+            break
+        log.batches.append(data[head.position : head.position + head.size])
+    count = len(log.batches)
+    GroupOffsets(log, ManualClock(1)).delete_group(group)
+    ours = [(each.key, each.value) for batch in log.batches[count:] for each in records(batch, header_at(batch))]
+    assert len(ours) == len(theirs) > 2
+    assert sorted(map(repr, ours)) == sorted(map(repr, theirs))
+    assert ours[2:] == theirs[2:]  # behind two offsets
+
+
+def named(key: bytes | None) -> str:
+    fields = group_record_set().decode_key(key)[1]
+    return str(fields.get("group", fields.get("groupId")))
+
+
 def timeless(value: bytes | None, type: int) -> bytes | None:
     """Of a classic group's record all but the time of its state, which stands before the number of members."""
     return value if type != 2 or value is None else value[:-12]
