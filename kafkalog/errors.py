@@ -219,6 +219,58 @@ class TransactionCoordinatorFencedException(RequestError):
     """A transaction marker from an older coordinator epoch."""
 
 
+class ProducerFencedException(RequestError):
+    """A transactional id's earlier holder: somebody else took the id over, or its transaction timed out."""
+
+
+class InvalidPidMappingException(RequestError):
+    """A transactional id that is not known, or has another producer id."""
+
+
+class ConcurrentTransactionsException(RequestError):
+    """The transactional id's last transaction is decided, but not ended in every partition yet."""
+
+
+class InvalidTxnTimeoutException(RequestError):
+    """A transaction timeout outside 1 to transaction.max.timeout.ms."""
+
+
+class TransactionAbortableException(RequestError):
+    """A partition that is not part of the transaction: it can only be aborted."""
+
+
+class TransactionalIdNotFoundException(RequestError, LookupError):
+    """A transactional id that nobody has used, or that has expired."""
+
+
+class InvalidGroupIdException(RequestError):
+    """A group without a name."""
+
+
+class GroupIdNotFoundException(RequestError, LookupError):
+    """A group that is not there, or is of another kind."""
+
+
+class GroupNotEmptyException(RequestError):
+    """A group that has members."""
+
+
+class GroupSubscribedToTopicException(RequestError):
+    """Offsets of a topic that members of the group read."""
+
+
+class UnknownMemberIdException(RequestError):
+    """A commit by somebody who is no member of a group that has members."""
+
+
+class OffsetMetadataTooLarge(RequestError):
+    """A committed offset's metadata above offset.metadata.max.bytes."""
+
+
+class UnstableOffsetCommitException(RequestError):
+    """An offset that an open transaction may still replace."""
+
+
 class InconsistentTopicIdException(RequestError):
     """partition.metadata names another topic id."""
 

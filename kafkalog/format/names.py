@@ -52,8 +52,10 @@ LOG_DIR_FILES = frozenset(
 )
 REMOTE_LOG_INDEX_CACHE_DIR = "remote-log-index-cache"
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
+GROUP_METADATA_TOPIC = "__consumer_offsets"
+TRANSACTION_STATE_TOPIC = "__transaction_state"
 INTERNAL_TOPICS = frozenset(
-    {"__consumer_offsets", "__transaction_state", "__share_group_state", CLUSTER_METADATA_TOPIC}
+    {GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, "__share_group_state", CLUSTER_METADATA_TOPIC}
 )
 
 MAX_DIR_NAME_LENGTH = 255

@@ -15,8 +15,9 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from tests.conformance import kafka_jars
 
@@ -64,6 +65,10 @@ SETTINGS = {
 }
 
 
+NEWEST_FEATURES: Mapping[str, int] = {}
+NO_SETTINGS: Mapping[str, str] = {}
+
+
 class BrokerFailedError(RuntimeError):
     """The broker ended, or did not come up in time; the text has the end of its log."""
 
@@ -101,6 +106,8 @@ class Broker:
         cluster_id: str = "kafkalog-tests-00000AA",
         log_dir_count: int = 1,
         shares_metadata: bool = False,
+        features: Mapping[str, int] = NEWEST_FEATURES,
+        settings: Mapping[str, str] = NO_SETTINGS,
     ) -> None:
         self.place = place
         self.log_dir = place / "logs"
@@ -111,16 +118,18 @@ class Broker:
         self.lives = 0
         self._kafka = classpath()
         self._process: subprocess.Popen[bytes] | None = None
-        settings = SETTINGS | {
+        properties = SETTINGS | {
             "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{controller_port}",
             "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
             "controller.quorum.voters": f"1@127.0.0.1:{controller_port}",
             "log.dirs": ",".join(map(str, self.log_dirs)),
             "metadata.log.dir": str(self.log_dir if shares_metadata else place / "metadata"),
         }
-        self.properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        properties |= settings
+        self.properties.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+        levels = [part for name, level in features.items() for part in ("--feature", f"{name}={level}")]
         done = subprocess.run(
-            self._command("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(self.properties)),
+            self._command("kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", str(self.properties), *levels),
             capture_output=True,
             text=True,
             timeout=START_SECONDS_MAX,
@@ -219,10 +228,10 @@ def free_ports(count: int) -> list[int]:
 
 
 @contextlib.contextmanager
-def broker(place: Path, *, log_dir_count: int = 1, shares_metadata: bool = False) -> Iterator[Broker]:
-    """A formatted broker that is dead when the block is left, however it is left."""
+def broker(place: Path, **options: Any) -> Iterator[Broker]:
+    """A formatted broker that is dead when the block is left, however it is left; options as Broker's."""
     place.mkdir(parents=True, exist_ok=True)
-    node = Broker(place, log_dir_count=log_dir_count, shares_metadata=shares_metadata)
+    node = Broker(place, **options)
     try:
         yield node
     finally:

@@ -1,0 +1,237 @@
+"""What coordinators ask for, as partitions of this process give it: `StateLog` over a UnifiedLog, `Markers` over all;
+and a `StateLog` that only reads, over a directory that another process has.
+
+Each append comes with origin COORDINATOR, at the log's latest leader epoch.  `syncs` says whether a flush is one
+(durability "fsync"), or the order of writes is enough (durability "os").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from typing import Protocol
+
+from kafkalog._native.batches import header_at
+from kafkalog.coordinator.state_log import StateBatch, TransactionMarker, state_batch
+from kafkalog.errors import (
+    BadBytesError,
+    CorruptRecordException,
+    LogReadOnlyException,
+    OffsetOutOfRangeException,
+    RequestError,
+    SchemaException,
+)
+from kafkalog.files import Clock
+from kafkalog.format.batch import MemoryRecords
+from kafkalog.format.names import TopicPartition
+from kafkalog.limits import INT_MAX
+from kafkalog.log.source import Source
+from kafkalog.log.types import AppendOrigin
+from kafkalog.log.unified_log import UnifiedLog
+from kafkalog.log.verification import VerificationGuard
+from kafkalog.segment.reader import Extent
+
+READ_BYTES = 1 << 20
+COORDINATOR = AppendOrigin.COORDINATOR
+
+
+def _parsed(data: bytes, position: int, place: str) -> StateBatch:
+    header = header_at(data, position)
+    try:
+        return state_batch(data, header)
+    except (BadBytesError, RequestError) as error:
+        raise SchemaException(
+            f"the batch at offset {header.base_offset} cannot be read: {error.message}", path=place
+        ) from error
+
+
+class UnifiedStateLog:
+    """A partition of an internal topic.  As thread-safe as its log; errors are the log's."""
+
+    def __init__(self, log: UnifiedLog, *, syncs: bool) -> None:
+        self.log = log
+        self._syncs = syncs
+
+    @property
+    def place(self) -> str:
+        return self.log.dir
+
+    @property
+    def epoch(self) -> int:
+        return self.log.latest_epoch or 0
+
+    @property
+    def end(self) -> int:
+        return self.log.log_end_offset
+
+    @property
+    def batch_bytes_max(self) -> int:
+        return min(self.log.config.max_message_bytes, self.log.config.segment_size)
+
+    def read(self, start: int | None = None) -> Iterator[StateBatch]:
+        """As StateLog.  A start that moves up meanwhile (deleted records) is followed."""
+        at = self.log.log_start_offset if start is None else start
+        while at < self.log.log_end_offset:
+            try:
+                found = self.log.read(at, READ_BYTES)
+            except OffsetOutOfRangeException:
+                if at >= self.log.log_start_offset:
+                    raise
+                at = self.log.log_start_offset
+                continue
+            headers = found.records.batches()
+            if not headers:
+                return
+            data, first = found.records.to_bytes(), headers[0].position
+            for header in headers:
+                if header.last_offset >= at:  # a read begins with the batch that has the offset
+                    yield _parsed(data, header.position - first, self.place)
+            at = headers[-1].next_offset
+
+    def append(self, batch: bytes) -> int:
+        log = self.log
+        header = header_at(batch)
+        with log.lock:
+            guard = VerificationGuard.SENTINEL
+            if header.is_transactional:
+                guard = self._guard(header.producer_id, header.producer_epoch, header.base_sequence)
+            return int(log.append_as_leader(batch, self.epoch, COORDINATOR, guard).first_offset)
+
+    def append_marker(self, marker: TransactionMarker, now_ms: int) -> int:
+        """As StateLog.  The partition may have heard of a later coordinator, that of a broker which had the directory
+        before: nobody but us writes to it now, so its epoch is taken over, and is not what refuses the marker."""
+        log = self.log
+        with log.lock:
+            log.settle()
+            entry = log.producer_state_manager.last_entry(marker.producer_id)
+            if entry is not None and entry.coordinator_epoch > marker.coordinator_epoch:
+                marker = marker._replace(coordinator_epoch=entry.coordinator_epoch)
+            info = log.append_as_leader(
+                marker.batch(now_ms), self.epoch, COORDINATOR, transaction_version=marker.transaction_version
+            )
+            return int(info.first_offset)
+
+    def _guard(self, producer_id: int, epoch: int, sequence: int) -> VerificationGuard:
+        """That the coordinator knows of the transaction: this is the coordinator."""
+        if not self.log.producer_state_manager.producer_state_manager_config.transaction_verification_enabled:
+            return VerificationGuard.SENTINEL
+        return self.log.maybe_start_transaction_verification(producer_id, sequence, epoch, True)
+
+    def flush(self) -> None:
+        if self._syncs:
+            self.log.flush(False)
+
+
+class SourceStateLog:
+    """A partition of an internal topic in a directory that is another process's: it is read, and takes nothing."""
+
+    def __init__(self, source: Source, place: str) -> None:
+        self._source = source
+        self.place = place
+        self.epoch = 0
+        self.batch_bytes_max = INT_MAX
+
+    @property
+    def end(self) -> int:
+        return self._source.visible_end()
+
+    def read(self, start: int | None = None) -> Iterator[StateBatch]:
+        """As StateLog; what is deleted meanwhile is passed over."""
+        source = self._source
+        source.recheck()
+        at = source.log_start_offset if start is None else max(start, source.log_start_offset)
+        while (extent := self._extent(at)) is not None:
+            position = extent.position
+            while position < extent.end:
+                data = _whole_batches(extent, position)
+                for header in MemoryRecords(data).batches():
+                    if header.last_offset >= at:
+                        yield _parsed(data, header.position, self.place)
+                    at = max(at, header.next_offset)
+                    position += header.size
+            if extent.next_base is None:
+                return
+            at = max(at, extent.next_base)
+
+    def _extent(self, at: int) -> Extent | None:
+        try:
+            return self._source.extent(at)
+        except OffsetOutOfRangeException:
+            start = self._source.log_start_offset
+            if at >= start:
+                return None  # it was cut
+            return self._source.extent(start)
+
+    def append(self, batch: bytes) -> int:
+        raise self._is_read_only()
+
+    def append_marker(self, marker: TransactionMarker, now_ms: int) -> int:
+        raise self._is_read_only()
+
+    def flush(self) -> None:
+        pass
+
+    def _is_read_only(self) -> LogReadOnlyException:
+        return LogReadOnlyException("the directory is another process's: nothing is changed in it", path=self.place)
+
+
+def _whole_batches(extent: Extent, position: int) -> bytes:
+    """Some batches from `position` on, the first one whole; SchemaException where it is none."""
+    count = READ_BYTES
+    while True:
+        data = extent.read(position, count)
+        found = MemoryRecords(data)
+        try:
+            if found.batches():
+                return data[: found.valid_bytes]
+        except CorruptRecordException as error:
+            raise SchemaException(error.message, path=extent.path, position=position) from error
+        if len(data) < count:
+            raise SchemaException("expected a batch", path=extent.path, position=position)
+        count *= 4
+
+
+class EndsOffsets(Protocol):
+    """What markers ask of a partition of `__consumer_offsets` (`kafkalog.coordinator.group_offsets.GroupOffsets`)."""
+
+    def end_transaction(self, marker: TransactionMarker) -> None: ...
+
+    def flush(self) -> None: ...
+
+
+class LogMarkers:
+    """The partitions of a store.  `log_of` answers None for one whose topic is deleted, and for nothing else: where a
+    partition has no log yet it makes one, or what a fenced holder writes first would come behind the end that fences
+    him.  `offsets_of` is who keeps a partition of `__consumer_offsets`, made where it is missing; None for any other.
+    """
+
+    def __init__(
+        self,
+        log_of: Callable[[TopicPartition], UnifiedLog | None],
+        offsets_of: Callable[[TopicPartition], EndsOffsets | None],
+        clock: Clock,
+        *,
+        syncs: bool,
+    ) -> None:
+        self._log_of = log_of
+        self._offsets_of = offsets_of
+        self._clock = clock
+        self._syncs = syncs
+
+    def write(self, partition: TopicPartition, marker: TransactionMarker) -> None:
+        offsets = self._offsets_of(partition)
+        if offsets is not None:
+            offsets.end_transaction(marker)
+            return
+        log = self._log_of(partition)
+        if log is not None:
+            UnifiedStateLog(log, syncs=self._syncs).append_marker(marker, self._clock.milliseconds())
+
+    def flush(self, partitions: Collection[TopicPartition]) -> None:
+        for each in partitions:
+            offsets = self._offsets_of(each)
+            if offsets is not None:
+                offsets.flush()
+                continue
+            log = self._log_of(each)
+            if log is not None and self._syncs:
+                log.flush(False)
