@@ -26,7 +26,7 @@ from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.log.view import PartitionView
 from kafkalog.topics.batch_maker import encode_columns
 from kafkalog.topics.partition import OpenPartition
-from kafkalog.topics.reader import CHUNK_BYTES, ChunkReader, MessageSetSend
+from kafkalog.topics.reader import CHUNK_BYTES, ChunkReader, MessageSetSend, walk_records
 from kafkalog.topics.records import Header, Record
 from kafkalog.topics.rows import RecordInput
 from kafkalog.topics.writer import Transaction, Writer
@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     import socket
 
     import pyarrow as pa
+
+    from kafkalog._native.batches import BatchHeader
+    from kafkalog.topics.reader import Chunk
 
 SCAN_CHUNK_BYTES = 4 << 20
 LOOK_EVERY_S = 0.1  # of who waits for an offset of another's log
@@ -223,15 +226,18 @@ class Log(Closing):
         with file and position at damage.
         """
         start, end = self._range(start, end, start_time, isolation)
-        return self._records(start, end, isolation)
+        topic, partition = self.topic_partition
+        return walk_records(topic, partition, self._record_batches(start, end, isolation))
 
-    def _records(self, start: int | None, end: int | None, isolation: str) -> Iterator[Record]:
+    def _record_batches(
+        self, start: int | None, end: int | None, isolation: str
+    ) -> Iterator[tuple[ChunkReader, Chunk, BatchHeader]]:
         source = self._readable()
         limit = source.visible_end(isolation)
         with self.reader(
             start, end_offset=limit if end is None else min(end, limit), isolation=isolation, chunk_bytes=CHUNK_BYTES
         ) as reader:
-            yield from reader.records()
+            yield from reader.batches_of_records()
             if end is None or end > limit:
                 reader.source.check_end(isolation)
 

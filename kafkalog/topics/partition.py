@@ -187,19 +187,30 @@ class OpenPartition(Single):
 
     def append_as(self, producer: ProducerFields, records: Iterable[RecordInput], *, sync: bool = True) -> range:
         """Append records in a producer's name, as `Log.append_many` says."""
-        self.usable()
-        check_records(records)
-        return self.append_groups(self.batch_maker.batches(records, self.clock.milliseconds(), producer), sync=sync)
-
-    def append_groups(self, groups: Iterable[Sequence[bytes | bytearray]], *, sync: bool = True) -> range:
-        """Appends the batches of each group together, or none of them where one is refused."""
         engine = self.usable()
+        now_ms = self.clock.milliseconds()
+        built = self.batch_maker.at_once(records, now_ms, producer)
+        if built is not None:
+            return self._append_groups(engine, (built,), sync)
+        check_records(records)
+        return self._append_groups(engine, self.batch_maker.batches(records, now_ms, producer), sync)
+
+    def append_groups(self, groups: Iterable[Sequence[bytes]], *, sync: bool = True) -> range:
+        """Appends the batches of each group together, or none of them where one is refused."""
+        return self._append_groups(self.usable(), groups, sync)
+
+    def _append_groups(self, engine: UnifiedLog, groups: Iterable[Sequence[bytes]], sync: bool) -> range:
         first = last = -1
         record = 0  # its number, of those that were given
         try:
             for group in groups:
-                if len(group) > 1:
-                    self._check_each(group, record)
+                if len(group) == 1:
+                    info = engine.append_as_leader(group[0], engine.latest_epoch or 0)
+                    first = info.first_offset if first < 0 else first
+                    last = info.last_offset
+                    record += last + 1 - info.first_offset
+                    continue
+                self._check_each(group, record)
                 with engine.lock:  # in one piece
                     for batch in group:
                         info = engine.append_as_leader(batch, self.leader_epoch)
@@ -224,7 +235,7 @@ class OpenPartition(Single):
             raise
         return range(first, last + 1) if first >= 0 else range(engine.log_end_offset, engine.log_end_offset)
 
-    def _check_each(self, group: Sequence[bytes | bytearray], record: int) -> None:
+    def _check_each(self, group: Sequence[bytes], record: int) -> None:
         for batch in group:
             count = header_at(batch).count
             try:

@@ -23,6 +23,7 @@ import numpy as np
 
 from kafkalog._native import batches
 from kafkalog._native.blocks import Closing
+from kafkalog._native.reading import RecordWalk
 from kafkalog.errors import (
     BadBytesError,
     CorruptRecordException,
@@ -36,7 +37,6 @@ from kafkalog.errors import (
     SchemaException,
     UnknownTopicOrPartitionException,
 )
-from kafkalog.files.processes import generation
 from kafkalog.format import values
 from kafkalog.format.batch import (
     LOG_OVERHEAD,
@@ -46,7 +46,7 @@ from kafkalog.format.batch import (
     declared_size,
     magic_byte,
 )
-from kafkalog.format.records import READ_BYTES_MAX, in_parts
+from kafkalog.format.records import MAX_RECORD_BYTES, PART_RECORDS, READ_BYTES_MAX, in_parts, payload
 from kafkalog.limits import LONG_MAX
 from kafkalog.log.source import check_isolation
 from kafkalog.segment.loss import reason
@@ -56,6 +56,8 @@ from kafkalog.segment.scan import LARGE_BATCH_BYTES, crc_matches_in
 from kafkalog.topics.records import TIMESTAMP_TYPES, Record
 
 if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
     from kafkalog._native.batches import BatchHeader
     from kafkalog.log.source import Source
     from kafkalog.segment.reader import Extent
@@ -464,23 +466,51 @@ class ChunkReader(Closing):
                 yield chunk, header
 
     def records(self) -> Iterator[Record]:
-        """Records from `offset` on, in offset order."""
+        """Records from `offset` on, in offset order.
+
+        The iterator is one thread's.  A Record may be kept: it holds bytes of the log no longer than until two more
+        were asked for.
+        """
+        topic, partition = self.source.topic_partition
+        return walk_records(topic, partition, self.batches_of_records())
+
+    def batches_of_records(self) -> Iterator[tuple[ChunkReader, Chunk, BatchHeader]]:
+        """What `walk_records` goes over."""
+        for chunk, header in self.data_batches():
+            yield self, chunk, header
+
+    def check_usable(self) -> None:
+        """IllegalStateException in a forked child of the process that opened the log."""
+        self.source.check_usable()
+
+    def body_of(self, chunk: Chunk, header: BatchHeader) -> Buffer | None:
+        """The records of a compressed batch of magic 2, as bytes; None where `plain_records` has to say why not."""
+        try:
+            return payload(chunk.data, header, max_bytes=self.max_decompressed_bytes)
+        except KafkalogError:
+            return None
+
+    def plain_records(self, chunk: Chunk, header: BatchHeader) -> Iterator[Record]:
+        """Records of a batch of any magic, and the errors of one that is damaged, with file and position."""
         topic, partition = self.source.topic_partition
         end = LONG_MAX if self.end_offset is None else self.end_offset
-        born = generation()
-        for chunk, header in self.data_batches():
-            epoch, kind, start = header.leader_epoch, TIMESTAMP_TYPES[header.timestamp_type], self.first_offset
-            try:
-                for part in in_parts(chunk.data, header, max_bytes=self.max_decompressed_bytes):
-                    for it in part:
-                        if start <= it.offset < end:
-                            if generation() != born:
-                                self.source.check_usable()
-                            yield Record(
-                                topic, partition, epoch, it.offset, it.timestamp, kind, it.key, it.value, it.headers
-                            )
-            except (BadBytesError, InvalidRecordException) as error:
-                raise placed(error, chunk, header)
+        epoch, kind, start = header.leader_epoch, TIMESTAMP_TYPES[header.timestamp_type], self.first_offset
+        try:
+            for part in in_parts(chunk.data, header, max_bytes=self.max_decompressed_bytes):
+                for it in part:
+                    if start <= it.offset < end:
+                        yield Record(
+                            topic, partition, epoch, it.offset, it.timestamp, kind, it.key, it.value, it.headers
+                        )
+        except (BadBytesError, InvalidRecordException) as error:
+            raise placed(error, chunk, header)
+
+
+def walk_records(
+    topic: str, partition: int, batches: Iterator[tuple[ChunkReader, Chunk, BatchHeader]]
+) -> Iterator[Record]:
+    """The records of a partition's `batches`, each with the reader that found it."""
+    return RecordWalk(topic, partition, batches, part_records=PART_RECORDS, max_body=MAX_RECORD_BYTES)
 
 
 def placed(error: KafkalogError, chunk: Chunk, header: BatchHeader) -> KafkalogError:
