@@ -49,6 +49,13 @@ cdef extern from *:
     #endif
         return fsync(fd);
     }
+    static int data_sync(int fd) {
+    #if defined(__linux__)
+        return fdatasync(fd);
+    #else
+        return full_sync(fd);
+    #endif
+    }
     /* NULL with errno where there is none. */
     static void *map_to_read(int fd, size_t size) {
         void *at = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
@@ -62,6 +69,7 @@ cdef extern from *:
         int fd, const void* a, size_t a_size, const void* b, size_t b_size, off_t position
     ) noexcept nogil
     int full_sync(int fd) noexcept nogil
+    int data_sync(int fd) noexcept nogil
     void* map_to_read(int fd, size_t size) noexcept nogil
 
 
@@ -170,6 +178,17 @@ cdef class Descriptor:
         while code == EINTR:
             with nogil:
                 code = errno if full_sync(loaded(&self.fd)) < 0 else 0
+            if code == EINTR:
+                PyErr_CheckSignals()
+        if code:
+            self.fail(code)
+
+    def sync_data(self):
+        """fdatasync: content and length survive power loss afterwards, the times of the file may not."""
+        cdef int code = EINTR
+        while code == EINTR:
+            with nogil:
+                code = errno if data_sync(loaded(&self.fd)) < 0 else 0
             if code == EINTR:
                 PyErr_CheckSignals()
         if code:

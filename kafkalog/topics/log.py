@@ -424,7 +424,7 @@ class Log(Closing):
             info = own.engine.append_as_leader(data, own.leader_epoch)
             if info.first_offset < 0:
                 raise IllegalArgumentException(f"data: found no whole batch in {len(data)} bytes, expected one")
-            own.after_append()
+            own.after_append(info.last_offset + 1)
         return range(info.first_offset, info.last_offset + 1)
 
     @property

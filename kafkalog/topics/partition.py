@@ -217,7 +217,7 @@ class OpenPartition(Single):
                         first = info.first_offset if first < 0 else first
                         last = info.last_offset
                         record += last + 1 - info.first_offset
-            self.after_append(sync=sync)
+            self.after_append(last + 1, sync=sync)
         except KafkaStorageException as error:
             closed = engine.local_log.life != OPEN
             raised = self._is_closed() if closed else error
@@ -231,7 +231,7 @@ class OpenPartition(Single):
             if isinstance(error, RecordTooLargeException):
                 error.hint = error.hint or "config={'max.message.bytes': ...} of open_log raises the limit"
             if first >= 0:  # what is there is as durable as it should be
-                self.after_append(sync=sync)
+                self.after_append(last + 1, sync=sync)
             raise
         return range(first, last + 1) if first >= 0 else range(engine.log_end_offset, engine.log_end_offset)
 
@@ -246,10 +246,10 @@ class OpenPartition(Single):
                 raise
             record += count
 
-    def after_append(self, *, sync: bool = True) -> None:
-        """With durability "fsync", flush what was appended."""
+    def after_append(self, offset: int, *, sync: bool = True) -> None:
+        """With durability "fsync", wait until what was appended, up to `offset`, is on the disk."""
         if sync and self._sync_appends:
-            self.engine.flush(False)
+            self.engine.flush_appended(offset)
 
     # --- transactions ------------------------------------------------------------------------------
 
@@ -264,10 +264,10 @@ class OpenPartition(Single):
             with engine.lock:
                 if check is not None:
                     check()
-                engine.append_as_leader(
+                info = engine.append_as_leader(
                     marker, self.leader_epoch, AppendOrigin.COORDINATOR, transaction_version=TRANSACTION_VERSION
                 )
-            self.after_append()
+            self.after_append(info.last_offset + 1)
 
     def abort_begun(self, *, but: Iterable[OpenTransaction] = ()) -> None:
         """Abort what was begun here and nobody ended or will end, whatever interrupted that; of `but` somebody will."""
