@@ -1,7 +1,7 @@
 import mmap
 import sys
 from collections.abc import Sequence
-from typing import final
+from typing import Protocol, final
 
 from typing_extensions import Buffer, disjoint_base
 
@@ -31,3 +31,10 @@ class FileMap:
     def __new__(cls, file: Descriptor, size: int) -> FileMap: ...
     if sys.version_info >= (3, 12):
         def __buffer__(self, flags: int, /) -> memoryview: ...
+
+class _Readable(Protocol):
+    def pread(self, n: int, position: int) -> bytes: ...
+
+@final
+class ReadBuffers:
+    def read(self, file: _Readable, head: bytes | memoryview, n: int, position: int) -> memoryview: ...

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from kafkalog.topics.reader import Chunk
 
 SCAN_CHUNK_BYTES = 4 << 20
+ARROW_BATCH_BYTES = 2 << 20  # a chunk makes a batch: memory of that size is had again, where more comes new and cold
 LOOK_EVERY_S = 0.1  # of who waits for an offset of another's log
 WAIT_MAX_S = 1.0  # of our own: a directory that goes offline wakes nobody
 
@@ -288,7 +289,8 @@ class Log(Closing):
         isolation: str = "read_uncommitted",
         batch_rows: int = 65536,
     ) -> Iterator[pa.RecordBatch]:
-        """Records of offsets [start, end) as pyarrow record batches of about `batch_rows` rows (see `read_arrow`)."""
+        """Records of offsets [start, end) as pyarrow record batches of about `batch_rows` rows, or of fewer that hold
+        some megabytes (see `read_arrow`)."""
         need_pyarrow()
         from kafkalog.topics import arrow
 
@@ -311,7 +313,7 @@ class Log(Closing):
             isolation=isolation,
             chunk_bytes=SCAN_CHUNK_BYTES,
         ) as reader:
-            for batch in arrow.record_batches(reader, columns, batch_rows):
+            for batch in arrow.record_batches(reader, columns, batch_rows, batch_bytes=ARROW_BATCH_BYTES):
                 source.check_usable()  # a forked child has what was read before, too
                 yield batch
             if end is None or end > limit:
