@@ -350,7 +350,6 @@ cdef class ReadBuffers:
     cdef _ReadBuffer room_for(self, Py_ssize_t size):
         """One that nobody looks at, of that size; of those that are too small, or in sight for long, none is kept."""
         cdef _ReadBuffer buffer
-        cdef uint8_t* grown
         for buffer in self.idle:
             if count_by(&buffer.exports, 0) == 0 and size <= buffer.capacity:
                 return buffer

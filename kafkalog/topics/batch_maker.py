@@ -93,7 +93,7 @@ class BatchMaker:
         self, records: Iterable[RecordInput], now_ms: int, producer: ProducerFields = NO_PRODUCER
     ) -> list[bytes] | None:
         """As `batches`, for a list or tuple whose records are all of the usual kind; None for anything else."""
-        if not NATIVE_ROWS or type(records) not in (list, tuple) or len(records) > LISTED_AT_ONCE:  # type: ignore[arg-type]
+        if not NATIVE_ROWS or (isinstance(records, (list, tuple)) and len(records) > LISTED_AT_ONCE):
             return None
         encoder = ColumnEncoder.from_rows(records, now_ms)
         if encoder is None:
@@ -102,15 +102,18 @@ class BatchMaker:
         if few and encoder.bytes_bound + RECORD_BATCH_OVERHEAD > self.batch_bytes:
             return None  # each may get a batch of its own
         if self.codec == codecs.NONE:
-            batch, count, verdict = encoder.encode_batch(
-                0,
-                -1,
-                self.batch_bytes,
-                attributes=self._attributes[producer.transactional],
-                producer_id=producer.producer_id,
-                producer_epoch=producer.producer_epoch,
-                base_sequence=producer.base_sequence,
-            )
+            if producer is NO_PRODUCER:
+                batch, count, verdict = encoder.encode_batch(0, -1, self.batch_bytes)
+            else:
+                batch, count, verdict = encoder.encode_batch(
+                    0,
+                    -1,
+                    self.batch_bytes,
+                    attributes=self._attributes[producer.transactional],
+                    producer_id=producer.producer_id,
+                    producer_epoch=producer.producer_epoch,
+                    base_sequence=producer.base_sequence,
+                )
             if verdict == OK and count == encoder.rows:
                 return [batch]
         built = list(self.column_batches(encoder, producer))

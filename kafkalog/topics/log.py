@@ -382,7 +382,10 @@ class Log(Closing):
 
         Kafka's errors: RecordTooLargeException, RecordValidationException, KafkaStorageException ...
         """
-        return self.append_many(((value, key, headers, timestamp),))[0]
+        own = self._own
+        if own is None:
+            own = self._must_own()
+        return own.append_as(NO_PRODUCER, ((value, key, headers, timestamp),)).start
 
     def append_many(self, records: Iterable[RecordInput]) -> range:
         """Append records in as few batches as `max.message.bytes` allows; returns their offsets.
