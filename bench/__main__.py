@@ -3,9 +3,10 @@
 The Java side is warmed for some seconds per loop (`--warmup`), since short warm-ups understate it several times.
 On a machine with neighbours `--cpu` counts the measuring thread's CPU time on both sides instead of the clock's;
 scans read nothing ahead then.
-`--keep` adds one JSON line to bench/history.jsonl.  Without Maven only kafkalog's own figures are shown.  `--curves`
-shows instead what one log manager needs for ever more partitions and segments, and the log cleaner for ever more keys
-(minutes, and gigabytes of disk).  The log cleaner's rows beside Kafka's are `python -m bench.cleaner`.
+`--keep` adds one JSON line to bench/history.jsonl.  `python -m bench embedded [PART...]` shows instead one partition
+beside LMDB, SQLite and queues on it (`bench.embedded`).  Without Maven only kafkalog's own figures are shown.
+`--curves` shows instead what one log manager needs for ever more partitions and segments, and the log cleaner for ever
+more keys (minutes, and gigabytes of disk).  The log cleaner's rows beside Kafka's are `python -m bench.cleaner`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import cleaner_scale, data, kafka, manager, memory, ours
+from bench import cleaner_scale, data, embedded, kafka, manager, memory, ours
 
 HISTORY = Path(__file__).parent / "history.jsonl"
 
@@ -120,10 +121,15 @@ def main() -> None:
     parser.add_argument("--curves", action="store_true", help="only what more partitions, segments and keys cost")
     parser.add_argument("--largest", type=int, default=100_000, help="of the curves: no more partitions or segments")
     parser.add_argument("--keys", type=int, default=100_000_000, help="of the curves: no more keys")
-    options = parser.parse_args()
+    options = parser.parse_intermixed_args()
     if options.curves:
         manager.curves(options.largest, with_kafka=not options.alone and kafka.available() is None)
         cleaner_scale.curve(options.keys, None)
+        return
+    if options.names[:1] == ["embedded"]:
+        kept = {"embedded": embedded.main(options.names[1:], by_cpu=options.cpu)}
+        if options.keep:
+            keep(kept)
         return
     chosen = [b for b in BENCHES if not options.names or any(part in b.name for part in options.names)]
     missing = kafka.available()
@@ -185,9 +191,14 @@ def main() -> None:
         results["kafkalog --help"] = {"seconds": help_seconds()}
         print(f"\n`kafkalog --help`: {results['kafkalog --help']['seconds'] * 1000:.0f} ms (aim 200 ms)")
     if options.keep:
-        line = {"at": time.strftime("%Y-%m-%d"), "machine": platform.machine(), "python": platform.python_version()}
-        with HISTORY.open("a") as history:
-            history.write(json.dumps({**line, "results": results}) + "\n")
+        keep(results)
+
+
+def keep(results: object) -> None:
+    """Adds one line to the history."""
+    line = {"at": time.strftime("%Y-%m-%d"), "machine": platform.machine(), "python": platform.python_version()}
+    with HISTORY.open("a") as history:
+        history.write(json.dumps({**line, "results": results}) + "\n")
 
 
 def help_seconds() -> float:

@@ -1,10 +1,13 @@
 from types import TracebackType
-from typing import NoReturn, SupportsIndex
+from typing import NoReturn, Protocol, SupportsIndex, final
 
 from typing_extensions import disjoint_base
 
 class Single:
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn: ...
+
+class _Waiter(Protocol):
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool: ...
 
 @disjoint_base
 class Block(Single):
@@ -22,3 +25,9 @@ class Closing(Single):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
     def close(self) -> None: ...
+
+@final
+class Turn:
+    def joined(self) -> _Waiter: ...
+    def __enter__(self) -> bool: ...
+    def __exit__(self, *exc: object) -> None: ...

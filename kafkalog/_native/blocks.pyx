@@ -2,8 +2,10 @@
 
 CPython looks for signals at the first bytecode of a function, so an `__exit__` written in Python may be interrupted
 before anything in it is guarded.  These see the interrupt of what they call, and still have their own say.  And each
-is the only one of what it holds.
+is the only one of what it holds.  `Turn` is a lock that is never waited for, and wakes who came in vain.
 """
+from threading import Lock, RLock
+
 cimport cython
 
 
@@ -58,3 +60,43 @@ cdef class Closing(Single):
 
     def close(self):
         raise NotImplementedError
+
+
+@cython.auto_pickle(False)
+@cython.final
+cdef class Turn:
+    """Whose turn it is to do something for all who wait: `with turn as mine`, which never waits.
+
+    Who finds that it is another's waits for the lock that `joined` gave him before he looked: it is released once that
+    turn has ended.
+    """
+
+    cdef object inner
+    cdef list waiting
+
+    def __cinit__(self):
+        self.inner = RLock()
+        self.waiting = []
+
+    def joined(self):
+        """A lock, held, that is released at the end of the present turn, or of the next."""
+        waiter = Lock()
+        waiter.acquire()
+        with cython.critical_section(self):
+            self.waiting.append(waiter)
+        return waiter
+
+    def __enter__(self):
+        return self.inner.acquire(False)
+
+    def __exit__(self, *exc):
+        cdef list waiting, nobody
+        if not self.inner._is_owned():
+            return
+        self.inner.release()
+        nobody = []
+        with cython.critical_section(self):
+            waiting = self.waiting
+            self.waiting = nobody
+        for waiter in waiting:
+            waiter.release()

@@ -7,11 +7,16 @@ A write runs no signal handler before it is whole: whoever appends must know wha
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_CheckSignals, PyErr_SetFromErrnoWithFilenameObject
+from cpython.memoryview cimport PyMemoryView_FromObject
 from libc.errno cimport EINTR, EIO, errno
 from libc.stdint cimport int64_t, uint8_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy
 from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
+
+from kafkalog._native.guard cimport claim, kl_leave
 
 cdef extern from "<unistd.h>" nogil:
     int c_close "close"(int fd)
@@ -30,6 +35,7 @@ cdef extern from *:
     static void set_errno(int code) { errno = code; }
     /* Of many who close a file one does, and who reads meanwhile finds the descriptor whole, or -1. */
     static int taken(int *fd) { return __atomic_exchange_n(fd, -1, __ATOMIC_ACQ_REL); }
+    static int count_by(int *count, int by) { return __atomic_add_fetch(count, by, __ATOMIC_ACQ_REL); }
     static int loaded(const int *fd) { return __atomic_load_n(fd, __ATOMIC_RELAXED); }
     static Py_ssize_t write_two(int fd, const void *a, size_t a_size, const void *b, size_t b_size, off_t position) {
     #if defined(__linux__)
@@ -49,6 +55,13 @@ cdef extern from *:
     #endif
         return fsync(fd);
     }
+    static int data_sync(int fd) {
+    #if defined(__linux__)
+        return fdatasync(fd);
+    #else
+        return full_sync(fd);
+    #endif
+    }
     /* NULL with errno where there is none. */
     static void *map_to_read(int fd, size_t size) {
         void *at = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0);
@@ -57,12 +70,18 @@ cdef extern from *:
     """
     void set_errno(int code) noexcept
     int taken(int* fd) noexcept nogil
+    int count_by(int* count, int by) noexcept nogil
     int loaded(const int* fd) noexcept nogil
     Py_ssize_t write_two(
         int fd, const void* a, size_t a_size, const void* b, size_t b_size, off_t position
     ) noexcept nogil
     int full_sync(int fd) noexcept nogil
+    int data_sync(int fd) noexcept nogil
     void* map_to_read(int fd, size_t size) noexcept nogil
+
+
+cdef enum:
+    KEPT_BYTES = 8 << 20  # of one buffer at most, while nobody looks at it
 
 
 def milliseconds():
@@ -175,6 +194,17 @@ cdef class Descriptor:
         if code:
             self.fail(code)
 
+    def sync_data(self):
+        """fdatasync: content and length survive power loss afterwards, the times of the file may not."""
+        cdef int code = EINTR
+        while code == EINTR:
+            with nogil:
+                code = errno if data_sync(loaded(&self.fd)) < 0 else 0
+            if code == EINTR:
+                PyErr_CheckSignals()
+        if code:
+            self.fail(code)
+
     cdef int set_size(self, off_t size) except -1:
         cdef int code = EINTR
         while code == EINTR:
@@ -258,6 +288,79 @@ cdef class Descriptor:
         if got < head.len + body.len:
             self.write_all(<const uint8_t*>body.buf + (got - head.len), head.len + body.len - got, position + got)
         return 0
+
+
+@cython.auto_pickle(False)
+@cython.final
+cdef class _ReadBuffer:
+    """Memory that was read into: `filled` bytes, in sight of `exports` views."""
+
+    cdef uint8_t* at
+    cdef Py_ssize_t capacity, filled
+    cdef int exports
+
+    def __dealloc__(self):
+        free(self.at)
+
+    def __getbuffer__(self, Py_buffer* buffer, int flags):
+        PyBuffer_FillInfo(buffer, self, self.at, self.filled, 1, flags)
+        count_by(&self.exports, 1)
+
+    def __releasebuffer__(self, Py_buffer* buffer):
+        count_by(&self.exports, -1)
+
+
+@cython.auto_pickle(False)
+@cython.final
+cdef class ReadBuffers:
+    """Reads one after the other, into memory that is used again once nobody has a view of it: new memory costs as much
+    as the read.  One thread at a time (RuntimeError for a second one); views may be any thread's."""
+
+    cdef list idle
+    cdef int busy
+
+    def __cinit__(self):
+        self.idle = []
+
+    def read(self, file, head, Py_ssize_t n, off_t position):
+        """A view of the bytes of `head` and, behind them, of at most `n` from `position`, fewer only at the end."""
+        cdef Py_buffer before
+        cdef _ReadBuffer buffer
+        cdef Py_ssize_t got
+        cdef bytes read
+        if n < 0:
+            raise ValueError(f"{n} bytes")
+        claim(&self.busy, "reader")
+        PyObject_GetBuffer(head, &before, PyBUF_SIMPLE)
+        try:
+            buffer = self.room_for(before.len + n)
+            memcpy(buffer.at, before.buf, before.len)
+            if is_plain(file):
+                got = (<Descriptor>file).read_all(buffer.at + before.len, n, position)
+            else:
+                read = file.pread(n, position)
+                got = min(PyBytes_GET_SIZE(read), n)
+                memcpy(buffer.at + before.len, PyBytes_AS_STRING(read), got)
+            buffer.filled = before.len + got
+            return PyMemoryView_FromObject(buffer)
+        finally:
+            PyBuffer_Release(&before)
+            kl_leave(&self.busy)
+
+    cdef _ReadBuffer room_for(self, Py_ssize_t size):
+        """One that nobody looks at, of that size; of those that are too small, or in sight for long, none is kept."""
+        cdef _ReadBuffer buffer
+        for buffer in self.idle:
+            if count_by(&buffer.exports, 0) == 0 and size <= buffer.capacity:
+                return buffer
+        buffer = _ReadBuffer.__new__(_ReadBuffer)
+        buffer.at = <uint8_t*>malloc(max(size, 1))
+        if buffer.at == NULL:
+            raise MemoryError
+        buffer.capacity = size
+        if size <= KEPT_BYTES:
+            self.idle = [buffer, *self.idle[:1]]
+        return buffer
 
 
 @cython.auto_pickle(False)

@@ -6,10 +6,11 @@ is checked where it is used, for it may change meanwhile.
 """
 cimport cython
 from cpython.buffer cimport PyBuffer_Release
-from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.pycapsule cimport PyCapsule_GetPointer
 from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free
+from libc.string cimport memset
 
 import numpy as np
 
@@ -41,13 +42,31 @@ from kafkalog._native.layout cimport (
 from kafkalog._native.memory cimport SLACK, Block, check_memory, copy_bytes, reserve
 from kafkalog._native.octets cimport open_octets
 from kafkalog._native.octets import bytes_of
+from kafkalog._native.reading import Record
 from kafkalog._native.varint cimport size_of_uvarint64, write_uvarint64, zigzag64
+
+cdef extern from "Python.h":
+    bint PyUnicode_IS_COMPACT_ASCII(object text) noexcept
+    void* PyUnicode_DATA(object text) noexcept
+    Py_ssize_t PyUnicode_GET_LENGTH(object text) noexcept
+    long long PyLong_AsLongLongAndOverflow(object number, int* overflow) except? -1
+
+cdef enum:
+    RECORD_OVERHEAD = 21  # the most that lengths, deltas and attributes of one record take (DefaultRecord)
+    FEW_ROWS = 16  # encoded before another thread would have woken up
 
 BAD_TIMESTAMP, BAD_OFFSET, BAD_COLUMN, TOO_LONG = rec.BAD_TIMESTAMP, rec.BAD_OFFSET, rec.BAD_COLUMN, rec.TOO_LONG
 
 
-# A binary column as it comes in: 32 or 64 bit offsets, a bitmap or none.
+# One value of a column that is in pieces; `size` -1 for null.
+cdef struct Part:
+    const uint8_t* at
+    int64_t size
+
+
+# A binary column as it comes in: 32 or 64 bit offsets, a bitmap or none; or in pieces.
 cdef struct Source:
+    const Part* parts
     const uint8_t* validity
     const int32_t* narrow
     const int64_t* wide
@@ -60,6 +79,9 @@ cdef struct Source:
 cdef inline int64_t span(const Source* column, int64_t i, const uint8_t** at) noexcept nogil:
     """Size of the i-th value, -1 for null, -2 for offsets that make no sense."""
     cdef int64_t start, stop
+    if column.parts != NULL:
+        at[0] = column.parts[i].at
+        return column.parts[i].size
     if column.absent:
         return -1
     i += column.shift
@@ -230,6 +252,28 @@ cdef int encode_rows(
     return rec.OK
 
 
+cdef inline bint take_part(Part* part, given) noexcept:
+    """Whether it is bytes or None, which whoever gave it holds."""
+    if given is None:
+        part.at = NULL
+        part.size = -1
+        return True
+    if type(given) is not bytes:
+        return False
+    part.at = <const uint8_t*>PyBytes_AS_STRING(given)
+    part.size = PyBytes_GET_SIZE(given)
+    return True
+
+
+cdef bint take_time(given, int64_t* out) except -1:
+    """Whether it is an int that a timestamp can be."""
+    cdef int overflow = 0
+    if type(given) is not int:
+        return False
+    out[0] = PyLong_AsLongLongAndOverflow(given, &overflow)
+    return overflow == 0 and out[0] >= -1
+
+
 @cython.auto_pickle(False)
 cdef class ColumnEncoder:
     """Columns to be written: `timestamps` (int64), `keys` and `values` (None, or (offsets int32 or int64, data) or
@@ -241,11 +285,17 @@ cdef class ColumnEncoder:
     cdef Encoder it
     cdef list held
     cdef readonly int64_t rows
-    cdef Block scratch
+    # At most that many bytes do the records take; 0 where nobody counted.
+    cdef readonly int64_t bytes_bound
+    cdef Block scratch, pieces, lists, names, contents
     cdef int busy
 
     def __dealloc__(self):
         free(self.scratch.at)
+        free(self.pieces.at)
+        free(self.lists.at)
+        free(self.names.at)
+        free(self.contents.at)
 
     def __init__(self, timestamps, keys=None, values=None, headers=None, offsets=None):
         if self.held is not None:
@@ -315,6 +365,127 @@ cdef class ColumnEncoder:
         if not 0 <= row < self.rows:
             raise IndexError("no such row")
         return None if self.it.offsets == NULL else self.it.offsets[row]
+
+    @staticmethod
+    def from_rows(records, int64_t now_ms):
+        """Of a list or tuple of records as `append_many` takes them, where each is of the usual kind: bytes or None, a
+        tuple (value, key, headers, timestamp) of exact types, with names of headers in ASCII, or a Record; None where
+        one is not, and somebody else has to say what it is.
+
+        A timestamp of None, and -1 of a Record, is `now_ms`.  What the rows hold is held, not copied.
+        """
+        cdef ColumnEncoder encoder
+        cdef tuple rows
+        if type(records) is list:
+            rows = tuple(records)  # another thread may change the list
+        elif type(records) is tuple:
+            rows = records
+        else:
+            return None
+        if len(rows) == 0:
+            return None
+        encoder = ColumnEncoder.__new__(ColumnEncoder)
+        encoder.held = [rows]
+        encoder.rows = len(rows)
+        return encoder if encoder.take_rows(rows, now_ms) else None
+
+    cdef bint take_rows(self, tuple rows, int64_t now_ms) except -1:
+        """Whether all of them are of the usual kind."""
+        cdef Py_ssize_t count = len(rows), row, given
+        cdef Part* keys
+        cdef Part* values
+        cdef int64_t* times
+        cdef int64_t bound = 0, time
+        if not reserve(&self.pieces, count * (2 * sizeof(Part) + sizeof(int64_t))):
+            raise MemoryError
+        keys = <Part*>self.pieces.at
+        values = keys + count
+        times = <int64_t*>(values + count)
+        self.it.key.parts = keys
+        self.it.value.parts = values
+        self.it.timestamps = times
+        self.it.header_key.absent = self.it.header_value.absent = True
+        for row in range(count):
+            record = rows[row]
+            times[row] = now_ms
+            keys[row].at = NULL
+            keys[row].size = -1
+            if type(record) is tuple:
+                given = len(<tuple>record)
+                if not 1 <= given <= 4 or not take_part(&values[row], (<tuple>record)[0]):
+                    return False
+                if given > 1 and not take_part(&keys[row], (<tuple>record)[1]):
+                    return False
+                if given > 2 and not self.take_headers(row, (<tuple>record)[2]):
+                    return False
+                if given > 3:
+                    timestamp = (<tuple>record)[3]
+                    if timestamp is not None:
+                        if not take_time(timestamp, &time):
+                            return False
+                        times[row] = time
+            elif type(record) is Record:
+                if not self.take_record(row, record, &keys[row], &values[row]):
+                    return False
+                if not take_time(record.timestamp, &time):
+                    return False
+                if time != -1:
+                    times[row] = time
+            elif not take_part(&values[row], record):
+                return False
+            bound += RECORD_OVERHEAD + max(keys[row].size, 0) + max(values[row].size, 0)
+            if self.it.wide_lists != NULL:
+                (<int64_t*>self.lists.at)[row + 1] = self.it.header_count
+        self.bytes_bound += bound
+        self.it.header_key.parts = <const Part*>self.names.at
+        self.it.header_value.parts = <const Part*>self.contents.at
+        return True
+
+    cdef bint take_record(self, Py_ssize_t row, record, Part* key, Part* value) except -1:
+        cdef object key_given = record.key, value_given = record.value
+        self.held.append(key_given)
+        self.held.append(value_given)
+        return (
+            take_part(key, key_given) and take_part(value, value_given) and self.take_headers(row, record.headers)
+        )
+
+    cdef bint take_headers(self, Py_ssize_t row, headers) except -1:
+        cdef Py_ssize_t at, count
+        cdef Part* name
+        cdef int64_t total
+        if headers is None:
+            return True
+        if type(headers) is list:
+            headers = tuple(headers)
+        elif type(headers) is not tuple:
+            return False
+        count = len(<tuple>headers)
+        if count == 0:
+            return True
+        if self.it.wide_lists == NULL:
+            if not reserve(&self.lists, (self.rows + 1) * sizeof(int64_t)):
+                raise MemoryError
+            memset(self.lists.at, 0, (self.rows + 1) * sizeof(int64_t))
+            self.it.wide_lists = <const int64_t*>self.lists.at
+        self.held.append(headers)
+        total = self.it.header_count + count
+        if not reserve(&self.names, total * sizeof(Part)) or not reserve(&self.contents, total * sizeof(Part)):
+            raise MemoryError
+        for at in range(count):
+            pair = (<tuple>headers)[at]
+            if type(pair) is not tuple or len(<tuple>pair) != 2:
+                return False
+            text = (<tuple>pair)[0]
+            if type(text) is not str or not PyUnicode_IS_COMPACT_ASCII(text):
+                return False
+            name = <Part*>self.names.at + self.it.header_count
+            name.at = <const uint8_t*>PyUnicode_DATA(text)
+            name.size = PyUnicode_GET_LENGTH(text)
+            if not take_part(<Part*>self.contents.at + self.it.header_count, (<tuple>pair)[1]):
+                return False
+            self.bytes_bound += 10 + 4 * name.size + max((<Part*>self.contents.at + self.it.header_count).size, 0)
+            self.it.header_count += 1
+        return True
 
     @staticmethod
     def from_arrow(batch):
@@ -410,6 +581,11 @@ cdef class ColumnEncoder:
         if self.it.offsets != NULL:
             self.it.base_offset = self.it.offsets[start] if base_offset is None else base_offset
         self.it.max_timestamp = self.it.offset_delta = -1
+        if self.bytes_bound and not reserve(&self.scratch, filled[0] + min(max_bytes, self.bytes_bound) + 5 + SLACK):
+            raise MemoryError
+        if self.rows <= FEW_ROWS:
+            verdict = encode_rows(&self.it, start, stop, max_bytes, &self.scratch, filled, next_row)
+            return check_memory(verdict)
         with nogil:
             verdict = encode_rows(&self.it, start, stop, max_bytes, &self.scratch, filled, next_row)
         return check_memory(verdict)

@@ -101,6 +101,10 @@ class File(ABC):
         """fsync: content and length survive power loss afterwards."""
 
     @abstractmethod
+    def sync_data(self) -> None:
+        """fdatasync: as `sync`, but for the file's times, which cost another write."""
+
+    @abstractmethod
     def close(self) -> None:
         """Close; a second call does nothing."""
 

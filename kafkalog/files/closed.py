@@ -55,6 +55,9 @@ class ClosedFile(File):
     def sync(self) -> None:
         self._gone()
 
+    def sync_data(self) -> None:
+        self._gone()
+
     def map(self) -> FileMap | None:
         self._gone()
 

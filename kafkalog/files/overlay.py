@@ -135,6 +135,9 @@ class OverlayFile(File):
     def sync(self) -> None:
         self._file()
 
+    def sync_data(self) -> None:
+        self._file()
+
     def close(self) -> None:
         if not self._closed:
             self._closed = True

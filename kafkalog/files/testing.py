@@ -68,6 +68,9 @@ class _TwinFile(File):
     def sync(self) -> None:
         self.twin.change(Op("sync", self.path, self.node), self.inner.sync, self)
 
+    def sync_data(self) -> None:
+        self.twin.change(Op("sync", self.path, self.node), self.inner.sync_data, self)
+
     def close(self) -> None:
         self.inner.close()
 
@@ -353,6 +356,9 @@ class _UnsyncedFile(OsFile):
     __slots__ = ()
 
     def sync(self) -> None:
+        pass
+
+    def sync_data(self) -> None:
         pass
 
 

@@ -205,6 +205,15 @@ class LocalLog(LogEnd):
             self.context.check_place(error)
             raise
 
+    def flush_data(self, segment: LogSegment) -> None:
+        """Syncs the records of a segment.  ClosedChannelException as in `flush`."""
+        try:
+            with self.context.flush_timer.time():
+                segment.log.flush_data()
+        except OSError as error:
+            self.context.check_place(error)
+            raise
+
     def _flush(self, offset: int) -> None:
         recovery_point = self.recovery_point
         new = False

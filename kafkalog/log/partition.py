@@ -15,10 +15,12 @@ followed by ProducerStateManager, whose changes come with an append's commit or 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
 from kafkalog.errors import ClosedChannelException, KafkaStorageException
 from kafkalog.format import values
 from kafkalog.log import replay
+from kafkalog.log.group_sync import GroupSync
 from kafkalog.log.offsets import PartitionOffsets
 from kafkalog.log.partition_metadata_file import PartitionMetadataFile
 from kafkalog.log.verification import VerificationGuard
@@ -31,6 +33,7 @@ class PartitionState(PartitionOffsets):
     """One partition's segments, offsets, epochs, producers and topic id."""
 
     partition_metadata_file: PartitionMetadataFile | None = None
+    group_sync: GroupSync
     # Whether a rolled segment is on the disk before the next one is written to.  Kafka's way leaves that to the
     # scheduler: then a power loss may take the end of one segment and leave the next, a hole in the log.
     flushes_rolls = False
@@ -161,6 +164,49 @@ class PartitionState(PartitionOffsets):
         self.settle()
         truncations = self.local_log.truncations
         self._flush(self.log_end_offset, force_flush_active_segment, truncations)
+
+    def flush_appended(self, offset: int) -> None:
+        """Makes durable what was appended below `offset`, and whatever else is there: one sync for all who wait.
+
+        What `flush` does, but of the active segment only the records are synced, once its name is: what its indexes
+        lack after a power loss a recovery makes anew, which begins at the segment of the recovery point.  A roll and a
+        close sync them.
+        """
+        self.settle()
+        if self.lock.is_mine():  # whoever syncs wants it at the end: he must not be waited for
+            self._flush(self.log_end_offset, False, self.local_log.truncations)
+        else:
+            self.group_sync.until(partial(self._is_flushed, offset), self._sync_appended)
+
+    def _is_flushed(self, offset: int) -> bool:
+        """Whether everything below `offset` is on the disk, or was cut off meanwhile."""
+        self.local_log.check_owner()
+        return self.local_log.recovery_point >= min(offset, self.log_end_offset)
+
+    def _sync_appended(self) -> None:
+        """Syncs up to the log end."""
+        local = self.local_log
+        truncations, end = local.truncations, self.log_end_offset
+        active = local.segments.active_segment  # after the end: what lies below that is in it, or before it
+        # Invariant: a recovery point inside a segment says that all before it is synced, and the segment's own name.
+        if active.base_offset < local.recovery_point and not local.names_unsynced:
+            with local.guard("flushing log"):
+                if self._sync_active(active, end, truncations):
+                    return
+        self._flush(self.log_end_offset, False, local.truncations)
+
+    def _sync_active(self, active: LogSegment, end: int, truncations: int) -> bool:
+        """Whether the records of the active segment were synced, and nothing else was to be."""
+        local = self.local_log
+        try:
+            local.flush_data(active)
+        except ClosedChannelException:
+            return False  # it was deleted, or the folder is just being renamed: `_flush` looks again
+        with self.lock:
+            if truncations != local.truncations or active is not local.segments.active_segment:
+                return False
+            local.mark_flushed(end)
+            return True
 
     def flush_upto_offset_exclusive(self, offset: int) -> None:
         offset = values.offset(offset)

@@ -41,6 +41,7 @@ from kafkalog.log.append import CLIENT_TERMS, FOLLOWER_TERMS, AppendTerms, appen
 from kafkalog.log.context import PartitionContext
 from kafkalog.log.damage import Damage
 from kafkalog.log.epoch_checkpoint import PartitionEpochCheckpoint
+from kafkalog.log.group_sync import GroupSync
 from kafkalog.log.leader_epochs import LeaderEpochFileCache
 from kafkalog.log.loader import Checkpoints, LogLoader
 from kafkalog.log.local_log import LocalLog
@@ -77,6 +78,7 @@ class UnifiedLog(PartitionState):
         topic_id: str | None,
     ) -> None:
         super().__init__(log_start_offset, local_log, leader_epoch_cache, producer_state_manager)
+        self.group_sync = GroupSync()
         belongs_here(self)
         self.topic_id = topic_id
         self._is_shut_down = False
@@ -583,6 +585,7 @@ class UnifiedLog(PartitionState):
         """In a child process: this log is the parent's.  Whatever lock a thread held at the fork, nobody gives back."""
         self.local_log.life = FORKED
         self.lock = PartitionLock()
+        self.group_sync = GroupSync()
         self.waiters = []
 
     def prepare_active_segment_for_close(self) -> None:

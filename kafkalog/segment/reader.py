@@ -28,6 +28,7 @@ from kafkalog.segment.scan import LogScan
 
 if TYPE_CHECKING:
     from kafkalog._native.batches import BatchHeader
+    from kafkalog._native.descriptor import ReadBuffers
     from kafkalog.files import File, HasFileno
 
 SEEK_BYTES = 64 * 1024  # a slice of a search that begins at a hint
@@ -77,6 +78,10 @@ class Extent:
     def read(self, position: int, count: int) -> bytes:
         """Up to `count` bytes from a file position, never past `end`."""
         return self.file.pread(max(0, min(count, self.end - position)), position)
+
+    def read_into(self, buffers: ReadBuffers, behind: bytes | memoryview, position: int, count: int) -> memoryview:
+        """A view of `behind`, and of what `read` gives, in one of the buffers."""
+        return buffers.read(self.file, behind, max(0, min(count, self.end - position)), position)
 
     def send_to(self, sock: HasFileno, position: int, count: int) -> int:
         """os.sendfile of up to `count` bytes; how many went."""

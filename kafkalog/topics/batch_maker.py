@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from kafkalog._native.encode import ColumnEncoder
+from kafkalog._native.records import OK
 from kafkalog.errors import IllegalArgumentException, UnsupportedCompressionTypeException
 from kafkalog.format import codecs
 from kafkalog.format.arrow import write_batches
-from kafkalog.format.batch import NO_PRODUCER, RECORD_BATCH_OVERHEAD, ProducerFields
+from kafkalog.format.batch import CREATE_TIME, NO_PRODUCER, RECORD_BATCH_OVERHEAD, ProducerFields, compute_attributes
 from kafkalog.format.builder import MemoryRecordsBuilder
 from kafkalog.format.values import octets as as_octets
 from kafkalog.format.values import shown
@@ -36,6 +37,9 @@ FEW_ROWS = 4
 
 
 NO_OFFSET = bytes(8)
+# Whether lists of records are encoded natively where their records are of the usual kind; else rows are made first.
+# With the same bytes and errors, which tests compare.
+NATIVE_ROWS = True
 
 
 class BatchMaker:
@@ -52,6 +56,7 @@ class BatchMaker:
                 )
             self.codec = codecs.codec_id(compression)
         self.level = config.compression_level if self.codec == config.compression_codec else None
+        self._attributes = [compute_attributes(self.codec, CREATE_TIME, inside) for inside in (False, True)]
         self.written_bytes_max = min(config.max_message_bytes, config.segment_size)
         self.batch_bytes = min(self.written_bytes_max, BATCH_BYTES_MAX)
         if config.compression_codec not in (None, self.codec):
@@ -59,12 +64,16 @@ class BatchMaker:
 
     def batches(
         self, records: Iterable[RecordInput], now_ms: int, producer: ProducerFields = NO_PRODUCER
-    ) -> Iterator[list[bytes | bytearray]]:
+    ) -> Iterator[list[bytes]]:
         """v2 batches of all `records`; their base sequences follow one another when there is a producer.
 
         All of a list's come at once, those of anything else some 50,000 records at a time: what comes together was
         looked at, and may be appended together or not at all.
         """
+        built = self.at_once(records, now_ms, producer)
+        if built is not None:
+            yield built
+            return
         if not isinstance(records, (list, tuple)):
             for listed in _row_chunks(records, ROWS_AT_ONCE):
                 yield list(self._of_rows(listed, now_ms, producer))
@@ -73,14 +82,48 @@ class BatchMaker:
         if len(records) > LISTED_AT_ONCE:  # too many to keep a second time as rows: look first
             for _ in _row_chunks(records, ROWS_AT_ONCE):
                 pass
-        built: list[bytes | bytearray] = []
+        built = []
         for listed in _row_chunks(records, LISTED_AT_ONCE):
             built += self._of_rows(listed, now_ms, producer)
             producer = producer._replace(base_sequence=next_sequence(producer.base_sequence, len(listed)))
         if built:
             yield built
 
-    def _of_rows(self, listed: Sequence[Row], now_ms: int, producer: ProducerFields) -> Iterator[bytes | bytearray]:
+    def at_once(
+        self, records: Iterable[RecordInput], now_ms: int, producer: ProducerFields = NO_PRODUCER
+    ) -> list[bytes] | None:
+        """As `batches`, for a list or tuple whose records are all of the usual kind; None for anything else."""
+        if not NATIVE_ROWS or (isinstance(records, (list, tuple)) and len(records) > LISTED_AT_ONCE):
+            return None
+        encoder = ColumnEncoder.from_rows(records, now_ms)
+        if encoder is None:
+            return None
+        few = encoder.rows <= FEW_ROWS
+        if few and encoder.bytes_bound + RECORD_BATCH_OVERHEAD > self.batch_bytes:
+            return None  # each may get a batch of its own
+        if self.codec == codecs.NONE:
+            if producer is NO_PRODUCER:
+                batch, count, verdict = encoder.encode_batch(0, -1, self.batch_bytes)
+            else:
+                batch, count, verdict = encoder.encode_batch(
+                    0,
+                    -1,
+                    self.batch_bytes,
+                    attributes=self._attributes[producer.transactional],
+                    producer_id=producer.producer_id,
+                    producer_epoch=producer.producer_epoch,
+                    base_sequence=producer.base_sequence,
+                )
+            if verdict == OK and count == encoder.rows:
+                return [batch]
+        built = list(self.column_batches(encoder, producer))
+        return None if few and len(built) > 1 else built
+
+    def _of_rows(self, listed: Sequence[Row], now_ms: int, producer: ProducerFields) -> Iterator[bytes]:
+        built = self.at_once(listed, now_ms, producer)
+        if built is not None:
+            yield from built
+            return
         if len(listed) <= FEW_ROWS:
             yield from self._few(listed, now_ms, producer)
             return
@@ -118,7 +161,7 @@ class BatchMaker:
             builder.append(now_ms if timestamp is None else timestamp, key, value, headers)
         return builder.build()
 
-    def column_batches(self, encoder: ColumnEncoder, producer: ProducerFields = NO_PRODUCER) -> Iterator[bytearray]:
+    def column_batches(self, encoder: ColumnEncoder, producer: ProducerFields = NO_PRODUCER) -> Iterator[bytes]:
         """v2 batches of encoded columns, as full as `max.message.bytes` allows."""
         for batch in write_batches(
             encoder,
@@ -131,9 +174,8 @@ class BatchMaker:
             base_sequence=producer.base_sequence,
             is_transactional=producer.transactional,
         ):
-            data = bytearray(batch)
-            data[:8] = NO_OFFSET  # a producer's batch begins at offset 0; the CRC does not cover it
-            yield data
+            # A producer's batch begins at offset 0; the CRC does not cover it.
+            yield batch if batch.startswith(NO_OFFSET) else b"".join((NO_OFFSET, memoryview(batch)[len(NO_OFFSET) :]))
 
 
 def encode_columns(values: Any, keys: Any, headers: Any, timestamps: Any, now_ms: int) -> ColumnEncoder:

@@ -28,7 +28,7 @@ from kafkalog.log.view import PartitionView
 from kafkalog.topics.batch_maker import encode_columns
 from kafkalog.topics.compaction import PartitionCleaning
 from kafkalog.topics.partition import OpenPartition
-from kafkalog.topics.reader import CHUNK_BYTES, ChunkReader, MessageSetSend
+from kafkalog.topics.reader import CHUNK_BYTES, ChunkReader, MessageSetSend, walk_records
 from kafkalog.topics.records import Header, Record
 from kafkalog.topics.rows import RecordInput
 from kafkalog.topics.writer import Transaction, Writer
@@ -38,9 +38,12 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from kafkalog._native.batches import BatchHeader
     from kafkalog.cleaner.compaction import CompactionStats
+    from kafkalog.topics.reader import Chunk
 
 SCAN_CHUNK_BYTES = 4 << 20
+ARROW_BATCH_BYTES = 2 << 20  # a chunk makes a batch: memory of that size is had again, where more comes new and cold
 DEDUPE_BUFFER_BYTES = 128 << 20  # log.cleaner.dedupe.buffer.size
 DEDUPE_BUFFER_BYTES_MIN = 72  # of two keys
 LOOK_EVERY_S = 0.1  # of who waits for an offset of another's log
@@ -232,15 +235,18 @@ class Log(Closing):
         with file and position at damage.
         """
         start, end = self._range(start, end, start_time, isolation)
-        return self._records(start, end, isolation)
+        topic, partition = self.topic_partition
+        return walk_records(topic, partition, self._record_batches(start, end, isolation))
 
-    def _records(self, start: int | None, end: int | None, isolation: str) -> Iterator[Record]:
+    def _record_batches(
+        self, start: int | None, end: int | None, isolation: str
+    ) -> Iterator[tuple[ChunkReader, Chunk, BatchHeader]]:
         source = self._readable()
         limit = source.visible_end(isolation)
         with self.reader(
             start, end_offset=limit if end is None else min(end, limit), isolation=isolation, chunk_bytes=CHUNK_BYTES
         ) as reader:
-            yield from reader.records()
+            yield from reader.batches_of_records()
             if end is None or end > limit:
                 reader.source.check_end(isolation)
 
@@ -291,7 +297,8 @@ class Log(Closing):
         isolation: str = "read_uncommitted",
         batch_rows: int = 65536,
     ) -> Iterator[pa.RecordBatch]:
-        """Records of offsets [start, end) as pyarrow record batches of about `batch_rows` rows (see `read_arrow`)."""
+        """Records of offsets [start, end) as pyarrow record batches of about `batch_rows` rows, or of fewer that hold
+        some megabytes (see `read_arrow`)."""
         need_pyarrow()
         from kafkalog.topics import arrow
 
@@ -314,7 +321,7 @@ class Log(Closing):
             isolation=isolation,
             chunk_bytes=SCAN_CHUNK_BYTES,
         ) as reader:
-            for batch in arrow.record_batches(reader, columns, batch_rows):
+            for batch in arrow.record_batches(reader, columns, batch_rows, batch_bytes=ARROW_BATCH_BYTES):
                 source.check_usable()  # a forked child has what was read before, too
                 yield batch
             if end is None or end > limit:
@@ -425,7 +432,10 @@ class Log(Closing):
 
         Kafka's errors: RecordTooLargeException, RecordValidationException, KafkaStorageException ...
         """
-        return self.append_many(((value, key, headers, timestamp),))[0]
+        own = self._own
+        if own is None:
+            own = self._must_own()
+        return own.append_as(NO_PRODUCER, ((value, key, headers, timestamp),)).start
 
     def append_many(self, records: Iterable[RecordInput]) -> range:
         """Append records in as few batches as `max.message.bytes` allows; returns their offsets.
@@ -469,7 +479,7 @@ class Log(Closing):
             info = own.engine.append_as_leader(data, own.leader_epoch)
             if info.first_offset < 0:
                 raise IllegalArgumentException(f"data: found no whole batch in {len(data)} bytes, expected one")
-            own.after_append()
+            own.after_append(info.last_offset + 1)
         return range(info.first_offset, info.last_offset + 1)
 
     @property

@@ -191,13 +191,39 @@ class OpenPartition(Single):
 
     def append_as(self, producer: ProducerFields, records: Iterable[RecordInput], *, sync: bool = True) -> range:
         """Append records in a producer's name, as `Log.append_many` says."""
-        self.usable()
+        engine = self.engine
+        if not self.life.live or engine.unfinished is not None or engine.lock.busy:
+            engine = self.usable()  # says why not, or makes it whole first
+        now_ms = self.clock.milliseconds()
+        built = self.batch_maker.at_once(records, now_ms, producer)
+        if built is not None:
+            return (
+                self._append_one(engine, built[0], sync)
+                if len(built) == 1
+                else self._append_groups(engine, (built,), sync)
+            )
         check_records(records)
-        return self.append_groups(self.batch_maker.batches(records, self.clock.milliseconds(), producer), sync=sync)
+        return self._append_groups(engine, self.batch_maker.batches(records, now_ms, producer), sync)
 
-    def append_groups(self, groups: Iterable[Sequence[bytes | bytearray]], *, sync: bool = True) -> range:
+    def append_groups(self, groups: Iterable[Sequence[bytes]], *, sync: bool = True) -> range:
         """Appends the batches of each group together, or none of them where one is refused."""
-        engine = self.usable()
+        return self._append_groups(self.usable(), groups, sync)
+
+    def _append_one(self, engine: UnifiedLog, batch: bytes, sync: bool) -> range:
+        first = last = -1
+        try:
+            info = engine.append_as_leader(batch, engine.leader_epoch_cache.latest_epoch or 0)
+            first, last = info.first_offset, info.last_offset
+            if sync and self._sync_appends:
+                engine.flush_appended(last + 1)
+        except Exception as error:
+            raised = self._told(error, first, last, sync)
+            if raised is error:
+                raise
+            raise raised from None
+        return range(first, last + 1)
+
+    def _append_groups(self, engine: UnifiedLog, groups: Iterable[Sequence[bytes]], sync: bool) -> range:
         first = last = -1
         record = 0  # its number, of those that were given
         try:
@@ -210,25 +236,30 @@ class OpenPartition(Single):
                         first = info.first_offset if first < 0 else first
                         last = info.last_offset
                         record += last + 1 - info.first_offset
-            self.after_append(sync=sync)
-        except KafkaStorageException as error:
-            closed = engine.local_log.life != OPEN
-            raised = self._is_closed() if closed else error
-            raised.appended = range(max(first, 0), last + 1)
-            if not closed:
+            self.after_append(last + 1, sync=sync)
+        except Exception as error:  # what went through the records may have raised its own
+            raised = self._told(error, first, last, sync)
+            if raised is error:
                 raise
             raise raised from None
-        except Exception as error:  # what went through the records may have raised its own
-            if isinstance(error, KafkalogError):
-                error.appended = range(max(first, 0), last + 1)
-            if isinstance(error, RecordTooLargeException):
-                error.hint = error.hint or "config={'max.message.bytes': ...} of open_log raises the limit"
-            if first >= 0:  # what is there is as durable as it should be
-                self.after_append(sync=sync)
-            raise
         return range(first, last + 1) if first >= 0 else range(engine.log_end_offset, engine.log_end_offset)
 
-    def _check_each(self, group: Sequence[bytes | bytearray], record: int) -> None:
+    def _told(self, error: Exception, first: int, last: int, sync: bool) -> Exception:
+        """What an append raises that `error` ended, when offsets from `first` to `last` were there already."""
+        appended = range(max(first, 0), last + 1)
+        if isinstance(error, KafkaStorageException):
+            raised = error if self.engine.local_log.life == OPEN else self._is_closed()
+            raised.appended = appended
+            return raised
+        if isinstance(error, KafkalogError):
+            error.appended = appended
+        if isinstance(error, RecordTooLargeException):
+            error.hint = error.hint or "config={'max.message.bytes': ...} of open_log raises the limit"
+        if first >= 0:  # what is there is as durable as it should be
+            self.after_append(last + 1, sync=sync)
+        return error
+
+    def _check_each(self, group: Sequence[bytes], record: int) -> None:
         for batch in group:
             count = header_at(batch).count
             try:
@@ -239,10 +270,10 @@ class OpenPartition(Single):
                 raise
             record += count
 
-    def after_append(self, *, sync: bool = True) -> None:
-        """With durability "fsync", flush what was appended."""
+    def after_append(self, offset: int, *, sync: bool = True) -> None:
+        """With durability "fsync", wait until what was appended, up to `offset`, is on the disk."""
         if sync and self._sync_appends:
-            self.engine.flush(False)
+            self.engine.flush_appended(offset)
 
     # --- transactions ------------------------------------------------------------------------------
 
@@ -257,10 +288,10 @@ class OpenPartition(Single):
             with engine.lock:
                 if check is not None:
                     check()
-                engine.append_as_leader(
+                info = engine.append_as_leader(
                     marker, self.leader_epoch, AppendOrigin.COORDINATOR, transaction_version=TRANSACTION_VERSION
                 )
-            self.after_append()
+            self.after_append(info.last_offset + 1)
 
     def abort_begun(self, *, but: Iterable[OpenTransaction] = ()) -> None:
         """Abort what was begun here and nobody ended or will end, whatever interrupted that; of `but` somebody will."""

@@ -17,12 +17,14 @@ import socket
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
 
 from kafkalog._native import batches
 from kafkalog._native.blocks import Closing
+from kafkalog._native.descriptor import ReadBuffers
+from kafkalog._native.reading import RecordWalk
 from kafkalog.errors import (
     BadBytesError,
     CorruptRecordException,
@@ -36,7 +38,6 @@ from kafkalog.errors import (
     SchemaException,
     UnknownTopicOrPartitionException,
 )
-from kafkalog.files.processes import generation
 from kafkalog.format import values
 from kafkalog.format.batch import (
     LOG_OVERHEAD,
@@ -46,7 +47,7 @@ from kafkalog.format.batch import (
     declared_size,
     magic_byte,
 )
-from kafkalog.format.records import READ_BYTES_MAX, in_parts
+from kafkalog.format.records import MAX_RECORD_BYTES, PART_RECORDS, READ_BYTES_MAX, in_parts, payload
 from kafkalog.limits import LONG_MAX
 from kafkalog.log.source import check_isolation
 from kafkalog.segment.loss import reason
@@ -56,10 +57,14 @@ from kafkalog.segment.scan import LARGE_BATCH_BYTES, crc_matches_in
 from kafkalog.topics.records import TIMESTAMP_TYPES, Record
 
 if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
     from kafkalog._native.batches import BatchHeader
     from kafkalog.log.source import Source
     from kafkalog.segment.reader import Extent
     from kafkalog.segment.transaction_index import AbortedTxn
+
+T = TypeVar("T")
 
 CHUNK_BYTES = 1 << 20
 MAX_CHUNK_BYTES = 128 << 20
@@ -169,7 +174,8 @@ class ChunkReader(Closing):
         self._extent: Extent | None = None
         self._cuts = source.cuts  # of the log when the stretch was found
         self._position = 0  # file position of the first byte in _partial
-        self._partial = b""
+        self._partial: bytes | memoryview = b""
+        self._buffers = ReadBuffers()
         self._last_offset = -1  # of the batch in front of _position; -1 where the stretch begins
         self._ended: tuple[int, int] | None = None  # where the log's end was met last
         self._suspect: tuple[str, int, int, bytes] | None = None  # what could not be read last
@@ -195,6 +201,7 @@ class ChunkReader(Closing):
         """Let go of the file; the reader may go on afterwards."""
         self._extent = None
         self._partial = b""
+        self._buffers = ReadBuffers()
 
     def read_chunk(self) -> Chunk | None:
         """The next chunk that holds a batch; None at the end of the log.
@@ -225,10 +232,10 @@ class ChunkReader(Closing):
                 elif extent.final or self._at_end(extent):
                     return None
                 continue
-            got = self._read(extent, self._position + held, min(max(want - held, 1), room))
-            if got is None:
+            behind, count = self._position + held, min(max(want - held, 1), room)
+            data = self._read(extent, behind, partial(extent.read_into, self._buffers, self._partial, behind, count))
+            if data is None:
                 continue
-            data = self._partial + got
             if len(data) == held:
                 self._doubt(extent, data, batches.TORN)  # the file became shorter
                 continue
@@ -262,9 +269,9 @@ class ChunkReader(Closing):
             want = self.chunk_bytes
         return None
 
-    def _taken(self, extent: Extent, data: bytes, table: np.ndarray, reached: int) -> Chunk | None:
+    def _taken(self, extent: Extent, data: memoryview, table: np.ndarray, reached: int) -> Chunk | None:
         """Go on behind the batches of `table`; None when all in it lies before what was asked for."""
-        chunk = Chunk(memoryview(data)[:reached], table, extent.path, self._position)
+        chunk = Chunk(data[:reached], table, extent.path, self._position)
         begin = self.offset
         last_offset = int(table["last_offset"][-1])
         if self.committed and last_offset >= begin:
@@ -284,10 +291,10 @@ class ChunkReader(Closing):
             self.first_offset = max(self.first_offset, begin)  # the log was cut and grew again: hand out nothing twice
         return chunk
 
-    def _read(self, extent: Extent, position: int, count: int) -> bytes | None:
+    def _read(self, extent: Extent, position: int, read: Callable[[], T]) -> T | None:
         """Bytes of a stretch; None when its file was closed under us (deleted with its segment): look again."""
         try:
-            data = extent.read(position, count)
+            data = read()
         except OSError as error:
             if extent.file.closed:
                 self._doubt(extent, b"", batches.TORN)
@@ -380,7 +387,7 @@ class ChunkReader(Closing):
         behind = int(row["position"]) + int(row["size"])
         if first == before + 1 or (before < 0 and first <= self.offset) or behind >= extent.end:
             return False
-        head = self._read(extent, behind, RECORD_BATCH_OVERHEAD)
+        head = self._read(extent, behind, partial(extent.read, behind, RECORD_BATCH_OVERHEAD))
         if head is None or len(head) < RECORD_BATCH_OVERHEAD:
             return False
         following, _, _ = batches.scan(
@@ -391,7 +398,7 @@ class ChunkReader(Closing):
         both = np.concatenate((table[-1:], following))
         return misfits(both, max(before + 1, extent.segment_base), most)[:1] == [0]
 
-    def _grown(self, want: int, data: bytes, extent: Extent) -> int:
+    def _grown(self, want: int, data: memoryview, extent: Extent) -> int:
         """Twice the chunk, for a batch that does not fit; a size that is only a flipped bit takes no memory."""
         declared = declared_size(data) if len(data) >= LOG_OVERHEAD else -1
         if declared > want >= min(LARGE_BATCH_BYTES, self.max_chunk_bytes):
@@ -413,7 +420,7 @@ class ChunkReader(Closing):
             )
         return min(want * 2, self.max_chunk_bytes)
 
-    def _doubt(self, extent: Extent, data: bytes, why: int, row: np.void | None = None) -> None:
+    def _doubt(self, extent: Extent, data: bytes | memoryview, why: int, row: np.void | None = None) -> None:
         """`data`, at the present position, cannot be read.  The first time: forget the stretch and look again."""
         if self.source.cuts != self._cuts:
             self.close()  # cut under us: no wonder
@@ -427,7 +434,9 @@ class ChunkReader(Closing):
         self.close()
         self.source.recheck()
 
-    def _raise_corrupt(self, extent: Extent, data: bytes, why: int, row: np.void | None, position: int) -> NoReturn:
+    def _raise_corrupt(
+        self, extent: Extent, data: bytes | memoryview, why: int, row: np.void | None, position: int
+    ) -> NoReturn:
         what = reason(why)
         if row is not None:
             what = f"a batch with offsets {int(row['base_offset'])} to {int(row['last_offset'])}"
@@ -465,23 +474,54 @@ class ChunkReader(Closing):
                 yield chunk, header
 
     def records(self) -> Iterator[Record]:
-        """Records from `offset` on, in offset order."""
+        """Records from `offset` on, in offset order.
+
+        The iterator is one thread's.  A Record may be kept: it holds bytes of the log no longer than until two more
+        were asked for.
+        """
+        topic, partition = self.source.topic_partition
+        return walk_records(topic, partition, self.batches_of_records())
+
+    def batches_of_records(self) -> Iterator[tuple[ChunkReader, Chunk, BatchHeader]]:
+        """What `walk_records` goes over."""
+        for chunk, header in self.data_batches():
+            yield self, chunk, header
+
+    def check_usable(self) -> None:
+        """IllegalStateException in a forked child of the process that opened the log."""
+        self.source.check_usable()
+
+    def body_of(self, chunk: Chunk, header: BatchHeader) -> Buffer | None:
+        """The records of a compressed batch of magic 2, as bytes; None where `plain_records` has to say why not."""
+        try:
+            return payload(chunk.data, header, max_bytes=self.max_decompressed_bytes)
+        except KafkalogError:
+            return None
+
+    def plain_records(self, chunk: Chunk, header: BatchHeader) -> Iterator[Record]:
+        """Records of a batch of any magic, and the errors of one that is damaged, with file and position."""
         topic, partition = self.source.topic_partition
         end = LONG_MAX if self.end_offset is None else self.end_offset
         born = generation()
-        for chunk, header in self.data_batches():
-            epoch, kind, start = header.leader_epoch, TIMESTAMP_TYPES[header.timestamp_type], self.first_offset
-            try:
-                for part in in_parts(chunk.data, header, max_bytes=self.max_decompressed_bytes):
-                    for it in part:
-                        if start <= it.offset < end:
-                            if generation() != born:
-                                self.source.check_usable()
-                            yield Record(
-                                topic, partition, epoch, it.offset, it.timestamp, kind, it.key, it.value, it.headers
-                            )
-            except UNREADABLE as error:
-                raise placed(error, chunk, header)
+        epoch, kind, start = header.leader_epoch, TIMESTAMP_TYPES[header.timestamp_type], self.first_offset
+        try:
+            for part in in_parts(chunk.data, header, max_bytes=self.max_decompressed_bytes):
+                for it in part:
+                    if start <= it.offset < end:
+                        if generation() != born:
+                            self.source.check_usable()
+                        yield Record(
+                            topic, partition, epoch, it.offset, it.timestamp, kind, it.key, it.value, it.headers
+                        )
+        except UNREADABLE as error:
+            raise placed(error, chunk, header)
+
+
+def walk_records(
+    topic: str, partition: int, batches: Iterator[tuple[ChunkReader, Chunk, BatchHeader]]
+) -> Iterator[Record]:
+    """The records of a partition's `batches`, each with the reader that found it."""
+    return RecordWalk(topic, partition, batches, part_records=PART_RECORDS, max_body=MAX_RECORD_BYTES)
 
 
 def placed(error: KafkalogError, chunk: Chunk, header: BatchHeader) -> KafkalogError:

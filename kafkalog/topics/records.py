@@ -1,61 +1,27 @@
 """What a reader gets: one record, with the attribute names of kafka-python 3.0's ConsumerRecord.
 
-Plain data; knows nothing of batches or files.  `to_confluent` dresses a record as confluent-kafka's Message, whose
+`Record` is native (`kafkalog._native.reading`).  `to_confluent` dresses a record as confluent-kafka's Message, whose
 names are methods: both styles on one class would clash (`timestamp` against `timestamp()`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from kafkalog._native.reading import CREATE_TIME, LOG_APPEND_TIME, NO_TIMESTAMP_TYPE, Record
 
-NO_TIMESTAMP_TYPE = -1
-CREATE_TIME = 0
-LOG_APPEND_TIME = 1
+__all__ = [
+    "CREATE_TIME",
+    "LOG_APPEND_TIME",
+    "NO_TIMESTAMP_TYPE",
+    "TIMESTAMP_TYPES",
+    "ConfluentMessage",
+    "Header",
+    "Record",
+    "to_confluent",
+]
 
 TIMESTAMP_TYPES = {"NoTimestampType": NO_TIMESTAMP_TYPE, "CreateTime": CREATE_TIME, "LogAppendTime": LOG_APPEND_TIME}
 
 Header = tuple[str, bytes | None]
-
-
-class Record(NamedTuple):
-    """One record of a partition.
-
-    `timestamp` is milliseconds since 1970 (-1 for none), `timestamp_type` -1 none, 0 CreateTime, 1 LogAppendTime;
-    `leader_epoch` is -1 where the batch has none.  `key`, `value` and header values are bytes or None.
-    """
-
-    topic: str
-    partition: int
-    leader_epoch: int
-    offset: int
-    timestamp: int
-    timestamp_type: int
-    key: bytes | None
-    value: bytes | None
-    headers: Sequence[Header]
-
-    @property
-    def checksum(self) -> None:
-        """None, as in kafka-python for records of the v2 format: the CRC belongs to the batch."""
-        return None
-
-    @property
-    def serialized_key_size(self) -> int:
-        """Bytes of the key; -1 for None."""
-        return -1 if self.key is None else len(self.key)
-
-    @property
-    def serialized_value_size(self) -> int:
-        """Bytes of the value; -1 for None."""
-        return -1 if self.value is None else len(self.value)
-
-    @property
-    def serialized_header_size(self) -> int:
-        """Bytes of all header keys and values; -1 where there are no headers."""
-        if not self.headers:
-            return -1
-        return sum(len(name.encode()) + (0 if value is None else len(value)) for name, value in self.headers)
 
 
 class ConfluentMessage:

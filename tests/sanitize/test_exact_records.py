@@ -6,6 +6,7 @@ As test_exact_buffers: few asserts, for under AddressSanitizer each read is one.
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ import numpy as np
 from kafkalog._native import batches, records
 from kafkalog._native.decode import ColumnBuilder
 from kafkalog._native.encode import ColumnEncoder
+from kafkalog._native.reading import Record, RecordWalk
+from kafkalog.format.batch import NO_PRODUCER, write_header
 from tests.reference import records as plain
 from tests.sanitize.exact import exact
 
@@ -26,8 +29,54 @@ PAYLOAD = plain.write(ROWS)
 WHOLE = exact(PAYLOAD)
 
 
+class Chunk:
+    def __init__(self, data: memoryview) -> None:
+        self.data = data
+
+
+class Reader:
+    """What a RecordWalk asks of one, of a single batch: uncompressed, and as if `body` had been."""
+
+    first_offset, end_offset = -(1 << 63), None
+
+    def __init__(self, body: memoryview) -> None:
+        self.body = body
+
+    def body_of(self, chunk: Chunk, header: object) -> memoryview:
+        return self.body
+
+    def plain_records(self, chunk: Chunk, header: object) -> Iterator[Record]:
+        return iter(())
+
+
+def walk(payload: bytes | bytearray, count: int, codec: int) -> None:
+    """Each record that is handed out makes all of its fields, now or when its batch has gone."""
+    head = write_header(
+        payload,
+        base_offset=5,
+        last_offset_delta=count,
+        attributes=codec,
+        base_timestamp=7,
+        max_timestamp=9,
+        producer=NO_PRODUCER,
+        partition_leader_epoch=0,
+        count=count,
+    )
+    data = exact(head + bytes(payload))
+    found = batches.headers(bytes(data))[0]
+    reader = Reader(exact(payload))
+    kept = []
+    for record in RecordWalk("t", 0, ((reader, Chunk(data), header) for header in found), part_records=9, max_body=200):
+        if record.offset % 2:
+            hash(record)
+        kept.append(record)
+    assert len({hash(record) for record in kept}) <= len(kept)
+
+
 def decode(payload: bytes | bytearray, count: int) -> None:
     data = exact(payload)
+    walk(payload, count, 0)
+    walk(payload, count, 1)
     for streaming in (False, True):
         records.read_records(data, count, 1, 2, None, 3, streaming, 200)
         builder = ColumnBuilder(keys=not streaming)
@@ -92,3 +141,31 @@ def test_columns_of_exact_size() -> None:
         payload, next_row, *_, verdict = encoder.encode()
         assert (next_row, verdict) == (4, records.OK)
         assert [row[2] for row in plain.read(payload, 4)] == keys
+
+
+def test_rows_of_all_kinds() -> None:
+    rng = random.Random(3)
+    parts: list[Any] = [None, b"", b"v", b"w" * 300, bytearray(b"no"), "no", 5]
+    headers: list[Any] = [None, (), [], [("h", b"x")], (("a", None), ("", b"y" * 50)), [("\u00fc", b"")], [("h",)], 7]
+    times: list[Any] = [None, -1, 0, 1 << 62, -2, 1 << 63, True]
+    usual = 0
+    for number in range(2000):
+        count = rng.randrange(1, 30)
+        few = number % 2  # of the unusual ones
+        rows: list[Any] = []
+        for _ in range(count):
+            row = tuple(
+                rng.choice(kind[: len(kind) - (1 - few) * cut])
+                for kind, cut in ((parts, 3), (parts, 3), (headers, 3), (times, 3))
+            )
+            rows.append(rng.choice([row, row[:2], row[:1], row[0]]))
+        encoder = ColumnEncoder.from_rows(rows, 1)
+        if encoder is None:
+            continue
+        usual += 1
+        row_number = 0
+        while row_number < encoder.rows:
+            batch, row_number, verdict = encoder.encode_batch(row_number, -1, rng.choice([70, 500, 100_000]))
+            assert verdict == records.OK
+            assert len(batch) > 61
+    assert usual > 500

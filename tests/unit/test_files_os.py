@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from kafkalog._native.descriptor import ReadBuffers
 from kafkalog.files import OS_FILES, Files, ManualClock, OsFile, SystemClock, parent_dir
 from kafkalog.files.overlay import OverlayFiles
 from kafkalog.files.testing import RecordingFiles
@@ -327,3 +328,29 @@ def test_read_bytes_names_a_folder_and_leaves_nothing_open(tmp_path: Path) -> No
 def test_read_bytes_of_a_file_without_a_size() -> None:
     assert os.stat("/proc/self/status").st_size == 0
     assert b"VmRSS" in OS_FILES.read_bytes("/proc/self/status")
+
+
+def test_a_read_buffer_is_used_again_once_nobody_looks(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(bytes(range(100)))
+    buffers = ReadBuffers()
+    with OS_FILES.open(str(path), writable=False) as file:
+        first = buffers.read(file, b"", 10, 0)
+        second = buffers.read(file, first[8:], 10, 10)
+        assert bytes(second) == bytes(range(8, 20))
+        third = buffers.read(file, b"", 10, 50)
+        assert bytes(first) == bytes(range(10))  # somebody looks at it
+        part = first[2:4]
+        first.release()
+        again = [bytes(buffers.read(file, b"x", 9, at)) for at in range(50)]
+        assert again == [b"x" + bytes(range(at, at + 9)) for at in range(50)]
+        assert (bytes(part), bytes(second), bytes(third)) == (b"\2\3", bytes(range(8, 20)), bytes(range(50, 60)))
+        assert bytes(buffers.read(file, b"", 20, 95)) == bytes(range(95, 100))
+        assert bytes(buffers.read(file, b"ab", 0, 0)) == b"ab"
+        assert bytes(buffers.read(file, b"", 0, 0)) == b""
+        with pytest.raises(ValueError, match="-1"):
+            buffers.read(file, b"", -1, 0)
+        with pytest.raises(TypeError):
+            third[0] = 1  # type: ignore[index]
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        buffers.read(file, b"", 1, 0)

@@ -60,12 +60,12 @@ def test_a_cut_batch_is_kept_not_read_again(tmp_path: Path) -> None:
         def counting(offset: int, isolation: str = "read_uncommitted") -> object:
             extent = locate(offset, isolation)
             if extent is not None:
-                read = extent.read
+                read = extent.read_into
 
-                def count(position: int, size: int) -> bytes:
+                def count(buffers: object, behind: bytes, position: int, size: int) -> memoryview:
                     nonlocal read_bytes
-                    data = read(position, size)
-                    read_bytes += len(data)
+                    data = read(buffers, behind, position, size)  # type: ignore[arg-type]
+                    read_bytes += len(data) - len(behind)
                     return data
 
                 return _Counted(extent, count)
@@ -76,10 +76,27 @@ def test_a_cut_batch_is_kept_not_read_again(tmp_path: Path) -> None:
         assert read_bytes == total
 
 
+@pytest.mark.parametrize("chunk_bytes", [100, 250, 1000])
+@pytest.mark.parametrize("held", [0, 1, 2, 5, 1000])
+def test_chunks_that_are_held_stay_what_they_are(tmp_path: Path, chunk_bytes: int, held: int) -> None:
+    """Memory is read into again only when nobody looks at it."""
+    fill(tmp_path, 60, (100,))
+    contents = b"".join(path.read_bytes() for path in sorted((tmp_path / "t-0").glob("*.log")))
+    with kafkalog.open_log(tmp_path, "t-0", read_only=True) as log:
+        found = b""
+        kept: list[tuple[bytes, memoryview]] = []
+        for chunk in log.reader(chunk_bytes=chunk_bytes):
+            found += chunk.data
+            kept = [*kept[len(kept) + 1 - held :], (bytes(chunk.data), chunk.data)] if held else []
+            assert all(copy == data for copy, data in kept)
+            assert chunk.data.readonly
+        assert found == contents
+
+
 class _Counted:
-    def __init__(self, extent: object, read: Callable[[int, int], bytes]) -> None:
+    def __init__(self, extent: object, read: Callable[..., memoryview]) -> None:
         self._extent = extent
-        self.read = read
+        self.read_into = read
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._extent, name)
