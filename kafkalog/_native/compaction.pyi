@@ -1,4 +1,4 @@
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -18,6 +18,7 @@ def add_keys(
     limit: int,
     payload: Buffer | None = None,
     vouched: bool = False,
+    inflate: Callable[[int, memoryview], Buffer | None] | None = None,
 ) -> tuple[int, bool, int]: ...
 
 @disjoint_base
@@ -38,7 +39,15 @@ class Survivors:
         keep_ends: Sequence[int] | npt.NDArray[np.int64] = ...,
     ) -> Self: ...
     def take(
-        self, data: Buffer, table: npt.NDArray[Any], first: int = 0, *, base_position: int = 0, room: int = ...
+        self,
+        data: Buffer,
+        table: npt.NDArray[Any],
+        first: int = 0,
+        *,
+        base_position: int = 0,
+        room: int = ...,
+        inflate: Callable[[int, memoryview], Buffer | None] | None = None,
+        deflate: Callable[[int, bytes], Buffer] | None = None,
     ) -> int: ...
     def take_batch(
         self, data: Buffer, table: npt.NDArray[Any], row: int, payload: Buffer | None = None, *, base_position: int = 0

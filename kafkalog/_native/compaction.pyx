@@ -6,10 +6,10 @@ stay, byte for byte as Kafka's MemoryRecords.filterTo builds them.  A slice is a
 `batches.scan` made of it.
 
 The usual batch is one of magic 2 that is no control batch, belongs to no transaction, is well formed, and is not kept
-for its producer's or the high watermark's sake; its records are not compressed.  At any other one both stop and say its
-row: `kafkalog.cleaner` follows its transaction, decompresses it, and vouches for it, or takes it by the plain way,
-which knows every rule; and calls again behind it.  So nothing is decided here that is not decided there, and a test
-runs both ways.
+for its producer's or the high watermark's sake.  Where its records are compressed, `inflate(codec, body)` of the caller
+gives them, or None.  At any other batch both stop and say its row: `kafkalog.cleaner` follows its transaction and
+vouches for it, or takes it by the plain way, which knows every rule; and calls again behind it.  So nothing is decided
+here that is not decided there, and a test runs both ways.
 
 Look-ups go in bulk, over many batches at once: first all records are walked, then all keys are looked up, then each
 batch is judged.  A batch of very many records goes in parts, and memory is that of a part and of what stays.  A length
@@ -152,8 +152,32 @@ cdef class _Slice:
             PyBuffer_Release(&self.data)
         if self.has_table:
             PyBuffer_Release(&self.table)
+        self.drop_payload()
+
+    cdef void drop_payload(self) noexcept:
         if self.has_payload:
+            self.has_payload = False
             PyBuffer_Release(&self.payload)
+
+    cdef bint inflated(self, int64_t at, view, inflate) except -1:
+        """Whether row `at` is compressed, and of no transaction: the payload has its records then.  `view`: `data`."""
+        cdef Row row
+        cdef int64_t place
+        if at >= self.rows:
+            return False
+        row = (<const Row*>self.table.buf)[at]
+        place = row.position - self.base_position
+        if not row.attributes & CODEC_MASK or row.attributes & (CONTROL_FLAG | TRANSACTIONAL_FLAG) or row.magic != 2:
+            return False
+        if row.verdict or row.record_count <= 0 or place < 0 or row.size < RECORDS or row.size > self.data.len - place:
+            return False
+        payload = inflate(row.attributes & CODEC_MASK, view[place + RECORDS:place + row.size])
+        if payload is None:
+            return False
+        self.drop_payload()
+        open_octets(payload, &self.payload)
+        self.has_payload = True
+        return True
 
     cdef bint usual(self, int64_t at, Row* row, Batch* batch, Cursor* cursor, int* reader) noexcept nogil:
         """Whether row `at` is a batch that is judged here; then where its records are, and by which reader."""
@@ -239,7 +263,7 @@ cdef int64_t add_rows(
     cdef RecordView record
     cdef int64_t at = first, end = slice.rows, i, before, n
     cdef int reader
-    if slice.vouched and end > first + 1:
+    if (slice.vouched or slice.has_payload) and end > first + 1:
         end = first + 1
     while at < end:
         if not slice.usual(at, &row, &batch, &cursor, &reader):
@@ -283,7 +307,7 @@ cdef int64_t add_rows(
 
 def add_keys(
     SkimpyOffsetMap map not None, data, table, int64_t first=0, *, int64_t base_position=0, int64_t start_offset=0,
-    int64_t limit, payload=None, bint vouched=False
+    int64_t limit, payload=None, bint vouched=False, inflate=None
 ):
     """Puts the keys at and above `start_offset` of the batches from row `first` on -> (row, full, records read).
 
@@ -291,24 +315,34 @@ def add_keys(
     `limit` keys and met another, the one in which that was, or one that was looked at with it.  `map.latest_offset` is
     Kafka's: of the last key that was put, or the last of a whole batch.  `vouched`: row `first` alone is taken, though
     it be of a transaction, and `payload` has its records decompressed, where they are compressed.  `row.position` -
-    `base_position` is a batch's place in `data`.  Runs without the GIL.
+    `base_position` is a batch's place in `data`.  Runs without the GIL, but for `inflate`.
 
-    More than eight parameters: a slice is three of them, and a batch that is vouched for two.
+    More than eight parameters: a slice is three of them, a batch that is vouched for two, compressed ones one.
     """
     cdef _Slice slice = _Slice(data, table, base_position, payload, vouched or payload is not None)
     cdef Pending pending
     cdef bint full = False
-    cdef int64_t at
+    cdef int64_t at, before
     if not 0 <= first <= slice.rows:
         raise IndexError(f"found row {first}, expected 0 to {slice.rows}")
     pending.count = pending.read_so_far = 0
     pending.completed_since = -1
-    claim(&map.busy, "SkimpyOffsetMap")
-    try:
-        with nogil:
-            at = add_rows(map, slice, first, start_offset, min(limit, map.slots), &pending, &full)
-    finally:
-        kl_leave(&map.busy)
+    view = None if inflate is None else memoryview(data).cast("B")
+    at = first
+    while True:
+        before = at
+        claim(&map.busy, "SkimpyOffsetMap")
+        try:
+            with nogil:
+                at = add_rows(map, slice, at, start_offset, min(limit, map.slots), &pending, &full)
+        finally:
+            kl_leave(&map.busy)
+        if full or view is None:
+            break
+        if slice.has_payload and at > before:
+            slice.drop_payload()
+        elif slice.has_payload or not slice.inflated(at, view, inflate):
+            break
     return at, bool(full), pending.read_so_far
 
 
@@ -365,22 +399,46 @@ cdef class Survivors:
         free(self.offsets.at)
         free(self.out.at)
 
-    def take(self, data, table, int64_t first=0, *, int64_t base_position=0, int64_t room=INT64_MAX):
+    def take(
+        self, data, table, int64_t first=0, *, int64_t base_position=0, int64_t room=INT64_MAX, inflate=None,
+        deflate=None
+    ):
         """Takes the batches from row `first` on; answers the row of the first one that is not usual, or the table's
-        end, or the one behind that with which `size` went above `room`.  Runs without the GIL."""
+        end, or the one behind that with which `size` went above `room`.  Runs without the GIL, but for `inflate` and
+        `deflate(codec, records)`, which compresses again what stays of a compressed batch."""
         cdef _Slice slice = _Slice(data, table, base_position, None, False)
         cdef int64_t at = first
         cdef int verdict
         if not 0 <= first <= slice.rows:
             raise IndexError(f"found row {first}, expected 0 to {slice.rows}")
-        self.enter()
-        try:
-            with nogil:
-                verdict = self.take_rows(slice, &at, room)
-            check_memory(verdict)
-        finally:
-            self.leave()
-        return at
+        view = None if inflate is None else memoryview(data).cast("B")
+        while True:
+            self.enter()
+            try:
+                with nogil:
+                    verdict = self.take_rows(slice, &at, room)
+                check_memory(verdict)
+            finally:
+                self.leave()
+            if view is None or self.filled > room or not self.take_compressed(slice, at, view, inflate, deflate):
+                return at
+            at += 1
+            if self.filled > room:
+                return at
+
+    cdef bint take_compressed(self, _Slice slice, int64_t at, view, inflate, deflate) except -1:
+        """Whether row `at` is a compressed one that is usual but for that; then it was taken."""
+        if at >= slice.rows or self.is_end((<const Row*>slice.table.buf)[at].last_offset):
+            return False
+        if not slice.inflated(at, view, inflate):
+            return False
+        made = self.take_one(slice, at)
+        slice.drop_payload()
+        if made is None:
+            return False
+        if type(made) is tuple:
+            self.add_batch(made[1], deflate((<const Row*>slice.table.buf)[at].attributes & CODEC_MASK, made[0]))
+        return True
 
     def take_batch(self, data, table, int64_t row, payload=None, *, int64_t base_position=0):
         """Takes one batch that its transaction, if any, keeps, be it one of `keep_ends`; `payload` has its records
@@ -391,13 +449,16 @@ cdef class Survivors:
         checksum): both are for `add_batch`.
         """
         cdef _Slice slice = _Slice(data, table, base_position, payload, True)
+        if not 0 <= row < slice.rows:
+            raise IndexError(f"found row {row}, expected one below {slice.rows}")
+        return self.take_one(slice, row)
+
+    cdef object take_one(self, _Slice slice, int64_t row):
         cdef Row found
         cdef Cursor cursor
         cdef Batch batch
         cdef int64_t before
         cdef int reader, verdict
-        if not 0 <= row < slice.rows:
-            raise IndexError(f"found row {row}, expected one below {slice.rows}")
         self.enter()
         try:
             before = self.filled

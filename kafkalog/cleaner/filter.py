@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kafkalog._native import batches as native
 from kafkalog._native.compaction import Survivors
 from kafkalog.cleaner.io_buffers import Chunk
-from kafkalog.cleaner.payload import payload_of
+from kafkalog.cleaner.payload import inflated, payload_of
 from kafkalog.cleaner.retention import BatchRetention, Retention
 from kafkalog.cleaner.stored import Stored, has_value, parsed, stored_records
 from kafkalog.errors import IllegalArgumentException, IllegalStateException, KafkalogError
@@ -72,19 +73,16 @@ def filter_to(chunk: Chunk, row: int, retention: Retention, result: FilterResult
     Once there are more than `output_bytes_max` of them it ends.  Errors of a batch that does not parse, or cannot be
     built anew, name its place.
     """
-    is_compressed = False
     while row < len(chunk.table) and len(result.output) <= output_bytes_max:
-        if not is_compressed:  # behind a compressed batch there mostly is another one
-            row = _take_usual(chunk, row, retention, result, output_bytes_max - len(result.output))
-            if row == len(chunk.table) or len(result.output) > output_bytes_max:
-                break
+        row = _take_usual(chunk, row, retention, result, output_bytes_max - len(result.output))
+        if row == len(chunk.table) or len(result.output) > output_bytes_max:
+            break
         header = native.headers_from_table(chunk.table[row : row + 1])[0]
         try:
             _filter_batch(chunk, row, header, retention, result)
         except KafkalogError as error:
             chunk.with_place(error, header.position)
             raise
-        is_compressed = header.codec != codecs.NONE
         row += 1
     return row
 
@@ -93,7 +91,8 @@ def _take_usual(chunk: Chunk, row: int, retention: Retention, result: FilterResu
     """As many of the usual batches as come; the row of one that is not, or the table's end, or the one behind that with
     which they were more than `room` bytes."""
     survivors = retention.survivors
-    row = survivors.take(chunk.data, chunk.table, row, room=room)
+    inflate = partial(inflated, retention.terms.max_record_bytes)
+    row = survivors.take(chunk.data, chunk.table, row, room=room, inflate=inflate, deflate=codecs.compress)
     _take_over(survivors, retention, result)
     return row
 

@@ -14,18 +14,18 @@ from __future__ import annotations
 import itertools
 from array import array
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from kafkalog._native import batches as native
 from kafkalog._native import compaction
 from kafkalog._native.offset_map import SkimpyOffsetMap
 from kafkalog.cleaner.io_buffers import Chunk
-from kafkalog.cleaner.payload import payload_of
+from kafkalog.cleaner.payload import inflated, payload_of
 from kafkalog.cleaner.stats import CleanerStats
 from kafkalog.cleaner.stored import Stored, column, has_key, stored_records
 from kafkalog.cleaner.transactions import CleanedTransactionMetadata
 from kafkalog.errors import IllegalArgumentException, KafkalogError
-from kafkalog.format import codecs
 from kafkalog.format.records import PART_RECORDS
 
 if TYPE_CHECKING:
@@ -58,19 +58,17 @@ class OffsetMapping:
         self.max_record_bytes = max_record_bytes
         self.transactions = transactions
         self.stats = stats
-        self._is_compressed = False  # the last batch was; mostly the next one is, too
+        self._inflate = partial(inflated, max_record_bytes)
 
     def take(self, chunk: Chunk, row: int) -> tuple[int, bool]:
         """Takes batches of a chunk's table from a row on; the row behind the last one, and whether the map is full.
 
         Errors of a batch that does not parse name its place.
         """
-        if not self._is_compressed:
-            row, is_full = self._take_usual(chunk, row)
-            if is_full or row == len(chunk.table):
-                return row, is_full
+        row, is_full = self._take_usual(chunk, row)
+        if is_full or row == len(chunk.table):
+            return row, is_full
         header = native.headers_from_table(chunk.table[row : row + 1])[0]
-        self._is_compressed = header.codec != codecs.NONE
         try:
             return row + 1, not self._take_batch(chunk, row, header)
         except KafkalogError as error:
@@ -86,6 +84,7 @@ class OffsetMapping:
             row,
             start_offset=self.start_offset,
             limit=self.desired_size,
+            inflate=self._inflate,
         )
         self.stats.map_messages_read += read
         return row, is_full

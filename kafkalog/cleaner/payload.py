@@ -21,10 +21,13 @@ def payload_of(data: memoryview, header: BatchHeader, max_record_bytes: int) -> 
     body = data[header.position + RECORD_BATCH_OVERHEAD : header.position + header.size]
     if header.magic < 2 or header.count <= 0:
         return None
-    if header.codec == codecs.NONE:
-        return body
+    return body if header.codec == codecs.NONE else inflated(max_record_bytes, header.codec, body)
+
+
+def inflated(max_record_bytes: int, codec: int, body: memoryview) -> Buffer | None:
+    """What `payload_of` says of a compressed batch."""
     try:
-        payload = codecs.decompress(header.codec, body, max_bytes=STREAM_BYTES_MAX)
+        payload = codecs.decompress(codec, bytes(body), max_bytes=STREAM_BYTES_MAX)
     except KafkalogError:
         return None
     return payload if len(payload) <= max_record_bytes else None

@@ -237,7 +237,8 @@ def _whole_frame(codec: int, view: memoryview, max_bytes: int) -> bytes | None:
     try:
         # No byte of an lz4 block gives more than 255, so the limit holds however the library guesses.
         if codec == LZ4 and view[:7] == _LZ4_USUAL and 255 * len(view) <= max_bytes:
-            return cast(bytes, lz4.frame.decompress(view))
+            frame: bytes = lz4.frame.decompress(view)
+            return frame
         if codec == ZSTD and view[:5] == _ZSTD_USUAL:
             end, bound, whole = _zstd_frame(view, 0)
             if whole and end == len(view) and 0 < bound <= min(max_bytes, max(_STEP_BYTES, 16 * end)):

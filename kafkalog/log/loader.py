@@ -12,6 +12,7 @@ recovered takes the directory offline; Kafka empties that segment.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TypeVar
@@ -263,7 +264,9 @@ class LogLoader:
             return segment
         except NoSuchFileException:
             if self.had_clean_shutdown or base_offset < self.recovery_point_checkpoint:
-                self.context.logger.error("no offset index for %s; recovering the segment", name)
+                # Of an empty segment it is made with the first entry: nothing was lost.
+                level = logging.ERROR if segment.size else logging.INFO
+                self.context.logger.log(level, "no offset index for %s; recovering the segment", name)
         except CorruptIndexException as error:
             self.context.logger.warning("%s; recovering the segment", error)
         self.segments.add_all(loaded)

@@ -38,6 +38,7 @@ from kafkalog.errors import (
     SchemaException,
     UnknownTopicOrPartitionException,
 )
+from kafkalog.files.processes import generation
 from kafkalog.format import values
 from kafkalog.format.batch import (
     LOG_OVERHEAD,

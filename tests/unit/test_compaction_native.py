@@ -83,7 +83,14 @@ def built_plainly(data: bytes, table: Table, start: int, limit: int) -> Built:
     return Built(False, latest, read, known)
 
 
-def built_natively(map: SkimpyOffsetMap, data: bytes, table: Table, start: int, limit: int) -> tuple[bool, int]:
+def built_natively(
+    map: SkimpyOffsetMap, data: bytes, table: Table, start: int, limit: int, *, inflates: bool
+) -> tuple[bool, int]:
+    """By calls that are given each compressed batch's records, or in one that asks for them."""
+    if inflates:
+        row, full, read = add_keys(map, data, table, start_offset=start, limit=limit, inflate=codecs.decompress)
+        assert full or row == len(table)
+        return full, read
     row, read, full = 0, 0, False
     headers = batches.headers_from_table(table)
     while row < len(table) and not full:
@@ -137,8 +144,14 @@ def kept_plainly(data: bytes, table: Table, built: Built) -> tuple[bytes, tuple[
     return out, (read, retained, invalid)
 
 
-def kept_natively(survivors: Survivors, data: bytes, table: Table) -> bytes:
+def kept_natively(survivors: Survivors, data: bytes, table: Table, *, inflates: bool) -> bytes:
     row = 0
+    if inflates:
+        while row < len(table):
+            row = survivors.take(
+                data, table, row, room=survivors.size + 900, inflate=codecs.decompress, deflate=codecs.compress
+            )
+        return survivors.bytes()
     headers = batches.headers_from_table(table)
     while row < len(table):
         row = survivors.take(data, table, row)
@@ -154,8 +167,9 @@ def kept_natively(survivors: Survivors, data: bytes, table: Table) -> bytes:
     return survivors.bytes()
 
 
+@pytest.mark.parametrize("inflates", [False, True])
 @pytest.mark.parametrize("seed", range(60))
-def test_beside_the_model(seed: int) -> None:
+def test_beside_the_model(seed: int, inflates: bool) -> None:
     rng = random.Random(seed)
     data, keys = a_log(rng)
     table, _, _ = batches.scan(data)
@@ -163,13 +177,13 @@ def test_beside_the_model(seed: int) -> None:
     limit = rng.choice([1000, rng.randint(1, len(keys))])
     built = built_plainly(data, table, start, limit)
     map = SkimpyOffsetMap(24 * 1000)
-    full, read = built_natively(map, data, table, start, limit)
+    full, read = built_natively(map, data, table, start, limit, inflates=inflates)
     assert (full, map.latest_offset, read) == built[:3]
     assert {key: map.get(key) for key in keys} == {key: built.known.get(key, -1) for key in keys}
 
     survivors = Survivors(map, now_ms=NOW_MS, delete_retention_ms=RETENTION_MS)
     expected, counted = kept_plainly(data, table, built)
-    assert kept_natively(survivors, data, table) == expected
+    assert kept_natively(survivors, data, table, inflates=inflates) == expected
     assert (survivors.messages_read, survivors.messages_retained, survivors.invalid_messages) == counted
     assert (survivors.bytes_read, survivors.bytes_retained) == (len(data), len(expected))
     assert survivors.size == 0
@@ -220,6 +234,52 @@ def test_what_is_not_usual_is_left_to_the_caller(kind: str) -> None:
         assert add_keys(map, data, table, 1, limit=100, vouched=True) == (2, False, 1)
     else:
         assert survivors.take_batch(data, table, 1, b"") is None
+
+
+def test_what_is_not_inflated_is_left_to_the_caller() -> None:
+    """Neither asked for, of a transaction or a control batch or one that stays for its end, nor what is no records."""
+    txn = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0, "is_transactional": True}
+    for odd, asks in (
+        (one(codec=4, **txn), 0),
+        (one(codec=4, base_offset=77), 1),
+        (one(codec=4), 1),
+        (one(codec=4), 2),
+    ):
+        data = one() + odd
+        table, _, _ = batches.scan(data)
+        asked: list[int] = []
+
+        def inflate(codec: int, body: memoryview, asked: list[int] = asked, asks: int = asks) -> bytes | None:
+            asked.append(codec)
+            return None if asks == 1 else b"no records"
+
+        map = SkimpyOffsetMap(2400)
+        assert add_keys(map, data, table, limit=90, inflate=inflate)[:2] == (1, False)
+        assert (len(asked), map.size) == (min(asks, 1), 1)
+        survivors = Survivors(map, now_ms=NOW_MS, delete_retention_ms=RETENTION_MS, keep_ends=[77])
+        assert survivors.take(data, table, inflate=inflate, deflate=codecs.compress) == 1
+        is_end = odd[7] == 77
+        assert len(asked) == 2 * min(asks, 1) - is_end
+        assert survivors.bytes() == data[: len(data) - len(odd)]
+
+
+def test_an_error_of_who_inflates_is_told() -> None:
+    data = one() + one(codec=4)
+    table, _, _ = batches.scan(data)
+
+    def fail(codec: int, what: object) -> bytes:
+        raise LookupError(codec)
+
+    map = SkimpyOffsetMap(2400)
+    with pytest.raises(LookupError, match="4"):
+        add_keys(map, data, table, limit=90, inflate=fail)
+    survivors = Survivors(map, now_ms=NOW_MS, delete_retention_ms=RETENTION_MS)
+    with pytest.raises(LookupError, match="4"):
+        survivors.take(data, table, inflate=fail)
+    assert add_keys(map, data, table, limit=90, inflate=codecs.decompress)[:2] == (2, False)  # neither is busy
+    assert survivors.take(data, table, 1, inflate=codecs.decompress, deflate=codecs.compress) == 2
+    with pytest.raises(TypeError, match="bytes-like object is required"):
+        add_keys(map, data, table, limit=90, inflate=lambda *_: "text")  # type: ignore[arg-type, return-value]
 
 
 def test_records_that_no_builder_writes() -> None:
@@ -293,10 +353,10 @@ def test_a_batch_of_very_many_records(count: int, keys: int, codec: int) -> None
     table, _, _ = batches.scan(data)
     built = built_plainly(data, table, 0, 100_000)
     map = SkimpyOffsetMap(24 * 100_000)
-    assert built_natively(map, data, table, 0, 100_000)[0] is False
+    assert built_natively(map, data, table, 0, 100_000, inflates=codec == 4)[0] is False
     survivors = Survivors(map, now_ms=NOW_MS, delete_retention_ms=RETENTION_MS)
     expected, counted = kept_plainly(data, table, built)
-    assert kept_natively(survivors, data, table) == expected
+    assert kept_natively(survivors, data, table, inflates=codec == 4) == expected
     assert (survivors.messages_read, survivors.messages_retained, survivors.invalid_messages) == counted
     assert (survivors.bytes_read, survivors.bytes_retained) == (len(data), len(expected))
 

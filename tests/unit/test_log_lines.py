@@ -171,6 +171,20 @@ def test_a_recovery(kit: Kit, records: list[logging.LogRecord]) -> None:
         assert said in text, said
 
 
+@pytest.mark.parametrize("is_empty", [True, False])
+def test_an_index_that_is_not_there(kit: Kit, records: list[logging.LogRecord], is_empty: bool) -> None:
+    log = kit.open()
+    log.truncate_fully_and_start_at(5)
+    if not is_empty:
+        log.append_as_leader(batch(), 0, AppendOrigin.CLIENT)
+    kit.crash(log)
+    kit.path("00000000000000000005.index").unlink(missing_ok=True)
+    records.clear()
+    kit.open(clean=True)
+    levels = [record.levelname for record in records if "no offset index" in record.getMessage()]
+    assert levels == ["INFO" if is_empty else "ERROR"]
+
+
 def test_a_disk_that_fails(tmp_path: Path, records: list[logging.LogRecord]) -> None:
     files = FaultyFiles(OS_FILES)
     kit = Kit(tmp_path, files)
