@@ -1,10 +1,11 @@
-"""The overrides of each topic's settings, kept beside the data, so that an open need not repeat them.
+"""What is known of each topic beside its data: the overrides of its settings, its partitions and its id.
 
-Kafka keeps them in its metadata log, which a directory without a broker has not got.  Here they are one small file,
+Kafka keeps that in its metadata log, which a directory without a broker has not got.  Here it is one small file,
 `.kafkalog_topics`, in every live directory (a broker passes over plain files there): JSON, replaced whole, with a
 revision that grows.  At start the highest one that can be read counts, and goes to every live directory: any of them
-may be the one that is left.  A topic that lost its overrides stays in the file, with none; so one that the highest
-revision does not name was set elsewhere, and a lower one that names it counts.  Knows nothing of logs.
+may be the one that is left.  A topic that lost its overrides stays in the file, with none, and one that was deleted,
+marked so; so one that the highest revision does not name was set elsewhere, and a lower one that names it counts.
+Knows nothing of logs; who makes or removes a topic writes it here first.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from kafkalog._native.log_end import PartitionLock
 from kafkalog.config import LogConfig
@@ -25,7 +26,8 @@ from kafkalog.errors import (
 from kafkalog.files import Files
 from kafkalog.files.lines import Lines
 from kafkalog.format import names, values
-from kafkalog.limits import LONG_MAX
+from kafkalog.format.partition_metadata import checked_topic_id
+from kafkalog.limits import INT_MAX, LONG_MAX
 from kafkalog.manager.changes import inside
 
 LOGGER = "kafkalog.manager"
@@ -36,11 +38,21 @@ VERSION = 0
 Topics = Mapping[str, Mapping[str, str]]
 
 
+class KnownTopic(NamedTuple):
+    """How many partitions a topic has, and its id (a Uuid of 22 characters); `is_deleted`: it has none any more, and
+    what is left of it is to go."""
+
+    partitions: int
+    topic_id: str
+    is_deleted: bool = False
+
+
 class _Content(NamedTuple):
-    """Of one file."""
+    """Of one file; not every topic of the one is in the other."""
 
     revision: int
     topics: Topics
+    known: Mapping[str, KnownTopic]
 
 
 def checked_overrides(overrides: object, what: str = "overrides") -> Mapping[str, str]:
@@ -87,7 +99,7 @@ class StoredTopicConfigs:
         self._failed = failed
         self._directories = list(directories)
         self._lock = PartitionLock()
-        self._revision, self._topics = self._gather()
+        self._revision, self._topics, self._known = self._gather()
         self._is_written = True  # off while the files may say something else
 
     def overrides(self, topic: str) -> Mapping[str, str]:
@@ -98,9 +110,17 @@ class StoredTopicConfigs:
         """All that have overrides."""
         return {topic: overrides for topic, overrides in self._topics.items() if overrides}
 
-    def set(self, topic: str, overrides: Mapping[str, str]) -> None:
-        """Replaces a topic's overrides, in every directory.  ConfigException; IllegalStateException inside of itself;
-        KafkaStorageException when no disk takes it: what was written then may count after a restart."""
+    @property
+    def known(self) -> dict[str, KnownTopic]:
+        """All whose partitions are known, those too that were deleted."""
+        return dict(self._known)
+
+    def set(self, topic: str, overrides: Mapping[str, str], known: KnownTopic | None = None) -> None:
+        """Replaces a topic's overrides, and what is known of it where that is given, in every directory.
+
+        ConfigException; IllegalStateException inside of itself; KafkaStorageException when no disk takes it: what was
+        written then may count after a restart.
+        """
         if not isinstance(topic, str):
             raise InvalidTopicException(f"found {topic!r}, expected a topic's name")
         names.validate_topic_name(topic)
@@ -108,15 +128,17 @@ class StoredTopicConfigs:
         if self._lock.is_mine():
             raise inside("writing the topics' settings")
         with self._lock:
-            if self._is_written and self._topics.get(topic, {}) == overrides:
+            known = self._known.get(topic) if known is None else known
+            if self._is_written and (self._topics.get(topic, {}), self._known.get(topic)) == (overrides, known):
                 return
             topics = {**self._topics, topic: dict(overrides)}
+            all_known = dict(self._known) if known is None else {**self._known, topic: known}
             self._revision += 1  # first: what fails half way must not be taken for what comes next
             self._is_written = False
-            error = self._write(self._directories, self._revision, topics)
+            error = self._write(self._directories, _Content(self._revision, topics, all_known))
             if error is not None and not self._directories:
                 raise KafkaStorageException.because_of(error, "the topics' settings were not written") from error
-            self._topics = topics
+            self._topics, self._known = topics, all_known
             self._is_written = True
 
     def forget_directory(self, directory: str) -> None:
@@ -124,9 +146,9 @@ class StoredTopicConfigs:
         with self._lock:
             self._directories = [each for each in self._directories if each != directory]
 
-    def _write(self, directories: Iterable[str], revision: int, topics: Topics) -> OSError | None:
+    def _write(self, directories: Iterable[str], content: _Content) -> OSError | None:
         """To those whose disk takes it; what the last one that did not raised."""
-        data = _encode(revision, topics)
+        data = _encode(content)
         error: OSError | None = None
         for directory in list(directories):
             try:
@@ -158,12 +180,13 @@ class StoredTopicConfigs:
         if problem is not None and not there:
             raise problem
         if not there:
-            return _Content(0, {})
-        newest, topics = there[0], dict(there[0].topics)
+            return _Content(0, {}, {})
+        newest, topics, known = there[0], dict(there[0].topics), dict(there[0].known)
         for older in there[1:]:
-            topics = {**older.topics, **topics}
-        content = newest if topics == newest.topics else _Content(newest.revision + 1, topics)
-        self._write((each for each, had in found.items() if had != content), *content)
+            topics, known = {**older.topics, **topics}, {**older.known, **known}
+        is_all = (topics, known) == (newest.topics, newest.known)
+        content = newest if is_all else _Content(newest.revision + 1, topics, known)
+        self._write((each for each, had in found.items() if had != content), content)
         return content
 
 
@@ -196,10 +219,10 @@ def take_over(source: str, target: str, topic: str, files: Files) -> bool:
     try:
         found = _read(_path(target), files)
     except FileNotFoundError:
-        found = _Content(ours.revision, {})
+        found = _Content(ours.revision, {}, {})
     if topic in found.topics:
         return False
-    files.write_atomic(_path(target), _encode(found.revision, {**found.topics, topic: ours.topics[topic]}))
+    files.write_atomic(_path(target), _encode(found._replace(topics={**found.topics, topic: ours.topics[topic]})))
     return True
 
 
@@ -207,9 +230,18 @@ def _path(directory: str) -> str:
     return os.path.join(directory, names.TOPIC_CONFIGS_FILE)
 
 
-def _encode(revision: int, topics: Topics) -> bytes:
-    text = json.dumps({"version": VERSION, "revision": revision, "topics": topics}, indent=1, sort_keys=True)
-    return text.encode() + b"\n"
+def _encode(content: _Content) -> bytes:
+    fields: dict[str, Any] = {"version": VERSION, "revision": content.revision, "topics": content.topics}
+    if content.known:
+        fields["known"] = {
+            topic: {
+                "partitions": known.partitions,
+                "id": known.topic_id,
+                **({"deleted": True} if known.is_deleted else {}),
+            }
+            for topic, known in content.known.items()
+        }
+    return json.dumps(fields, indent=1, sort_keys=True).encode() + b"\n"
 
 
 def _read(path: str, files: Files) -> _Content:
@@ -224,10 +256,21 @@ def _read(path: str, files: Files) -> _Content:
         for topic, overrides in topics.items():
             names.validate_topic_name(topic)
             LogConfig.validate(overrides)
-        return _Content(revision, dict(topics))
+        known = {topic: _known(topic, fields) for topic, fields in content.get("known", {}).items()}
+        return _Content(revision, dict(topics), known)
     except (ValueError, OverflowError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise CorruptCheckpointException(
             f"found {type(error).__name__}: {error}; expected JSON with version, revision and topics",
             path=path,
             hint="copy the file from another log directory, or remove it and set the topics' settings anew",
         ) from None
+
+
+def _known(topic: str, fields: Any) -> KnownTopic:
+    names.validate_topic_name(topic)
+    partitions, deleted = fields["partitions"], fields.get("deleted", False)
+    if type(partitions) is not int or not 1 <= partitions <= INT_MAX or type(deleted) is not bool:
+        raise ValueError(
+            f"{topic}: partitions {partitions}, deleted {deleted}, expected a number from 1 on, and a flag"
+        )
+    return KnownTopic(partitions, checked_topic_id(fields["id"]), deleted)

@@ -10,32 +10,23 @@ is taken before the engine's lock.  Thread-safe.
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
-from kafkalog._native.batches import header_at
-from kafkalog._native.blocks import Single
-from kafkalog._native.log_end import OPEN
-from kafkalog.errors import IllegalStateException, KafkalogError, KafkaStorageException, RecordTooLargeException
+from kafkalog.errors import IllegalStateException
 from kafkalog.files import Clock
 from kafkalog.files.lines import Lines
-from kafkalog.format.batch import ProducerFields
-from kafkalog.format.control import ControlRecordType, EndTransactionMarker, end_txn_marker_batch
+from kafkalog.format.control import ControlRecordType
 from kafkalog.format.names import TopicPartition
-from kafkalog.log.types import AppendOrigin
 from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.manager import directory as directories
+from kafkalog.topics.appends import PartitionAppends
 from kafkalog.topics.batch_maker import BatchMaker
 from kafkalog.topics.compaction import PartitionCleaning
-from kafkalog.topics.rows import RecordInput, check_records
-
-COORDINATOR_EPOCH = 0
-TRANSACTION_VERSION = 0
 
 
 class OpenTransaction(Protocol):
@@ -54,7 +45,7 @@ class OpenTransaction(Protocol):
         """It was aborted behind its back."""
 
 
-class OpenPartition(Single):
+class OpenPartition(PartitionAppends):
     """Made by `open_log`, which gives it the lease; left by `close`."""
 
     def __init__(
@@ -77,7 +68,7 @@ class OpenPartition(Single):
         self.batch_maker = batch_maker
         self.clock = clock
         self.cleaning = PartitionCleaning(engine, lease, clock)
-        self._sync_appends = sync_appends
+        self.sync_appends = sync_appends
         # By transactional id, kept by Transaction; a block that an interrupt came out of is nobody's to end.
         self.live_transactions: weakref.WeakValueDictionary[str, OpenTransaction] = weakref.WeakValueDictionary()
         self.held_transactions: set[OpenTransaction] = set()  # those begun by hand
@@ -146,35 +137,7 @@ class OpenPartition(Single):
         """As the Log that its user knows."""
         return f"<Log {self.topic_partition} of {self.log_dir!r}, {'open' if self.life.live else 'closed'}>"
 
-    def check_open(self) -> None:
-        """IllegalStateException where it is closed, or was opened by another process."""
-        if not self.life.live:
-            raise self._is_closed()
-
-    def usable(self) -> UnifiedLog:
-        """The engine of a partition that is open; a change that was cut short is made whole first."""
-        if not self.life.live:
-            raise self._is_closed()
-        engine = self.engine
-        try:
-            engine.settle()
-        except KafkaStorageException:  # closed meanwhile?
-            if engine.local_log.life == OPEN:
-                raise
-            raise self._is_closed() from None
-        return engine
-
-    @contextlib.contextmanager
-    def while_open(self) -> Iterator[None]:
-        """What the engine says of a log that another thread closed meanwhile, said as everywhere else here."""
-        try:
-            yield
-        except KafkaStorageException:
-            if self.engine.local_log.life == OPEN:
-                raise
-            raise self._is_closed() from None
-
-    def _is_closed(self) -> IllegalStateException:
+    def refusal(self) -> IllegalStateException:
         return self.life.refusal(f"{self.topic_partition} of {self.log_dir}")
 
     def checkpoint(self) -> None:
@@ -182,116 +145,7 @@ class OpenPartition(Single):
         engine = self.engine
         self.lease.checkpoint(lambda: engine.recovery_point, lambda: engine.log_start_offset_to_checkpoint)
 
-    # --- appending ---------------------------------------------------------------------------------
-
-    @property
-    def leader_epoch(self) -> int:
-        """The leader epoch that appends carry: the log's latest, or 0."""
-        return self.engine.latest_epoch or 0
-
-    def append_as(self, producer: ProducerFields, records: Iterable[RecordInput], *, sync: bool = True) -> range:
-        """Append records in a producer's name, as `Log.append_many` says."""
-        engine = self.engine
-        if not self.life.live or engine.unfinished is not None or engine.lock.busy:
-            engine = self.usable()  # says why not, or makes it whole first
-        now_ms = self.clock.milliseconds()
-        built = self.batch_maker.at_once(records, now_ms, producer)
-        if built is not None:
-            return (
-                self._append_one(engine, built[0], sync)
-                if len(built) == 1
-                else self._append_groups(engine, (built,), sync)
-            )
-        check_records(records)
-        return self._append_groups(engine, self.batch_maker.batches(records, now_ms, producer), sync)
-
-    def append_groups(self, groups: Iterable[Sequence[bytes]], *, sync: bool = True) -> range:
-        """Appends the batches of each group together, or none of them where one is refused."""
-        return self._append_groups(self.usable(), groups, sync)
-
-    def _append_one(self, engine: UnifiedLog, batch: bytes, sync: bool) -> range:
-        first = last = -1
-        try:
-            info = engine.append_as_leader(batch, engine.leader_epoch_cache.latest_epoch or 0)
-            first, last = info.first_offset, info.last_offset
-            if sync and self._sync_appends:
-                engine.flush_appended(last + 1)
-        except Exception as error:
-            raised = self._told(error, first, last, sync)
-            if raised is error:
-                raise
-            raise raised from None
-        return range(first, last + 1)
-
-    def _append_groups(self, engine: UnifiedLog, groups: Iterable[Sequence[bytes]], sync: bool) -> range:
-        first = last = -1
-        record = 0  # its number, of those that were given
-        try:
-            for group in groups:
-                if len(group) > 1:
-                    self._check_each(group, record)
-                with engine.lock:  # in one piece
-                    for batch in group:
-                        info = engine.append_as_leader(batch, self.leader_epoch)
-                        first = info.first_offset if first < 0 else first
-                        last = info.last_offset
-                        record += last + 1 - info.first_offset
-            self.after_append(last + 1, sync=sync)
-        except Exception as error:  # what went through the records may have raised its own
-            raised = self._told(error, first, last, sync)
-            if raised is error:
-                raise
-            raise raised from None
-        return range(first, last + 1) if first >= 0 else range(engine.log_end_offset, engine.log_end_offset)
-
-    def _told(self, error: Exception, first: int, last: int, sync: bool) -> Exception:
-        """What an append raises that `error` ended, when offsets from `first` to `last` were there already."""
-        appended = range(max(first, 0), last + 1)
-        if isinstance(error, KafkaStorageException):
-            raised = error if self.engine.local_log.life == OPEN else self._is_closed()
-            raised.appended = appended
-            return raised
-        if isinstance(error, KafkalogError):
-            error.appended = appended
-        if isinstance(error, RecordTooLargeException):
-            error.hint = error.hint or "config={'max.message.bytes': ...} of open_log raises the limit"
-        if first >= 0:  # what is there is as durable as it should be
-            self.after_append(last + 1, sync=sync)
-        return error
-
-    def _check_each(self, group: Sequence[bytes], record: int) -> None:
-        for batch in group:
-            count = header_at(batch).count
-            try:
-                self.engine.check_batch(batch, self.leader_epoch)
-            except KafkalogError as error:
-                which = f"record {record}" if count == 1 else f"in records {record} to {record + count - 1}"
-                error.message = f"{which}: {error.message}"
-                raise
-            record += count
-
-    def after_append(self, offset: int, *, sync: bool = True) -> None:
-        """With durability "fsync", wait until what was appended, up to `offset`, is on the disk."""
-        if sync and self._sync_appends:
-            self.engine.flush_appended(offset)
-
     # --- transactions ------------------------------------------------------------------------------
-
-    def write_marker(
-        self, producer_id: int, epoch: int, kind: ControlRecordType, check: Callable[[], None] | None = None
-    ) -> None:
-        """Ends a transaction; `check` may still refuse, and nothing comes between the two."""
-        engine, leader_epoch = self.engine, self.leader_epoch
-        end = EndTransactionMarker(kind, COORDINATOR_EPOCH)
-        marker = end_txn_marker_batch(0, self.clock.milliseconds(), leader_epoch, producer_id, epoch, end)
-        with self.while_open():
-            with engine.lock:
-                if check is not None:
-                    check()
-                info = engine.append_as_leader(
-                    marker, self.leader_epoch, AppendOrigin.COORDINATOR, transaction_version=TRANSACTION_VERSION
-                )
-            self.after_append(info.last_offset + 1)
 
     def abort_begun(self, *, but: Iterable[OpenTransaction] = ()) -> None:
         """Abort what was begun here and nobody ended or will end, whatever interrupted that; of `but` somebody will."""
