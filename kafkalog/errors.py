@@ -131,6 +131,14 @@ class UnknownTopicOrPartitionException(RequestError, LookupError):
     """No such topic or partition in the log directory."""
 
 
+class TopicExistsException(RequestError):
+    """A topic of that name is there already."""
+
+
+class InvalidPartitionsException(RequestError, ValueError):
+    """A number of partitions that no topic can have, or less than it has."""
+
+
 class OffsetOutOfRangeException(RequestError, LookupError):
     """An offset outside [log start offset, log end offset], or above the high watermark."""
 
