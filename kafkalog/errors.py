@@ -23,6 +23,7 @@ class KafkalogError(Exception):
     """
 
     appended: range = range(0)
+    appended_partitions: dict[int, range] = {}  # the same of a topic, by partition; replaced, never changed
 
     def __init__(
         self,

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from kafkalog._native.batches import header_at
 from kafkalog._native.blocks import Single
 from kafkalog._native.log_end import OPEN
-from kafkalog.errors import IllegalStateException, KafkalogError, KafkaStorageException, RecordTooLargeException
+from kafkalog.errors import KafkalogError, KafkaStorageException, RecordTooLargeException
 from kafkalog.files import Clock
 from kafkalog.files.processes import Life
 from kafkalog.format.batch import ProducerFields
@@ -70,8 +70,8 @@ class PartitionAppends(Single):
                 raise
             raise self.refusal() from None
 
-    def refusal(self) -> IllegalStateException:
-        """The error for a use of what is closed, or of another process."""
+    def refusal(self) -> KafkalogError:
+        """The error for a use of what is closed, is not there any more, or is of another process."""
         raise NotImplementedError
 
     def moved_from(self, engine: UnifiedLog) -> UnifiedLog | None:
@@ -175,7 +175,7 @@ class PartitionAppends(Single):
         """What an append raises that `error` ended, when offsets from `first` to `last` were there already."""
         appended = range(max(first, 0), last + 1)
         if isinstance(error, KafkaStorageException):
-            raised = error if self.engine.local_log.life == OPEN else self.refusal()
+            raised: KafkalogError = error if self.engine.local_log.life == OPEN else self.refusal()
             raised.appended = appended
             return raised
         if isinstance(error, KafkalogError):

@@ -1,0 +1,57 @@
+"""One partition of a store: what appends to it, wherever its log is now.
+
+Stands on the store's LogManager, which may move the log to another directory meanwhile: an append that the old one
+refused goes to the new one.  Lives as long as its store, or until its topic is deleted.  Thread-safe.
+"""
+
+from __future__ import annotations
+
+from kafkalog.errors import KafkalogError, UnknownTopicOrPartitionException
+from kafkalog.files import Clock
+from kafkalog.files.processes import Life
+from kafkalog.format.names import TopicPartition
+from kafkalog.log.unified_log import UnifiedLog
+from kafkalog.manager.log_manager import LogManager
+from kafkalog.topics.appends import PartitionAppends
+from kafkalog.topics.batch_maker import BatchMaker
+
+
+class StorePartition(PartitionAppends):
+    """Made by the store, of a log that its manager has; `life` is the store's."""
+
+    def __init__(
+        self,
+        manager: LogManager,
+        engine: UnifiedLog,
+        life: Life,
+        clock: Clock,
+        *,
+        compression: str | None,
+        sync_appends: bool,
+    ) -> None:
+        self._manager = manager
+        self._compression = compression
+        self.topic_partition: TopicPartition = engine.topic_partition
+        self.engine = engine
+        self.life = life
+        self.clock = clock
+        self.sync_appends = sync_appends
+        self.batch_maker = BatchMaker(engine.config, compression)
+        engine.flushes_rolls = sync_appends
+
+    def take_settings(self) -> None:
+        """After a change of the topic's settings."""
+        self.batch_maker = BatchMaker(self.engine.config, self._compression)
+
+    def moved_from(self, engine: UnifiedLog) -> UnifiedLog | None:
+        found = self._manager.registry.get(self.topic_partition)
+        if found is None or found is engine:
+            return None
+        found.flushes_rolls = self.sync_appends
+        self.engine = found
+        return found
+
+    def refusal(self) -> KafkalogError:
+        if self.life.live:
+            return UnknownTopicOrPartitionException(f"{self.topic_partition} was deleted")
+        return self.life.refusal(f"the store of {self._manager.directories.shown}")
