@@ -14,7 +14,7 @@ from typing import NamedTuple
 from kafkalog.errors import BadBytesError, CorruptCheckpointException, KafkalogError, KafkaStorageException
 from kafkalog.files import OS_FILES, Files
 from kafkalog.format.checkpoints import OffsetCheckpointFile
-from kafkalog.format.names import HIGH_WATERMARK_CHECKPOINT_FILE, TopicPartition
+from kafkalog.format.names import TopicPartition
 
 
 class Told(NamedTuple):
@@ -24,6 +24,24 @@ class Told(NamedTuple):
     offset: int | None = None
     problem: KafkalogError | None = None
     is_blank: bool = False
+
+    def sure_watermark(self, left: str) -> int | None:
+        """The high watermark, for who takes something away below it; None without a line, as in a log of one replica.
+
+        CorruptCheckpointException, KafkaStorageException where the file is there and cannot be read; `left` says in
+        their hint what is not done.
+        """
+        problem = self.problem
+        if isinstance(problem, BadBytesError):
+            raise CorruptCheckpointException(
+                f"found {problem.message}, expected high watermarks",
+                path=problem.path,
+                position=problem.position,
+                hint=f"which records all replicas have is not known, so {left}; {problem.hint}",
+            )
+        if problem is not None:
+            raise problem
+        return self.offset
 
 
 class CheckpointLines:
@@ -53,27 +71,10 @@ class CheckpointLines:
         except FileNotFoundError:
             return Told()
         except BadBytesError as error:
+            error.path = error.path or path
             return Told(problem=error)
         except ValueError as error:
             return Told(problem=CorruptCheckpointException(str(error), path=path))
         except OSError as error:
             return Told(problem=KafkaStorageException.because_of(error, "cannot read the checkpoint"))
         return Told(before[1].get(partition), is_blank=len(data.split()) < 2)
-
-    def high_watermark(self, partition: TopicPartition, left: str) -> int | None:
-        """The checkpointed one, for who takes something away below it; None without a line, as in a log of one replica.
-
-        CorruptCheckpointException, KafkaStorageException where the file is there and cannot be read; `left` says in
-        their hint what is not done.
-        """
-        offset, problem, _ = self.told(HIGH_WATERMARK_CHECKPOINT_FILE, partition)
-        if isinstance(problem, BadBytesError):
-            raise CorruptCheckpointException(
-                f"found {problem.message}, expected high watermarks",
-                path=os.path.join(self._log_dir, HIGH_WATERMARK_CHECKPOINT_FILE),
-                position=problem.position,
-                hint=f"which records all replicas have is not known, so {left}; {problem.hint}",
-            )
-        if problem is not None:
-            raise problem
-        return offset

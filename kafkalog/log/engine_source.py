@@ -131,13 +131,7 @@ class EngineSource:
             raise
 
     def _extent(self, offset: int, isolation: str) -> Extent | None:
-        """Looks again where segments changed meanwhile (see `LocalLog.read`)."""
-        segments = self._engine.local_log.segments
-        while True:
-            view = segments.view
-            extent = self._extent_now(offset, isolation)
-            if segments.view is view:
-                return extent
+        return self._engine.local_log.segments.unchanged(lambda: self._extent_now(offset, isolation))
 
     def _extent_now(self, offset: int, isolation: str) -> Extent | None:
         committed = check_isolation(isolation)

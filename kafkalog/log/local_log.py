@@ -373,8 +373,8 @@ class LocalLog(LogEnd):
 
         `min_one_message`: the first batch comes whole, however large it is.
 
-        Where segments changed while more than one was looked at, all is looked at again: behind one that a compaction
-        replaced meanwhile comes one that lies behind the new segment, too.  (Kafka passes over what lies between.)
+        Where segments changed while more than one was looked at, all is looked at again, as `LogSegments.unchanged`
+        has it; most reads look at one.  (Kafka passes over what a compaction put in the place of two.)
         """
         if self.log_dir_failure_channel.any_offline:
             self.context.check_online()
@@ -456,13 +456,13 @@ class LocalLog(LogEnd):
         self, log_start_offset: int, base_offset: int, upper_bound_offset: int
     ) -> list[AbortedTxn]:
         """Aborted transactions that touch [log start, upper bound), from the segment that holds `base_offset` on."""
-        while True:
-            view = self.segments.view
+
+        def collect() -> list[AbortedTxn]:
             segment = self.segments.floor_segment(base_offset)
             self.check_if_closed()
-            found = [] if segment is None else self._collect_aborted(log_start_offset, upper_bound_offset, segment)
-            if self.segments.view is view:  # else as in `read`
-                return found
+            return [] if segment is None else self._collect_aborted(log_start_offset, upper_bound_offset, segment)
+
+        return self.segments.unchanged(collect)
 
 
 def _empty(metadata: LogOffsetMetadata, include_aborted_txns: bool) -> FetchDataInfo:

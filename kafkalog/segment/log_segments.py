@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable
+from typing import TypeVar
 
 from kafkalog.errors import IllegalArgumentException, IllegalStateException
 from kafkalog.format.names import TopicPartition
@@ -19,6 +20,7 @@ class NoSuchElementException(IllegalStateException):
     """java.util.NoSuchElementException: the active segment of a log without segments."""
 
 
+T = TypeVar("T")
 _View = tuple[tuple[int, ...], tuple[LogSegment, ...]]
 
 
@@ -85,6 +87,15 @@ class LogSegments:
             segment.update_parent_dir(parent_dir)
 
     # --- looking (no lock) -----------------------------------------------------------------------------
+
+    def unchanged(self, look: Callable[[], T]) -> T:
+        """What `look` finds in more than one segment, asked again where they changed meanwhile: behind one that a
+        compaction replaced comes one that lies behind the new segment, too, and what is between would be missed."""
+        while True:
+            view = self.view
+            found = look()
+            if self.view is view:
+                return found
 
     @property
     def is_empty(self) -> bool:

@@ -238,7 +238,8 @@ def _compact_one(
     partition = result.partition
     config = LogConfig.from_props(settings.of(partition.topic), {"file.delete.delay.ms": "0"})
     by_ratio = RATIO in settings.given
-    watermark = CheckpointLines(root, files).high_watermark(partition, "nothing is compacted")
+    told = CheckpointLines(root, files).told(names.HIGH_WATERMARK_CHECKPOINT_FILE, partition)
+    watermark = told.sure_watermark("nothing is compacted")
     with open_undamaged(root, partition, config, files, how.clock) as log:
         engine, cleaning = log.engine, log.cleaning
         assert engine is not None

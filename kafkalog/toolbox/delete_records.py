@@ -54,8 +54,8 @@ def plan_deletion(
             found = view.offset_for_time(time_ms)
             offset = view.log_end_offset if found is None else found
     checkpoints = CheckpointLines(log_dir, files)
-    checkpoints.high_watermark(partition, "nothing is deleted")
     facts = look(log_dir, partition, files=files, checkpoints=checkpoints)
+    facts.watermark_told.sure_watermark("nothing is deleted")
     if offset > facts.high_watermark:
         what = "log end" if facts.high_watermark == facts.log_end_offset else "high watermark"
         raise OffsetOutOfRangeException(

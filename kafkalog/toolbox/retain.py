@@ -158,8 +158,8 @@ def _facts(
         elif not also_compacted and (settings.is_compacted(partition.topic) or was_compacted(partition, checkpoints)):
             plan.skipped[partition] = "compacted: its oldest records are the latest of their keys"
         else:
-            checkpoints.high_watermark(partition, "nothing is deleted")
             known[partition] = look(plan.log_dir, partition, files=files, checkpoints=checkpoints)
+            known[partition].watermark_told.sure_watermark("nothing is deleted")
     return known
 
 

@@ -427,7 +427,8 @@ def test_a_disk_that_fails_leaves_nothing(log_dir: Path, tmp_path: Path, kind: s
     both = [TopicPartition("t", 0), TopicPartition("t", 1)]
     for step in range(100):
         full = number == errno.ENOSPC
-        fault = Fault(step, number, sticky=full, paths=lambda path: str(target) in path and "t-1" in path)
+        of_it = f"{target}/.t-1."  # before it gets its name
+        fault = Fault(step, number, sticky=full, paths=lambda path, of_it=of_it: path.startswith(of_it))
         files = FaultyFiles(OS_FILES, fault)
         report = ExportReport()
         try:
