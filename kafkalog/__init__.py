@@ -7,6 +7,8 @@
         for record in log:
             print(record.offset, record.value)
 
+`kafkalog.open` opens a store of topics, with cursors and transactions; `open_log` one partition.
+
 Everything here is loaded when it is first used: `import kafkalog` pulls in neither numpy nor pyarrow, pyspark, click
 or rich.
 """
@@ -32,12 +34,16 @@ if TYPE_CHECKING:
         MultiMessageSetSend,
         PartitionView,
         Record,
+        RecordMetadata,
+        Store,
+        Topic,
         Transaction,
         Writer,
         list_partitions,
         open_log,
         to_confluent,
     )
+    from kafkalog.topics import open_store as open
 
 _HOME = {
     "ChunkReader": "kafkalog.topics",
@@ -51,14 +57,19 @@ _HOME = {
     "MultiMessageSetSend": "kafkalog.topics",
     "PartitionView": "kafkalog.topics",
     "Record": "kafkalog.topics",
+    "RecordMetadata": "kafkalog.topics",
+    "Store": "kafkalog.topics",
+    "Topic": "kafkalog.topics",
     "TopicPartition": "kafkalog.format.names",
     "Transaction": "kafkalog.topics",
     "Writer": "kafkalog.topics",
     "list_partitions": "kafkalog.topics",
     "open_log": "kafkalog.topics",
     "to_confluent": "kafkalog.topics",
+    "open": "kafkalog.topics",
     "verify": "kafkalog.toolbox.verify",
 }
+_THERE = {"open": "open_store"}  # what it is called at home
 
 __all__ = [
     "ChunkReader",
@@ -72,11 +83,15 @@ __all__ = [
     "MultiMessageSetSend",
     "PartitionView",
     "Record",
+    "RecordMetadata",
+    "Store",
+    "Topic",
     "TopicPartition",
     "Transaction",
     "Writer",
     "__version__",
     "list_partitions",
+    "open",
     "open_log",
     "to_confluent",
     "verify",
@@ -89,7 +104,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'kafkalog' has no attribute {name!r}")
     import importlib
 
-    value = getattr(importlib.import_module(home), name)
+    value = getattr(importlib.import_module(home), _THERE.get(name, name))
     globals()[name] = value
     return value
 

@@ -38,6 +38,7 @@ __all__ = [
     "checked_topic_id",
     "decode_partition_metadata",
     "read_partition_metadata",
+    "topic_id_of",
     "write_partition_metadata",
 ]
 
@@ -115,6 +116,14 @@ def _malformed(line: str, number: int, location: str) -> CorruptCheckpointExcept
 def read_partition_metadata(path: str, files: Files = OS_FILES) -> PartitionMetadata:
     """The content of the file.  CorruptCheckpointException, OSError."""
     return decode_partition_metadata(files.read_bytes(path), path=path)
+
+
+def topic_id_of(folder: str, files: Files = OS_FILES) -> str | None:
+    """The topic id in a partition's folder; None without one.  CorruptCheckpointException, OSError."""
+    try:
+        return read_partition_metadata(os.path.join(folder, PARTITION_METADATA_FILE_NAME), files).topic_id
+    except FileNotFoundError:
+        return None
 
 
 def write_partition_metadata(path: str, topic_id: str, files: Files = OS_FILES) -> None:

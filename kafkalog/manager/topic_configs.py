@@ -176,18 +176,24 @@ class StoredTopicConfigs:
             except CorruptCheckpointException as error:
                 Lines(LOGGER, directory).warning("%s", error)
                 problem = error
-        there = sorted((each for each in found.values() if each is not None), key=lambda each: -each.revision)
+        there = [each for each in found.values() if each is not None]
         if problem is not None and not there:
             raise problem
         if not there:
             return _Content(0, {}, {})
-        newest, topics, known = there[0], dict(there[0].topics), dict(there[0].known)
-        for older in there[1:]:
-            topics, known = {**older.topics, **topics}, {**older.known, **known}
-        is_all = (topics, known) == (newest.topics, newest.known)
-        content = newest if is_all else _Content(newest.revision + 1, topics, known)
+        content = _merged(there)
         self._write((each for each, had in found.items() if had != content), content)
         return content
+
+
+def _merged(there: Iterable[_Content]) -> _Content:
+    """What counts of several files."""
+    newest, *others = sorted(there, key=lambda each: -each.revision)
+    topics, known = dict(newest.topics), dict(newest.known)
+    for older in others:
+        topics, known = {**older.topics, **topics}, {**older.known, **known}
+    is_all = (topics, known) == (newest.topics, newest.known)
+    return newest if is_all else _Content(newest.revision + 1, topics, known)
 
 
 def stored_overrides(directory: str, topic: str, files: Files) -> Mapping[str, str] | None:
@@ -204,6 +210,26 @@ def stored_topics(directory: str, files: Files) -> Mapping[str, Mapping[str, str
         return {}
     except OSError as error:
         raise KafkaStorageException.because_of(error, "cannot read the topics' settings") from error
+
+
+def stored_content(directories: Iterable[str], files: Files) -> tuple[Topics, Mapping[str, KnownTopic]]:
+    """Overrides, and what else is known, as several directories have them together; for who only looks.
+    CorruptCheckpointException where one cannot be read, and none of the others has any; KafkaStorageException."""
+    there: list[_Content] = []
+    problem: CorruptCheckpointException | None = None
+    for directory in directories:
+        try:
+            there.append(_read(_path(directory), files))
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            raise KafkaStorageException.because_of(error, "cannot read the topics' settings") from error
+        except CorruptCheckpointException as error:
+            problem = error
+    if problem is not None and not there:
+        raise problem
+    content = _merged(there) if there else _Content(0, {}, {})
+    return content.topics, content.known
 
 
 def take_over(source: str, target: str, topic: str, files: Files) -> bool:

@@ -13,7 +13,6 @@ from kafkalog.errors import KafkalogError
 from kafkalog.files import OS_FILES, Files
 from kafkalog.format import names
 from kafkalog.format.names import TopicPartition
-from kafkalog.format.partition_metadata import read_partition_metadata
 from kafkalog.manager.log_dirs import other_names, partitions_in
 
 _OWN_FILES = names.LOG_DIR_FILES | {"bootstrap.checkpoint", f"{names.META_PROPERTIES_FILE}.tmp"}
@@ -84,13 +83,4 @@ def _partition_of(name: str) -> TopicPartition | None:
     try:
         return names.parse_topic_partition_name(name)
     except KafkalogError:
-        return None
-
-
-def topic_id_of(folder: str, files: Files = OS_FILES) -> str | None:
-    """The topic id in a partition's partition.metadata; None without one.  CorruptCheckpointException."""
-    path = os.path.join(folder, names.PARTITION_METADATA_FILE)
-    try:
-        return read_partition_metadata(path, files).topic_id
-    except FileNotFoundError:
         return None

@@ -15,9 +15,10 @@ from kafkalog.errors import KafkalogError
 from kafkalog.files import OS_FILES, Files
 from kafkalog.format import codecs, names
 from kafkalog.format.names import TopicPartition
+from kafkalog.format.partition_metadata import topic_id_of
 from kafkalog.log.checkpoint_lines import CheckpointLines
 from kafkalog.log.view import PartitionView
-from kafkalog.toolbox.folders import Folders, another_name, folders_of, topic_id_of
+from kafkalog.toolbox.folders import Folders, another_name, folders_of
 from kafkalog.toolbox.segment_facts import Contents, all_headers, headers_at_ends
 
 

@@ -8,6 +8,8 @@ from kafkalog.topics.log import Log
 from kafkalog.topics.opening import open_log
 from kafkalog.topics.reader import ChunkReader, MessageSetSend, MultiMessageSetSend, receive_message_set
 from kafkalog.topics.records import Record, to_confluent
+from kafkalog.topics.store import Store, open_store
+from kafkalog.topics.topic import RecordMetadata, Topic
 from kafkalog.topics.writer import Transaction, Writer
 
 __all__ = [
@@ -17,10 +19,14 @@ __all__ = [
     "MultiMessageSetSend",
     "PartitionView",
     "Record",
+    "RecordMetadata",
+    "Store",
+    "Topic",
     "Transaction",
     "Writer",
     "list_partitions",
     "open_log",
+    "open_store",
     "receive_message_set",
     "to_confluent",
 ]

@@ -127,6 +127,8 @@ class PartitionAppends(Single):
         record = 0  # its number, of those that were given
         try:
             for group in groups:
+                if not group:
+                    continue
                 if len(group) > 1:
                     self._check_each(engine, group, record)
                 done: list[LogAppendInfo] = []

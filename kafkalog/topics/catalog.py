@@ -15,7 +15,7 @@ from __future__ import annotations
 import base64
 import threading
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from kafkalog.errors import (
@@ -65,7 +65,8 @@ class Catalog:
         assert isinstance(stored, StoredTopicConfigs), stored
         self._manager = manager
         self._stored = stored
-        self._lock = threading.RLock()
+        self.changing = threading.RLock()  # held over a whole change
+        self.changes = 0  # of topics so far, counted when each is done; who asks less often than it changes keeps it
 
     # --- looking -------------------------------------------------------------------------------------
 
@@ -78,41 +79,33 @@ class Catalog:
 
     def info(self, topic: str) -> TopicInfo | None:
         """What is known of a topic; None where there is none of that name."""
-        known = self._known(topic)
-        if known is None or known.is_deleted:
-            return None
-        return TopicInfo(
-            topic,
-            known.partitions,
-            known.topic_id or None,
-            dict(self._stored.overrides(topic)),
-            topic in names.INTERNAL_TOPICS,
-        )
+        return topic_info(topic, self._known(topic), self._stored.overrides(topic))
 
     def must(self, topic: str) -> TopicInfo:
         """UnknownTopicOrPartitionException where there is none."""
         found = self.info(values.text(topic, "topic"))
         if found is None:
-            raise UnknownTopicOrPartitionException(
-                f"no topic {topic!r} in {self._manager.directories.shown}", hint="create_topic() makes one"
-            )
+            raise no_topic(topic, self._manager.directories.shown)
         return found
+
+    def settled_log(self, partition: TopicPartition) -> UnifiedLog | None:
+        """A partition's log, when whatever is just being made or removed is done."""
+        with self.changing:
+            return self._manager.get_log(partition)
 
     def _known(self, topic: str) -> KnownTopic | None:
         return self._stored.known.get(topic) or self._of_folders(self._manager.logs_by_topic(topic))
 
     @staticmethod
     def _of_folders(logs: list[UnifiedLog]) -> KnownTopic | None:
-        if not logs:
-            return None
         topic_id = next((log.topic_id for log in logs if log.topic_id is not None), "")
-        return KnownTopic(1 + max(log.topic_partition.partition for log in logs), topic_id)
+        return of_folders([log.topic_partition.partition for log in logs], topic_id)
 
     # --- changing ------------------------------------------------------------------------------------
 
     def finish(self) -> None:
         """What a crash cut short: partitions that are missing are made, and what is left of deleted topics goes."""
-        with self._lock:
+        with self.changing:
             for topic, known in self._stored.known.items():
                 if known.is_deleted:
                     self._remove(topic)
@@ -131,7 +124,7 @@ class Catalog:
         names.validate_topic_name(values.text(topic, "topic"))
         partitions = checked_partitions(partitions)
         overrides = checked_overrides({} if overrides is None else overrides, "config")
-        with self._lock:
+        with self.changing:
             if self.info(topic) is not None:
                 raise TopicExistsException(f"Topic '{topic}' already exists.")
             colliding = [each for each in self.names() if _metric_name(each) == _metric_name(topic)]
@@ -147,7 +140,7 @@ class Catalog:
         """Gives a topic so many partitions in all.  A key's records go elsewhere from then on, as in Kafka.
         InvalidPartitionsException where it has as many, or more."""
         partitions = checked_partitions(partitions)
-        with self._lock:
+        with self.changing:
             found = self.must(topic)
             if partitions <= found.partitions:
                 raise InvalidPartitionsException(
@@ -163,7 +156,7 @@ class Catalog:
         """Sets some of a topic's settings; None takes an override away.  ConfigException, and nothing is changed."""
         if not isinstance(overrides, Mapping):
             raise IllegalArgumentException(f"config: found {values.shown(overrides)}, expected settings and values")
-        with self._lock:
+        with self.changing:
             found = self.must(topic)
             merged: dict[str, str | None] = {**found.overrides, **overrides}
             left = checked_overrides({name: value for name, value in merged.items() if value is not None}, "config")
@@ -175,7 +168,7 @@ class Catalog:
 
         Partitions in a directory that is offline go when it is back.  InvalidTopicException for a topic of Kafka's own.
         """
-        with self._lock:
+        with self.changing:
             found = self.must(topic)
             if found.is_internal:
                 raise InvalidTopicException(f"{topic} is Kafka's own: the store needs it")
@@ -188,7 +181,7 @@ class Catalog:
         log = self._manager.get_log(TopicPartition(topic, partition))
         if log is not None or not create:
             return log
-        with self._lock:
+        with self.changing:
             known = self._known(topic)
             if known is None or topic not in self._stored.known:
                 known = known or KnownTopic(INTERNAL_PARTITIONS, "")
@@ -205,6 +198,7 @@ class Catalog:
 
     def _set(self, topic: str, overrides: Mapping[str, str], known: KnownTopic) -> None:
         self._stored.set(topic, overrides, known)
+        self.changes += 1
         self._manager.update_topic_config(topic, overrides)
 
     def _make(self, topic: str, known: KnownTopic) -> None:
@@ -217,6 +211,23 @@ class Catalog:
 
     def _remove(self, topic: str) -> None:
         self._manager.async_delete_all([log.topic_partition for log in self._manager.logs_by_topic(topic)])
+
+
+def of_folders(partitions: Sequence[int], topic_id: str) -> KnownTopic | None:
+    """What the folders of a topic say of it."""
+    return KnownTopic(1 + max(partitions), topic_id) if partitions else None
+
+
+def topic_info(topic: str, known: KnownTopic | None, overrides: Mapping[str, str]) -> TopicInfo | None:
+    """What is known of a topic; None where that is nothing, or its deletion."""
+    if known is None or known.is_deleted:
+        return None
+    is_internal = topic in names.INTERNAL_TOPICS
+    return TopicInfo(topic, known.partitions, known.topic_id or None, dict(overrides), is_internal)
+
+
+def no_topic(topic: str, place: str) -> UnknownTopicOrPartitionException:
+    return UnknownTopicOrPartitionException(f"no topic {topic!r} in {place}", hint="create_topic() makes one")
 
 
 def checked_partitions(partitions: object) -> int:

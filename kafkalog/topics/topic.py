@@ -9,9 +9,9 @@ Thread-safe.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kafkalog.errors import IllegalArgumentException, KafkalogError, UnknownTopicOrPartitionException
+from kafkalog.errors import IllegalArgumentException, KafkalogError, LogReadOnlyException
 from kafkalog.format import values
 from kafkalog.format.batch import NO_PRODUCER
 from kafkalog.format.names import TopicPartition
@@ -21,7 +21,9 @@ from kafkalog.topics.rows import RecordInput, Row, as_row, check_records
 
 if TYPE_CHECKING:
     from kafkalog.topics.catalog import TopicInfo
+    from kafkalog.topics.store_home import StoreHome
     from kafkalog.topics.store_partition import StorePartition
+    from kafkalog.topics.store_view import StoreView
 
 
 class RecordMetadata(NamedTuple):
@@ -32,21 +34,14 @@ class RecordMetadata(NamedTuple):
     offset: int
 
 
-class Home(Protocol):
-    """What a topic asks of its store."""
-
-    def info(self, topic: str) -> TopicInfo: ...
-
-    def partition(self, topic_partition: TopicPartition) -> StorePartition: ...
-
-
 class Topic:
     """Made by `Store.topic` and `Store.create_topic`."""
 
-    def __init__(self, home: Home, name: str) -> None:
+    def __init__(self, home: StoreHome | StoreView, name: str) -> None:
         self._home = home
         self.name = name
         self._sticky = StickyPartition()
+        self._seen: tuple[int, int] = (-1, 0)  # the catalog's changes, and how many partitions it had then
 
     @property
     def info(self) -> TopicInfo:
@@ -76,51 +71,84 @@ class Topic:
 
         As `Log.append` otherwise; UnknownTopicOrPartitionException for a partition that the topic has not.
         """
-        row = as_row((value, key, tuple(headers) if isinstance(headers, list) else headers, timestamp))
-        number = self._partition_for(row, self.partitions, partition)
-        offsets = self._appends(number).append_as(NO_PRODUCER, (row,))
-        return RecordMetadata(self.name, number, offsets[0])
+        if partition is None and type(value) is bytes and (key is None or type(key) is bytes):
+            record: RecordInput = (value, key, headers, timestamp)
+            number = self._partition_for(value, key, self._count())
+        else:
+            record = as_row((value, key, headers, timestamp))
+            number = self.partition_for(record, partition)
+        offsets = self.appends(number).append_as(NO_PRODUCER, (record,))
+        return RecordMetadata(self.name, number, offsets.start)
 
     def append_many(self, records: Iterable[RecordInput], *, partition: int | None = None) -> dict[int, range]:
         """Append records, which are as `Log.append_many` takes them: the offsets in each partition that got some.
 
         Records of one partition keep their order.  All are looked at before any is appended.
         """
-        if partition is not None:
-            number = self._checked(partition)
-            return {number: self._appends(number).append_as(NO_PRODUCER, records)}
-        check_records(records)
-        count = self.partitions
-        by_partition: dict[int, list[Row]] = {}
-        for row in map(as_row, records):
-            by_partition.setdefault(self._partition_for(row, count, None), []).append(row)
         done: dict[int, range] = {}
-        for number, rows in by_partition.items():
+        for number, rows in self.by_partition(records, partition).items():
             try:
-                done[number] = self._appends(number).append_as(NO_PRODUCER, rows)
+                done[number] = self.appends(number).append_as(NO_PRODUCER, rows)
             except KafkalogError as error:
                 error.appended_partitions = done
                 raise
         return done
 
-    def _partition_for(self, row: Row, count: int, partition: int | None) -> int:
+    # --- where to ------------------------------------------------------------------------------------
+
+    def by_partition(
+        self, records: Iterable[RecordInput], partition: int | None
+    ) -> Mapping[int, Iterable[RecordInput]]:
+        """Records by the partition that each goes to; those of one keep their order."""
+        if partition is not None:
+            return {self._checked(partition): records}
+        check_records(records)
+        count = self._count()
+        if count == 1:
+            return {0: records}
+        found: dict[int, list[Row]] = {}
+        for row in map(as_row, records):
+            found.setdefault(self._partition_for(row[0], row[1], count), []).append(row)
+        return found
+
+    def partition_for(self, row: Row, partition: int | None) -> int:
+        """The partition of a record; UnknownTopicOrPartitionException for one that the topic has not."""
         if partition is not None:
             return self._checked(partition)
-        value, key = row[0], row[1]
+        return self._partition_for(row[0], row[1], self._count())
+
+    def _partition_for(self, value: bytes | None, key: bytes | None, count: int) -> int:
         if key is not None:
             return partition_of_key(key, count)
         return self._sticky.take(len(value or b""), count)
 
     def _checked(self, partition: Any) -> int:
         number = values.whole(partition, "partition", low=0)
-        if number >= self.partitions:
-            raise UnknownTopicOrPartitionException(
-                f"topic {self.name!r} has no partition {number}: it has {self.partitions}"
-            )
+        if number >= self._count():
+            self._home.check_partition(TopicPartition(self.name, number))
         return number
 
-    def _appends(self, partition: int) -> StorePartition:
-        return self._home.partition(TopicPartition(self.name, partition))
+    def _count(self) -> int:
+        home = self._home
+        if home.read_only:
+            raise _read_only(home.place)
+        changes, count = self._seen
+        if changes != home.catalog.changes:
+            changes = home.catalog.changes  # before the look: what comes after it is looked at again
+            count = home.info(self.name).partitions
+            self._seen = changes, count
+        return count
+
+    def appends(self, partition: int) -> StorePartition:
+        """What appends to one of its partitions."""
+        home = self._home
+        if home.read_only:
+            raise _read_only(home.place)
+        return home.partition(TopicPartition(self.name, partition))
+
+
+def _read_only(place: str) -> LogReadOnlyException:
+    return LogReadOnlyException(f"the store of {place} is open read-only", hint="open it with read_only=False")
 
 
 def checked_config(config: Mapping[str, str] | None) -> Mapping[str, str]:

@@ -1,0 +1,236 @@
+"""The face for services: the `Store` that `kafkalog.open` gives.
+
+    with kafkalog.open("data") as store:
+        orders = store.create_topic("orders", partitions=4)
+        orders.append(b'{"id": 1}', key=b"customer-7")
+        reader = store.reader("billing", topics=["orders"])
+
+Topics with partitions, cursors that survive restarts, transactions over partitions, in one process and without a
+broker; formats and rules are Kafka's, so that a broker and its tools understand what is left.  A store is writable,
+which stands on a StoreHome and holds the directories' locks, or read-only, which stands on a StoreView and touches
+nothing: one process writes, any number read.
+
+What is promised.  Order: records of one partition are in the order of their appends; those of several are not.
+Durability: with "os" an append that returned survives a crash of the process, with "fsync" a power loss as well.  What
+a crash may repeat: a writer that was not told does not know, unless it has a name (`writer`) or a transaction; a
+reader gets again what it read since its last commit.  Thread-safe; each iterator belongs to one thread.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from kafkalog._native.blocks import Closing
+from kafkalog.config import CleanerConfig, LogConfig, ProducerStateManagerConfig
+from kafkalog.errors import IllegalArgumentException, LogReadOnlyException
+from kafkalog.files import OS_FILES, SYSTEM_CLOCK, Clock, Files
+from kafkalog.format import values
+from kafkalog.limits import LONG_MAX
+from kafkalog.log.context import ProducerSettings
+from kafkalog.manager.log_directories import absolute_paths
+from kafkalog.manager.settings import ManagerSettings
+from kafkalog.manager.topic_configs import checked_overrides
+from kafkalog.topics.store_home import StoreHome
+from kafkalog.topics.store_view import StoreView
+from kafkalog.topics.topic import Topic
+
+if TYPE_CHECKING:
+    from kafkalog.manager.log_manager import LogManager
+    from kafkalog.metrics.registry import MetricsRegistry
+    from kafkalog.topics.catalog import TopicInfo
+    from kafkalog.topics.opening import Durability
+
+
+class Store(Closing):
+    """Topics of one or several log directories.  Made by `kafkalog.open`."""
+
+    def __init__(self, home: StoreHome | StoreView) -> None:
+        self._home = home
+        self._topics: dict[str, Topic] = {}
+
+    def __enter__(self) -> Store:
+        return self
+
+    # --- life ------------------------------------------------------------------------------------------
+
+    @property
+    def closed(self) -> bool:
+        return not self._home.life.live
+
+    @property
+    def read_only(self) -> bool:
+        return self._home.read_only
+
+    @property
+    def manager(self) -> LogManager:
+        """The LogManager below, with everything that Kafka's class of that name has.  LogReadOnlyException."""
+        return self._own().manager
+
+    def close(self) -> None:
+        """Closes as a broker's clean shutdown does; a second call does nothing.
+
+        Transactions that are open are aborted, writers flush what they hold, readers and waiting threads are told
+        (IllegalStateException).  Errors as `LogManager.shutdown`.
+        """
+        self._home.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else "read-only" if self.read_only else "open"
+        return f"<Store of {self._home.place}, {state}>"
+
+    def _own(self) -> StoreHome:
+        home = self._home
+        if isinstance(home, StoreView):
+            home.check_open()
+            raise LogReadOnlyException(
+                f"the store of {home.place} is open read-only", hint="open it with read_only=False"
+            )
+        home.check_open()
+        return home
+
+    # --- topics ----------------------------------------------------------------------------------------
+
+    def topics(self) -> list[str]:
+        """The names of all topics, in order; Kafka's internal ones where they are there."""
+        return self._home.names()
+
+    def topic(self, name: str) -> Topic:
+        """UnknownTopicOrPartitionException where there is none of that name."""
+        self._home.info(name)
+        return self._topics.setdefault(name, Topic(self._home, name))
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.topics()
+
+    def describe_topic(self, name: str) -> TopicInfo:
+        """Partitions, id and settings.  UnknownTopicOrPartitionException."""
+        return self._home.info(name)
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        *,
+        config: Mapping[str, str] | None = None,
+        exist_ok: bool = False,
+        topic_id: str | None = None,
+    ) -> Topic:
+        """A new topic; it is there with all its partitions, or not at all, also after a crash.
+
+        `config` has Kafka's topic keys as text (`{"retention.ms": "604800000"}`), which lie beside the data.
+        `exist_ok`: one that is there already is answered as it is.  `topic_id` is a Kafka Uuid of 22 characters, by
+        default a random one.  InvalidTopicException for a name that Kafka refuses, TopicExistsException,
+        InvalidPartitionsException, ConfigException, KafkaStorageException.
+        """
+        home = self._own()
+        exist_ok = values.flag(exist_ok, "exist_ok")
+        home.create_topic(name, partitions, config, topic_id, exist_ok=exist_ok)
+        return self.topic(name)
+
+    def alter_topic(self, name: str, config: Mapping[str, str | None]) -> TopicInfo:
+        """Sets some of a topic's settings; None takes an override away.  ConfigException, and nothing is changed;
+        UnknownTopicOrPartitionException."""
+        return self._own().alter_topic(name, config)
+
+    def add_partitions(self, name: str, partitions: int) -> TopicInfo:
+        """Gives a topic so many partitions in all.  A key's records go elsewhere from then on, as in Kafka.
+        InvalidPartitionsException where it has as many, or more; UnknownTopicOrPartitionException."""
+        return self._own().add_partitions(name, partitions)
+
+    def delete_topic(self, name: str) -> None:
+        """Deletes a topic, its records and what cursors say of it; the files go after `file.delete.delay.ms`.
+        UnknownTopicOrPartitionException; InvalidTopicException for a topic of Kafka's own."""
+        self._own().delete_topic(name)
+        self._topics.pop(name, None)
+
+
+# More than eight parameters: each is a choice of its own that most callers leave out, and is given by its name.
+def open_store(
+    log_dirs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    read_only: bool = False,
+    durability: Durability = "os",
+    config: Mapping[str, str] | None = None,
+    compression: str | None = None,
+    maintenance: bool = True,
+    cursors: str | os.PathLike[str] | None = None,
+    settings: ManagerSettings | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+    files: Files = OS_FILES,
+    metrics: MetricsRegistry | None = None,
+) -> Store:
+    """Open a store of topics in one or several log directories; a context manager.
+
+    Directories that are missing are made; those that a broker, `open_log` or a LogManager wrote are opened as they are,
+    and recovered where they were not closed cleanly.  A writable store holds their locks: one process writes.
+    `read_only=True` takes no lock and writes nothing, beside a writing process or a running broker; its cursors are
+    kept in `cursors`, a directory of its own, for one process at a time; without it they cannot be moved.
+
+    `durability`: "os" leaves flushing to the operating system, as Kafka does; "fsync" has every append, commit and
+    transaction on the disk before it returns.  `config` has Kafka's topic keys for all topics that do not say
+    otherwise.  `compression` (none gzip snappy lz4 zstd) is how appends are packed; by default what a topic's
+    `compression.type` says, or none.  `maintenance=False` leaves retention and compaction to others; else they run by
+    themselves.  `settings` are the LogManager's; by default Kafka's, and producers are remembered for ever.
+
+    Errors: LogDirLockedException (a broker or another process has a directory), IllegalArgumentException,
+    ConfigException, KafkaStorageException, NoLiveLogDirException.  The store belongs to this process: in a forked child
+    every use raises IllegalStateException.
+    """
+    if not isinstance(durability, str) or durability not in ("os", "fsync"):
+        raise IllegalArgumentException(f"durability {durability!r} is neither 'os' nor 'fsync'")
+    if values.flag(read_only, "read_only"):
+        return Store(_view(log_dirs, cursors, clock, files))
+    if cursors is not None:
+        raise IllegalArgumentException(
+            "cursors: a writable store keeps its cursors beside the data", hint="it is for read_only=True"
+        )
+    settings = _settings(settings, config, values.flag(maintenance, "maintenance"))
+    home = StoreHome(
+        absolute_paths(log_dirs),
+        settings,
+        durability=durability,
+        compression=compression,
+        clock=clock,
+        files=files,
+        metrics=metrics,
+    )
+    home.start()
+    return Store(home)
+
+
+def _view(
+    log_dirs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    cursors: str | os.PathLike[str] | None,
+    clock: Clock,
+    files: Files,
+) -> StoreView:
+    own = None
+    if cursors is not None:
+        [path] = absolute_paths([cursors])
+        if path in absolute_paths(log_dirs):
+            raise IllegalArgumentException(f"cursors: found {path}, which is read", hint="a directory of its own")
+        settings = _settings(None, None, True)
+        own = StoreHome([path], settings, durability="os", compression=None, clock=clock, files=files, metrics=None)
+    try:
+        view = StoreView(absolute_paths(log_dirs), clock, files, own)
+        if own is not None:
+            own.start()
+        return view
+    except BaseException:
+        if own is not None:
+            own.manager.abandon()
+        raise
+
+
+def _settings(settings: ManagerSettings | None, config: Mapping[str, str] | None, maintenance: bool) -> ManagerSettings:
+    if settings is None:
+        settings = ManagerSettings(producers=ProducerSettings(ProducerStateManagerConfig(LONG_MAX, False)))
+    settings = ManagerSettings.checked(settings)
+    if config is not None:
+        checked_overrides(config, "config")
+        settings = settings._replace(default_config=LogConfig.from_props(None, dict(config)))
+    if not maintenance:
+        settings = settings._replace(cleaner=CleanerConfig(enable_cleaner=False), retention_check_ms=LONG_MAX)
+    return settings

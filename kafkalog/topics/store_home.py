@@ -1,0 +1,186 @@
+"""What stands under a writable store: its manager, its topics, its coordinators, and each partition's appends.
+
+    home = StoreHome(["data"], ManagerSettings(), durability="os", ...)
+    home.start(); ...; home.close()
+
+The store, its topics, transactions and readers all stand on one of these.  Opening goes in this order: directories are
+locked, logs are loaded and recovered, what a crash cut short of topics is finished, then of transactions; only then
+does anybody read or write.  Background: the manager's tasks (retention, the cleaner, checkpoints) and two of the
+coordinators'.  Thread-safe; of one process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
+
+from kafkalog.errors import KafkaStorageException, UnknownTopicOrPartitionException
+from kafkalog.files import Clock, Files
+from kafkalog.files.processes import Life
+from kafkalog.format import values
+from kafkalog.format.names import TopicPartition
+from kafkalog.format.partition_metadata import checked_topic_id
+from kafkalog.log.engine_source import EngineSource
+from kafkalog.manager.changes import BackgroundTasks
+from kafkalog.manager.log_manager import LogManager
+from kafkalog.topics.catalog import Catalog, TopicInfo
+from kafkalog.topics.coordinators import Coordinators
+from kafkalog.topics.store_partition import StorePartition
+
+if TYPE_CHECKING:
+    from kafkalog.coordinator.group_offsets import GroupOffsets
+    from kafkalog.log.source import Source
+    from kafkalog.manager.settings import ManagerSettings
+    from kafkalog.metrics.registry import MetricsRegistry
+
+OVERDUE_CHECK_MS = 10_000  # transaction.abort.timed.out.transaction.cleanup.interval.ms
+EXPIRY_CHECK_MS = 600_000  # offsets.retention.check.interval.ms
+
+
+class StoreHome:
+    """Made and started by `kafkalog.open`."""
+
+    read_only: Literal[False] = False
+
+    def __init__(
+        self,
+        log_dirs: Sequence[str],
+        settings: ManagerSettings,
+        *,
+        durability: str,
+        compression: str | None,
+        clock: Clock,
+        files: Files,
+        metrics: MetricsRegistry | None,
+    ) -> None:
+        self.life = Life()
+        self.clock = clock
+        self.syncs = durability == "fsync"
+        self._compression = compression
+        self._partitions: dict[TopicPartition, StorePartition] = {}
+        self.manager = LogManager(log_dirs, settings, clock=clock, files=files, metrics=metrics)
+        self.place = self.manager.directories.shown
+        self.catalog = Catalog(self.manager)
+        self._tasks = BackgroundTasks(self.manager.scheduler, self._is_live)
+
+    def start(self) -> None:
+        """Loads and settles everything; what fails lets go of all."""
+        try:
+            self.manager.startup()
+            for log in self.manager.all_logs():
+                log.flushes_rolls = self.syncs
+            self.catalog.finish()
+            self.coordinators = Coordinators(self.manager, self.catalog, self.life, self.clock, syncs=self.syncs)
+            self.coordinators.start()
+            self._tasks.every("transaction-abort", self.end_overdue, OVERDUE_CHECK_MS, OVERDUE_CHECK_MS)
+            self._tasks.every("coordinator-expiry", self.forget_expired, EXPIRY_CHECK_MS, EXPIRY_CHECK_MS)
+        except BaseException:
+            self.life.end()
+            self.manager.abandon()
+            raise
+
+    def close(self) -> None:
+        """As a broker's clean shutdown does; a second call does nothing."""
+        if self.life.forked:
+            return
+        self.life.end()
+        self._tasks.cancel()
+        self.manager.shutdown()
+
+    def _is_live(self) -> bool:
+        return self.life.live
+
+    def check_open(self) -> None:
+        """IllegalStateException where it is closed, or was opened by another process."""
+        if not self.life.live:
+            raise self.life.refusal(f"the store of {self.place}")
+
+    def end_overdue(self) -> None:
+        self.coordinators.end_overdue()
+
+    def forget_expired(self) -> None:
+        self.coordinators.forget_expired()
+
+    # --- topics ----------------------------------------------------------------------------------------
+
+    def names(self) -> list[str]:
+        """Of all topics, in order."""
+        self.check_open()
+        return self.catalog.names()
+
+    def info(self, topic: str) -> TopicInfo:
+        """UnknownTopicOrPartitionException where there is no such topic."""
+        self.check_open()
+        return self.catalog.must(topic)
+
+    def partition(self, partition: TopicPartition) -> StorePartition:
+        """What appends to a partition; UnknownTopicOrPartitionException, KafkaStorageException where it is offline."""
+        found = self._partitions.get(partition)
+        if found is not None:
+            return found
+        self.check_open()
+        engine = self.manager.get_log(partition) or self.catalog.settled_log(partition)
+        if engine is None:
+            raise self._not_there(partition)
+        made = StorePartition(
+            self.manager, engine, self.life, self.clock, compression=self._compression, sync_appends=self.syncs
+        )
+        return self._partitions.setdefault(partition, made)
+
+    def check_partition(self, partition: TopicPartition) -> None:
+        """UnknownTopicOrPartitionException where there is no such partition."""
+        if not 0 <= partition.partition < self.info(partition.topic).partitions:
+            raise self._not_there(partition)
+
+    def _not_there(self, partition: TopicPartition) -> KafkaStorageException | UnknownTopicOrPartitionException:
+        info = self.info(partition.topic)
+        if 0 <= partition.partition < info.partitions and self.manager.offline_log_dirs:
+            return KafkaStorageException(
+                f"{partition} is offline, with {', '.join(self.manager.offline_log_dirs)}",
+                hint="a start of the store when the disk is well again brings it back",
+            )
+        return UnknownTopicOrPartitionException(
+            f"topic {partition.topic!r} has no partition {partition.partition}: it has {info.partitions}"
+        )
+
+    def create_topic(
+        self, name: str, partitions: int, config: Mapping[str, str] | None, topic_id: str | None, *, exist_ok: bool
+    ) -> TopicInfo:
+        """As `Store.create_topic`."""
+        with self.catalog.changing:
+            found = self.catalog.info(values.text(name, "name")) if exist_ok else None
+            if found is not None:
+                return found
+            topic_id = None if topic_id is None else checked_topic_id(topic_id)
+            return self.catalog.create(name, partitions, config, topic_id)
+
+    def add_partitions(self, name: str, partitions: int) -> TopicInfo:
+        """As `Store.add_partitions`."""
+        return self.catalog.add_partitions(name, partitions)
+
+    def alter_topic(self, name: str, config: Mapping[str, str | None]) -> TopicInfo:
+        """As `Store.alter_topic`."""
+        found = self.catalog.alter(name, config)
+        for partition, appends in list(self._partitions.items()):
+            if partition.topic == name:
+                appends.take_settings()
+        return found
+
+    def delete_topic(self, name: str) -> None:
+        """As `Store.delete_topic`."""
+        info = self.catalog.delete(name)
+        for partition in list(self._partitions):
+            if partition.topic == name:
+                self._partitions.pop(partition, None)
+        self.coordinators.forget_topic(name, info.topic_id)
+
+    # --- reading ---------------------------------------------------------------------------------------
+
+    def source(self, partition: TopicPartition) -> Source:
+        """What readers see of a partition; errors as `partition`."""
+        return EngineSource(partition, self.partition(partition).engine, self.life)
+
+    def offsets(self, group: str, *, create: bool) -> GroupOffsets | None:
+        """Who keeps a cursor; None where nobody has one there, and it is not to be made."""
+        self.check_open()
+        return self.coordinators.offsets(group, create=create)

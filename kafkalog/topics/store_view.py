@@ -1,0 +1,156 @@
+"""What stands under a store that only reads: the directories of another process, which may be a broker.
+
+Takes no lock and writes nothing there.  What there is, is looked at when it is asked for; each partition is a
+PartitionView, which finds its way beside appends, rolls, retention, truncation and compaction.  Cursors are those that
+the directories hold, and cannot be moved; with a directory of their own, which is a store of this process, they are
+there, and the others where it has none yet.  Thread-safe.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Literal
+
+from kafkalog.coordinator.group_offsets import GroupOffsets
+from kafkalog.coordinator.partition_logs import SourceStateLog
+from kafkalog.errors import UnknownTopicOrPartitionException
+from kafkalog.files import Clock, Files
+from kafkalog.files.processes import Life
+from kafkalog.format import values
+from kafkalog.format.coordinator_records import partition_for
+from kafkalog.format.names import CLUSTER_METADATA_TOPIC, GROUP_METADATA_TOPIC, TopicPartition
+from kafkalog.format.partition_metadata import topic_id_of
+from kafkalog.log.view import PartitionView
+from kafkalog.manager import log_dirs
+from kafkalog.manager.topic_configs import KnownTopic, stored_content
+from kafkalog.topics.catalog import TopicInfo, no_topic, of_folders, topic_info
+
+if TYPE_CHECKING:
+    from kafkalog.topics.store_home import StoreHome
+
+
+class StoreView:
+    """Made by `kafkalog.open(..., read_only=True)`."""
+
+    read_only: Literal[True] = True
+
+    def __init__(self, directories: Sequence[str], clock: Clock, files: Files, cursors: StoreHome | None) -> None:
+        self.life = Life()
+        self.clock = clock
+        self.place = ", ".join(directories)
+        self.cursors = cursors
+        self._directories = list(directories)
+        self._files = files
+        self._views: dict[TopicPartition, PartitionView] = {}
+        self._offsets: dict[int, GroupOffsets] = {}
+        self._lock = threading.RLock()  # guards which partitions of __consumer_offsets are loaded
+        for directory in directories:
+            log_dirs.listing(directory, files)
+
+    def close(self) -> None:
+        """Lets go of the files; a second call does nothing."""
+        if self.life.forked or not self.life.live:
+            return
+        self.life.end()
+        for view in list(self._views.values()):
+            view.close()
+        if self.cursors is not None:
+            self.cursors.close()
+
+    def check_open(self) -> None:
+        """IllegalStateException where it is closed, or was opened by another process."""
+        if not self.life.live:
+            raise self.life.refusal(f"the store of {self.place}")
+
+    # --- topics ----------------------------------------------------------------------------------------
+
+    def _folders(self) -> dict[TopicPartition, str]:
+        """Every partition, and the directory that has it."""
+        found: dict[TopicPartition, str] = {}
+        for directory in self._directories:
+            for partition in log_dirs.list_partitions(directory, files=self._files):
+                found.setdefault(partition, directory)
+        return found
+
+    def names(self) -> list[str]:
+        """Of all topics, in order."""
+        self.check_open()
+        _, known = stored_content(self._directories, self._files)
+        gone = {topic for topic, each in known.items() if each.is_deleted}
+        return sorted(({each.topic for each in self._folders()} | set(known)) - gone - {CLUSTER_METADATA_TOPIC})
+
+    def info(self, topic: str) -> TopicInfo:
+        """UnknownTopicOrPartitionException where there is no such topic."""
+        self.check_open()
+        topic = values.text(topic, "topic")
+        overrides, known = stored_content(self._directories, self._files)
+        found = topic_info(topic, known.get(topic) or self._of_folders(topic), overrides.get(topic, {}))
+        if found is None:
+            raise no_topic(topic, self.place)
+        return found
+
+    def check_partition(self, partition: TopicPartition) -> None:
+        """UnknownTopicOrPartitionException where there is no such partition."""
+        info = self.info(partition.topic)
+        if not 0 <= partition.partition < info.partitions:
+            raise UnknownTopicOrPartitionException(
+                f"topic {partition.topic!r} has no partition {partition.partition}: it has {info.partitions}"
+            )
+
+    def _of_folders(self, topic: str) -> KnownTopic | None:
+        found = {each.partition: path for each, path in self._folders().items() if each.topic == topic}
+        ids = (topic_id_of(os.path.join(path, f"{topic}-{number}"), self._files) for number, path in found.items())
+        return of_folders(list(found), next((each for each in ids if each is not None), ""))
+
+    # --- reading ---------------------------------------------------------------------------------------
+
+    def source(self, partition: TopicPartition) -> PartitionView:
+        """What readers see of a partition."""
+        self.check_open()
+        found = self._views.get(partition)
+        if found is None:
+            directory = self._folders().get(partition)
+            if directory is None:
+                self.check_partition(partition)
+                raise UnknownTopicOrPartitionException(f"no partition {partition} in {self.place}")
+            view = PartitionView(directory, partition, files=self._files)
+            view.life = self.life
+            found = self._views.setdefault(partition, view)
+        return found
+
+    def offsets(self, group: str, *, create: bool) -> GroupOffsets | None:
+        """Who keeps a cursor, brought up to date; None where nobody has one there."""
+        self.check_open()
+        if self.cursors is not None:
+            found = self.cursors.offsets(group, create=create)
+            if create or (found is not None and found.fetch_all(group)):
+                return found
+        return self._offsets_in(group)
+
+    def all_offsets(self) -> list[GroupOffsets]:
+        """Of all partitions of `__consumer_offsets` that these directories have, brought up to date."""
+        self.check_open()
+        numbers = [each.partition for each in self._folders() if each.topic == GROUP_METADATA_TOPIC]
+        return [self._caught_up(number) for number in sorted(numbers)]
+
+    def _offsets_in(self, group: str) -> GroupOffsets | None:
+        try:
+            count = self.info(GROUP_METADATA_TOPIC).partitions
+        except UnknownTopicOrPartitionException:
+            return None
+        number = partition_for(group, count)
+        is_there = TopicPartition(GROUP_METADATA_TOPIC, number) in self._folders()
+        return self._caught_up(number) if is_there else None
+
+    def _caught_up(self, number: int) -> GroupOffsets:
+        with self._lock:
+            found = self._offsets.get(number)
+            if found is None:
+                partition = TopicPartition(GROUP_METADATA_TOPIC, number)
+                log = SourceStateLog(self.source(partition), f"{partition} of {self.place}")
+                self._offsets[number] = found = GroupOffsets(log, self.clock)
+                return found
+        found.catch_up()
+        return found
