@@ -145,6 +145,12 @@ class Store(Closing):
         self._own().delete_topic(name)
         self._topics.pop(name, None)
 
+    # --- writing ---------------------------------------------------------------------------------------
+
+    # --- reading and cursors ---------------------------------------------------------------------------
+
+    # --- transactions ----------------------------------------------------------------------------------
+
 
 # More than eight parameters: each is a choice of its own that most callers leave out, and is given by its name.
 def open_store(
