@@ -102,7 +102,7 @@ class Store(Closing):
         self._home.info(name)
         return self._topics.setdefault(name, Topic(self._home, name))
 
-    def __contains__(self, name: str) -> bool:
+    def __contains__(self, name: object) -> bool:
         return name in self.topics()
 
     def describe_topic(self, name: str) -> TopicInfo:
