@@ -46,9 +46,9 @@ CHANGE_HEADERS = ("GROUP", "TOPIC", "PARTITION", "POSITION", "NEW OFFSET")
 NONE = "-"
 
 _DURATION = re.compile(
-    r"(?P<sign>[+-]?)P(?:(?P<d>[+-]?\d+)D)?(?P<t>T(?:(?P<h>[+-]?\d+)H)?(?:(?P<m>[+-]?\d+)M)?"
+    r"(?P<sign>[+-]?)P(?=.)(?:(?P<d>[+-]?\d+)D)?(?:T(?=.)(?:(?P<h>[+-]?\d+)H)?(?:(?P<m>[+-]?\d+)M)?"
     r"(?:(?P<s>[+-]?\d+)(?:[.,](?P<f>\d{0,9}))?S)?)?",
-    re.IGNORECASE,
+    re.IGNORECASE | re.ASCII,
 )
 
 
@@ -257,7 +257,7 @@ def _aim(how: str, value: object) -> Aim:
 def duration_ms(text: str) -> int:
     """Java's Duration.parse, in ms: "P1DT2H30M5.5S".  Usage for what is none."""
     found = _DURATION.fullmatch(text)
-    if found is None or not (found["d"] or (found["t"] and len(found["t"]) > 1)) or found["t"] in ("T", "t"):
+    if found is None:
         raise Usage(f"--by-duration: found {text!r}, expected days, hours, minutes, seconds such as P1D or PT1H30M")
     days, hours, minutes, seconds = (int(found[part] or 0) for part in ("d", "h", "m", "s"))
     fraction = int((found["f"] or "").ljust(9, "0")[:9])
@@ -288,7 +288,7 @@ def _topic(text: str) -> tuple[str, list[int] | None]:
     topic, colon, numbers = text.partition(":")
     if not colon:
         return topic, None
-    if not topic or not re.fullmatch(r"\d{1,10}(,\d{1,10})*", numbers):
+    if not topic or not re.fullmatch(r"[0-9]{1,10}(,[0-9]{1,10})*", numbers):
         raise Usage(f"--topic: found {text!r}, expected a topic, or a topic and partitions such as orders:0,1")
     return topic, [int(each) for each in numbers.split(",")]
 

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from kafkalog.coordinator.group_offsets import GroupOffsets
 from kafkalog.coordinator.groups import GroupType, ListedGroup, ListedMember
 from kafkalog.coordinator.partition_logs import SourceStateLog
-from kafkalog.errors import GroupIdNotFoundException, KafkalogError, UnknownTopicOrPartitionException
+from kafkalog.errors import BadBytesError, GroupIdNotFoundException, KafkalogError, UnknownTopicOrPartitionException
 from kafkalog.files import OS_FILES, SYSTEM_CLOCK, Clock, Files
 from kafkalog.format.group_records import NO_TIMESTAMP, CommittedOffset
 from kafkalog.format.java_text import ZERO_UUID
@@ -127,6 +127,7 @@ class CursorLook:
             try:
                 with self._view(log_dir, partition) as view:
                     offsets = GroupOffsets(SourceStateLog(view, view.directory), self.clock)
+                    self._check_end(view)
             except KafkalogError as error:
                 self._tell(os.path.join(log_dir, str(partition)), error)
                 continue
@@ -221,7 +222,9 @@ class CursorLook:
         path = os.path.join(log_dir, str(partition))
         try:
             with self._view(log_dir, partition) as view:
-                return Bounds(view.log_start_offset, view.visible_end(self._isolation), topic_id_of(path, self.files))
+                end = view.visible_end(self._isolation)
+                self._check_end(view)
+                return Bounds(view.log_start_offset, end, topic_id_of(path, self.files))
         except KafkalogError as error:
             self._tell(path, error)
             return None
@@ -229,6 +232,13 @@ class CursorLook:
     def _view(self, log_dir: str, partition: TopicPartition) -> PartitionView:
         checkpoints = self._checkpoints.setdefault(log_dir, CheckpointLines(log_dir, self.files))
         return PartitionView(log_dir, partition, files=self.files, checkpoints=checkpoints)
+
+    def _check_end(self, view: PartitionView) -> None:
+        """What is readable counts; that it ends in damage is told."""
+        try:
+            view.check_end()
+        except BadBytesError as error:
+            self._tell(view.directory, error)
 
     def _tell(self, path: str, error: KafkalogError) -> None:
         text = " ".join(str(error).split())
