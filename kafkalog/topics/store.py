@@ -192,7 +192,7 @@ def open_store(
         raise IllegalArgumentException(
             "cursors: a writable store keeps its cursors beside the data", hint="it is for read_only=True"
         )
-    settings = _settings(settings, config, values.flag(maintenance, "maintenance"))
+    settings = store_settings(settings, config, values.flag(maintenance, "maintenance"))
     home = StoreHome(
         absolute_paths(log_dirs),
         settings,
@@ -217,7 +217,7 @@ def _view(
         [path] = absolute_paths([cursors])
         if path in absolute_paths(log_dirs):
             raise IllegalArgumentException(f"cursors: found {path}, which is read", hint="a directory of its own")
-        settings = _settings(None, None, True)
+        settings = store_settings(None, None, True)
         own = StoreHome([path], settings, durability="os", compression=None, clock=clock, files=files, metrics=None)
     try:
         view = StoreView(absolute_paths(log_dirs), clock, files, own)
@@ -230,7 +230,9 @@ def _view(
         raise
 
 
-def _settings(settings: ManagerSettings | None, config: Mapping[str, str] | None, maintenance: bool) -> ManagerSettings:
+def store_settings(
+    settings: ManagerSettings | None, config: Mapping[str, str] | None, maintenance: bool
+) -> ManagerSettings:
     if settings is None:
         settings = ManagerSettings(producers=ProducerSettings(ProducerStateManagerConfig(LONG_MAX, False)))
     settings = ManagerSettings.checked(settings)
