@@ -187,8 +187,9 @@ class Catalog:
                 known = known or KnownTopic(INTERNAL_PARTITIONS, "")
                 known = known._replace(topic_id=known.topic_id or new_topic_id())
                 self._set(topic, self._stored.overrides(topic) or INTERNAL_OVERRIDES[topic], known)
+            is_new = not self._manager.offline_log_dirs  # else it may lie there: two would say different things
             return self._manager.get_or_create_log(
-                TopicPartition(topic, partition), is_new=True, topic_id=known.topic_id
+                TopicPartition(topic, partition), is_new=is_new, topic_id=known.topic_id
             )
 
     def partition_count(self, topic: str) -> int:

@@ -83,8 +83,11 @@ class StoreHome:
         """As a broker's clean shutdown does; a second call does nothing."""
         if self.life.forked:
             return
+        self.manager.check_outside()
+        self.coordinators.check_outside()
         self.life.end()
         self._tasks.cancel()
+        self.coordinators.end()
         self.manager.shutdown()
 
     def _is_live(self) -> bool:
