@@ -40,8 +40,8 @@ T = TypeVar("T")
 
 READ_BYTES = 1 << 20
 COORDINATOR = AppendOrigin.COORDINATOR
-FEW_SYNCS = 4
-SYNCING_THREADS = 16
+FEW_SYNCS = 16
+SYNCING_THREADS = 8
 
 
 def _parsed(data: bytes, position: int, place: str) -> StateBatch:

@@ -33,7 +33,7 @@ from kafkalog.manager.log_directories import absolute_paths
 from kafkalog.manager.settings import ManagerSettings
 from kafkalog.manager.topic_configs import checked_overrides
 from kafkalog.topics.store_home import StoreHome
-from kafkalog.topics.store_transaction import TIMEOUT_MS, StoreTransaction
+from kafkalog.topics.store_transaction import TIMEOUT_MS, StoreTransaction, checked_id
 from kafkalog.topics.store_view import StoreView
 from kafkalog.topics.topic import Topic
 
@@ -162,7 +162,10 @@ class Store(Closing):
         of its own.  One that is open for longer than `timeout_ms` is aborted and fenced likewise.
         InvalidTxnTimeoutException for a timeout outside 1 to 900000 (transaction.max.timeout.ms).
         """
-        return StoreTransaction(self._own(), self.topic, transactional_id, timeout_ms)
+        home = self._own()
+        timeout_ms = values.whole(timeout_ms, "timeout_ms", expected="milliseconds")
+        home.coordinators.transactions.check_timeout(timeout_ms)
+        return StoreTransaction(home, self.topic, checked_id(transactional_id), timeout_ms)
 
     def transactions(self) -> list[TransactionDescription]:
         """Every transactional id that is known, by name, also those of a broker's clients: its state by Kafka's name,

@@ -6,7 +6,7 @@ refused goes to the new one.  Lives as long as its store, or until its topic is 
 
 from __future__ import annotations
 
-from kafkalog.errors import KafkalogError, UnknownTopicOrPartitionException
+from kafkalog.errors import KafkalogError, KafkaStorageException, UnknownTopicOrPartitionException
 from kafkalog.files import Clock
 from kafkalog.files.processes import Life
 from kafkalog.format.names import TopicPartition
@@ -53,5 +53,11 @@ class StorePartition(PartitionAppends):
 
     def refusal(self) -> KafkalogError:
         if self.life.live:
+            log_dir = self.engine.parent_dir
+            if log_dir in self._manager.offline_log_dirs:
+                return KafkaStorageException(
+                    f"{self.topic_partition} is offline, with {log_dir}",
+                    hint="a start of the store when the disk is well again brings it back",
+                )
             return UnknownTopicOrPartitionException(f"{self.topic_partition} was deleted")
         return self.life.refusal(f"the store of {self._manager.directories.shown}")

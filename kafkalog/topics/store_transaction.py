@@ -57,6 +57,14 @@ TIMEOUT_MS = 60_000  # transaction.timeout.ms
 _FENCED = (ProducerFencedException, InvalidProducerEpochException, InvalidPidMappingException)
 
 
+def checked_id(transactional_id: object) -> str:
+    """IllegalArgumentException for what is no transactional id."""
+    name = values.text(transactional_id, "transactional id")
+    if not name:
+        raise IllegalArgumentException("a transactional id must not be empty")
+    return name
+
+
 class CommitsOffsets(Protocol):
     """What `commit_offsets` asks of a reader (`kafkalog.topics.store_reader.StoreReader`)."""
 
@@ -96,6 +104,13 @@ class _Part:
             if self.appends.engine is engine:  # else it moved, with all that it has
                 self._was_cut = self._was_cut or engine.local_log.truncations != cuts
             self._next_sequence = self.sequence()
+
+    def check_online(self) -> None:
+        """KafkaStorageException where its directory has failed: what was appended may be lost."""
+        engine = self.appends.engine
+        if engine.local_log.is_closed and self.appends.moved_from(engine) is None:
+            raise self.appends.refusal()
+        self.appends.engine.context.check_online()
 
     def check_whole(self, transactional_id: str) -> None:
         """InvalidTxnStateException where a truncation has cut records of the transaction off."""
@@ -263,7 +278,8 @@ class StoreTransaction(Block):
             try:
                 done[place.partition] = self._append(place, rows)
             except BaseException as error:
-                self._is_torn = self._is_torn or bool(done)
+                if not isinstance(error, ProducerFencedException):
+                    self._is_torn = self._is_torn or bool(done)
                 if isinstance(error, KafkalogError):
                     error.appended_partitions = done
                 raise
@@ -281,6 +297,7 @@ class StoreTransaction(Block):
         try:
             offsets = part.append(rows, self.transactional_id)
         except _FENCED as error:
+            self._is_torn = False  # it is aborted, whatever there is of it: the coordinator says so to a commit
             self._raise_fenced(error)
         except Exception:
             self._is_torn = torn or part.sequence() != before
@@ -314,6 +331,7 @@ class StoreTransaction(Block):
             try:
                 group.commit(name, rows, holder)
             except _FENCED as error:
+                self._is_torn = False
                 self._raise_fenced(error)
             except KafkaStorageException as error:
                 self._raise_closed(error)
@@ -412,7 +430,7 @@ class StoreTransaction(Block):
                     continue  # deleted, with what we wrote to it, and made anew
             except UnknownTopicOrPartitionException:
                 continue  # deleted
-            part.appends.engine.context.check_online()
+            part.check_online()
             part.check_whole(self.transactional_id)
 
     def _let_go(self, kept: ProducerIdAndEpoch | None) -> None:
