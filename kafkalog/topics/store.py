@@ -19,7 +19,7 @@ reader gets again what it read since its last commit.  Thread-safe; each iterato
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from kafkalog._native.blocks import Closing
@@ -32,13 +32,18 @@ from kafkalog.log.context import ProducerSettings
 from kafkalog.manager.log_directories import absolute_paths
 from kafkalog.manager.settings import ManagerSettings
 from kafkalog.manager.topic_configs import checked_overrides
+from kafkalog.topics import store_cursors
+from kafkalog.topics.store_cursors import CursorInfo
 from kafkalog.topics.store_home import StoreHome
+from kafkalog.topics.store_reader import ReaderOptions, StoreReader
 from kafkalog.topics.store_transaction import TIMEOUT_MS, StoreTransaction, checked_id
 from kafkalog.topics.store_view import StoreView
 from kafkalog.topics.topic import Topic
 
 if TYPE_CHECKING:
     from kafkalog.coordinator.transaction_coordinator import TransactionDescription
+    from kafkalog.format.group_records import CommittedOffset
+    from kafkalog.format.names import TopicPartition
     from kafkalog.manager.log_manager import LogManager
     from kafkalog.metrics.registry import MetricsRegistry
     from kafkalog.topics.catalog import TopicInfo
@@ -150,6 +155,65 @@ class Store(Closing):
     # --- writing ---------------------------------------------------------------------------------------
 
     # --- reading and cursors ---------------------------------------------------------------------------
+
+    # More than eight parameters: each is a choice of its own that most callers leave out, and is given by its name.
+    def reader(
+        self,
+        cursor: str | None = None,
+        *,
+        topics: Iterable[str] | None = None,
+        partitions: Iterable[str | TopicPartition] | None = None,
+        start: str = "earliest",
+        start_offsets: Mapping[str | TopicPartition, int] | None = None,
+        start_time: int | None = None,
+        end_time: int | None = None,
+        isolation: str = "read_uncommitted",
+        key_prefix: bytes | None = None,
+        chunk_bytes: int | None = None,
+    ) -> StoreReader:
+        """Reads several partitions in turns, from where `cursor` stopped; see `kafkalog.topics.store_reader`.
+
+        What is read are all partitions of `topics`, those that are added later as well, from their beginning; or
+        `partitions` ("orders-0", or pairs); or what the cursor has committed.  Each begins at `start_offsets`, else at
+        the cursor's offset, else as `start` says: "earliest", "latest" (what is appended from now on), or "error"
+        (NoOffsetForPartitionException).  The same counts where the log has not got the offset any more
+        (OffsetOutOfRangeException for "error"); it is Kafka's auto.offset.reset.
+
+        Filters: records whose timestamp (ms) lies in [`start_time`, `end_time`), and whose key begins with
+        `key_prefix`.  The others count as read.  The time index is asked where to begin.  "read_committed" leaves out
+        aborted records and stops before open transactions.  `chunk_bytes`: how much of a partition is read at once, by
+        default a mebibyte, or less of many.
+
+        UnknownTopicOrPartitionException, IllegalArgumentException, UnstableOffsetCommitException (of "read_committed"
+        while a transaction is open that has offsets of the cursor).
+        """
+        options = ReaderOptions(
+            cursor,
+            topics,
+            partitions,
+            start=start,
+            start_offsets=start_offsets,
+            start_time=start_time,
+            end_time=end_time,
+            isolation=isolation,
+            key_prefix=key_prefix,
+            chunk_bytes=chunk_bytes,
+        )
+        self._home.check_open()
+        return StoreReader(self._home, options)
+
+    def cursors(self) -> list[CursorInfo]:
+        """Every cursor, by name: where it is in each partition, and its lag."""
+        return store_cursors.cursors(self._home)
+
+    def committed(self, cursor: str) -> dict[TopicPartition, CommittedOffset]:
+        """What a cursor has committed, by partition; empty for one that is not there."""
+        return store_cursors.committed(self._home, cursor)
+
+    def delete_cursor(self, name: str) -> None:
+        """Forgets a cursor and its offsets.  GroupIdNotFoundException; LogReadOnlyException in a store that only reads,
+        without `cursors`."""
+        store_cursors.delete(self._home, name)
 
     # --- transactions ----------------------------------------------------------------------------------
 
