@@ -37,10 +37,12 @@ from kafkalog.topics.catalog import checked_settings
 from kafkalog.topics.store_cursors import CursorInfo
 from kafkalog.topics.store_home import StoreHome
 from kafkalog.topics.store_reader import ReaderOptions, StoreReader
+from kafkalog.topics.store_transaction import TIMEOUT_MS, StoreTransaction, checked_id
 from kafkalog.topics.store_view import StoreView
 from kafkalog.topics.topic import Topic
 
 if TYPE_CHECKING:
+    from kafkalog.coordinator.transaction_coordinator import TransactionDescription
     from kafkalog.format.group_records import CommittedOffset
     from kafkalog.format.names import TopicPartition
     from kafkalog.manager.log_manager import LogManager
@@ -216,6 +218,32 @@ class Store(Closing):
 
     # --- transactions ----------------------------------------------------------------------------------
 
+    def transaction(self, transactional_id: str, *, timeout_ms: int = TIMEOUT_MS) -> StoreTransaction:
+        """Transactions over partitions and cursors under an id: `with store.transaction("biller-1") as txn:`.
+
+        All that is in one becomes visible to read_committed readers, and moves its cursors, at its commit, or never,
+        also across a crash at any moment.  An id has one transaction at a time: one that begins while another is open
+        aborts and fences that (ProducerFencedException at its next call), as Kafka has it, so each worker wants an id
+        of its own.  One that is open for longer than `timeout_ms` is aborted and fenced likewise.
+        InvalidTxnTimeoutException for a timeout outside 1 to 900000 (transaction.max.timeout.ms).
+        """
+        home = self._own()
+        timeout_ms = values.whole(timeout_ms, "timeout_ms", expected="milliseconds")
+        home.coordinators.transactions.check_timeout(timeout_ms)
+        return StoreTransaction(home, self.topic, checked_id(transactional_id), timeout_ms)
+
+    def transactions(self) -> list[TransactionDescription]:
+        """Every transactional id that is known, by name, also those of a broker's clients: its state by Kafka's name,
+        and the partitions of what is open or ending."""
+        return sorted(self._own().coordinators.transactions.list_transactions())
+
+    def abort_transaction(self, transactional_id: str) -> bool:
+        """Aborts the open transaction of an id, whoever has it, who is fenced; whether there was one.
+        TransactionalIdNotFoundException."""
+        transactions = self._own().coordinators.transactions
+        transactions.describe(transactional_id)
+        return transactions.abort(transactional_id)
+
 
 # More than eight parameters: each is a choice of its own that most callers leave out, and is given by its name.
 def open_store(
@@ -315,6 +343,9 @@ def store_settings(
     if settings is None:
         settings = ManagerSettings(producers=ProducerSettings(ProducerStateManagerConfig(LONG_MAX, False)))
     settings = ManagerSettings.checked(settings)
+    if settings.producers.config.transaction_verification_enabled:  # the coordinator that would be asked is ours
+        remembered = ProducerStateManagerConfig(settings.producers.config.producer_id_expiration_ms, False)
+        settings = settings._replace(producers=settings.producers._replace(config=remembered))
     if config is not None:
         config = checked_settings(config)
         settings = settings._replace(default_config=LogConfig.from_props(settings.default_config, config))

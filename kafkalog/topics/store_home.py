@@ -91,10 +91,12 @@ class StoreHome:
             return
         self.manager.check_outside()
         self.catalog.check_outside()
+        self.coordinators.check_outside()
         with self.catalog.changing:  # a change of topics that is under way is finished
             self.life.end()
         self.bells.ring()
         self._tasks.cancel()
+        self.coordinators.end()
         self.manager.shutdown()
 
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:  # modules may be empty by then
