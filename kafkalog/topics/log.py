@@ -235,8 +235,7 @@ class Log(Closing):
         with file and position at damage.
         """
         start, end = self._range(start, end, start_time, isolation)
-        topic, partition = self.topic_partition
-        return walk_records(topic, partition, self._record_batches(start, end, isolation))
+        return walk_records(self._record_batches(start, end, isolation))
 
     def _record_batches(
         self, start: int | None, end: int | None, isolation: str
@@ -320,6 +319,7 @@ class Log(Closing):
             end_offset=limit if end is None else min(end, limit),
             isolation=isolation,
             chunk_bytes=SCAN_CHUNK_BYTES,
+            reads_ahead=True,
         ) as reader:
             for batch in arrow.record_batches(reader, columns, batch_rows, batch_bytes=ARROW_BATCH_BYTES):
                 source.check_usable()  # a forked child has what was read before, too

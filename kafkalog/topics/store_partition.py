@@ -47,7 +47,7 @@ class StorePartition(PartitionAppends):
 
     def moved_from(self, engine: UnifiedLog) -> UnifiedLog | None:
         found = self._manager.registry.get(self.topic_partition)
-        if found is None or found is engine:
+        if found is None or found is engine or found.topic_id != engine.topic_id:
             return None
         found.flushes_rolls = self.sync_appends
         self.engine = found
