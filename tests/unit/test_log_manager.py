@@ -889,3 +889,22 @@ def test_a_child_is_refused_and_touches_nothing(house: House) -> None:
         log = manager.get_log("t-0")
         assert log is not None
         assert contents(log) == numbered(0, 6)
+
+
+def test_a_log_whose_making_was_interrupted_has_no_tasks_left(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would write the topic's id into a folder that has another name by then: that counts as a disk's failure."""
+    manager = house.open()
+    with monkeypatch.context() as patch:
+
+        def interrupted(log: UnifiedLog) -> None:
+            raise KeyboardInterrupt
+
+        patch.setattr(UnifiedLog, "new_metrics", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            manager.get_or_create_log("t-0", topic_id=TOPIC_ID)
+    assert manager.get_log("t-0") is not None  # it is made again
+    manager.async_delete("t-0")
+    house.advance(10)
+    assert manager.offline_log_dirs == []
+    assert manager.failure_channel.offline_log_dirs == []
+    manager.shutdown()
