@@ -1,4 +1,4 @@
-"""kill -9 of processes that read, transform and write in transactions: exactly once, over all partitions and cursors."""
+"""kill -9 of processes that read, transform and write in transactions: exactly once, over partitions and cursors."""
 
 from __future__ import annotations
 
