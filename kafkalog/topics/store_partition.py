@@ -60,8 +60,9 @@ class StorePartition(PartitionAppends):
             self._manager.get_log(self.topic_partition)
         except KafkalogError as error:  # no directory is left, or somebody shut the manager down
             return error
-        if self._manager.failure_channel.has_offline_log_dir(self.engine.parent_dir):
-            return offline_error(self.topic_partition, [self.engine.parent_dir])
+        log_dir = self.engine.parent_dir
+        if log_dir in self._manager.offline_log_dirs or self._manager.failure_channel.has_offline_log_dir(log_dir):
+            return offline_error(self.topic_partition, [log_dir])
         return UnknownTopicOrPartitionException(f"{self.topic_partition} was deleted")
 
 
