@@ -163,7 +163,9 @@ class StoreHome:
         made = StorePartition(
             self.manager, engine, self.life, self.clock, compression=self._compression, sync_appends=self.syncs
         )
-        return self._partitions.setdefault(partition, made)
+        found = self._partitions.setdefault(partition, made)
+        found.take_settings()  # they may have changed before it was to be found there
+        return found
 
     def check_partition(self, partition: TopicPartition) -> None:
         """UnknownTopicOrPartitionException where there is no such partition."""

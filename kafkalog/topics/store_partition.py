@@ -38,12 +38,16 @@ class StorePartition(PartitionAppends):
         self.life = life
         self.clock = clock
         self.sync_appends = sync_appends
-        self.batch_maker = BatchMaker(engine.config, compression)
+        self._config = engine.config  # of the batch maker
+        self.batch_maker = BatchMaker(self._config, compression)
         engine.flushes_rolls = sync_appends
 
     def take_settings(self) -> None:
         """After a change of the topic's settings."""
-        self.batch_maker = BatchMaker(self.engine.config, self._compression)
+        config = self.engine.config
+        if config is not self._config:
+            self.batch_maker = BatchMaker(config, self._compression)
+            self._config = config
 
     def moved_from(self, engine: UnifiedLog) -> UnifiedLog | None:
         found = self._manager.registry.get(self.topic_partition)

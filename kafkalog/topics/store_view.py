@@ -132,6 +132,10 @@ class StoreView:
         """What readers see of a partition."""
         self.check_open()
         found = self._views.get(partition)
+        if found is not None and not self._files.is_dir(found.directory):
+            self._views.pop(partition, None)  # it was moved to another directory, or deleted
+            found.close()
+            found = None
         if found is None:
             directory = self._folders().get(partition)
             if directory is None:
