@@ -42,6 +42,7 @@ from kafkalog.limits import INT_MAX, LONG_MAX
 from kafkalog.segment.file_records import FileRecords, FileRecordsSlice, max_timestamp_of
 from kafkalog.segment.lazy_index import LazyIndex
 from kafkalog.segment.offset_index import OffsetIndex
+from kafkalog.segment.order import misfits
 from kafkalog.segment.scan import LogScan
 from kafkalog.segment.time_index import TimeIndex
 from kafkalog.segment.transaction_index import TransactionIndex, TxnIndexSearchResult
@@ -596,11 +597,12 @@ class LogSegment:
             self.time_index.resize(0)
         self.txn_index.sanity_check()
 
-    def recover(self, observer: RecoveryObserver) -> int:
+    def recover(self, observer: RecoveryObserver, *, cuts_misfits: bool = False) -> int:
         """Checks every batch, rebuilds the indexes, tells the observer; answers the bytes cut off.
 
-        The first batch that is not valid, and all behind it, goes.  LogSegmentOffsetOverflowException when an offset
-        is too far from the base offset.  Memory does not grow with the file.
+        The first batch that is not valid, and all behind it, goes; with `cuts_misfits` one whose offsets do not fit
+        behind those before it counts as not valid.  LogSegmentOffsetOverflowException when an offset is too far from
+        the base offset.  Memory does not grow with the file.
         """
         offset_index = self.offset_index
         offset_index.reset()
@@ -612,8 +614,16 @@ class LogSegment:
         valid_bytes = 0
         why: object = None
         before = (0, -1, -1)
+        expected = self.base_offset
         # A slice is short: behind its checksums, steps of Python are what a recovery costs.
         for table, data, position in scan:
+            wrong = misfits(table, expected, LONG_MAX) if cuts_misfits else ()
+            if wrong:
+                table = table[: wrong[0]]
+                why = "offsets that do not lie behind those before them"
+                if not len(table):
+                    break
+            expected = int(table["last_offset"][-1]) + 1
             replayed = observer.choose(table)
             if len(replayed):
                 # Only a row that is replayed stops inside of a slice; then its entries are planned again.
@@ -624,7 +634,7 @@ class LogSegment:
             planned = plan.add_table(table)
             taken = table if planned else table[: _error_row(plan)]
             try:
-                stopped_at, why = observer.run(taken, replayed, data, position)
+                stopped_at, refused = observer.run(taken, replayed, data, position)
             except Exception:
                 # The open fails; Kafka has indexed the batches up to the refused one.
                 plan = self._new_plan(*before, recovery=True)
@@ -632,6 +642,7 @@ class LogSegment:
                 self._write_plan(plan)
                 raise
             if stopped_at is not None:
+                why = refused
                 # Kafka has indexed the batch that producer state refused, and nothing behind it.
                 table = table[: stopped_at + 1]
                 plan = self._new_plan(*before, recovery=True)
@@ -645,10 +656,9 @@ class LogSegment:
                 if not 0 <= last_offset - self.base_offset <= INT_MAX:
                     raise self._overflow(last_offset)
                 self._raise_index_error(plan, last_offset)
-            if stopped_at is not None:
-                valid_bytes = int(table["position"][-1]) + int(table["size"][-1])
+            valid_bytes = int(table["position"][-1]) + int(table["size"][-1])
+            if why is not None:
                 break
-            valid_bytes = scan.position
         self._write_plan(plan)
         self.tail.largest_timestamp = (plan.max_timestamp, plan.offset_of_max_timestamp)
         truncated = self.log.size - valid_bytes
