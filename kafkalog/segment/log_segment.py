@@ -41,8 +41,8 @@ from kafkalog.format.records import MAX_RECORD_BYTES
 from kafkalog.limits import INT_MAX, LONG_MAX
 from kafkalog.segment.file_records import FileRecords, FileRecordsSlice, max_timestamp_of
 from kafkalog.segment.lazy_index import LazyIndex
+from kafkalog.segment.loss import MISFIT, VERDICT_TEXT
 from kafkalog.segment.offset_index import OffsetIndex
-from kafkalog.segment.order import misfits
 from kafkalog.segment.scan import LogScan
 from kafkalog.segment.time_index import TimeIndex
 from kafkalog.segment.transaction_index import TransactionIndex, TxnIndexSearchResult
@@ -617,13 +617,14 @@ class LogSegment:
         expected = self.base_offset
         # A slice is short: behind its checksums, steps of Python are what a recovery costs.
         for table, data, position in scan:
-            wrong = misfits(table, expected, LONG_MAX) if cuts_misfits else ()
-            if wrong:
-                table = table[: wrong[0]]
-                why = "offsets that do not lie behind those before them"
-                if not len(table):
+            if cuts_misfits:
+                in_order = native.rows_in_order(table, expected, LONG_MAX)
+                if in_order < len(table):
+                    table = table[:in_order]
+                    why = VERDICT_TEXT[MISFIT]
+                if not in_order:
                     break
-            expected = int(table["last_offset"][-1]) + 1
+                expected = min(int(table["last_offset"][-1]), LONG_MAX - 1) + 1
             replayed = observer.choose(table)
             if len(replayed):
                 # Only a row that is replayed stops inside of a slice; then its entries are planned again.
