@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 import socket
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
@@ -545,8 +545,9 @@ def walk_records(
     key_prefix: bytes | None = None,
     start_time: int = LONG_MIN,
     end_time: int = LONG_MAX,
+    asynchronously: Callable[[], AsyncIterator[Record]] | None = None,
 ) -> RecordWalk:
-    """The records of `batches`, each with the reader that found it; the filters are RecordWalk's."""
+    """The records of `batches`, each with the reader that found it; filters and `asynchronously` are RecordWalk's."""
     return RecordWalk(
         batches,
         part_records=PART_RECORDS,
@@ -554,6 +555,7 @@ def walk_records(
         key_prefix=key_prefix,
         start_time=start_time,
         end_time=end_time,
+        asynchronously=asynchronously,
     )
 
 

@@ -33,9 +33,10 @@ from kafkalog.manager.log_directories import absolute_paths
 from kafkalog.manager.settings import ManagerSettings
 from kafkalog.manager.topic_configs import checked_overrides
 from kafkalog.topics import store_cursors
+from kafkalog.topics.reader_options import ReaderOptions
 from kafkalog.topics.store_cursors import CursorInfo
 from kafkalog.topics.store_home import StoreHome
-from kafkalog.topics.store_reader import ReaderOptions, StoreReader
+from kafkalog.topics.store_reader import StoreReader
 from kafkalog.topics.store_view import StoreView
 from kafkalog.topics.topic import Topic
 
