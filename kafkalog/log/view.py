@@ -136,6 +136,20 @@ class PartitionView(Closing):
 
     recheck = refresh
 
+    def has_changed(self) -> bool:
+        """Whether the last segment's file is another than at the last look, or the directory is: two questions."""
+        seen = self.snapshot
+        try:
+            if self._files.stat(self.directory).mtime_ms != seen.mtime_ms:
+                return True
+            last = seen.segments[-1] if seen.segments else None
+            if last is None:
+                return False
+            stat = self._files.stat(last.path)
+            return (stat.size, stat.mtime_ms) != (last.size, last.mtime_ms)
+        except OSError:
+            return True  # a look says what is wrong
+
     def over(self, ask: Callable[[Snapshot], T]) -> T:
         """The answer of a snapshot; where files that it names have gone, that of the next one."""
         self.check_usable()
@@ -176,10 +190,12 @@ class PartitionView(Closing):
                 hint="expected a folder of that name; list them with `kafkalog describe`",
             )
         clean = self._closed_cleanly()
+        mtime_ms = self._files.stat(self.directory).mtime_ms  # before the listing
         listed = self._listing()
         seen = self._empty(listed, self._segments(listed))
         checkpoint = self._checkpoints.line(names.LOG_START_OFFSET_CHECKPOINT_FILE, self.topic_partition) or 0
         start = max(checkpoint, seen.bases[0]) if seen.bases else checkpoint
+        seen.mtime_ms = mtime_ms
         seen.log_end_offset = start
         why = batches.OK
         if seen.segments:
