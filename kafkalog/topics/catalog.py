@@ -93,6 +93,21 @@ class Catalog:
         with self.changing:
             return self._manager.get_log(partition)
 
+    def log_to_end(self, partition: TopicPartition) -> UnifiedLog | None:
+        """A partition's log, made where it is missing, for the end of a transaction.  None only where it is deleted:
+        whatever else a transaction was in has to hear of its end."""
+        info = self.info(partition.topic)
+        if info is None:
+            return None
+        return self._manager.get_log(partition) or self._log_to_end(partition)
+
+    def _log_to_end(self, partition: TopicPartition) -> UnifiedLog | None:
+        with self.changing:  # what is just deleted must not be made anew
+            info = self.info(partition.topic)
+            if info is None or partition.partition >= info.partitions:
+                return None
+            return self._manager.get_or_create_log(partition, topic_id=info.topic_id)
+
     def _known(self, topic: str) -> KnownTopic | None:
         return self._stored.known.get(topic) or self._of_folders(self._manager.logs_by_topic(topic))
 
