@@ -126,7 +126,7 @@ class Coordinators:
         if found is not None:
             return found
         if self._life.forked:  # the lock may be held for ever
-            raise self._life.refusal("the store")
+            raise self._life.refusal(f"the store of {self._manager.directories.shown}")
         with self._lock:
             found = self._offsets.get(number)
             if found is None:
