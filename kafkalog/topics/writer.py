@@ -353,8 +353,8 @@ class Transaction(Block):
 def abort_left_open(partition: OpenPartition) -> None:
     """Abort every transaction of ours that a crashed process left open.
 
-    Nobody else can go on with one: its process held the directory's lock.  Those of a broker's producers, which have
-    smaller ids, are left to their coordinator.
+    Nobody else can go on with one: its process held the directory's lock.  Those of a broker's producers and of a store
+    (`kafkalog.open`), which have smaller ids, are left to their coordinator, which alone knows what was decided.
     """
     left = [
         (entry.producer_id, max(entry.producer_epoch, 0))
