@@ -324,8 +324,8 @@ cdef class RecordWalk:
     iterator of Records, for every other batch than the usual; `check_usable()`, asked after a fork.  `part_records`:
     batches of more records than that are not the usual.
 
-    Passed over are records whose key does not begin with `key_prefix`, or has none, and those whose timestamps do not
-    lie in [start_time, end_time).
+    `asynchronously()` is what `async for` goes over instead.  Passed over are records whose key does not begin with
+    `key_prefix`, or has none, and those whose timestamps do not lie in [start_time, end_time).
     """
 
     cdef object batches, reader, chunk, plain, refusal
@@ -336,6 +336,7 @@ cdef class RecordWalk:
     cdef object told_reader
     cdef int64_t told_offset
     cdef int32_t told_epoch
+    cdef object asynchronously
     cdef bytes key_prefix
     cdef int64_t start_time, end_time
     cdef bint filters
@@ -351,11 +352,12 @@ cdef class RecordWalk:
 
     def __init__(
         self, batches, *, int64_t part_records, int64_t max_body, bytes key_prefix=None, int64_t start_time=INT64_MIN,
-        int64_t end_time=INT64_MAX,
+        int64_t end_time=INT64_MAX, asynchronously=None,
     ):
         self.batches = iter(batches)
         self.part_records = part_records
         self.max_body = max_body
+        self.asynchronously = asynchronously
         self.key_prefix = key_prefix
         self.start_time = start_time
         self.end_time = end_time
@@ -365,6 +367,11 @@ cdef class RecordWalk:
 
     def __iter__(self):
         return self
+
+    def __aiter__(self):
+        if self.asynchronously is None:
+            raise TypeError("these records are gone over by `for`")
+        return self.asynchronously()
 
     def __next__(self):
         cdef Record found
@@ -434,7 +441,7 @@ cdef class RecordWalk:
                 record.detach()
         self.last = self.before_last = None
         self.source = self.chunk_payload = None
-        self.reader = self.chunk = self.plain = None
+        self.reader = self.chunk = self.plain = self.asynchronously = None
         return 0
 
     cdef int finish(self) except -1:
@@ -589,6 +596,40 @@ cdef class RecordWalk:
         record.end = view.end
         self.last = record
         return record
+
+
+@cython.auto_pickle(False)
+@cython.final
+cdef class Iteration:
+    """An iterator of the things in `placed`, pairs of a place and a thing; `async for` goes over another,
+    `asynchronously()`.  As of a RecordWalk, no signal comes between handing out and `told`: the last one's place."""
+
+    cdef object placed, asynchronously, place
+
+    def __init__(self, placed, asynchronously=None):
+        self.placed = placed
+        self.asynchronously = asynchronously
+
+    def __iter__(self):
+        return self
+
+    def __aiter__(self):
+        if self.asynchronously is None:
+            raise TypeError("this is gone over by `for`")
+        return self.asynchronously()
+
+    def __next__(self):
+        place, thing = next(self.placed)
+        self.place = place
+        return thing
+
+    def told(self):
+        """The place of the last thing that was handed out; None where none was."""
+        return self.place
+
+    def close(self):
+        """As a generator's close."""
+        self.placed.close()
 
 
 cdef bint is_whole(Cursor cursor, int64_t count, int how, int64_t max_body) noexcept nogil:

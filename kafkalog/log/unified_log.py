@@ -156,7 +156,10 @@ class UnifiedLog(PartitionState):
                 listing=listing, on_damage=on_damage,
             ).load()  # fmt: skip
             local_log = LocalLog(context, segments, loaded.recovery_point, loaded.next_offset_metadata)
-            return cls(loaded.log_start_offset, local_log, epochs, producers, topic_id)
+            log = cls(loaded.log_start_offset, local_log, epochs, producers, topic_id)
+            if context.has_one_replica:
+                log.follow_log_end()
+            return log
         except BaseException:
             segments.close_quietly()
             if local_log is not None:

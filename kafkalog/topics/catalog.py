@@ -130,6 +130,21 @@ class Catalog:
             return False
         return log.topic_id in known.gone or (log.topic_id is None and not _used(log))
 
+    def log_to_end(self, partition: TopicPartition) -> UnifiedLog | None:
+        """A partition's log, made where it is missing, for the end of a transaction.  None only where it is deleted:
+        whatever else a transaction was in has to hear of its end."""
+        info = self.info(partition.topic)
+        if info is None:
+            return None
+        return self._manager.get_log(partition) or self._log_to_end(partition)
+
+    def _log_to_end(self, partition: TopicPartition) -> UnifiedLog | None:
+        with self.changing:  # what is just deleted must not be made anew
+            info = self.info(partition.topic)
+            if info is None or partition.partition >= info.partitions:
+                return None
+            return self._manager.get_or_create_log(partition, topic_id=info.topic_id)
+
     def _logs(self, topic: str) -> list[UnifiedLog]:
         return [log for log in self._manager.logs_by_topic(topic) if not log.is_future]
 

@@ -80,7 +80,7 @@ class Coordinators:
         self._lock = threading.RLock()  # guards which partitions of __consumer_offsets are loaded; taken first of all
         self._offsets: dict[int, GroupOffsets] = {}
         self.offsets_partitions = catalog.partition_count(GROUP_METADATA_TOPIC)
-        self.markers = LogMarkers(self._log_of, self._offsets_of, clock, syncs=syncs)
+        self.markers = LogMarkers(catalog.log_to_end, self._offsets_of, clock, syncs=syncs)
         self.transactions = TransactionCoordinator(
             self._transaction_state,
             catalog.partition_count(TRANSACTION_STATE_TOPIC),
@@ -102,16 +102,6 @@ class Coordinators:
 
     def _transaction_state(self, number: int, create: bool) -> UnifiedStateLog | None:
         return self._state_log(TRANSACTION_STATE_TOPIC, number, create=create)
-
-    def _log_of(self, partition: TopicPartition) -> UnifiedLog | None:
-        """None only where the topic is deleted: whatever else a transaction was in has to hear of its end."""
-        info = self._catalog.info(partition.topic)
-        if info is None:
-            return None
-        log = self._manager.get_log(partition)
-        if log is not None:
-            return log
-        return self._manager.get_or_create_log(partition, topic_id=info.topic_id)
 
     def _offsets_of(self, partition: TopicPartition) -> GroupOffsets | None:
         if partition.topic != GROUP_METADATA_TOPIC:

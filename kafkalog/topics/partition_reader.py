@@ -33,15 +33,15 @@ class PartitionReader(ChunkReader):
         topic_id: str,
         isolation: str,
         reset: str,
-        chunk_bytes: int,
         start_time: int = LONG_MIN,
     ) -> None:
-        super().__init__(source, position, isolation=isolation, out_of_range=reset, chunk_bytes=chunk_bytes)
+        super().__init__(source, position, isolation=isolation, out_of_range=reset)
         self.topic_id = topic_id
         self.position = self.offset
         self.leader_epoch = NO_LEADER_EPOCH  # of the last record below the position, where that is known
         self.paused = False
         self.given: BatchHeader | None = None  # the batch that a walk goes over now
+        self.is_checked = False  # that the log's end, which was met, is one
         self._start_time = start_time
         self._held: tuple[Chunk, list[BatchHeader], int] | None = None  # and where the chunk ends
         self._next = 0  # of those
@@ -117,6 +117,15 @@ class PartitionReader(ChunkReader):
             self._move_to(header.last_offset + 1)
             self.given = None
             self._next += 1
+            self.current()
+
+    def chunk_passed(self, chunk: Chunk) -> None:
+        """All of the chunk that is held was handed out."""
+        held = self._held
+        if held is not None and held[0] is chunk:
+            self._next = len(held[1])
+            self.leader_epoch = held[1][-1].leader_epoch
+            self.given = None
             self.current()
 
     def seek(self, offset: int) -> None:

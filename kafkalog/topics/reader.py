@@ -18,7 +18,7 @@ from __future__ import annotations
 import itertools
 import socket
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
@@ -591,8 +591,9 @@ def walk_records(
     key_prefix: bytes | None = None,
     start_time: int = LONG_MIN,
     end_time: int = LONG_MAX,
+    asynchronously: Callable[[], AsyncIterator[Record]] | None = None,
 ) -> RecordWalk:
-    """The records of `batches`, each with the reader that found it; the filters are RecordWalk's."""
+    """The records of `batches`, each with the reader that found it; filters and `asynchronously` are RecordWalk's."""
     return RecordWalk(
         batches,
         part_records=PART_RECORDS,
@@ -600,6 +601,7 @@ def walk_records(
         key_prefix=key_prefix,
         start_time=start_time,
         end_time=end_time,
+        asynchronously=asynchronously,
     )
 
 

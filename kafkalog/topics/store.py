@@ -34,9 +34,10 @@ from kafkalog.manager.settings import ManagerSettings
 from kafkalog.topics import store_cursors
 from kafkalog.topics.batch_maker import BatchMaker
 from kafkalog.topics.catalog import checked_settings
+from kafkalog.topics.reader_options import ReaderOptions
 from kafkalog.topics.store_cursors import CursorInfo
 from kafkalog.topics.store_home import StoreHome
-from kafkalog.topics.store_reader import ReaderOptions, StoreReader
+from kafkalog.topics.store_reader import StoreReader
 from kafkalog.topics.store_transaction import TIMEOUT_MS, StoreTransaction, checked_id
 from kafkalog.topics.store_view import StoreView
 from kafkalog.topics.topic import Topic

@@ -49,7 +49,9 @@ from kafkalog.topics.topic import RecordMetadata, Topic
 from kafkalog.topics.writer import refuse_nested
 
 if TYPE_CHECKING:
+    from kafkalog.coordinator.group_offsets import GroupOffsets
     from kafkalog.coordinator.transaction_metadata import ProducerIdAndEpoch
+    from kafkalog.log.producer_append import ProducerStateEntry
     from kafkalog.topics.store_home import StoreHome
     from kafkalog.topics.store_partition import StorePartition
 
@@ -87,10 +89,13 @@ class _Part:
 
     def sequence(self) -> int:
         """The number of the holder's next record, as the log has it now."""
-        entry = self.appends.engine.producer_state_manager.last_entry(self._holder.producer_id)
+        entry = self._entry()
         if entry is None or entry.producer_epoch != self._holder.epoch or entry.last_seq < 0:
             return 0
         return next_sequence(entry.last_seq, 1)
+
+    def _entry(self) -> ProducerStateEntry | None:
+        return self.appends.engine.producer_state_manager.last_entry(self._holder.producer_id)
 
     def append(self, records: Iterable[RecordInput], transactional_id: str) -> range:
         """Appends records in the holder's name."""
@@ -117,11 +122,11 @@ class _Part:
         expected = self._next_sequence
         if expected is None:
             return  # it has none here yet
-        entry = self.appends.engine.producer_state_manager.last_entry(self._holder.producer_id)
-        if entry is not None and entry.producer_epoch > self._holder.epoch:
-            return  # it was ended behind our back, which the coordinator tells
         missing = (expected - self.sequence()) & INT_MAX
         if self._was_cut or 0 < missing <= INT_MAX // 2:
+            entry = self._entry()  # behind the look at the sequence, which an end behind our back changes as well
+            if entry is not None and entry.producer_epoch > self._holder.epoch:
+                return  # the coordinator tells of it
             raise InvalidTxnStateException(
                 f"a truncation of {self.appends.topic_partition} has cut off records of the transaction of "
                 f"{transactional_id!r}",
@@ -218,7 +223,10 @@ class StoreTransaction(Block):
             self._active = False
             self._reset()
             self._is_over = False
-            self._ids.enter(self.transactional_id, self, self.timeout_ms)
+            try:
+                self._ids.enter(self.transactional_id, self, self.timeout_ms)
+            except KafkaStorageException as error:
+                self._raise_closed(error)
             self._active = True
 
     # --- what is in it ---------------------------------------------------------------------------------
@@ -324,8 +332,7 @@ class StoreTransaction(Block):
             name, rows = self._offsets(offsets, cursor)
             if not rows:
                 return
-            group = self._home.offsets(name, create=True)
-            assert group is not None, name
+            group = self._group(name)
             holder = self._ask(lambda holder: self._coordinator.add_offsets(self.transactional_id, holder, name))
             torn, self._is_torn = self._is_torn, True
             try:
@@ -339,6 +346,14 @@ class StoreTransaction(Block):
                 self._is_torn = torn  # all of them or none
                 raise
             self._is_torn = torn
+
+    def _group(self, name: str) -> GroupOffsets:
+        try:
+            found = self._home.offsets(name, create=True)
+        except KafkaStorageException as error:
+            self._raise_closed(error)
+        assert found is not None, name
+        return found
 
     def _offsets(
         self, given: CommitsOffsets | Mapping[TopicPartition | str, int | CommittedOffset], cursor: str | None
@@ -505,8 +520,8 @@ class StoreTransaction(Block):
         is_first, self._began = not self._began, True
         if is_first:
             self._start_ms = self._home.clock.milliseconds()
-        holder = self._taken()
         try:
+            holder = self._taken()
             try:
                 request(holder)
             except InvalidPidMappingException:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from kafkalog._native.bell import Bell
+from kafkalog.files.notify import DirectoryWatch
 
 if TYPE_CHECKING:
     from kafkalog.log.source import Source
@@ -26,6 +27,12 @@ if TYPE_CHECKING:
 
 LOOK_EVERY_S = 0.1  # of who reads another process's logs
 WAIT_MAX_S = 1.0  # of our own: for what wakes nobody
+
+
+class Ringing(Protocol):
+    """What wakes a thread that waits, from any other."""
+
+    def release(self) -> None: ...
 
 
 class Watched(Protocol):
@@ -41,9 +48,9 @@ class Bells:
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        self._bells: weakref.WeakSet[Bell] = weakref.WeakSet()  # guarded by _lock
+        self._bells: weakref.WeakSet[Ringing] = weakref.WeakSet()  # guarded by _lock
 
-    def add(self, bell: Bell) -> None:
+    def add(self, bell: Ringing) -> None:
         with self._lock:
             self._bells.add(bell)
 
@@ -58,7 +65,8 @@ class Bells:
 class Waiting(Protocol):
     """One reader's way to wait."""
 
-    bell: Bell
+    @property
+    def bell(self) -> Ringing: ...
 
     def wait(self, watched: Sequence[Watched], timeout_s: float, is_over: Callable[[], bool]) -> None:
         """Until one of them may have more, `is_over`, or the time is up; may come back for nothing."""
@@ -96,20 +104,55 @@ class WaitingHere:
 
 
 class WaitingBeside:
-    """Of a store that another process writes to."""
+    """Of a store that another process writes to.  Without file notification it looks ten times a second."""
 
     def __init__(self) -> None:
-        self.bell = Bell()
+        self._watch: DirectoryWatch | None = None
+        self.bell: Ringing = Bell()
+        with contextlib.suppress(OSError):
+            self._watch = self.bell = DirectoryWatch()
 
     def wait(self, watched: Sequence[Watched], timeout_s: float, is_over: Callable[[], bool]) -> None:
         until = time.monotonic() + timeout_s
+        look = self._all_new(watched)
         while not is_over():
-            for each in watched:
+            for each in look:
                 each.source.recheck()
-            left_s = until - time.monotonic()
-            if left_s <= 0 or any(each.may_have_more() for each in watched):
+            if any(each.may_have_more() for each in watched):
                 return
+            left_s = until - time.monotonic()
+            if left_s <= 0:
+                return
+            look = self._some_changed(watched, left_s)
+
+    def _all_new(self, watched: Sequence[Watched]) -> Sequence[Watched]:
+        """Those of which something may have happened so far; from now on it is told."""
+        watch = self._watch
+        if watch is None:
+            return watched
+        look = []
+        told = watch.changed()
+        for each in watched:
+            directory = each.source.directory  # type: ignore[attr-defined]  # a PartitionView
+            if told is None or directory in told or not watch.watches(directory):
+                look.append(each)
+                with contextlib.suppress(OSError):
+                    watch.add(directory)
+        return look
+
+    def _some_changed(self, watched: Sequence[Watched], left_s: float) -> Sequence[Watched]:
+        """Waits; those that are to be looked at."""
+        watch = self._watch
+        if watch is None:
+            assert isinstance(self.bell, Bell)
             self.bell.wait(min(left_s, LOOK_EVERY_S))
+        else:
+            watch.wait(min(left_s, WAIT_MAX_S))
+            look = self._all_new(watched)
+            if look:
+                return look
+        return [each for each in watched if each.source.has_changed()]  # type: ignore[attr-defined]
 
     def close(self) -> None:
-        """Nothing is held."""
+        if self._watch is not None:
+            self._watch.close()

@@ -24,7 +24,7 @@ from tests.live.interrupts import CALLS, LINES, Interrupted, Tracer, at_each_pla
 from tests.live.oracle import FAST, in_a_thread
 from tests.unit.store_kit import NOW_MS, as_killed, committed, home_of, open_store, position, settled
 
-LIMIT = None if LONG else 14
+LIMIT = None if LONG else 10
 ID, CURSOR = "biller", "c"
 PARTITIONS = ("a-0", "b-0", "b-1")
 OURS = (
