@@ -12,7 +12,7 @@ coordinators'.  Thread-safe; of one process.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from kafkalog.errors import KafkaStorageException, UnknownTopicOrPartitionException
 from kafkalog.files import Clock, Files
@@ -37,6 +37,13 @@ OVERDUE_CHECK_MS = 10_000  # transaction.abort.timed.out.transaction.cleanup.int
 EXPIRY_CHECK_MS = 600_000  # offsets.retention.check.interval.ms
 
 
+class OpenProducer(Protocol):
+    """What a store asks of its producers (`kafkalog.topics.batching.RecordAccumulator`)."""
+
+    def close(self) -> None:
+        """Sends what it holds, and ends."""
+
+
 class StoreHome:
     """Made and started by `kafkalog.open`."""
 
@@ -58,6 +65,7 @@ class StoreHome:
         self.syncs = durability == "fsync"
         self._compression = compression
         self._partitions: dict[TopicPartition, StorePartition] = {}
+        self.producers: set[OpenProducer] = set()  # kept by themselves
         self.manager = LogManager(log_dirs, settings, clock=clock, files=files, metrics=metrics)
         self.place = self.manager.directories.shown
         self.catalog = Catalog(self.manager)
@@ -83,9 +91,15 @@ class StoreHome:
         """As a broker's clean shutdown does; a second call does nothing."""
         if self.life.forked:
             return
+        self._close_producers()
         self.life.end()
+        self._close_producers()  # those that were made meanwhile
         self._tasks.cancel()
         self.manager.shutdown()
+
+    def _close_producers(self) -> None:
+        for each in list(self.producers):
+            each.close()
 
     def _is_live(self) -> bool:
         return self.life.live

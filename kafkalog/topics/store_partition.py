@@ -6,7 +6,7 @@ refused goes to the new one.  Lives as long as its store, or until its topic is 
 
 from __future__ import annotations
 
-from kafkalog.errors import KafkalogError, UnknownTopicOrPartitionException
+from kafkalog.errors import KafkalogError, KafkaStorageException, UnknownTopicOrPartitionException
 from kafkalog.files import Clock
 from kafkalog.files.processes import Life
 from kafkalog.format.names import TopicPartition
@@ -37,7 +37,11 @@ class StorePartition(PartitionAppends):
         self.clock = clock
         self.sync_appends = sync_appends
         self.batch_maker = BatchMaker(engine.config, compression)
+        self.writer_guards = {}
         engine.flushes_rolls = sync_appends
+
+    def checkpoint(self) -> None:
+        self._manager.directories.checkpoint(self.engine.parent_dir, self._manager.registry)
 
     def take_settings(self) -> None:
         """After a change of the topic's settings."""
@@ -53,5 +57,10 @@ class StorePartition(PartitionAppends):
 
     def refusal(self) -> KafkalogError:
         if self.life.live:
+            if not self._manager.is_log_dir_online(self.engine.parent_dir):
+                return KafkaStorageException(
+                    f"{self.topic_partition} is offline, with {self.engine.parent_dir}",
+                    hint="a start of the store when the disk is well again brings it back",
+                )
             return UnknownTopicOrPartitionException(f"{self.topic_partition} was deleted")
         return self.life.refusal(f"the store of {self._manager.directories.shown}")

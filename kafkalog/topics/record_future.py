@@ -1,0 +1,185 @@
+"""What a producer answers for a record: a `concurrent.futures.Future` that costs little, as a batch answers for all.
+
+A `ProducerBatch` collects records of one partition until the sender takes it, and has their outcomes from then on, set
+at once.  A future is a batch and a number; what `concurrent.futures` (`wait`, `as_completed`) and `asyncio.wrap_future`
+look at in one, state, result, condition, is the batch's.  It cannot be cancelled: a record that was given goes its way.
+Knows nothing of logs, or of who sends.  Thread-safe.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, InvalidStateError
+from typing import TYPE_CHECKING, Any
+
+from kafkalog._native.batching import Awaited, Collected
+from kafkalog.files.lines import Lines
+from kafkalog.files.processes import Life
+from kafkalog.topics.topic import RecordMetadata
+
+if TYPE_CHECKING:
+    from kafkalog.format.names import TopicPartition
+
+RUNNING, FINISHED = "RUNNING", "FINISHED"  # concurrent.futures._base's
+HELD_SECONDS_MAX = 5.0  # of a condition, by who waits for several futures; one that an interrupt came out of keeps it
+
+Outcome = int | BaseException  # the offset of a record, or why it has none
+
+
+class ProducerBatch:
+    """Records of one partition on their way to its log; `collected` changes under the accumulator's lock alone."""
+
+    __slots__ = ("collected", "condition", "created_s", "is_urgent", "life", "outcomes", "topic_partition", "watched")
+
+    def __init__(self, topic_partition: TopicPartition, life: Life, created_s: float) -> None:
+        self.topic_partition = topic_partition
+        self.life = life
+        self.created_s = created_s  # of time.monotonic
+        self.is_urgent = False  # somebody waits for it
+        self.collected = Collected()
+        self.condition = Awaited()
+        self.outcomes: Sequence[Outcome] | None = None  # of its records, once they are known
+        self.watched: list[RecordFuture] = []  # those that somebody waits for in a way of his own
+
+    def answer(self, outcomes: Sequence[Outcome]) -> None:
+        """Sets what came of its records, which wakes and calls all who asked; a second answer changes nothing."""
+        held = self.condition.acquire(timeout=HELD_SECONDS_MAX)
+        try:
+            if self.outcomes is not None:
+                return
+            self.outcomes = outcomes
+            for future in self.watched:
+                future.tell_waiters()
+            if held:
+                self.condition.notify_all()
+        finally:
+            if held:
+                self.condition.release()
+        for future in self.watched:
+            future._invoke_callbacks()
+
+    def wait(self, seconds: float | None) -> bool:
+        """Whether it was answered in time."""
+        with self.condition:
+            if self.outcomes is None:
+                self.condition.wait(seconds)
+            return self.outcomes is not None
+
+
+class RecordFuture(Future[RecordMetadata]):
+    """Of one record; its result is a RecordMetadata, its exception why the record is not in the log.
+
+    In a forked child nobody will ever answer: asking for what is not known there raises IllegalStateException.
+    """
+
+    def __init__(self, batch: ProducerBatch, number: int) -> None:
+        self._batch = batch
+        self._number = number
+
+    # --- what concurrent.futures looks at ------------------------------------------------------------
+
+    @property
+    def _condition(self) -> Any:  # type: ignore[override]
+        return self._batch.condition
+
+    @property
+    def _state(self) -> str:  # type: ignore[override]
+        return RUNNING if self._batch.outcomes is None else FINISHED
+
+    @property
+    def _result(self) -> RecordMetadata | None:  # type: ignore[override]
+        outcomes = self._batch.outcomes
+        offset = None if outcomes is None else outcomes[self._number]
+        return RecordMetadata(*self._batch.topic_partition, offset) if isinstance(offset, int) else None
+
+    @property
+    def _exception(self) -> BaseException | None:  # type: ignore[override]
+        """One of its own: an exception that several threads raise would collect their tracebacks."""
+        told: BaseException | None = self.__dict__.get("_told")
+        if told is None and self._batch.outcomes is not None:
+            error = self._batch.outcomes[self._number]
+            if isinstance(error, BaseException):
+                told = self.__dict__.setdefault("_told", _copied(error))
+        return told
+
+    @property
+    def _waiters(self) -> list[Any]:  # type: ignore[override]
+        return self._list("_own_waiters")
+
+    @property
+    def _done_callbacks(self) -> list[Callable[[Future[RecordMetadata]], object]]:
+        return self._list("_own_callbacks")
+
+    def _list(self, name: str) -> list[Any]:
+        """Made when it is first asked for, with the condition held."""
+        found: list[Any] | None = self.__dict__.get(name)
+        if found is None:
+            if self.__dict__.keys().isdisjoint(("_own_waiters", "_own_callbacks")):
+                self._batch.watched.append(self)
+            found = self.__dict__[name] = []
+        return found
+
+    def tell_waiters(self) -> None:
+        """Those of `concurrent.futures.wait` and `as_completed`; with the condition held."""
+        for waiter in self.__dict__.get("_own_waiters", ()):
+            if self._exception is None:
+                waiter.add_result(self)
+            else:
+                waiter.add_exception(self)
+
+    def _invoke_callbacks(self) -> None:
+        if "_own_callbacks" in self.__dict__:
+            try:
+                super()._invoke_callbacks()  # type: ignore[misc]
+            except BaseException:  # SystemExit of a callback must not end the sender
+                Lines("kafkalog.topics").exception("A callback of %r has raised", self)
+
+    # --- what others ask -----------------------------------------------------------------------------
+
+    def result(self, timeout: float | None = None) -> RecordMetadata:
+        """Where the record is; raises why it is nowhere, or TimeoutError where `timeout` (seconds) went first."""
+        if self._batch.outcomes is None:
+            self._check_here()
+            return super().result(timeout)
+        error, found = self._exception, self._result
+        if found is None:
+            assert error is not None
+            raise error
+        return found
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Why the record is not in the log; None where it is."""
+        if self._batch.outcomes is None:
+            self._check_here()
+            return super().exception(timeout)
+        return self._exception
+
+    def done(self) -> bool:
+        """Whether it is known what became of the record."""
+        return self._batch.outcomes is not None
+
+    def _check_here(self) -> None:
+        if self._batch.life.forked:
+            raise self._batch.life.elsewhere(f"the store of a record for {self._batch.topic_partition}")
+
+    def set_running_or_notify_cancel(self) -> bool:
+        raise InvalidStateError("the producer alone answers for a record")
+
+    def set_result(self, result: RecordMetadata) -> None:
+        raise InvalidStateError("the producer alone answers for a record")
+
+    def set_exception(self, exception: BaseException | None) -> None:
+        raise InvalidStateError("the producer alone answers for a record")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        raise TypeError("a record's future cannot be copied or pickled: take its result()")
+
+
+def _copied(error: BaseException) -> BaseException:
+    try:
+        found = copy.copy(error)
+    except Exception:  # one that wants to be made otherwise
+        return error
+    found.__cause__ = error.__cause__
+    return found
