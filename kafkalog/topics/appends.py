@@ -50,6 +50,7 @@ class PartitionAppends(Single):
     life: Life
     sync_appends: bool
     writer_guards: dict[int, threading.RLock]
+    size_hint = "config={'max.message.bytes': ...} of open_log raises the limit"
 
     # --- who may -----------------------------------------------------------------------------------
 
@@ -226,7 +227,7 @@ class PartitionAppends(Single):
         if isinstance(error, KafkalogError):
             error.appended = appended
         if isinstance(error, RecordTooLargeException):
-            error.hint = error.hint or "config={'max.message.bytes': ...} of open_log raises the limit"
+            error.hint = error.hint or self.size_hint
         if first >= 0:  # what is there is as durable as it should be
             self.after_append(last + 1, sync=sync)
         return error

@@ -167,6 +167,14 @@ class RecordAccumulator:
             return self.life.refusal(f"the store of {self.home.place}")
         return IllegalStateException("the producer is closed", hint="store.producer() makes another one")
 
+    def check_outside(self, what: str) -> None:
+        """IllegalStateException in a signal's handler that came out of a send: the sender would wait for that."""
+        if self._lock._is_owned():  # type: ignore[attr-defined]
+            raise IllegalStateException(
+                f"the producer's {what} is called in the middle of its send()",
+                hint="have a signal's handler set a flag",
+            )
+
     def look(self, topic: str) -> _Lanes:
         """A topic as it is now.  UnknownTopicOrPartitionException."""
         topic = values.text(topic, "topic")
@@ -188,7 +196,7 @@ class RecordAccumulator:
                 waiting = self._waiting.setdefault(partition, deque())
             batch = waiting[-1] if waiting else None
             if batch is None or batch.collected.bytes + size > self.grown_bytes:
-                batch = ProducerBatch(partition, self.life, time.monotonic())
+                batch = ProducerBatch(partition, self.life, self._lock, time.monotonic())
                 waiting.append(batch)
             self.buffered_bytes += size
             # First, as the sender has to wait for the lock: an interrupt may come behind any of these.
@@ -206,6 +214,7 @@ class RecordAccumulator:
                 "configured with the buffer.memory configuration.",
                 hint=f"buffer_bytes={limit}",
             )
+        self.check_outside("send(), which has no room,")
         deadline = time.monotonic() + self.settings.max_block_ms / 1000
         while True:
             room = threading.Lock()
@@ -231,9 +240,7 @@ class RecordAccumulator:
     def rush(self) -> list[ProducerBatch]:
         """Has everything sent now that is there: the batches, of which none may be answered yet."""
         with self._lock:
-            found = list(self._taken)
-            for waiting in self._waiting.values():
-                found += waiting
+            found = [*self._taken, *itertools.chain(*self._waiting.values())]
         for batch in found:
             batch.is_urgent = True
         self._wake.put(None)
@@ -258,7 +265,7 @@ class RecordAccumulator:
             left_s = self._take()
             self._sleeping = not self._taken
             self._is_idle = not self._waiting
-            is_over = self.closing or not self.life.live
+            self.closing = is_over = self.closing or not self.life.live
         if self._taken:
             self._send(self._taken)
         elif is_over:
@@ -307,7 +314,9 @@ class RecordAccumulator:
         for partition, answered in done.items():
             error = self._sync(partition, [outcomes for _, outcomes in answered])
             for batch, outcomes in answered:
-                self._answer(batch, outcomes if error is None else [error] * len(outcomes))
+                if error is not None:
+                    outcomes = [error if isinstance(outcome, int) else outcome for outcome in outcomes]
+                self._answer(batch, outcomes)
 
     def _append(self, batch: ProducerBatch) -> list[Outcome]:
         rows = batch.collected.records
@@ -343,7 +352,7 @@ class RecordAccumulator:
         """The thread ends: what it leaves is answered."""
         self.closing = True
         with self._lock:
-            left = [*self._taken, *(batch for waiting in self._waiting.values() for batch in waiting)]
+            left = [*self._taken, *itertools.chain(*self._waiting.values())]
             self._waiting.clear()
         why = self.refusal()
         why.__cause__ = error
@@ -356,6 +365,7 @@ class RecordAccumulator:
         """Sends what is there, and ends; called by the sender's own callbacks, it does not wait for that."""
         if self.life.forked:
             return
+        self.check_outside("close()")
         self.closing = True
         self._wake.put(None)
         if threading.current_thread() is not self.thread and self.thread.ident is not None:
@@ -498,6 +508,7 @@ class Producer(Closing):
             raise it.refusal()
         if threading.current_thread() is it.thread:
             raise IllegalStateException("a producer's flush() was called by a callback, which it would wait for")
+        it.check_outside("flush()")
         deadline = None if seconds is None else time.monotonic() + seconds
         return all(batch.wait(None if deadline is None else max(deadline - time.monotonic(), 0)) for batch in it.rush())
 

@@ -9,11 +9,16 @@ Knows nothing of logs, or of who sends.  Thread-safe.
 from __future__ import annotations
 
 import copy
+import math
+import threading
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import TYPE_CHECKING, Any
 
 from kafkalog._native.batching import Awaited, Collected
+from kafkalog.errors import IllegalStateException
 from kafkalog.files.lines import Lines
 from kafkalog.files.processes import Life
 from kafkalog.topics.topic import RecordMetadata
@@ -22,19 +27,23 @@ if TYPE_CHECKING:
     from kafkalog.format.names import TopicPartition
 
 RUNNING, FINISHED = "RUNNING", "FINISHED"  # concurrent.futures._base's
-HELD_SECONDS_MAX = 5.0  # of a condition, by who waits for several futures; one that an interrupt came out of keeps it
+HELD_S_MAX = 5.0  # a condition, by `concurrent.futures.wait`; one that an interrupt came out of keeps it for ever
+LOOK_EVERY_S = 1.0  # of who waits: nobody is told by a sender that could not have the condition
 
 Outcome = int | BaseException  # the offset of a record, or why it has none
 
 
 class ProducerBatch:
-    """Records of one partition on their way to its log; `collected` changes under the accumulator's lock alone."""
+    """Records of one partition on their way to its log; `guard`, their accumulator's lock, guards `collected`."""
 
-    __slots__ = ("collected", "condition", "created_s", "is_urgent", "life", "outcomes", "topic_partition", "watched")
+    __slots__ = (
+        "collected", "condition", "created_s", "guard", "is_urgent", "life", "outcomes", "topic_partition", "watched",
+    )  # fmt: skip
 
-    def __init__(self, topic_partition: TopicPartition, life: Life, created_s: float) -> None:
+    def __init__(self, topic_partition: TopicPartition, life: Life, guard: threading.RLock, created_s: float) -> None:
         self.topic_partition = topic_partition
         self.life = life
+        self.guard = guard
         self.created_s = created_s  # of time.monotonic
         self.is_urgent = False  # somebody waits for it
         self.collected = Collected()
@@ -44,15 +53,14 @@ class ProducerBatch:
 
     def answer(self, outcomes: Sequence[Outcome]) -> None:
         """Sets what came of its records, which wakes and calls all who asked; a second answer changes nothing."""
-        held = self.condition.acquire(timeout=HELD_SECONDS_MAX)
+        held = self.condition.acquire(timeout=HELD_S_MAX)
         try:
             if self.outcomes is not None:
                 return
             self.outcomes = outcomes
             for future in self.watched:
                 future.tell_waiters()
-            if held:
-                self.condition.notify_all()
+            self.condition.notify_all()
         finally:
             if held:
                 self.condition.release()
@@ -61,10 +69,25 @@ class ProducerBatch:
 
     def wait(self, seconds: float | None) -> bool:
         """Whether it was answered in time."""
+        deadline = math.inf if seconds is None else time.monotonic() + seconds
+        while self.outcomes is None:
+            if self.life.forked:
+                raise self.life.elsewhere(f"the store of a record for {self.topic_partition}")
+            if self.guard._is_owned():  # type: ignore[attr-defined]
+                raise IllegalStateException(
+                    f"waits for a record for {self.topic_partition} in the middle of a send: the sender waits, too",
+                    hint="have a signal's handler send, but not wait",
+                )
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                return False
+            self._wait_once(min(left_s, LOOK_EVERY_S))
+        return True
+
+    def _wait_once(self, seconds: float) -> None:
         with self.condition:
             if self.outcomes is None:
                 self.condition.wait(seconds)
-            return self.outcomes is not None
 
 
 class RecordFuture(Future[RecordMetadata]):
@@ -139,9 +162,8 @@ class RecordFuture(Future[RecordMetadata]):
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
         """Where the record is; raises why it is nowhere, or TimeoutError where `timeout` (seconds) went first."""
-        if self._batch.outcomes is None:
-            self._check_here()
-            return super().result(timeout)
+        if not self._batch.wait(timeout):
+            raise FutureTimeoutError
         error, found = self._exception, self._result
         if found is None:
             assert error is not None
@@ -150,18 +172,13 @@ class RecordFuture(Future[RecordMetadata]):
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Why the record is not in the log; None where it is."""
-        if self._batch.outcomes is None:
-            self._check_here()
-            return super().exception(timeout)
+        if not self._batch.wait(timeout):
+            raise FutureTimeoutError
         return self._exception
 
     def done(self) -> bool:
         """Whether it is known what became of the record."""
         return self._batch.outcomes is not None
-
-    def _check_here(self) -> None:
-        if self._batch.life.forked:
-            raise self._batch.life.elsewhere(f"the store of a record for {self._batch.topic_partition}")
 
     def set_running_or_notify_cancel(self) -> bool:
         raise InvalidStateError("the producer alone answers for a record")

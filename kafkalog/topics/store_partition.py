@@ -19,6 +19,8 @@ from kafkalog.topics.batch_maker import BatchMaker
 class StorePartition(PartitionAppends):
     """Made by the store, of a log that its manager has; `life` is the store's."""
 
+    size_hint = "store.alter_topic(name, {'max.message.bytes': ...}) raises the limit"
+
     def __init__(
         self,
         manager: LogManager,
