@@ -266,6 +266,12 @@ cdef inline bint take_part(Part* part, given) noexcept:
     return True
 
 
+cdef inline int32_t counted_below(int32_t number, int32_t count) except -1:
+    if number >= count:
+        raise IndexError("no such partition")
+    return number
+
+
 cdef bint take_time(given, int64_t* out) except -1:
     """Whether it is an int that a timestamp can be."""
     cdef int overflow = 0
@@ -570,10 +576,11 @@ cdef class ColumnEncoder:
         self.arrow_source(&self.it.header_value, entries.children[1], pairs.children[1], pairs.offset)
         return 0
 
-    def by_partition(self, partitions, StickyPartition sticky not None):
+    def by_partition(self, partitions, StickyPartition sticky not None, available=None):
         """An encoder for the rows of each partition that gets some, of a topic with so many: a dict by its number.
 
-        The rows of one keep their order.  What they hold is held, not copied.
+        `available` are those for rows without a key; by default all.  The rows of one partition keep their order.  What
+        they hold is held, not copied.
         """
         cdef int32_t count = counted(partitions), number
         cdef Block plan
@@ -593,7 +600,7 @@ cdef class ColumnEncoder:
             order = starts + count + 1
             numbers = <int32_t*>(order + self.rows)
             memset(starts, 0, (count + 1) * sizeof(int64_t))
-            self.choose(numbers, count, sticky)
+            self.choose(numbers, count, sticky, range(count) if available is None else available)
             for row in range(self.rows):
                 starts[numbers[row] + 1] += 1
             for number in range(count):
@@ -612,7 +619,7 @@ cdef class ColumnEncoder:
             kl_leave(&self.busy)
             free(plan.at)
 
-    cdef int choose(self, int32_t* numbers, int32_t count, StickyPartition sticky) except -1:
+    cdef int choose(self, int32_t* numbers, int32_t count, StickyPartition sticky, available) except -1:
         """The partition of each row."""
         cdef const uint8_t* at = NULL
         cdef int64_t row, size
@@ -626,7 +633,7 @@ cdef class ColumnEncoder:
             for row in range(self.rows):
                 if numbers[row] < 0:
                     size = span(&self.it.value, row, &at)
-                    numbers[row] = sticky.next(max(size, 0), count)
+                    numbers[row] = counted_below(sticky.next(max(size, 0), available), count)
         return 0
 
     cdef ColumnEncoder of_rows(self, const int64_t* order, int64_t count):

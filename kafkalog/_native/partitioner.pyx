@@ -47,26 +47,27 @@ def partition_for_key(key, partitions):
 @cython.auto_pickle(False)
 @cython.final
 cdef class StickyPartition:
-    """Of one topic, for records without a key; thread-safe.  `choose` picks one of a range."""
+    """Of one topic, for records without a key; thread-safe.  `choose` picks one of a sequence."""
 
     def __init__(self, choose=choice):
         self.choose = choose
         self.present = -1
 
-    def take(self, int64_t value_bytes, int32_t partitions):
-        """The partition of a record with a value of so many bytes."""
+    def take(self, int64_t value_bytes, partitions):
+        """The partition of a record with a value of so many bytes: one of `partitions`, those that are available."""
         return self.next(value_bytes, partitions)
 
-    cdef int32_t next(self, int64_t value_bytes, int32_t partitions) except -1:
+    cdef int32_t next(self, int64_t value_bytes, partitions) except -1:
         cdef int32_t found
-        if partitions < 1:
-            raise IndexError("a topic has at least one partition")
         with cython.critical_section(self):
-            if not 0 <= self.present < partitions or self.filled >= STICKY_BYTES_:
-                found = self.choose(range(partitions))
-                if not 0 <= found < partitions:
+            if self.filled >= STICKY_BYTES_ or (
+                partitions is not self.partitions and self.present not in partitions
+            ):
+                found = self.choose(partitions)
+                if found not in partitions:
                     raise IndexError("no such partition")
                 self.present = found
                 self.filled = 0
+            self.partitions = partitions
             self.filled += value_bytes + EMPTY_RECORD_BYTES
             return self.present

@@ -656,7 +656,7 @@ class LogManager(Closing):
         many threads, and for `enable_cleaner=False`, which as in Kafka counts only from the start;
         IllegalStateException where there is no cleaner; IllegalArgumentException as `ManagerSettings.checked`."""
         self._check()
-        self._check_outside()
+        self.check_outside()
         self._cleaning.reconfigure(config)
 
     def uncleanable_partitions(self) -> list[Uncleanable]:
@@ -1083,7 +1083,7 @@ class LogManager(Closing):
         a change of a log: raise SystemExit there, or set a flag.
         """
         broker_epoch = values.whole(broker_epoch, "broker_epoch", low=-1, expected="a broker's epoch")
-        self._check_outside()
+        self.check_outside()
         with self.changes.lock:
             if self._state is _STARTING and self._starting.locked():
                 self._jobs.stop(wait=False)
@@ -1109,8 +1109,9 @@ class LogManager(Closing):
         if error is not None and not self._bare:
             raise error
 
-    def _check_outside(self) -> None:
-        """Raises in a thread that is inside of a log, by a signal handler or a finalizer: others would wait for it."""
+    def check_outside(self) -> None:
+        """IllegalStateException in a thread that is inside of a log, by a signal handler or a finalizer: others would
+        wait for it."""
         if self._state is _RUNNING:
             self._cleaning.check_outside()
             for log in self._doomed.logs():
@@ -1161,7 +1162,7 @@ class LogManager(Closing):
         IllegalStateException as `shutdown`: whoever still writes is waited for."""
         if self._state in (_CLOSED, _FORKED):
             return
-        self._check_outside()
+        self.check_outside()
         self._jobs.stop()  # they write
         self._cleaning.stop()  # likewise
         self._tasks.cancel()

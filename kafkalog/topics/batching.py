@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalog._native.batching import Collected
 from kafkalog._native.blocks import Closing
-from kafkalog._native.partitioner import StickyPartition, partition_for_key
+from kafkalog._native.partitioner import partition_for_key
 from kafkalog.errors import (
     BufferExhaustedException,
     IllegalArgumentException,
@@ -61,6 +61,7 @@ from kafkalog.topics.batch_maker import (
 )
 from kafkalog.topics.record_future import Outcome, ProducerBatch, RecordFuture
 from kafkalog.topics.rows import Row, as_row
+from kafkalog.topics.topic import Topic
 from kafkalog.topics.writer import Writer, producer_id_of
 
 if TYPE_CHECKING:
@@ -111,17 +112,6 @@ class BatchingSettings(NamedTuple):
         )
 
 
-class _Lanes:
-    """The batches of a topic's partitions, and how many it had when it was looked at."""
-
-    def __init__(self, topic: str, changes: int, count: int, sticky: StickyPartition) -> None:
-        self.topic = topic
-        self.changes = changes  # of the catalog
-        self.count = count
-        self.sticky = sticky
-        self.partitions = [TopicPartition(topic, number) for number in range(count)]
-
-
 class RecordAccumulator:
     """What a producer and its sender share: records that wait, and how they are answered.
 
@@ -133,7 +123,7 @@ class RecordAccumulator:
         self.life = home.life
         self.settings = settings
         self.grown_bytes = max(GROWN_BYTES, settings.batch_bytes)
-        self.lanes: dict[str, _Lanes] = {}
+        self.topics: dict[str, Topic] = {}
         self.closing = False  # no more records are taken; the sender ends when none is left
         self.ended = False
         self.buffered_bytes = 0  # guarded by _lock, as all that follows
@@ -167,22 +157,24 @@ class RecordAccumulator:
             return self.life.refusal(f"the store of {self.home.place}")
         return IllegalStateException("the producer is closed", hint="store.producer() makes another one")
 
-    def check_outside(self, what: str) -> None:
-        """IllegalStateException in a signal's handler that came out of a send: the sender would wait for that."""
+    def check_may_wait(self, what: str) -> None:
+        """IllegalStateException where nobody would ever answer who waits for `what`: in a forked child, in a callback,
+        in a signal's handler that came out of a send."""
+        if self.life.forked:
+            raise self.refusal()
+        if threading.current_thread() is self.thread:
+            raise IllegalStateException(f"a future's callback waits for {what}, and the sender for the callback")
         if self._lock._is_owned():  # type: ignore[attr-defined]
             raise IllegalStateException(
-                f"the producer's {what} is called in the middle of its send()",
+                f"in the middle of a send something waits for {what}, and the sender for the end of that send",
                 hint="have a signal's handler set a flag",
             )
 
-    def look(self, topic: str) -> _Lanes:
-        """A topic as it is now.  UnknownTopicOrPartitionException."""
+    def look(self, topic: str) -> Topic:
+        """A topic, with a sticky partition of this producer's own.  UnknownTopicOrPartitionException."""
         topic = values.text(topic, "topic")
-        changes = self.home.catalog.changes  # before the look: what comes after it is looked at again
-        known = self.lanes.get(topic)
-        sticky = StickyPartition() if known is None else known.sticky
-        found = self.lanes[topic] = _Lanes(topic, changes, self.home.info(topic).partitions, sticky)
-        return found
+        self.home.info(topic)
+        return self.topics.setdefault(topic, Topic(self.home, topic))
 
     def put(self, partition: TopicPartition, row: Row, size: int) -> RecordFuture | None:
         """Takes a record; None where there is no room for it now."""
@@ -196,7 +188,7 @@ class RecordAccumulator:
                 waiting = self._waiting.setdefault(partition, deque())
             batch = waiting[-1] if waiting else None
             if batch is None or batch.collected.bytes + size > self.grown_bytes:
-                batch = ProducerBatch(partition, self.life, self._lock, time.monotonic())
+                batch = ProducerBatch(partition, self, time.monotonic())
                 waiting.append(batch)
             self.buffered_bytes += size
             # First, as the sender has to wait for the lock: an interrupt may come behind any of these.
@@ -214,7 +206,6 @@ class RecordAccumulator:
                 "configured with the buffer.memory configuration.",
                 hint=f"buffer_bytes={limit}",
             )
-        self.check_outside("send(), which has no room,")
         deadline = time.monotonic() + self.settings.max_block_ms / 1000
         while True:
             room = threading.Lock()
@@ -227,13 +218,14 @@ class RecordAccumulator:
             if self.closing or not self.life.live:
                 raise self.refusal()
             left_s = deadline - time.monotonic()
-            if left_s <= 0 or threading.current_thread() is self.thread:  # a callback's: nobody else makes room
+            if left_s <= 0:
                 raise BufferExhaustedException(
                     f"Failed to allocate {size} bytes within the configured max blocking time "
                     f"{self.settings.max_block_ms} ms. Total memory: {limit} bytes. Available memory: "
                     f"{max(limit - self.buffered_bytes, 0)} bytes.",
                     hint="send less, or give it more of buffer_bytes or max_block_ms",
                 )
+            self.check_may_wait("room")
             self._wake.put(None)
             room.acquire(timeout=min(left_s, IDLE_S))
 
@@ -365,11 +357,14 @@ class RecordAccumulator:
         """Sends what is there, and ends; called by the sender's own callbacks, it does not wait for that."""
         if self.life.forked:
             return
-        self.check_outside("close()")
+        is_callback = threading.current_thread() is self.thread
+        if not is_callback:
+            self.check_may_wait("a close")
         self.closing = True
         self._wake.put(None)
-        if threading.current_thread() is not self.thread and self.thread.ident is not None:
-            self.thread.join()
+        if is_callback or self.thread.ident is None:
+            return
+        self.thread.join()
         self.home.producers.discard(self)
 
 
@@ -457,11 +452,10 @@ class Producer(Closing):
         it = self._it
         if it.closing or not it.life.live:
             raise it.refusal()
-        if type(topic) is not str:
-            topic = values.text(topic, "topic")
-        lanes = it.lanes.get(topic)
-        if lanes is None or lanes.changes != it.home.catalog.changes:
-            lanes = it.look(topic)
+        found = it.topics.get(topic) if type(topic) is str else None
+        if found is None:
+            found = it.look(topic)
+        present = found.present()
         plain = (
             timestamp is None
             and type(headers) is tuple
@@ -482,21 +476,20 @@ class Producer(Closing):
             value_bytes = 0 if value is None else len(value)
             size = size_bound(row)
         if partition is not None:
-            number = values.whole(partition, "partition", low=0)
-            if number >= lanes.count:
-                it.home.check_partition(TopicPartition(topic, number))
-                lanes = it.look(topic)
-        elif lanes.count == 1:
+            number = found.checked(partition)
+            present = found.present()  # it may have come meanwhile
+        elif len(present.places) == 1:
             number = 0
         elif key is None:
-            number = lanes.sticky.take(value_bytes, lanes.count)
+            number = found.sticky.take(value_bytes, present.available)
         else:
-            number = partition_for_key(key, lanes.count)
-        return it.put(lanes.partitions[number], row, size) or it.put_waiting(lanes.partitions[number], row, size)
+            number = partition_for_key(key, len(present.places))
+        place = present.places[number]
+        return it.put(place, row, size) or it.put_waiting(place, row, size)
 
     def flush(self, timeout_ms: int | None = None) -> bool:
-        """Sends without waiting for more, and waits until everything that was sent before is answered; False where
-        `timeout_ms` (by default none) went first.
+        """Sends without waiting for more, and waits until everything that was sent before is answered, and callbacks
+        have returned; False where `timeout_ms` (by default none) went first.
 
         IllegalStateException in a callback of a future, where it would wait for itself.
         """
@@ -504,13 +497,12 @@ class Producer(Closing):
         seconds = None
         if timeout_ms is not None:
             seconds = values.whole(timeout_ms, "timeout_ms", low=0, expected="milliseconds") / 1000
-        if it.life.forked:
-            raise it.refusal()
-        if threading.current_thread() is it.thread:
-            raise IllegalStateException("a producer's flush() was called by a callback, which it would wait for")
-        it.check_outside("flush()")
+        it.check_may_wait("a flush")
         deadline = None if seconds is None else time.monotonic() + seconds
-        return all(batch.wait(None if deadline is None else max(deadline - time.monotonic(), 0)) for batch in it.rush())
+        return all(
+            batch.wait(None if deadline is None else max(deadline - time.monotonic(), 0), to_the_end=True)
+            for batch in it.rush()
+        )
 
     def close(self) -> None:
         """Sends everything that is there, waits until it is answered, and ends; a second call does nothing.

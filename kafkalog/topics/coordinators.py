@@ -123,7 +123,7 @@ class Coordinators:
         if found is not None:
             return found
         if not self._life.live:
-            raise self._life.refusal("the store")
+            raise self._life.refusal(f"the store of {self._manager.directories.shown}")
         with self._lock:
             found = self._offsets.get(number)
             if found is None:

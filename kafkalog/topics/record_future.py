@@ -10,17 +10,14 @@ from __future__ import annotations
 
 import copy
 import math
-import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kafkalog._native.batching import Awaited, Collected
-from kafkalog.errors import IllegalStateException
 from kafkalog.files.lines import Lines
-from kafkalog.files.processes import Life
 from kafkalog.topics.topic import RecordMetadata
 
 if TYPE_CHECKING:
@@ -33,19 +30,27 @@ LOOK_EVERY_S = 1.0  # of who waits: nobody is told by a sender that could not ha
 Outcome = int | BaseException  # the offset of a record, or why it has none
 
 
+class Owner(Protocol):
+    """What a batch asks of who sends it (`kafkalog.topics.batching.RecordAccumulator`)."""
+
+    def check_may_wait(self, what: str) -> None:
+        """IllegalStateException where nobody would ever answer who waits for `what`."""
+
+
 class ProducerBatch:
-    """Records of one partition on their way to its log; `guard`, their accumulator's lock, guards `collected`."""
+    """Records of one partition on their way to its log; the lock of its accumulator guards `collected`."""
 
     __slots__ = (
-        "collected", "condition", "created_s", "guard", "is_urgent", "life", "outcomes", "topic_partition", "watched",
+        "collected", "condition", "created_s", "is_over", "is_urgent", "outcomes", "owner", "topic_partition",
+        "watched",
     )  # fmt: skip
 
-    def __init__(self, topic_partition: TopicPartition, life: Life, guard: threading.RLock, created_s: float) -> None:
+    def __init__(self, topic_partition: TopicPartition, owner: Owner, created_s: float) -> None:
         self.topic_partition = topic_partition
-        self.life = life
-        self.guard = guard
+        self.owner = owner
         self.created_s = created_s  # of time.monotonic
         self.is_urgent = False  # somebody waits for it
+        self.is_over = False  # callbacks have returned
         self.collected = Collected()
         self.condition = Awaited()
         self.outcomes: Sequence[Outcome] | None = None  # of its records, once they are known
@@ -53,52 +58,55 @@ class ProducerBatch:
 
     def answer(self, outcomes: Sequence[Outcome]) -> None:
         """Sets what came of its records, which wakes and calls all who asked; a second answer changes nothing."""
+        if self.outcomes is not None:
+            return
         held = self.condition.acquire(timeout=HELD_S_MAX)
         try:
-            if self.outcomes is not None:
-                return
             self.outcomes = outcomes
             for future in self.watched:
                 future.tell_waiters()
+            self.is_over = not self.watched
             self.condition.notify_all()
         finally:
             if held:
                 self.condition.release()
-        for future in self.watched:
+        for future in sorted(self.watched, key=RecordFuture.number_of):
             future._invoke_callbacks()
+        self.is_over = True
+        if self.watched:
+            self.condition.notify_all()
 
-    def wait(self, seconds: float | None) -> bool:
-        """Whether it was answered in time."""
+    def wait(self, seconds: float | None, *, to_the_end: bool = False) -> bool:
+        """Whether it was answered in time, and `to_the_end`: callbacks have returned."""
         deadline = math.inf if seconds is None else time.monotonic() + seconds
-        while self.outcomes is None:
-            if self.life.forked:
-                raise self.life.elsewhere(f"the store of a record for {self.topic_partition}")
-            if self.guard._is_owned():  # type: ignore[attr-defined]
-                raise IllegalStateException(
-                    f"waits for a record for {self.topic_partition} in the middle of a send: the sender waits, too",
-                    hint="have a signal's handler send, but not wait",
-                )
+        while self.outcomes is None or (to_the_end and not self.is_over):
+            self.owner.check_may_wait("the result of a record")
             left_s = deadline - time.monotonic()
             if left_s <= 0:
                 return False
-            self._wait_once(min(left_s, LOOK_EVERY_S))
+            self._wait_once(min(left_s, LOOK_EVERY_S), to_the_end)
         return True
 
-    def _wait_once(self, seconds: float) -> None:
+    def _wait_once(self, seconds: float, to_the_end: bool) -> None:
         with self.condition:
-            if self.outcomes is None:
+            if self.outcomes is None or (to_the_end and not self.is_over):
                 self.condition.wait(seconds)
 
 
 class RecordFuture(Future[RecordMetadata]):
     """Of one record; its result is a RecordMetadata, its exception why the record is not in the log.
 
-    In a forked child nobody will ever answer: asking for what is not known there raises IllegalStateException.
+    Where nobody would ever answer, in a forked child, or in a callback of another one, waiting raises
+    IllegalStateException.
     """
 
     def __init__(self, batch: ProducerBatch, number: int) -> None:
         self._batch = batch
         self._number = number
+
+    def number_of(self) -> int:
+        """Of the record in its batch."""
+        return self._number
 
     # --- what concurrent.futures looks at ------------------------------------------------------------
 

@@ -31,7 +31,7 @@ from kafkalog.limits import LONG_MAX
 from kafkalog.log.context import ProducerSettings
 from kafkalog.manager.log_directories import absolute_paths
 from kafkalog.manager.settings import ManagerSettings
-from kafkalog.manager.topic_configs import checked_overrides
+from kafkalog.topics.batch_maker import BatchMaker
 from kafkalog.topics.batching import (
     BATCH_BYTES,
     BUFFER_BYTES,
@@ -40,6 +40,7 @@ from kafkalog.topics.batching import (
     BatchingSettings,
     Producer,
 )
+from kafkalog.topics.catalog import checked_settings
 from kafkalog.topics.store_home import StoreHome
 from kafkalog.topics.store_view import StoreView
 from kafkalog.topics.topic import Topic
@@ -109,7 +110,7 @@ class Store(Closing):
         self._home.info(name)
         return self._topics.setdefault(name, Topic(self._home, name))
 
-    def __contains__(self, name: str) -> bool:
+    def __contains__(self, name: object) -> bool:
         return name in self.topics()
 
     def describe_topic(self, name: str) -> TopicInfo:
@@ -216,13 +217,27 @@ def open_store(
     """
     if not isinstance(durability, str) or durability not in ("os", "fsync"):
         raise IllegalArgumentException(f"durability {durability!r} is neither 'os' nor 'fsync'")
-    if values.flag(read_only, "read_only"):
+    if not (callable(getattr(clock, "milliseconds", None)) and callable(getattr(clock, "nanoseconds", None))):
+        raise IllegalArgumentException(
+            f"clock: found {values.shown(clock)}, expected one with milliseconds() and nanoseconds()",
+            hint="leave it out for the machine's; kafkalog.files.ManualClock for tests",
+        )
+    read_only = values.flag(read_only, "read_only")
+    maintenance = values.flag(maintenance, "maintenance")
+    if read_only:
+        given = {"config": config, "compression": compression, "settings": settings, "metrics": metrics}
+        for name, value in given.items():
+            if value is not None:
+                raise IllegalArgumentException(
+                    f"{name}: found {values.shown(value)}, but a read-only store writes nothing", hint="leave it out"
+                )
         return Store(_view(log_dirs, cursors, clock, files))
     if cursors is not None:
         raise IllegalArgumentException(
             "cursors: a writable store keeps its cursors beside the data", hint="it is for read_only=True"
         )
-    settings = _settings(settings, config, values.flag(maintenance, "maintenance"))
+    settings = store_settings(settings, config, maintenance)
+    BatchMaker(settings.default_config, compression)  # IllegalArgumentException for a codec that there is not
     home = StoreHome(
         absolute_paths(log_dirs),
         settings,
@@ -247,7 +262,7 @@ def _view(
         [path] = absolute_paths([cursors])
         if path in absolute_paths(log_dirs):
             raise IllegalArgumentException(f"cursors: found {path}, which is read", hint="a directory of its own")
-        settings = _settings(None, None, True)
+        settings = store_settings(None, None, True)
         own = StoreHome([path], settings, durability="os", compression=None, clock=clock, files=files, metrics=None)
     try:
         view = StoreView(absolute_paths(log_dirs), clock, files, own)
@@ -260,13 +275,15 @@ def _view(
         raise
 
 
-def _settings(settings: ManagerSettings | None, config: Mapping[str, str] | None, maintenance: bool) -> ManagerSettings:
+def store_settings(
+    settings: ManagerSettings | None, config: Mapping[str, str] | None, maintenance: bool
+) -> ManagerSettings:
     if settings is None:
         settings = ManagerSettings(producers=ProducerSettings(ProducerStateManagerConfig(LONG_MAX, False)))
     settings = ManagerSettings.checked(settings)
     if config is not None:
-        checked_overrides(config, "config")
-        settings = settings._replace(default_config=LogConfig.from_props(None, dict(config)))
+        config = checked_settings(config)
+        settings = settings._replace(default_config=LogConfig.from_props(settings.default_config, config))
     if not maintenance:
         settings = settings._replace(cleaner=CleanerConfig(enable_cleaner=False), retention_check_ms=LONG_MAX)
     return settings

@@ -11,21 +11,23 @@ coordinators'.  Thread-safe; of one process.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import sys
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from kafkalog.errors import KafkaStorageException, UnknownTopicOrPartitionException
+from kafkalog.errors import KafkalogError, KafkaStorageException, UnknownTopicOrPartitionException
 from kafkalog.files import Clock, Files
+from kafkalog.files.lines import Lines
 from kafkalog.files.processes import Life
-from kafkalog.format import values
 from kafkalog.format.names import TopicPartition
-from kafkalog.format.partition_metadata import checked_topic_id
 from kafkalog.log.engine_source import EngineSource
+from kafkalog.manager import directory as directories_of_logs
 from kafkalog.manager.changes import BackgroundTasks
 from kafkalog.manager.log_manager import LogManager
 from kafkalog.topics.catalog import Catalog, TopicInfo
 from kafkalog.topics.coordinators import Coordinators
-from kafkalog.topics.store_partition import StorePartition
+from kafkalog.topics.store_partition import StorePartition, offline_error
 
 if TYPE_CHECKING:
     from kafkalog.coordinator.group_offsets import GroupOffsets
@@ -45,7 +47,8 @@ class OpenProducer(Protocol):
 
 
 class StoreHome:
-    """Made and started by `kafkalog.open`."""
+    """Made and started by `kafkalog.open`.  One that is dropped without `close` closes by itself, with a
+    ResourceWarning."""
 
     read_only: Literal[False] = False
 
@@ -60,7 +63,7 @@ class StoreHome:
         files: Files,
         metrics: MetricsRegistry | None,
     ) -> None:
-        self.life = Life()
+        self.life = Life("kafkalog.open")
         self.clock = clock
         self.syncs = durability == "fsync"
         self._compression = compression
@@ -68,18 +71,19 @@ class StoreHome:
         self.producers: set[OpenProducer] = set()  # kept by themselves
         self.manager = LogManager(log_dirs, settings, clock=clock, files=files, metrics=metrics)
         self.place = self.manager.directories.shown
-        self.catalog = Catalog(self.manager)
+        self.catalog = Catalog(self.manager, self.life)
         self._tasks = BackgroundTasks(self.manager.scheduler, self._is_live)
 
     def start(self) -> None:
         """Loads and settles everything; what fails lets go of all."""
         try:
-            self.manager.startup()
+            self.manager.startup(self.catalog.is_gone)
             for log in self.manager.all_logs():
                 log.flushes_rolls = self.syncs
             self.catalog.finish()
             self.coordinators = Coordinators(self.manager, self.catalog, self.life, self.clock, syncs=self.syncs)
             self.coordinators.start()
+            self._forget_deleted()
             self._tasks.every("transaction-abort", self.end_overdue, OVERDUE_CHECK_MS, OVERDUE_CHECK_MS)
             self._tasks.every("coordinator-expiry", self.forget_expired, EXPIRY_CHECK_MS, EXPIRY_CHECK_MS)
         except BaseException:
@@ -91,8 +95,11 @@ class StoreHome:
         """As a broker's clean shutdown does; a second call does nothing."""
         if self.life.forked:
             return
+        self.manager.check_outside()
+        self.catalog.check_outside()
         self._close_producers()
-        self.life.end()
+        with self.catalog.changing:  # a change of topics that is under way is finished
+            self.life.end()
         self._close_producers()  # those that were made meanwhile
         self._tasks.cancel()
         self.manager.shutdown()
@@ -100,6 +107,32 @@ class StoreHome:
     def _close_producers(self) -> None:
         for each in list(self.producers):
             each.close()
+
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:  # modules may be empty by then
+        if not hasattr(self, "_tasks") or not self.life.live or is_finalizing():
+            return
+        try:
+            warnings.warn(
+                f"{self!r} was dropped without being closed; use it as `with kafkalog.open(...) as store:`, or call "
+                "its close()",
+                ResourceWarning,
+                stacklevel=2,
+                source=self,
+            )
+        finally:
+            if directories_of_logs.may_finish_here():
+                self._close_dropped()
+            else:
+                directories_of_logs.finish_later(self._close_dropped)
+
+    def _close_dropped(self) -> None:
+        try:
+            self.close()
+        except Exception:
+            Lines("kafkalog.topics").exception("%r, which was dropped, did not close in order", self)
+
+    def __repr__(self) -> str:
+        return f"<store of {self.place}>"
 
     def _is_live(self) -> bool:
         return self.life.live
@@ -148,10 +181,13 @@ class StoreHome:
 
     def _not_there(self, partition: TopicPartition) -> KafkaStorageException | UnknownTopicOrPartitionException:
         info = self.info(partition.topic)
-        if 0 <= partition.partition < info.partitions and self.manager.offline_log_dirs:
+        if 0 <= partition.partition < info.partitions:
+            offline = self.manager.offline_log_dirs
+            if offline:
+                return offline_error(partition, offline)
             return KafkaStorageException(
-                f"{partition} is offline, with {', '.join(self.manager.offline_log_dirs)}",
-                hint="a start of the store when the disk is well again brings it back",
+                f"{partition} has no folder in {self.place}",
+                hint="open the store with all directories that it was written with",
             )
         return UnknownTopicOrPartitionException(
             f"topic {partition.topic!r} has no partition {partition.partition}: it has {info.partitions}"
@@ -161,12 +197,7 @@ class StoreHome:
         self, name: str, partitions: int, config: Mapping[str, str] | None, topic_id: str | None, *, exist_ok: bool
     ) -> TopicInfo:
         """As `Store.create_topic`."""
-        with self.catalog.changing:
-            found = self.catalog.info(values.text(name, "name")) if exist_ok else None
-            if found is not None:
-                return found
-            topic_id = None if topic_id is None else checked_topic_id(topic_id)
-            return self.catalog.create(name, partitions, config, topic_id)
+        return self.catalog.create(name, partitions, config, topic_id, exist_ok=exist_ok)
 
     def add_partitions(self, name: str, partitions: int) -> TopicInfo:
         """As `Store.add_partitions`."""
@@ -182,11 +213,20 @@ class StoreHome:
 
     def delete_topic(self, name: str) -> None:
         """As `Store.delete_topic`."""
-        info = self.catalog.delete(name)
+        deleted = self.catalog.delete(name)
         for partition in list(self._partitions):
             if partition.topic == name:
                 self._partitions.pop(partition, None)
-        self.coordinators.forget_topic(name, info.topic_id)
+        self.coordinators.forget_topic(name, deleted.topic_id)
+        self.catalog.forget(deleted)
+
+    def _forget_deleted(self) -> None:
+        """Of topics whose deletion a crash, or a disk, cut short: no cursor points into the next one of that name."""
+        for topic, topic_id in self.catalog.deleted():
+            try:
+                self.coordinators.forget_topic(topic, topic_id)
+            except KafkalogError:  # it is tried again at the next start
+                Lines("kafkalog.topics").warning("cursors of %s, which was deleted, are left", topic, exc_info=True)
 
     # --- reading ---------------------------------------------------------------------------------------
 

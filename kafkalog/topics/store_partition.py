@@ -6,6 +6,8 @@ refused goes to the new one.  Lives as long as its store, or until its topic is 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kafkalog.errors import KafkalogError, KafkaStorageException, UnknownTopicOrPartitionException
 from kafkalog.files import Clock
 from kafkalog.files.processes import Life
@@ -58,11 +60,19 @@ class StorePartition(PartitionAppends):
         return found
 
     def refusal(self) -> KafkalogError:
-        if self.life.live:
-            if not self._manager.is_log_dir_online(self.engine.parent_dir):
-                return KafkaStorageException(
-                    f"{self.topic_partition} is offline, with {self.engine.parent_dir}",
-                    hint="a start of the store when the disk is well again brings it back",
-                )
-            return UnknownTopicOrPartitionException(f"{self.topic_partition} was deleted")
-        return self.life.refusal(f"the store of {self._manager.directories.shown}")
+        if not self.life.live:
+            return self.life.refusal(f"the store of {self._manager.directories.shown}")
+        try:
+            self._manager.get_log(self.topic_partition)
+        except KafkalogError as error:  # no directory is left, or somebody shut the manager down
+            return error
+        if self._manager.failure_channel.has_offline_log_dir(self.engine.parent_dir):
+            return offline_error(self.topic_partition, [self.engine.parent_dir])
+        return UnknownTopicOrPartitionException(f"{self.topic_partition} was deleted")
+
+
+def offline_error(partition: TopicPartition, log_dirs: Sequence[str]) -> KafkaStorageException:
+    return KafkaStorageException(
+        f"{partition} is offline, with {', '.join(log_dirs)}",
+        hint="a start of the store when the disk is well again brings it back",
+    )

@@ -11,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kafkalog._native.encode import ColumnEncoder
 from kafkalog._native.partitioner import StickyPartition, partition_for_key
-from kafkalog.errors import IllegalArgumentException, KafkalogError, LogReadOnlyException
+from kafkalog.errors import KafkalogError, LogReadOnlyException
 from kafkalog.format import values
 from kafkalog.format.batch import NO_PRODUCER
 from kafkalog.format.names import TopicPartition
@@ -39,15 +40,24 @@ class RecordMetadata(NamedTuple):
 metadata = tuple.__new__  # of a RecordMetadata, at half the price
 
 
+class Present(NamedTuple):
+    """A topic's partitions as they were at one moment: who appends to each, as far as that was asked for."""
+
+    changes: int  # of the catalog
+    live: Mapping[str, Any]  # the directories, which are replaced whole
+    places: list[TopicPartition]
+    partitions: list[StorePartition | None]
+    available: Sequence[int]  # those that can be written to, for records without a key
+
+
 class Topic:
     """Made by `Store.topic` and `Store.create_topic`."""
 
     def __init__(self, home: StoreHome | StoreView, name: str) -> None:
         self._home = home
         self.name = name
-        self._sticky = StickyPartition()
-        # The catalog's changes, and the partitions that it had then.
-        self._seen: tuple[int, list[StorePartition | None]] = (-1, [])
+        self.sticky = StickyPartition()
+        self._seen = Present(-1, {}, [], [], ())
 
     @property
     def info(self) -> TopicInfo:
@@ -77,20 +87,21 @@ class Topic:
 
         As `Log.append` otherwise; UnknownTopicOrPartitionException for a partition that the topic has not.
         """
-        found = self._present()
+        present = self.present()
+        partitions = present.partitions
         record: RecordInput = (value, key, headers, timestamp)
         if partition is not None:
-            number = self._checked(partition)
-        elif len(found) == 1:
+            number = self.checked(partition)
+        elif len(partitions) == 1:
             number = 0
         elif type(key) is bytes:
-            number = partition_for_key(key, len(found))
+            number = partition_for_key(key, len(partitions))
         elif key is None and type(value) is bytes:
-            number = self._sticky.take(len(value), len(found))
+            number = self.sticky.take(len(value), present.available)
         else:
             record = as_row(record)
-            number = self._partition_for(record, len(found))
-        appends = found[number]
+            number = self._partition_for(record, present)
+        appends = partitions[number]
         if appends is None:
             appends = self.appends(number)
         offsets = appends.append_as(NO_PRODUCER, (record,))
@@ -115,20 +126,20 @@ class Topic:
         """Append columns of equal length, as `Log.append_columns` takes them: the offsets in each partition that got
         some.  Rows go to `partition`, or where the key column says, those without a key to the sticky one.
         """
-        count = len(self._present())
-        number = None if partition is None else self._checked(partition)
+        present = self.present()
+        number = None if partition is None else self.checked(partition)
         encoder = encode_columns(values, keys, headers, timestamps, self._home.clock.milliseconds())
-        if number is None and count > 1:
-            return self._append_all(encoder.by_partition(count, self._sticky))
+        if number is None and len(present.partitions) > 1:
+            return self._append_all(self._divided(encoder, present))
         return self._append_all({number or 0: encoder} if encoder.rows else {})
 
     def append_batches(self, data: bytes | bytearray | memoryview, partition: int) -> range:
         """Append one batch in Kafka's format to a partition, as a producer would send it; returns the offsets."""
-        return self.appends(self._checked(partition)).append_batches(data)
+        return self.appends(self.checked(partition)).append_batches(data)
 
     def writer(self, name: str, partition: int = 0) -> Writer:
         """An idempotent writer of one partition, as `Log.writer`."""
-        return Writer(self.appends(self._checked(partition)), name)
+        return Writer(self.appends(self.checked(partition)), name)
 
     def _append_all(self, records: Mapping[int, Records]) -> dict[int, range]:
         done: dict[int, range] = {}
@@ -142,65 +153,71 @@ class Topic:
 
     def flush(self) -> None:
         """fsync everything appended so far, to all partitions: it survives power loss afterwards."""
-        for number in range(len(self._present())):
+        for number in range(len(self.present().partitions)):
             self.appends(number).flush()
 
     def delete_records(self, before_offset: int, partition: int) -> int:
         """Make everything of a partition below `before_offset` unreadable for ever, as `Log.delete_records`."""
-        return self.appends(self._checked(partition)).delete_records(before_offset)
+        return self.appends(self.checked(partition)).delete_records(before_offset)
 
     # --- where to ------------------------------------------------------------------------------------
 
     def by_partition(self, records: Iterable[RecordInput], partition: int | None) -> Mapping[int, Records]:
         """Records by the partition that each goes to; those of one keep their order."""
         if partition is not None:
-            return {self._checked(partition): records}
+            return {self.checked(partition): records}
         check_records(records)
-        count = len(self._present())
-        if count == 1:
+        present = self.present()
+        if len(present.partitions) == 1:
             return {0: records}
         encoder = ready_rows(records, self._home.clock.milliseconds())
         if encoder is not None:
-            return encoder.by_partition(count, self._sticky)
+            return self._divided(encoder, present)
         found: dict[int, list[Row]] = {}
         for row in map(as_row, records):
-            found.setdefault(self._partition_for(row, count), []).append(row)
+            found.setdefault(self._partition_for(row, present), []).append(row)
         return found
+
+    def _divided(self, encoder: ColumnEncoder, present: Present) -> Mapping[int, ColumnEncoder]:
+        return encoder.by_partition(len(present.partitions), self.sticky, present.available)
 
     def partition_for(self, row: Row, partition: int | None) -> int:
         """The partition of a record; UnknownTopicOrPartitionException for one that the topic has not."""
         if partition is not None:
-            return self._checked(partition)
-        return self._partition_for(row, len(self._present()))
+            return self.checked(partition)
+        return self._partition_for(row, self.present())
 
-    def _partition_for(self, row: Row, count: int) -> int:
+    def _partition_for(self, row: Row, present: Present) -> int:
         value, key, _, _ = row
         if key is not None:
-            return partition_for_key(key, count)
-        return self._sticky.take(len(value or b""), count)
+            return partition_for_key(key, len(present.partitions))
+        return self.sticky.take(len(value or b""), present.available)
 
-    def _checked(self, partition: Any) -> int:
+    def checked(self, partition: Any) -> int:
         number = values.whole(partition, "partition", low=0)
-        if number >= len(self._present()):
+        if number >= len(self.present().partitions):
             self._home.check_partition(TopicPartition(self.name, number))
         return number
 
-    def _present(self) -> list[StorePartition | None]:
-        """What appends to each of its partitions, as far as that was asked for."""
+    def present(self) -> Present:
+        """Its partitions as they are now.  UnknownTopicOrPartitionException once it was deleted."""
         home = self._home
         if home.read_only:
             home.check_open()
             raise _read_only(home.place)
-        changes, found = self._seen
-        if changes != home.catalog.changes:
-            changes = home.catalog.changes  # before the look: what comes after it is looked at again
-            found = [None] * home.info(self.name).partitions
-            self._seen = changes, found
-        return found
+        seen = self._seen
+        live = home.manager.directories.live
+        changes = home.catalog.changes  # before the look: what comes after it is looked at again
+        if seen.changes != changes or seen.live is not live:
+            count = home.info(self.name).partitions
+            places = [TopicPartition(self.name, number) for number in range(count)]
+            available = home.catalog.available(self.name, count) or range(count)
+            self._seen = seen = Present(changes, live, places, [None] * count, available)
+        return seen
 
     def appends(self, partition: int) -> StorePartition:
         """What appends to one of its partitions, which is one that it has."""
-        found = self._present()
+        found = self.present().partitions
         appends = found[partition] if partition < len(found) else None
         if appends is None:
             home = self._home
@@ -213,10 +230,3 @@ class Topic:
 
 def _read_only(place: str) -> LogReadOnlyException:
     return LogReadOnlyException(f"the store of {place} is open read-only", hint="open it with read_only=False")
-
-
-def checked_config(config: Mapping[str, str] | None) -> Mapping[str, str]:
-    """A topic's settings as a caller gives them."""
-    if config is not None and not isinstance(config, Mapping):
-        raise IllegalArgumentException(f"config: found {values.shown(config)}, expected Kafka's topic keys and values")
-    return {} if config is None else config
