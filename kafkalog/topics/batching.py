@@ -128,7 +128,8 @@ class RecordAccumulator:
         self.ended = False
         self.buffered_bytes = 0  # guarded by _lock, as all that follows
         self._lock = threading.RLock()
-        self._waiting: dict[TopicPartition, deque[ProducerBatch]] = {}  # the last of each takes more records
+        # By partition, of which none is forgotten: a finalizer may send at any place.  The last of each takes more.
+        self._waiting: dict[TopicPartition, deque[ProducerBatch]] = {}
         self._taken: list[ProducerBatch] = []  # by the sender, and not answered yet
         self._without_room: list[threading.Lock] = []  # who waits for some
         self._sleeping = False  # the sender, until somebody wakes it or a batch is old enough
@@ -232,7 +233,7 @@ class RecordAccumulator:
     def rush(self) -> list[ProducerBatch]:
         """Has everything sent now that is there: the batches, of which none may be answered yet."""
         with self._lock:
-            found = [*self._taken, *itertools.chain(*self._waiting.values())]
+            found = [*self._taken, *itertools.chain.from_iterable(self._waiting.values())]
         for batch in found:
             batch.is_urgent = True
         self._wake.put(None)
@@ -256,7 +257,7 @@ class RecordAccumulator:
         with self._lock:
             left_s = self._take()
             self._sleeping = not self._taken
-            self._is_idle = not self._waiting
+            self._is_idle = not any(self._waiting.values())
             self.closing = is_over = self.closing or not self.life.live
         if self._taken:
             self._send(self._taken)
@@ -278,8 +279,7 @@ class RecordAccumulator:
         linger_s = self.settings.linger_ms / 1000
         next_s = IDLE_S
         taken: list[ProducerBatch] = []
-        for partition in list(self._waiting):
-            waiting = self._waiting[partition]
+        for waiting in list(self._waiting.values()):
             while waiting:
                 batch = waiting[0]
                 left_s = batch.created_s + linger_s - now_s
@@ -288,8 +288,6 @@ class RecordAccumulator:
                     next_s = min(next_s, left_s)
                     break
                 taken.append(waiting.popleft())
-            else:
-                del self._waiting[partition]
         self._taken = taken
         # Counted anew, as a send that was cut short may have counted a record that is not there.
         self.buffered_bytes = sum(batch.collected.bytes for batch in itertools.chain(taken, *self._waiting.values()))
@@ -362,9 +360,10 @@ class RecordAccumulator:
             self.check_may_wait("a close")
         self.closing = True
         self._wake.put(None)
-        if is_callback or self.thread.ident is None:
+        if is_callback:
             return
-        self.thread.join()
+        if self.thread.ident is not None:  # else its start was interrupted
+            self.thread.join()
         self.home.producers.discard(self)
 
 
