@@ -8,11 +8,10 @@ Knows partitions by their number alone.  Source: BuiltInPartitioner, Utils.toPos
 cimport cython
 from cpython.buffer cimport PyBuffer_Release
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from libc.stdint cimport INT32_MAX, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from random import choice
 
-from kafkalog._native.murmur2 cimport hash_of
 from kafkalog._native.octets cimport open_octets
 
 cdef enum:
@@ -20,16 +19,6 @@ cdef enum:
     EMPTY_RECORD_BYTES = 7  # of a record in which nothing is
 
 STICKY_BYTES = STICKY_BYTES_
-
-
-cdef int32_t of_key(const uint8_t* at, int64_t size, int32_t partitions) noexcept nogil:
-    return <int32_t>((hash_of(at, <size_t>size) & <uint32_t>INT32_MAX) % <uint32_t>partitions)
-
-
-cdef int32_t counted(partitions) except -1:
-    if not 1 <= partitions <= INT32_MAX:
-        raise IndexError("a topic has at least one partition")
-    return partitions
 
 
 def partition_for_key(key, partitions):

@@ -7,8 +7,11 @@ import collections
 import gc
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -232,7 +235,7 @@ def test_a_producer_whose_making_is_interrupted(kind: str, base: Path, count: Co
     count("makings", at_each_place(base, kind, places, make, ours=OURS, limit=LIMIT, at_least=10))
 
 
-def test_real_signals(base: Path, count: Count) -> None:
+def test_real_signals(base: Path, count: Count, monkeypatch: pytest.MonkeyPatch) -> None:
     """KeyboardInterrupt at random moments of a thread that sends, waits and flushes, beside one that is left alone."""
 
     class Ctrl(KeyboardInterrupt):
@@ -241,6 +244,8 @@ def test_real_signals(base: Path, count: Count) -> None:
     def interrupt(*_: object) -> None:
         raise Ctrl
 
+    # An interrupt that comes out of a finalizer is told there, and pytest's own hook does not survive another one.
+    monkeypatch.setattr(sys, "unraisablehook", lambda told: None)
     with open_store(base / "data") as store:
         world = World.__new__(World)
         world.store, world.sent, world.attempted, world.number = store, [], set(), 0
@@ -400,8 +405,6 @@ def test_a_child_drops_without_a_word(base: Path) -> None:
         held[0].send("t", b"parent 1").result(30)
 
         def child() -> None:
-            import warnings
-
             with warnings.catch_warnings():
                 warnings.simplefilter("error")
                 held.clear()
@@ -417,9 +420,6 @@ def test_a_child_drops_without_a_word(base: Path) -> None:
 
 def test_the_process_ends(base: Path) -> None:
     """Without close: the process does not hang, and what was answered is there."""
-    import subprocess
-    import sys
-
     script = (
         "import kafkalog, sys\n"
         f"store = kafkalog.open({str(base / 'data')!r}, maintenance=False)\n"
