@@ -144,6 +144,10 @@ class OffsetOutOfRangeException(RequestError, LookupError):
     """An offset outside [log start offset, log end offset], or above the high watermark."""
 
 
+class NoOffsetForPartitionException(RequestError, LookupError):
+    """A cursor has no offset for a partition, and is not told where to start."""
+
+
 class InvalidOffsetException(RequestError):
     """An offset that does not grow where it must (index append)."""
 

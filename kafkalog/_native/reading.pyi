@@ -1,7 +1,9 @@
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, ClassVar, Final, Self, SupportsIndex, final, overload
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Sequence
+from typing import Any, ClassVar, Final, Generic, Self, SupportsIndex, TypeVar, final, overload
 
 from typing_extensions import disjoint_base
+
+_T = TypeVar("_T")
 
 NO_TIMESTAMP_TYPE: Final[int]
 CREATE_TIME: Final[int]
@@ -75,8 +77,33 @@ class Record:
 @final
 class RecordWalk:
     def __init__(
-        self, topic: str, partition: int, batches: Iterable[tuple[Any, Any, Any]], *, part_records: int, max_body: int
+        self,
+        batches: Iterable[tuple[Any, Any, Any]],
+        *,
+        part_records: int,
+        max_body: int,
+        key_prefix: bytes | None = None,
+        start_time: int = ...,
+        end_time: int = ...,
+        asynchronously: Callable[[], AsyncIterator[Record]] | None = None,
     ) -> None: ...
+    def __aiter__(self) -> AsyncIterator[Record]: ...
     def __iter__(self) -> Iterator[Record]: ...
     def __next__(self) -> Record: ...
+    def close(self) -> None: ...
+    def refuse(self, error: BaseException) -> None: ...
+    def told(self) -> tuple[Any, int, int] | None: ...
+    def leave_batch(self) -> None: ...
+
+@final
+class Iteration(Generic[_T]):
+    def __init__(
+        self,
+        placed: Generator[tuple[Any, _T]],
+        asynchronously: Callable[[], AsyncIterator[_T]] | None = None,
+    ) -> None: ...
+    def __iter__(self) -> Iterator[_T]: ...
+    def __aiter__(self) -> AsyncIterator[_T]: ...
+    def __next__(self) -> _T: ...
+    def told(self) -> Any: ...
     def close(self) -> None: ...

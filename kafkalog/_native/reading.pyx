@@ -15,10 +15,11 @@ from collections.abc import Sequence
 
 cimport cython
 from cpython.buffer cimport PyBuffer_Release
-from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.object cimport PyObject_RichCompare
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
+from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t
+from libc.string cimport memcmp
 
 from kafkalog._native cimport record as rec
 from kafkalog._native.batches cimport BatchHeader
@@ -314,18 +315,31 @@ Sequence.register(Record)
 @cython.auto_pickle(False)
 @cython.final
 cdef class RecordWalk:
-    """An iterator of the records of a partition, over `batches`: triples of a reader, a chunk and a BatchHeader.
+    """An iterator of the records of one or more partitions, over `batches`: triples of a reader, a chunk and a
+    BatchHeader.
 
-    Of a chunk `data` is looked at, in which the header's `position` lies.  Of a reader: `first_offset` and `end_offset`
-    (None: no end), between which records are handed out; `body_of(chunk, header)`, a compressed batch's records as
-    bytes, or None; `plain_records(chunk, header)`, an iterator of Records, for every other batch than the usual;
-    `check_usable()`, asked after a fork.  `part_records`: batches of more records than that are not the usual.
+    Of a chunk `data` is looked at, in which the header's `position` lies.  Of a reader: `topic_partition`, whose the
+    batch is; `first_offset` and `end_offset` (None: no end), between which records are handed out;
+    `body_of(chunk, header)`, a compressed batch's records as bytes, or None; `plain_records(chunk, header)`, an
+    iterator of Records, for every other batch than the usual; `check_usable()`, asked after a fork.  `part_records`:
+    batches of more records than that are not the usual.
+
+    `asynchronously()` is what `async for` goes over instead.  Passed over are records whose key does not begin with
+    `key_prefix`, or has none, and those whose timestamps do not lie in [start_time, end_time).
     """
 
-    cdef object batches, reader, chunk, plain
+    cdef object batches, reader, chunk, plain, refusal
     cdef str topic
     cdef int32_t partition
     cdef int64_t part_records, max_body, first_offset, end_offset, left
+    # Behind the last record that was handed out of the present batch (-1: none yet), and whose and of what epoch it is.
+    cdef object told_reader
+    cdef int64_t told_offset
+    cdef int32_t told_epoch
+    cdef object asynchronously
+    cdef bytes key_prefix
+    cdef int64_t start_time, end_time
+    cdef bint filters
     cdef _Payload chunk_payload, source
     cdef Batch batch
     cdef Cursor cursor
@@ -336,22 +350,36 @@ cdef class RecordWalk:
     # The last two that were handed out: a loop's variable still has the later one when the next is wanted.
     cdef Record last, before_last
 
-    def __init__(self, str topic not None, int32_t partition, batches, *, int64_t part_records, int64_t max_body):
-        self.topic = topic
-        self.partition = partition
+    def __init__(
+        self, batches, *, int64_t part_records, int64_t max_body, bytes key_prefix=None, int64_t start_time=INT64_MIN,
+        int64_t end_time=INT64_MAX, asynchronously=None,
+    ):
         self.batches = iter(batches)
         self.part_records = part_records
         self.max_body = max_body
+        self.asynchronously = asynchronously
+        self.key_prefix = key_prefix
+        self.start_time = start_time
+        self.end_time = end_time
+        self.filters = key_prefix is not None or start_time != INT64_MIN or end_time != INT64_MAX
+        self.told_offset = -1
         self.forks = times_forked()
 
     def __iter__(self):
         return self
+
+    def __aiter__(self):
+        if self.asynchronously is None:
+            raise TypeError("these records are gone over by `for`")
+        return self.asynchronously()
 
     def __next__(self):
         cdef Record found
         claim(&self.busy, "iterator of records")
         try:
             if self.is_over:
+                if self.refusal is not None:
+                    raise self.refusal
                 raise StopIteration
             try:
                 found = self.step()
@@ -373,6 +401,34 @@ cdef class RecordWalk:
         finally:
             kl_leave(&self.busy)
 
+    def refuse(self, error):
+        """Ends it; whoever asks for a record afterwards gets the error."""
+        claim(&self.busy, "iterator of records")
+        try:
+            self.refusal = error
+            self.finish()
+        finally:
+            kl_leave(&self.busy)
+
+    def told(self):
+        """How far it is in the present batch: (its reader, the offset behind the last record that was handed out, that
+        record's leader epoch); None where none was, or there is no batch.  Also of one that has ended."""
+        claim(&self.busy, "iterator of records")
+        try:
+            return None if self.told_offset < 0 else (self.told_reader, self.told_offset, self.told_epoch)
+        finally:
+            kl_leave(&self.busy)
+
+    def leave_batch(self):
+        """Hands out no more of the present batch."""
+        claim(&self.busy, "iterator of records")
+        try:
+            self.left = 0
+            self.plain = None
+            self.told_offset = -1
+        finally:
+            kl_leave(&self.busy)
+
     def __del__(self):
         self.let_go()
 
@@ -385,7 +441,7 @@ cdef class RecordWalk:
                 record.detach()
         self.last = self.before_last = None
         self.source = self.chunk_payload = None
-        self.reader = self.chunk = self.plain = None
+        self.reader = self.chunk = self.plain = self.asynchronously = None
         return 0
 
     cdef int finish(self) except -1:
@@ -410,15 +466,39 @@ cdef class RecordWalk:
                 offset = rec.offset_of(&self.batch, &view)
                 if not self.first_offset <= offset < self.end_offset:
                     continue
+                if self.filters and not self.is_wanted(view.key, view.key_size, rec.timestamp_of(&self.batch, &view)):
+                    continue
                 self.check_forks()
+                self.told_offset = offset + 1
+                self.told_epoch = self.leader_epoch
                 return self.filled(&view, offset)
             if self.plain is not None:
                 for found in self.plain:
                     self.check_forks()
+                    if self.filters and not self.is_wanted_object(found):
+                        continue
+                    self.told_offset = found.offset + 1
+                    self.told_epoch = found.leader_epoch
                     return found
                 self.plain = None
             if not self.next_batch():
                 return None
+
+    cdef bint is_wanted(self, const uint8_t* key, int64_t key_size, int64_t timestamp) except -1:
+        """Whether the filters let a record through."""
+        cdef Py_ssize_t size
+        if not self.start_time <= timestamp < self.end_time:
+            return False
+        if self.key_prefix is None:
+            return True
+        size = PyBytes_GET_SIZE(self.key_prefix)
+        return key != NULL and key_size >= size and memcmp(key, PyBytes_AS_STRING(self.key_prefix), size) == 0
+
+    cdef bint is_wanted_object(self, Record record) except -1:
+        cdef bytes key = record.key
+        if key is None:
+            return self.is_wanted(NULL, 0, record.timestamp)
+        return self.is_wanted(<const uint8_t*>PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), record.timestamp)
 
     cdef int check_forks(self) except -1:
         if times_forked() != self.forks:
@@ -427,8 +507,11 @@ cdef class RecordWalk:
 
     cdef bint next_batch(self) except -1:
         cdef BatchHeader header
-        for reader, chunk, header in self.batches:
-            self.reader = reader
+        for reader, chunk, header in self.batches:  # what it raises leaves it known how far we were
+            self.told_offset = -1
+            if reader is not self.reader:
+                self.reader = self.told_reader = reader
+                self.topic, self.partition = reader.topic_partition
             self.first_offset = reader.first_offset
             end = reader.end_offset
             self.end_offset = INT64_MAX if end is None else end
@@ -493,11 +576,12 @@ cdef class RecordWalk:
             if record is not None:
                 record.detach()
             record = Record.__new__(Record)
-            record.topic_ = self.topic
-            record.partition_ = self.partition
         else:
             record.key_ = record.value_ = record.headers_ = None
             record.has_key = record.has_value = False
+        if record.topic_ is not self.topic:
+            record.topic_ = self.topic
+        record.partition_ = self.partition
         record.leader_epoch_ = self.leader_epoch
         record.timestamp_type_ = self.timestamp_type
         record.offset_ = offset
@@ -512,6 +596,40 @@ cdef class RecordWalk:
         record.end = view.end
         self.last = record
         return record
+
+
+@cython.auto_pickle(False)
+@cython.final
+cdef class Iteration:
+    """An iterator of the things in `placed`, pairs of a place and a thing; `async for` goes over another,
+    `asynchronously()`.  As of a RecordWalk, no signal comes between handing out and `told`: the last one's place."""
+
+    cdef object placed, asynchronously, place
+
+    def __init__(self, placed, asynchronously=None):
+        self.placed = placed
+        self.asynchronously = asynchronously
+
+    def __iter__(self):
+        return self
+
+    def __aiter__(self):
+        if self.asynchronously is None:
+            raise TypeError("this is gone over by `for`")
+        return self.asynchronously()
+
+    def __next__(self):
+        place, thing = next(self.placed)
+        self.place = place
+        return thing
+
+    def told(self):
+        """The place of the last thing that was handed out; None where none was."""
+        return self.place
+
+    def close(self):
+        """As a generator's close."""
+        self.placed.close()
 
 
 cdef bint is_whole(Cursor cursor, int64_t count, int how, int64_t max_body) noexcept nogil:

@@ -159,6 +159,7 @@ class Snapshot:
         self.listed = listed
         self.segments = segments
         self.bases = [segment.base_offset for segment in segments]
+        self.mtime_ms = -1  # the directory's
         self.log_start_offset = 0
         self.log_end_offset = 0
         self.end_position = 0

@@ -440,11 +440,9 @@ class LogManager(Closing):
             if self._bare:
                 raise duplicate(log, previous, hint=None)
             self._duplicates.set_aside(previous)
-        if not self._bare:
-            log.follow_log_end()
 
     def _context(self, folder: str, partition: TopicPartition) -> PartitionContext:
-        return PartitionContext(
+        context = PartitionContext(
             folder,
             self._config_of(partition.topic),
             self.settings.producers,
@@ -454,6 +452,8 @@ class LogManager(Closing):
             files=self.files,
             metrics=self.metrics,
         )
+        context.has_one_replica = not self._bare
+        return context
 
     @property
     def load_progress(self) -> LoadProgress | None:
@@ -554,8 +554,6 @@ class LogManager(Closing):
                 self._initializing[partition] = False
                 made.extend(map(create, (folder,)))  # one call from bytecode: an interrupt leaves no log to nobody
             log = made[0]
-            if not self._bare:
-                log.follow_log_end()
             self.registry.put(log, is_future=is_future)
             self._preferred.pop(partition, None)
             self._finished_initializing(partition, log)  # last: a change of settings finds it in one place or the other

@@ -7,7 +7,7 @@ source (`timestampType`, microseconds, because Spark takes no others).  pyarrow 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +20,8 @@ from kafkalog.limits import LONG_MAX, LONG_MIN
 
 if TYPE_CHECKING:
     from kafkalog._native.arrow import RecordColumns
-    from kafkalog.topics.reader import Chunk, ChunkReader
+    from kafkalog.log.source import Source
+    from kafkalog.topics.reader import Chunk
 
 HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
@@ -69,8 +70,26 @@ def table(batches: Sequence[pa.RecordBatch], columns: Sequence[str] | None) -> p
     return pa.Table.from_batches(batches, schema(columns))
 
 
+class Chunks(Protocol):
+    """What is read to be decoded: a ChunkReader, or some of its chunks.  See there."""
+
+    @property
+    def source(self) -> Source: ...
+    @property
+    def first_offset(self) -> int: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def end_offset(self) -> int | None: ...
+    @property
+    def committed(self) -> bool: ...
+    @property
+    def max_decompressed_bytes(self) -> int: ...
+    def __iter__(self) -> Iterator[Chunk]: ...
+
+
 def record_batches(
-    reader: ChunkReader,
+    reader: Chunks,
     columns: Sequence[str] | None,
     batch_rows: int,
     known: Mapping[str, tuple[str, Any]] = PYTHON_COLUMNS,
@@ -82,6 +101,19 @@ def record_batches(
     One that has `batch_bytes` of keys, values and headers takes no further chunk: it is about that large, and a chunk.
     At damage the records before it come first, then the error.
     """
+    for _, batch in placed_batches(reader, columns, batch_rows, known, batch_bytes=batch_bytes):
+        yield batch
+
+
+def placed_batches(
+    reader: Chunks,
+    columns: Sequence[str] | None,
+    batch_rows: int,
+    known: Mapping[str, tuple[str, Any]] = PYTHON_COLUMNS,
+    *,
+    batch_bytes: int = LONG_MAX,
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """`record_batches`, each with the offset of its last row."""
     wanted = schema(columns, known)
     decoder = Decoder(reader, {known[name][0] for name in wanted.names})
     damage: KafkalogError | None = None
@@ -106,8 +138,9 @@ def record_batches(
 
 def _sliced(
     decoded: Mapping[str, Any], wanted: pa.Schema, known: Mapping[str, tuple[str, Any]], batch_rows: int
-) -> Iterator[pa.RecordBatch]:
-    rows = len(decoded["offset"])
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    offsets = decoded["offset"]
+    rows = len(offsets)
     try:
         arrays = [_as_type(decoded[known[field.name][0]], known[field.name][0], field.type) for field in wanted]
     except pa.ArrowInvalid as error:  # milliseconds that are too many for microseconds
@@ -118,7 +151,7 @@ def _sliced(
     for number in range(count):
         begin, end = rows * number // count, rows * (number + 1) // count
         if begin < end:
-            yield batch.slice(begin, end - begin)
+            yield offsets[end - 1].as_py(), batch.slice(begin, end - begin)
 
 
 def _unfitting_time(decoded: Mapping[str, Any], error: Exception) -> KafkalogError:
@@ -148,7 +181,7 @@ def _as_type(array: Any, source: str, kind: pa.DataType) -> Any:
 class Decoder:
     """Chunks to columns by source name; collects several chunks until `finish`."""
 
-    def __init__(self, reader: ChunkReader, sources: set[str]) -> None:
+    def __init__(self, reader: Chunks, sources: set[str]) -> None:
         self._reader = reader
         self._sources = sources
         self._epochs: list[np.ndarray] = []

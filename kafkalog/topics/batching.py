@@ -330,13 +330,13 @@ class RecordAccumulator:
         return None
 
     def _answer(self, batch: ProducerBatch, outcomes: Sequence[Outcome]) -> None:
-        batch.answer(outcomes)
         with self._lock:
             self.buffered_bytes = max(self.buffered_bytes - batch.collected.bytes, 0)
             waiting, self._without_room = self._without_room, []
-        batch.collected = Collected()  # futures that are kept keep no records
         for room in waiting:
             room.release()
+        batch.answer(outcomes)
+        batch.collected = Collected()  # futures that are kept keep no records
 
     def _end(self, error: BaseException | None) -> None:
         """The thread ends: what it leaves is answered."""

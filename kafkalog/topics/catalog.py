@@ -124,9 +124,26 @@ class Catalog:
 
     def is_gone(self, log: UnifiedLog) -> bool:
         """Whether a log that is being loaded belongs to a topic that was deleted while its directory was away, and made
-        again since: two folders of one partition, perhaps."""
+        again since, or was not made whole there: two folders of one partition, perhaps."""
         known = self._stored.known_of(log.topic_partition.topic)
-        return known is not None and log.topic_id in known.gone
+        if known is None or known.is_deleted or not known.gone:
+            return False
+        return log.topic_id in known.gone or (log.topic_id is None and not _used(log))
+
+    def log_to_end(self, partition: TopicPartition) -> UnifiedLog | None:
+        """A partition's log, made where it is missing, for the end of a transaction.  None only where it is deleted:
+        whatever else a transaction was in has to hear of its end."""
+        info = self.info(partition.topic)
+        if info is None:
+            return None
+        return self._manager.get_log(partition) or self._log_to_end(partition)
+
+    def _log_to_end(self, partition: TopicPartition) -> UnifiedLog | None:
+        with self.changing:  # what is just deleted must not be made anew
+            info = self.info(partition.topic)
+            if info is None or partition.partition >= info.partitions:
+                return None
+            return self._manager.get_or_create_log(partition, topic_id=info.topic_id)
 
     def _logs(self, topic: str) -> list[UnifiedLog]:
         return [log for log in self._manager.logs_by_topic(topic) if not log.is_future]
@@ -145,9 +162,14 @@ class Catalog:
     # --- changing ------------------------------------------------------------------------------------
 
     def _check(self) -> None:
-        """That a change may be made, with `changing` held."""
+        """That a change may be made, with `changing` held; directories that failed are left out of it."""
         if not self._life.live:
             raise self._life.refusal(f"the store of {self._manager.directories.shown}")
+        self._leave_failed()
+
+    def _leave_failed(self) -> None:
+        for log_dir in self._manager.failure_channel.offline_log_dirs:
+            self._manager.handle_log_dir_failure(log_dir)
 
     def check_outside(self) -> None:
         """IllegalStateException in the middle of a change of this thread's, by a signal handler or a finalizer."""
@@ -238,6 +260,7 @@ class Catalog:
     def _take_back(self, topic: str, known: KnownTopic) -> None:
         """After a creation failed.  What the disk does not let go of is left to the next one, or the next start."""
         with suppress(KafkalogError):
+            self._leave_failed()
             self._stored.set(topic, {}, known._replace(is_deleted=True, made=None))
             self._remove(self._logs(topic))
             if not (known.gone or self._manager.offline_log_dirs):
@@ -267,9 +290,11 @@ class Catalog:
                 self._make(topic, new, range(found.partitions, partitions))
                 self._set(topic, found.overrides, new._replace(made=None))
             except BaseException:
-                with suppress(KafkalogError):  # else the next who adds some goes on
+                with suppress(KafkalogError):  # else the next who adds some goes on, or the next start
+                    self._leave_failed()
                     self._remove(self._behind(topic, found.partitions))
-                    self._set(topic, found.overrides, known)
+                    if not self._manager.offline_log_dirs:
+                        self._set(topic, found.overrides, known)
                 raise
             return self.must(topic)
 
@@ -299,12 +324,13 @@ class Catalog:
             found = self.must(topic)
             if found.is_internal:
                 raise InvalidTopicException(f"{topic} is Kafka's own: the store needs it")
-            known = self._adopted(topic, found)._replace(is_deleted=True, made=None)
+            known = self._adopted(topic, found)
             logs = self._logs(topic)
-            self._set(topic, {}, known)
+            self._set(topic, {}, known._replace(is_deleted=True, made=None))
             self._remove(logs)
             self.changes += 1
-            return Deletion(topic, known.topic_id, len(logs) == known.partitions and not known.gone)
+            was_all_here = len(logs) == found.partitions and known.is_whole and not known.gone
+            return Deletion(topic, known.topic_id, was_all_here)
 
     def deleted(self) -> list[tuple[str, str]]:
         """The topics of which it is not sure that nothing is left, and their ids."""
@@ -356,9 +382,6 @@ class Catalog:
             known = KnownTopic(found.partitions, found.topic_id or new_topic_id(), gone=_with(known))
         elif known.is_whole:
             known = known._replace(partitions=found.partitions)
-        else:  # partitions that could not be added are given up
-            known = known._replace(partitions=found.partitions, made=None)
-            self._remove(self._behind(topic, found.partitions))
         for log in self._logs(topic):
             if log.topic_id is None:
                 log.assign_topic_id(known.topic_id)
@@ -381,7 +404,10 @@ class Catalog:
         there = {log.topic_partition.partition for log in self._logs(topic)}
         for number in numbers:
             if number not in there:
-                self._manager.get_or_create_log(TopicPartition(topic, number), is_new=True, topic_id=known.topic_id)
+                partition = TopicPartition(topic, number)
+                log = self._manager.get_or_create_log(partition, is_new=True, topic_id=known.topic_id)
+                if known.gone:  # what has no id then is none of its folders
+                    log.maybe_flush_metadata_file()
 
     def _remove(self, logs: Sequence[UnifiedLog]) -> None:
         if logs:

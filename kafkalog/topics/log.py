@@ -234,8 +234,7 @@ class Log(Closing):
         with file and position at damage.
         """
         start, end = self._range(start, end, start_time, isolation)
-        topic, partition = self.topic_partition
-        return walk_records(topic, partition, self._record_batches(start, end, isolation))
+        return walk_records(self._record_batches(start, end, isolation))
 
     def _record_batches(
         self, start: int | None, end: int | None, isolation: str

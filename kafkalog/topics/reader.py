@@ -18,9 +18,9 @@ from __future__ import annotations
 import itertools
 import socket
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 import numpy as np
 
@@ -53,7 +53,7 @@ from kafkalog.format.batch import (
     magic_byte,
 )
 from kafkalog.format.records import MAX_RECORD_BYTES, PART_RECORDS, READ_BYTES_MAX, in_parts, payload
-from kafkalog.limits import LONG_MAX
+from kafkalog.limits import LONG_MAX, LONG_MIN
 from kafkalog.log.source import check_isolation
 from kafkalog.segment.loss import reason
 from kafkalog.segment.order import highest_offset, misfits
@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from kafkalog._native.batches import BatchHeader
+    from kafkalog.format.names import TopicPartition
     from kafkalog.log.source import Source
     from kafkalog.segment.reader import Extent
     from kafkalog.segment.transaction_index import AbortedTxn
@@ -87,6 +88,20 @@ CORRUPT_MESSAGE = 2
 UNKNOWN_TOPIC_OR_PARTITION = 3
 KAFKA_STORAGE_ERROR = 56
 INVALID_RECORD = 87
+
+
+class BatchReader(Protocol):
+    """What a walk asks whoever found a batch (`kafkalog._native.reading.RecordWalk`)."""
+
+    @property
+    def topic_partition(self) -> TopicPartition: ...
+    @property
+    def first_offset(self) -> int: ...
+    @property
+    def end_offset(self) -> int | None: ...
+    def check_usable(self) -> None: ...
+    def body_of(self, chunk: Chunk, header: BatchHeader) -> Buffer | None: ...
+    def plain_records(self, chunk: Chunk, header: BatchHeader) -> Iterator[Record]: ...
 
 
 class Chunk:
@@ -169,6 +184,7 @@ class ChunkReader(Closing):
         if not isinstance(out_of_range, str):
             out_of_range = values.milliseconds(out_of_range, "out_of_range", low=0)
         self.source = source
+        self.topic_partition = source.topic_partition
         self.offset = source.log_start_offset if offset is None else values.offset(offset)
         self.first_offset = self.offset  # records below it are not handed out; moves with seeks and resets
         self.isolation = isolation
@@ -509,16 +525,22 @@ class ChunkReader(Closing):
     def data_batches(self) -> Iterator[tuple[Chunk, BatchHeader]]:
         """Batches with records for the caller: no control batches and, for read_committed, no aborted ones."""
         while (chunk := self.read_chunk()) is not None:
-            skip = chunk.aborted_rows() if chunk.aborted else itertools.repeat(0)
-            for header, aborted in zip(chunk.headers, skip, strict=False):
-                if header.is_control or header.last_offset < self.first_offset:
-                    continue
-                if self.end_offset is not None and header.magic >= 2 and header.base_offset >= self.end_offset:
-                    return
-                if aborted:
-                    continue
+            for header in self.data_headers(chunk):
                 self.source.check_usable()  # a forked child has what was read before, too
                 yield chunk, header
+
+    def data_headers(self, chunk: Chunk) -> list[BatchHeader]:
+        """Those of a chunk's batches that have records for the caller."""
+        found = []
+        skip = chunk.aborted_rows() if chunk.aborted else itertools.repeat(0)
+        for header, aborted in zip(chunk.headers, skip, strict=False):
+            if header.is_control or header.last_offset < self.first_offset:
+                continue
+            if self.end_offset is not None and header.magic >= 2 and header.base_offset >= self.end_offset:
+                break
+            if not aborted:
+                found.append(header)
+        return found
 
     def records(self) -> Iterator[Record]:
         """Records from `offset` on, in offset order.
@@ -526,8 +548,7 @@ class ChunkReader(Closing):
         The iterator is one thread's.  A Record may be kept: it holds bytes of the log no longer than until two more
         were asked for.
         """
-        topic, partition = self.source.topic_partition
-        return walk_records(topic, partition, self.batches_of_records())
+        return walk_records(self.batches_of_records())
 
     def batches_of_records(self) -> Iterator[tuple[ChunkReader, Chunk, BatchHeader]]:
         """What `walk_records` goes over."""
@@ -565,10 +586,23 @@ class ChunkReader(Closing):
 
 
 def walk_records(
-    topic: str, partition: int, batches: Iterator[tuple[ChunkReader, Chunk, BatchHeader]]
-) -> Iterator[Record]:
-    """The records of a partition's `batches`, each with the reader that found it."""
-    return RecordWalk(topic, partition, batches, part_records=PART_RECORDS, max_body=MAX_RECORD_BYTES)
+    batches: Iterator[tuple[BatchReader, Chunk, BatchHeader]],
+    *,
+    key_prefix: bytes | None = None,
+    start_time: int = LONG_MIN,
+    end_time: int = LONG_MAX,
+    asynchronously: Callable[[], AsyncIterator[Record]] | None = None,
+) -> RecordWalk:
+    """The records of `batches`, each with the reader that found it; filters and `asynchronously` are RecordWalk's."""
+    return RecordWalk(
+        batches,
+        part_records=PART_RECORDS,
+        max_body=MAX_RECORD_BYTES,
+        key_prefix=key_prefix,
+        start_time=start_time,
+        end_time=end_time,
+        asynchronously=asynchronously,
+    )
 
 
 def placed(error: KafkalogError, chunk: Chunk, header: BatchHeader) -> KafkalogError:

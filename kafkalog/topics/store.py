@@ -19,7 +19,7 @@ reader gets again what it read since its last commit.  Thread-safe; each iterato
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from kafkalog._native.blocks import Closing
@@ -31,6 +31,7 @@ from kafkalog.limits import LONG_MAX
 from kafkalog.log.context import ProducerSettings
 from kafkalog.manager.log_directories import absolute_paths
 from kafkalog.manager.settings import ManagerSettings
+from kafkalog.topics import store_cursors
 from kafkalog.topics.batch_maker import BatchMaker
 from kafkalog.topics.batching import (
     BATCH_BYTES,
@@ -41,11 +42,18 @@ from kafkalog.topics.batching import (
     Producer,
 )
 from kafkalog.topics.catalog import checked_settings
+from kafkalog.topics.reader_options import ReaderOptions
+from kafkalog.topics.store_cursors import CursorInfo
 from kafkalog.topics.store_home import StoreHome
+from kafkalog.topics.store_reader import StoreReader
+from kafkalog.topics.store_transaction import TIMEOUT_MS, StoreTransaction, checked_id
 from kafkalog.topics.store_view import StoreView
 from kafkalog.topics.topic import Topic
 
 if TYPE_CHECKING:
+    from kafkalog.coordinator.transaction_coordinator import TransactionDescription
+    from kafkalog.format.group_records import CommittedOffset
+    from kafkalog.format.names import TopicPartition
     from kafkalog.manager.log_manager import LogManager
     from kafkalog.metrics.registry import MetricsRegistry
     from kafkalog.topics.catalog import TopicInfo
@@ -180,7 +188,92 @@ class Store(Closing):
 
     # --- reading and cursors ---------------------------------------------------------------------------
 
+    # More than eight parameters: each is a choice of its own that most callers leave out, and is given by its name.
+    def reader(
+        self,
+        cursor: str | None = None,
+        *,
+        topics: Iterable[str] | None = None,
+        partitions: Iterable[str | TopicPartition] | None = None,
+        start: str = "earliest",
+        start_offsets: Mapping[str | TopicPartition, int] | None = None,
+        start_time: int | None = None,
+        end_time: int | None = None,
+        isolation: str = "read_uncommitted",
+        key_prefix: bytes | None = None,
+        chunk_bytes: int | None = None,
+    ) -> StoreReader:
+        """Reads several partitions in turns, from where `cursor` stopped; see `kafkalog.topics.store_reader`.
+
+        What is read are all partitions of `topics`, those that are added later as well, from their beginning; or
+        `partitions` ("orders-0", or pairs); or what the cursor has committed.  Each begins at `start_offsets`, else at
+        the cursor's offset, else as `start` says: "earliest", "latest" (what is appended from now on), or "error"
+        (NoOffsetForPartitionException).  The same counts where the log has not got the offset any more
+        (OffsetOutOfRangeException for "error"); it is Kafka's auto.offset.reset.
+
+        Filters: records whose timestamp (ms) lies in [`start_time`, `end_time`), and whose key begins with
+        `key_prefix`.  The others count as read.  The time index is asked where to begin.  "read_committed" leaves out
+        aborted records and stops before open transactions.  `chunk_bytes`: how much of a partition is read at once, by
+        default a mebibyte, or less of many.
+
+        UnknownTopicOrPartitionException, IllegalArgumentException, UnstableOffsetCommitException (of "read_committed"
+        while a transaction is open that has offsets of the cursor).
+        """
+        options = ReaderOptions(
+            cursor,
+            topics,
+            partitions,
+            start=start,
+            start_offsets=start_offsets,
+            start_time=start_time,
+            end_time=end_time,
+            isolation=isolation,
+            key_prefix=key_prefix,
+            chunk_bytes=chunk_bytes,
+        )
+        self._home.check_open()
+        return StoreReader(self._home, options)
+
+    def cursors(self) -> list[CursorInfo]:
+        """Every cursor, by name: where it is in each partition, and its lag."""
+        return store_cursors.cursors(self._home)
+
+    def committed(self, cursor: str) -> dict[TopicPartition, CommittedOffset]:
+        """What a cursor has committed, by partition; empty for one that is not there."""
+        return store_cursors.committed(self._home, cursor)
+
+    def delete_cursor(self, name: str) -> None:
+        """Forgets a cursor and its offsets.  GroupIdNotFoundException; LogReadOnlyException in a store that only reads,
+        without `cursors`."""
+        store_cursors.delete(self._home, name)
+
     # --- transactions ----------------------------------------------------------------------------------
+
+    def transaction(self, transactional_id: str, *, timeout_ms: int = TIMEOUT_MS) -> StoreTransaction:
+        """Transactions over partitions and cursors under an id: `with store.transaction("biller-1") as txn:`.
+
+        All that is in one becomes visible to read_committed readers, and moves its cursors, at its commit, or never,
+        also across a crash at any moment.  An id has one transaction at a time: one that begins while another is open
+        aborts and fences that (ProducerFencedException at its next call), as Kafka has it, so each worker wants an id
+        of its own.  One that is open for longer than `timeout_ms` is aborted and fenced likewise.
+        InvalidTxnTimeoutException for a timeout outside 1 to 900000 (transaction.max.timeout.ms).
+        """
+        home = self._own()
+        timeout_ms = values.whole(timeout_ms, "timeout_ms", expected="milliseconds")
+        home.coordinators.transactions.check_timeout(timeout_ms)
+        return StoreTransaction(home, self.topic, checked_id(transactional_id), timeout_ms)
+
+    def transactions(self) -> list[TransactionDescription]:
+        """Every transactional id that is known, by name, also those of a broker's clients: its state by Kafka's name,
+        and the partitions of what is open or ending."""
+        return sorted(self._own().coordinators.transactions.list_transactions())
+
+    def abort_transaction(self, transactional_id: str) -> bool:
+        """Aborts the open transaction of an id, whoever has it, who is fenced; whether there was one.
+        TransactionalIdNotFoundException."""
+        transactions = self._own().coordinators.transactions
+        transactions.describe(transactional_id)
+        return transactions.abort(transactional_id)
 
 
 # More than eight parameters: each is a choice of its own that most callers leave out, and is given by its name.
@@ -281,6 +374,9 @@ def store_settings(
     if settings is None:
         settings = ManagerSettings(producers=ProducerSettings(ProducerStateManagerConfig(LONG_MAX, False)))
     settings = ManagerSettings.checked(settings)
+    if settings.producers.config.transaction_verification_enabled:  # the coordinator that would be asked is ours
+        remembered = ProducerStateManagerConfig(settings.producers.config.producer_id_expiration_ms, False)
+        settings = settings._replace(producers=settings.producers._replace(config=remembered))
     if config is not None:
         config = checked_settings(config)
         settings = settings._replace(default_config=LogConfig.from_props(settings.default_config, config))

@@ -21,17 +21,18 @@ from kafkalog.files import Clock, Files
 from kafkalog.files.lines import Lines
 from kafkalog.files.processes import Life
 from kafkalog.format.names import TopicPartition
-from kafkalog.log.engine_source import EngineSource
 from kafkalog.manager import directory as directories_of_logs
 from kafkalog.manager.changes import BackgroundTasks
 from kafkalog.manager.log_manager import LogManager
 from kafkalog.topics.catalog import Catalog, TopicInfo
 from kafkalog.topics.coordinators import Coordinators
 from kafkalog.topics.store_partition import StorePartition, offline_error
+from kafkalog.topics.store_source import StoreSource
+from kafkalog.topics.waiting import Bells
 
 if TYPE_CHECKING:
     from kafkalog.coordinator.group_offsets import GroupOffsets
-    from kafkalog.log.source import Source
+    from kafkalog.log.unified_log import UnifiedLog
     from kafkalog.manager.settings import ManagerSettings
     from kafkalog.metrics.registry import MetricsRegistry
 
@@ -72,6 +73,7 @@ class StoreHome:
         self.manager = LogManager(log_dirs, settings, clock=clock, files=files, metrics=metrics)
         self.place = self.manager.directories.shown
         self.catalog = Catalog(self.manager, self.life)
+        self.bells = Bells()  # of readers that wait
         self._tasks = BackgroundTasks(self.manager.scheduler, self._is_live)
 
     def start(self) -> None:
@@ -97,11 +99,14 @@ class StoreHome:
             return
         self.manager.check_outside()
         self.catalog.check_outside()
+        self.coordinators.check_outside()
         self._close_producers()
         with self.catalog.changing:  # a change of topics that is under way is finished
             self.life.end()
         self._close_producers()  # those that were made meanwhile
+        self.bells.ring()
         self._tasks.cancel()
+        self.coordinators.end()
         self.manager.shutdown()
 
     def _close_producers(self) -> None:
@@ -166,20 +171,23 @@ class StoreHome:
         if found is not None:
             return found
         self.check_open()
-        engine = self.manager.get_log(partition) or self.catalog.settled_log(partition)
+        engine = self.manager.get_log(partition) or self.settled_log(partition)
         if engine is None:
-            raise self._not_there(partition)
+            raise self.not_there(partition)
         made = StorePartition(
             self.manager, engine, self.life, self.clock, compression=self._compression, sync_appends=self.syncs
         )
-        return self._partitions.setdefault(partition, made)
+        found = self._partitions.setdefault(partition, made)
+        found.take_settings()  # they may have changed before it was to be found there
+        return found
 
     def check_partition(self, partition: TopicPartition) -> None:
         """UnknownTopicOrPartitionException where there is no such partition."""
         if not 0 <= partition.partition < self.info(partition.topic).partitions:
-            raise self._not_there(partition)
+            raise self.not_there(partition)
 
-    def _not_there(self, partition: TopicPartition) -> KafkaStorageException | UnknownTopicOrPartitionException:
+    def not_there(self, partition: TopicPartition) -> KafkaStorageException | UnknownTopicOrPartitionException:
+        """Why there is no such partition."""
         info = self.info(partition.topic)
         if 0 <= partition.partition < info.partitions:
             offline = self.manager.offline_log_dirs
@@ -197,11 +205,15 @@ class StoreHome:
         self, name: str, partitions: int, config: Mapping[str, str] | None, topic_id: str | None, *, exist_ok: bool
     ) -> TopicInfo:
         """As `Store.create_topic`."""
-        return self.catalog.create(name, partitions, config, topic_id, exist_ok=exist_ok)
+        made = self.catalog.create(name, partitions, config, topic_id, exist_ok=exist_ok)
+        self.bells.ring()
+        return made
 
     def add_partitions(self, name: str, partitions: int) -> TopicInfo:
         """As `Store.add_partitions`."""
-        return self.catalog.add_partitions(name, partitions)
+        found = self.catalog.add_partitions(name, partitions)
+        self.bells.ring()
+        return found
 
     def alter_topic(self, name: str, config: Mapping[str, str | None]) -> TopicInfo:
         """As `Store.alter_topic`."""
@@ -217,6 +229,7 @@ class StoreHome:
         for partition in list(self._partitions):
             if partition.topic == name:
                 self._partitions.pop(partition, None)
+        self.bells.ring()
         self.coordinators.forget_topic(name, deleted.topic_id)
         self.catalog.forget(deleted)
 
@@ -230,9 +243,22 @@ class StoreHome:
 
     # --- reading ---------------------------------------------------------------------------------------
 
-    def source(self, partition: TopicPartition) -> Source:
+    @property
+    def topic_changes(self) -> int:
+        """Another number: topics may have changed."""
+        return self.catalog.changes
+
+    def source(self, partition: TopicPartition) -> StoreSource:
         """What readers see of a partition; errors as `partition`."""
-        return EngineSource(partition, self.partition(partition).engine, self.life)
+        return StoreSource(self, self.partition(partition).engine)
+
+    def log_now(self, partition: TopicPartition) -> UnifiedLog | None:
+        """A partition's log, wherever it is."""
+        return self.manager.registry.get(partition)
+
+    def settled_log(self, partition: TopicPartition) -> UnifiedLog | None:
+        """The same, once what is just being made or removed is done."""
+        return self.catalog.settled_log(partition)
 
     def offsets(self, group: str, *, create: bool) -> GroupOffsets | None:
         """Who keeps a cursor; None where nobody has one there, and it is not to be made."""

@@ -40,7 +40,8 @@ class StorePartition(PartitionAppends):
         self.life = life
         self.clock = clock
         self.sync_appends = sync_appends
-        self.batch_maker = BatchMaker(engine.config, compression)
+        self._config = engine.config  # of the batch maker
+        self.batch_maker = BatchMaker(self._config, compression)
         self.writer_guards = {}
         engine.flushes_rolls = sync_appends
 
@@ -49,11 +50,14 @@ class StorePartition(PartitionAppends):
 
     def take_settings(self) -> None:
         """After a change of the topic's settings."""
-        self.batch_maker = BatchMaker(self.engine.config, self._compression)
+        config = self.engine.config
+        if config is not self._config:
+            self.batch_maker = BatchMaker(config, self._compression)
+            self._config = config
 
     def moved_from(self, engine: UnifiedLog) -> UnifiedLog | None:
         found = self._manager.registry.get(self.topic_partition)
-        if found is None or found is engine:
+        if found is None or found is engine or found.topic_id != engine.topic_id:
             return None
         found.flushes_rolls = self.sync_appends
         self.engine = found
@@ -66,8 +70,9 @@ class StorePartition(PartitionAppends):
             self._manager.get_log(self.topic_partition)
         except KafkalogError as error:  # no directory is left, or somebody shut the manager down
             return error
-        if self._manager.failure_channel.has_offline_log_dir(self.engine.parent_dir):
-            return offline_error(self.topic_partition, [self.engine.parent_dir])
+        log_dir = self.engine.parent_dir
+        if log_dir in self._manager.offline_log_dirs or self._manager.failure_channel.has_offline_log_dir(log_dir):
+            return offline_error(self.topic_partition, [log_dir])
         return UnknownTopicOrPartitionException(f"{self.topic_partition} was deleted")
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
@@ -26,9 +27,12 @@ from kafkalog.log.view import PartitionView
 from kafkalog.manager import log_dirs
 from kafkalog.manager.topic_configs import KnownTopic, stored_content
 from kafkalog.topics.catalog import TopicInfo, no_topic, present_topic, topic_info
+from kafkalog.topics.waiting import Bells
 
 if TYPE_CHECKING:
     from kafkalog.topics.store_home import StoreHome
+
+TOPICS_CHECK_S = 1.0  # how often who follows topics looks for new partitions
 
 
 class StoreView:
@@ -45,6 +49,7 @@ class StoreView:
         self._files = files
         self._views: dict[TopicPartition, PartitionView] = {}
         self._offsets: dict[int, GroupOffsets] = {}
+        self.bells = Bells()  # of readers that wait
         self._lock = threading.RLock()  # guards which partitions of __consumer_offsets are loaded
         for directory in directories:
             log_dirs.listing(directory, files)
@@ -54,6 +59,7 @@ class StoreView:
         if self.life.forked or not self.life.live:
             return
         self.life.end()
+        self.bells.ring()
         for view in list(self._views.values()):
             view.close()
         if self.cursors is not None:
@@ -117,10 +123,19 @@ class StoreView:
 
     # --- reading ---------------------------------------------------------------------------------------
 
+    @property
+    def topic_changes(self) -> int:
+        """Another number: topics may have changed."""
+        return int(time.monotonic() / TOPICS_CHECK_S)
+
     def source(self, partition: TopicPartition) -> PartitionView:
         """What readers see of a partition."""
         self.check_open()
         found = self._views.get(partition)
+        if found is not None and not self._files.is_dir(found.directory):
+            self._views.pop(partition, None)  # it was moved to another directory, or deleted
+            found.close()
+            found = None
         if found is None:
             directory = self._folders().get(partition)
             if directory is None:
@@ -138,6 +153,11 @@ class StoreView:
             found = self.cursors.offsets(group, create=create)
             if create or (found is not None and found.fetch_all(group)):
                 return found
+        return self._offsets_in(group)
+
+    def offsets_there(self, group: str) -> GroupOffsets | None:
+        """As `offsets`, in the directories that are read alone."""
+        self.check_open()
         return self._offsets_in(group)
 
     def all_offsets(self) -> list[GroupOffsets]:

@@ -37,7 +37,7 @@ class Chunk:
 class Reader:
     """What a RecordWalk asks of one, of a single batch: uncompressed, and as if `body` had been."""
 
-    first_offset, end_offset = -(1 << 63), None
+    topic_partition, first_offset, end_offset = ("t", 0), -(1 << 63), None
 
     def __init__(self, body: memoryview) -> None:
         self.body = body
@@ -66,7 +66,7 @@ def walk(payload: bytes | bytearray, count: int, codec: int) -> None:
     found = batches.headers(bytes(data))[0]
     reader = Reader(exact(payload))
     kept = []
-    for record in RecordWalk("t", 0, ((reader, Chunk(data), header) for header in found), part_records=9, max_body=200):
+    for record in RecordWalk(((reader, Chunk(data), header) for header in found), part_records=9, max_body=200):
         if record.offset % 2:
             hash(record)
         kept.append(record)

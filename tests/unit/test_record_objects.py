@@ -271,7 +271,7 @@ def test_a_walk_ends_as_a_generator_does(tmp_path: Path) -> None:
             raise ValueError("here")
             yield
 
-        walk = walk_records("t", 0, broken())
+        walk = walk_records(broken())
         with pytest.raises(ValueError, match="here"):
             next(walk)
         assert list(walk) == []
@@ -305,5 +305,5 @@ def test_a_walk_is_one_threads(tmp_path: Path) -> None:
                 next(again)
             yield from ()
 
-        again = walk_records("t", 0, inside())
+        again = walk_records(inside())
         assert list(again) == []

@@ -39,6 +39,7 @@ from kafkalog.format.partition_metadata import topic_id_of
 from kafkalog.manager.settings import ManagerSettings
 from kafkalog.topics.catalog import INTERNAL_OVERRIDES, PARTITIONS_MAX, new_topic_id
 from kafkalog.topics.store import Store
+from kafkalog.topics.store_partition import StorePartition
 
 FAST = UnsyncedFiles()
 ID = "Tyghd1S1RuGzFnfHRq7zzg"
@@ -533,8 +534,8 @@ def test_a_directory_fails(tmp_path: Path) -> None:
         assert store.describe_topic("t") == known
         assert store.topics() == ["t", "u"]
         for number in range(6):
-            assert topic_id_of(folders(*dirs)[f"t-{number}"]) == known.topic_id
             store.topic("t").append(b"x", partition=number)
+    assert {topic_id_of(path) for name, path in folders(*dirs).items() if name.startswith("t-")} == {known.topic_id}
 
 
 def test_a_deletion_reaches_a_directory_that_comes_back(tmp_path: Path) -> None:
@@ -554,8 +555,8 @@ def test_a_deletion_reaches_a_directory_that_comes_back(tmp_path: Path) -> None:
     with open_at(dirs) as store:
         assert store.topics() == ["again"]
         assert store.describe_topic("again") == again
-        assert {topic_id_of(path) for path in folders(*dirs).values()} == {again.topic_id}
         assert len(folders(*dirs)) == 4
+    assert {topic_id_of(path) for path in folders(*dirs).values()} == {again.topic_id}
 
 
 def test_offsets_that_may_be_offline_are_not_made_anew(tmp_path: Path) -> None:
@@ -660,6 +661,37 @@ def test_a_look_beside_a_writer(tmp_path: Path) -> None:
             look.topic("t")
         writer.create_topic("t", 1)
         assert look.describe_topic("t") == writer.describe_topic("t")
+
+
+def test_a_look_finds_a_partition_that_moved(tmp_path: Path) -> None:
+    dirs = dirs_below(tmp_path)
+    with open_at(dirs) as writer, open_at(dirs, read_only=True) as look:
+        topic = writer.create_topic("t", 1)
+        topic.append(b"x")
+        assert look._home.source(TopicPartition("t", 0)).log_end_offset == 1
+        log = writer.manager.get_log("t-0")
+        assert log is not None
+        writer.manager.move("t-0", dirs[1] if log.parent_dir == dirs[0] else dirs[0])
+        topic.append(b"y")
+        assert look._home.source(TopicPartition("t", 0)).log_end_offset == 2
+        writer.delete_topic("t")
+        with pytest.raises(UnknownTopicOrPartitionException):
+            look._home.source(TopicPartition("t", 0))
+
+
+def test_settings_that_change_while_a_partition_is_opened(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its batch maker has the new ones, although nobody could find it to tell it."""
+    store.create_topic("t")
+    made = StorePartition.__init__
+
+    def late(self: StorePartition, *args: Any, **options: Any) -> None:
+        made(self, *args, **options)
+        monkeypatch.undo()
+        store.alter_topic("t", {"max.message.bytes": "5000"})
+
+    monkeypatch.setattr(StorePartition, "__init__", late)
+    partition = store.topic("t").appends(0)
+    assert partition.batch_maker.written_bytes_max == 5000
 
 
 def test_a_look_changes_nothing(tmp_path: Path) -> None:

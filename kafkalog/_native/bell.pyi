@@ -1,0 +1,6 @@
+from typing import final
+
+@final
+class Bell:
+    def release(self) -> None: ...
+    def wait(self, timeout_s: float) -> bool: ...

@@ -1,0 +1,233 @@
+"""The partitions of a StoreReader: which there are, whose turn it is, and the wait for more of any.
+
+They are read in turns, a chunk each, so that none waits for ever behind another that grows as fast as it is read.
+Which partition comes next is settled before it is read: one that cannot be read keeps none of the others from it.
+
+Whoever uses it has the reader's turn: one thread at a time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from kafkalog.errors import (
+    IllegalArgumentException,
+    IllegalStateException,
+    NoOffsetForPartitionException,
+    UnknownTopicOrPartitionException,
+)
+from kafkalog.format import names
+from kafkalog.format.java_text import ZERO_UUID
+from kafkalog.format.names import TopicPartition
+from kafkalog.topics import store_cursors
+from kafkalog.topics.partition_reader import PartitionReader
+from kafkalog.topics.reader import CHUNK_BYTES
+from kafkalog.topics.waiting import Waiting, WaitingBeside, WaitingHere
+
+if TYPE_CHECKING:
+    from kafkalog._native.batches import BatchHeader
+    from kafkalog.topics.reader import Chunk
+    from kafkalog.topics.reader_options import ReaderOptions
+    from kafkalog.topics.store_home import StoreHome
+    from kafkalog.topics.store_view import StoreView
+
+Batch = tuple[PartitionReader, "Chunk", "BatchHeader"]
+Ends = Mapping[PartitionReader, int]
+
+
+class PartitionTurns:
+    """Errors as `Store.reader`."""
+
+    def __init__(self, home: StoreHome | StoreView, options: ReaderOptions) -> None:
+        self._home = home
+        self._options = options
+        self.readers: dict[TopicPartition, PartitionReader] = {}
+        self._next = 0  # whose turn it is to be read
+        self._current: PartitionReader | None = None  # whose batches are handed out
+        self.waiting: Waiting = WaitingBeside() if home.read_only else WaitingHere()
+        home.bells.add(self.waiting.bell)
+        self._changes = home.topic_changes
+        self._topics = self._followed()
+        wanted = options.partitions
+        if wanted is None:
+            wanted = [TopicPartition(each, n) for each in self._topics for n in range(home.info(each).partitions)]
+        for partition in options.start_offsets:
+            if partition not in wanted:
+                raise IllegalArgumentException(f"start_offsets: found {partition}, which is not read")
+        for partition in wanted:
+            self._add(partition, is_new=False)
+
+    def _followed(self) -> list[str]:
+        """Topics whose new partitions are read as well."""
+        options = self._options
+        if options.partitions is not None:
+            return []
+        if options.topics is not None:
+            return options.topics
+        known = () if options.cursor is None else store_cursors.committed(self._home, options.cursor)
+        if not known:
+            raise IllegalArgumentException(
+                "found neither topics nor partitions, nor a cursor that has been committed", hint="topics=['orders']"
+            )
+        return list(dict.fromkeys(each.topic for each in known))
+
+    def _add(self, partition: TopicPartition, *, is_new: bool) -> None:
+        options, home = self._options, self._home
+        source = home.source(partition)
+        source.recheck()
+        topic_id = home.info(partition.topic).topic_id or ZERO_UUID
+        position, epoch = options.start_offsets.get(partition), None
+        if position is None and options.cursor is not None:
+            found = store_cursors.start_of(home, options.cursor, partition, topic_id, stable=options.committed)
+            if found is not None:
+                position, epoch = found.offset, found.leader_epoch
+        if position is None:
+            if options.start == "error" and not is_new:
+                raise NoOffsetForPartitionException(
+                    f"{partition}: nothing says where to start"
+                    + ("" if options.cursor is None else f", cursor {options.cursor!r} has no offset of it"),
+                    hint="start='earliest' or 'latest', or start_offsets=",
+                )
+            latest = options.start == "latest" and not is_new
+            position = source.visible_end(options.isolation) if latest else source.log_start_offset
+        if options.start_time >= 0:
+            at = source.offset_for_time(options.start_time)
+            position = max(position, source.visible_end(options.isolation) if at is None else at)
+        reader = PartitionReader(
+            source,
+            position,
+            topic_id=topic_id,
+            isolation=options.isolation,
+            reset=options.start,
+            start_time=options.start_time,
+        )
+        if epoch is not None:
+            reader.leader_epoch = epoch
+        self.readers[partition] = reader
+
+    def close(self) -> None:
+        """Lets go of the files."""
+        for reader in self.readers.values():
+            reader.close()
+        self.waiting.close()
+
+    # --- turns -----------------------------------------------------------------------------------------
+
+    def begin(self, chunk_bytes: int = CHUNK_BYTES) -> None:
+        """Another iteration begins, in chunks of so much: no batch is being gone over."""
+        chunk_bytes = self._options.chunk_bytes_of(len(self.readers), chunk_bytes)
+        for reader in self.readers.values():
+            reader.given = None
+            reader.is_checked = False
+            reader.chunk_bytes = min(chunk_bytes, reader.max_chunk_bytes)
+
+    def ends(self) -> Ends:
+        """Where the partitions end now."""
+        self._look_for_partitions()
+        for reader in self.readers.values():
+            reader.source.recheck()
+        return {each: each.source.visible_end(self._options.isolation) for each in self.readers.values()}
+
+    def held(self) -> Batch | None:
+        """The next batch of those that were read ahead."""
+        current = self._current
+        for reader in self.readers.values() if current is None or current.paused else (current,):
+            batch = None if reader.paused else reader.current()
+            if batch is not None:
+                self._current = reader
+                return reader, *batch
+        return None
+
+    def find(self, ends: Ends | None = None) -> Batch | None:
+        """The next batch: of the chunk that is being handed out, or of the next partition that has one."""
+        reader = self._current
+        if reader is not None and not reader.paused:
+            batch = reader.current()
+            if batch is not None:
+                return reader, *batch
+        self._current = None
+        self._look_for_partitions()
+        readers = list(self.readers.values())
+        for number in range(self._next, self._next + len(readers)):
+            reader = readers[number % len(readers)]
+            if reader.paused:
+                continue
+            self._next = number % len(readers) + 1
+            batch = reader.current() or self._read(reader, ends)
+            if batch is not None:
+                self._current = reader
+                return reader, *batch
+        return None
+
+    def _read(self, reader: PartitionReader, ends: Ends | None) -> tuple[Chunk, BatchHeader] | None:
+        try:
+            is_wanted = ends is None or reader.offset < ends.get(reader, 0)
+            if is_wanted and reader.may_have_more() and reader.read():
+                return reader.current()
+            if not reader.is_checked:  # once an iteration: it ends at the log's end, or says why that is none
+                reader.source.check_end(self._options.isolation)
+                reader.is_checked = True
+            return None
+        except UnknownTopicOrPartitionException:
+            self._forget([reader.topic_partition])
+            raise
+
+    def await_batch(self, timeout_s: float, is_over: Callable[[], bool]) -> Batch | None:
+        """Waits for a batch; None when none came in time, or `is_over`."""
+        until = time.monotonic() + timeout_s
+
+        def is_disturbed() -> bool:
+            return is_over() or self._changes != self._home.topic_changes
+
+        while not is_over():
+            left_s = until - time.monotonic()
+            if left_s <= 0:
+                break
+            self.waiting.wait([each for each in self.readers.values() if not each.paused], left_s, is_disturbed)
+            self._home.check_open()
+            found = self.find()
+            if found is not None:
+                return found
+        return None
+
+    # --- topics ----------------------------------------------------------------------------------------
+
+    def _look_for_partitions(self) -> None:
+        """New partitions of the topics that are followed, which are read from their beginning."""
+        changes = self._home.topic_changes
+        if changes == self._changes:
+            return
+        for topic in self._topics:
+            try:
+                count = self._home.info(topic).partitions
+            except UnknownTopicOrPartitionException:
+                self._forget([each for each in self.readers if each.topic == topic])
+                self._topics = [each for each in self._topics if each != topic]
+                raise
+            for number in range(count):
+                if TopicPartition(topic, number) not in self.readers:
+                    self._add(TopicPartition(topic, number), is_new=True)
+        self._changes = changes
+
+    def _forget(self, partitions: list[TopicPartition]) -> None:
+        """They are gone: the error is told once, and the others are read on."""
+        for partition in partitions:
+            reader = self.readers.pop(partition, None)
+            if reader is not None and reader is self._current:
+                self._current = None
+
+    def one(self, partition: str | TopicPartition) -> PartitionReader:
+        """IllegalStateException for a partition that is not read."""
+        wanted = names.partition_of(partition)
+        found = self.readers.get(wanted)
+        if found is None:
+            raise IllegalStateException(
+                f"{wanted} is not read by this reader", hint=f"there are {', '.join(map(str, self.readers)) or 'none'}"
+            )
+        return found
+
+    def some(self, partitions: tuple[str | TopicPartition, ...]) -> list[PartitionReader]:
+        """These, or all where none is named."""
+        return [self.one(each) for each in partitions] if partitions else list(self.readers.values())

@@ -1,0 +1,158 @@
+"""How a reader waits for records of many partitions at once.
+
+In the process that writes, an append wakes it: its bell stands where each log's high watermark is awaited, and where
+the store says that topics have changed or that it closes.  It looks, puts up the bell, looks again, waits: what comes
+between two looks rings.  A process that only reads is told of changed files, where the system can tell, and looks for
+itself in any case.
+
+One thread waits at a time; an interrupt comes through at once.  Knows nothing of what a reader reads: what `Watched`
+says is asked of its partitions.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+import weakref
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from kafkalog._native.bell import Bell
+from kafkalog.files.notify import DirectoryWatch
+
+if TYPE_CHECKING:
+    from kafkalog.log.source import Source
+    from kafkalog.log.unified_log import UnifiedLog
+
+LOOK_EVERY_S = 0.1  # of who reads another process's logs
+WAIT_MAX_S = 1.0  # of our own: for what wakes nobody
+
+
+class Ringing(Protocol):
+    """What wakes a thread that waits, from any other."""
+
+    def release(self) -> None: ...
+
+
+class Watched(Protocol):
+    """A partition that is waited for."""
+
+    source: Source
+
+    def may_have_more(self) -> bool: ...
+
+
+class Bells:
+    """Those of a store's readers, until they are dropped.  Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._bells: weakref.WeakSet[Ringing] = weakref.WeakSet()  # guarded by _lock
+
+    def add(self, bell: Ringing) -> None:
+        with self._lock:
+            self._bells.add(bell)
+
+    def ring(self) -> None:
+        """Lets everybody who waits look again."""
+        with self._lock:
+            bells = list(self._bells)
+        for bell in bells:
+            bell.release()
+
+
+class Waiting(Protocol):
+    """One reader's way to wait."""
+
+    @property
+    def bell(self) -> Ringing: ...
+
+    def wait(self, watched: Sequence[Watched], timeout_s: float, is_over: Callable[[], bool]) -> None:
+        """Until one of them may have more, `is_over`, or the time is up; may come back for nothing."""
+
+    def close(self) -> None: ...
+
+
+class WaitingHere:
+    """Of a store that this process writes to."""
+
+    def __init__(self) -> None:
+        self.bell = Bell()
+
+    def wait(self, watched: Sequence[Watched], timeout_s: float, is_over: Callable[[], bool]) -> None:
+        bell = self.bell
+        logs: list[UnifiedLog] = []
+        try:
+            for each in watched:
+                log: UnifiedLog = each.source.engine  # type: ignore[attr-defined]  # a StoreSource
+                logs.append(log)
+                while True:
+                    waiters = log.waiters
+                    waiters.append(bell)
+                    if waiters is log.waiters:
+                        break
+            if not is_over() and not any(each.may_have_more() for each in watched):
+                bell.wait(min(timeout_s, WAIT_MAX_S))
+        finally:
+            for log in logs:
+                with contextlib.suppress(ValueError):  # who rang took it down
+                    log.waiters.remove(bell)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class WaitingBeside:
+    """Of a store that another process writes to.  Without file notification it looks ten times a second."""
+
+    def __init__(self) -> None:
+        self._watch: DirectoryWatch | None = None
+        self.bell: Ringing = Bell()
+        with contextlib.suppress(OSError):
+            self._watch = self.bell = DirectoryWatch()
+
+    def wait(self, watched: Sequence[Watched], timeout_s: float, is_over: Callable[[], bool]) -> None:
+        until = time.monotonic() + timeout_s
+        look = self._all_new(watched)
+        while not is_over():
+            for each in look:
+                each.source.recheck()
+            if any(each.may_have_more() for each in watched):
+                return
+            left_s = until - time.monotonic()
+            if left_s <= 0:
+                return
+            look = self._some_changed(watched, left_s)
+
+    def _all_new(self, watched: Sequence[Watched]) -> Sequence[Watched]:
+        """Those of which something may have happened so far; from now on it is told."""
+        watch = self._watch
+        if watch is None:
+            return watched
+        look = []
+        told = watch.changed()
+        for each in watched:
+            directory = each.source.directory  # type: ignore[attr-defined]  # a PartitionView
+            if told is None or directory in told or not watch.watches(directory):
+                look.append(each)
+                with contextlib.suppress(OSError):
+                    watch.add(directory)
+        return look
+
+    def _some_changed(self, watched: Sequence[Watched], left_s: float) -> Sequence[Watched]:
+        """Waits; those that are to be looked at."""
+        watch = self._watch
+        if watch is None:
+            assert isinstance(self.bell, Bell)
+            self.bell.wait(min(left_s, LOOK_EVERY_S))
+        else:
+            watch.wait(min(left_s, WAIT_MAX_S))
+            look = self._all_new(watched)
+            if look:
+                return look
+        return [each for each in watched if each.source.has_changed()]  # type: ignore[attr-defined]
+
+    def close(self) -> None:
+        if self._watch is not None:
+            self._watch.close()
