@@ -1,4 +1,10 @@
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable
 from typing import Any, final
+
+from typing_extensions import disjoint_base
 
 @final
 class Collected:
@@ -7,6 +13,44 @@ class Collected:
     @property
     def bytes(self) -> int: ...
     def add(self, record: Any, size: int) -> int: ...
+
+@disjoint_base
+class Numbered:
+    @property
+    def _batch(self) -> Any: ...
+    @property
+    def _number(self) -> int: ...
+    def __init__(self, batch: Any, number: int) -> None: ...
+    def _show(self) -> None: ...
+
+@disjoint_base
+class Intake:
+    topics: dict[str, Any]
+    closing: bool
+    buffered_bytes: int
+    _waiting: dict[Any, deque[Any]]
+    _sleeping: bool
+    _is_idle: bool
+    @property
+    def _lock(self) -> threading.RLock: ...
+    @property
+    def _wake(self) -> queue.SimpleQueue[None]: ...
+    def set_up(
+        self,
+        life: Any,
+        clock: Callable[[], int],
+        make_batch: Callable[[Any, Any, float], Any],
+        make_future: Callable[[Any, int], Any],
+        wake: queue.SimpleQueue[None],
+        *,
+        buffer_bytes: int,
+        grown_bytes: int,
+        batch_bytes: int,
+        record_overhead: int,
+    ) -> None: ...
+    def put(self, place: Any, row: tuple[Any, ...], size: int) -> Any: ...
+    def try_send(self, topic: Any, value: Any, key: Any, headers: Any, timestamp: Any, partition: Any) -> Any: ...
+    def refusal(self) -> BaseException: ...
 
 @final
 class Awaited:

@@ -28,11 +28,10 @@ import sys
 import threading
 import time
 import warnings
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from kafkalog._native.batching import Collected
+from kafkalog._native.batching import Collected, Intake
 from kafkalog._native.blocks import Closing
 from kafkalog._native.partitioner import partition_for_key
 from kafkalog.errors import (
@@ -112,7 +111,7 @@ class BatchingSettings(NamedTuple):
         )
 
 
-class RecordAccumulator:
+class RecordAccumulator(Intake):
     """What a producer and its sender share: records that wait, and how they are answered.
 
     Lives until the sender has ended; a Producer that is dropped has it send what it holds.
@@ -122,19 +121,20 @@ class RecordAccumulator:
         self.home = home
         self.life = home.life
         self.settings = settings
-        self.grown_bytes = max(GROWN_BYTES, settings.batch_bytes)
-        self.topics: dict[str, Topic] = {}
-        self.closing = False  # no more records are taken; the sender ends when none is left
         self.ended = False
-        self.buffered_bytes = 0  # guarded by _lock, as all that follows
-        self._lock = threading.RLock()
-        # By partition, of which none is forgotten: a finalizer may send at any place.  The last of each takes more.
-        self._waiting: dict[TopicPartition, deque[ProducerBatch]] = {}
+        self.set_up(
+            home.life,
+            home.clock.milliseconds,
+            ProducerBatch,
+            RecordFuture,
+            queue.SimpleQueue(),
+            buffer_bytes=settings.buffer_bytes,
+            grown_bytes=max(GROWN_BYTES, settings.batch_bytes),
+            batch_bytes=settings.batch_bytes,
+            record_overhead=RECORD_OVERHEAD_BYTES,
+        )
         self._taken: list[ProducerBatch] = []  # by the sender, and not answered yet
         self._without_room: list[threading.Lock] = []  # who waits for some
-        self._sleeping = False  # the sender, until somebody wakes it or a batch is old enough
-        self._is_idle = False  # there is nothing that could get old
-        self._wake: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._appenders: dict[TopicPartition, _Appender] = {}  # the sender's
         label = f"kafkalog-producer{'' if settings.name is None else ' ' + settings.name}"
         self.thread = threading.Thread(target=self._run, name=label, daemon=True)
@@ -175,28 +175,8 @@ class RecordAccumulator:
         """A topic, with a sticky partition of this producer's own.  UnknownTopicOrPartitionException."""
         topic = values.text(topic, "topic")
         self.home.info(topic)
-        return self.topics.setdefault(topic, Topic(self.home, topic))
-
-    def put(self, partition: TopicPartition, row: Row, size: int) -> RecordFuture | None:
-        """Takes a record; None where there is no room for it now."""
-        with self._lock:
-            if self.buffered_bytes + size > self.settings.buffer_bytes:
-                return None
-            if self.closing:
-                raise self.refusal()
-            waiting = self._waiting.get(partition)
-            if waiting is None:
-                waiting = self._waiting.setdefault(partition, deque())
-            batch = waiting[-1] if waiting else None
-            if batch is None or batch.collected.bytes + size > self.grown_bytes:
-                batch = ProducerBatch(partition, self, time.monotonic())
-                waiting.append(batch)
-            self.buffered_bytes += size
-            # First, as the sender has to wait for the lock: an interrupt may come behind any of these.
-            if self._sleeping and (self._is_idle or batch.collected.bytes + size >= self.settings.batch_bytes):
-                self._wake.put(None)
-                self._sleeping = False
-            return RecordFuture(batch, batch.collected.add(row, size))
+        found: Topic = self.topics.setdefault(topic, Topic(self.home, topic))
+        return found
 
     def put_waiting(self, partition: TopicPartition, row: Row, size: int) -> RecordFuture:
         """`put` when there was no room: waits for some.  BufferExhaustedException."""
@@ -213,7 +193,7 @@ class RecordAccumulator:
             room.acquire()
             with self._lock:
                 self._without_room.append(room)  # before the look: what makes room afterwards wakes us
-            future = self.put(partition, row, size)
+            future: RecordFuture | None = self.put(partition, row, size)
             if future is not None:
                 return future
             if self.closing or not self.life.live:
@@ -448,42 +428,27 @@ class Producer(Closing):
         no room for `max_block_ms`, IllegalStateException when it is closed.  Raised by the future: what `Topic.append`
         would raise, KafkaStorageException where the disk has failed.
         """
+        future: RecordFuture | None = self._it.try_send(topic, value, key, headers, timestamp, partition)
+        return future or self._send(topic, as_row((value, key, headers, timestamp)), partition)
+
+    def _send(self, topic: str, row: Row, partition: int | None) -> RecordFuture:
+        """Of a record that is not of the usual kind, or finds no room."""
         it = self._it
         if it.closing or not it.life.live:
             raise it.refusal()
-        found = it.topics.get(topic) if type(topic) is str else None
-        if found is None:
-            found = it.look(topic)
+        found: Topic = (it.topics.get(topic) if type(topic) is str else None) or it.look(topic)
+        value, key, headers, timestamp = row
+        if timestamp is None:
+            row = (value, key, headers, it.home.clock.milliseconds())
         present = found.present()
-        plain = (
-            timestamp is None
-            and type(headers) is tuple
-            and not headers
-            and (type(value) is bytes or value is None)
-            and (type(key) is bytes or key is None)
-        )
-        if plain:
-            now_ms = it.home.clock.milliseconds()
-            row: Row = (value, key, (), now_ms)
-            value_bytes = 0 if value is None else len(value)
-            size = RECORD_OVERHEAD_BYTES + value_bytes + (0 if key is None else len(key))
-        else:
-            row = as_row((value, key, headers, timestamp))
-            value, key, _, timestamp = row
-            if timestamp is None:
-                row = (*row[:3], it.home.clock.milliseconds())
-            value_bytes = 0 if value is None else len(value)
-            size = size_bound(row)
         if partition is not None:
             number = found.checked(partition)
             present = found.present()  # it may have come meanwhile
-        elif len(present.places) == 1:
-            number = 0
         elif key is None:
-            number = found.sticky.take(value_bytes, present.available)
+            number = found.sticky.take(0 if value is None else len(value), present.available)
         else:
             number = partition_for_key(key, len(present.places))
-        place = present.places[number]
+        place, size = present.places[number], size_bound(row)
         return it.put(place, row, size) or it.put_waiting(place, row, size)
 
     def flush(self, timeout_ms: int | None = None) -> bool:

@@ -16,7 +16,7 @@ from concurrent.futures import Future, InvalidStateError
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kafkalog._native.batching import Awaited, Collected
+from kafkalog._native.batching import Awaited, Collected, Numbered
 from kafkalog.files.lines import Lines
 from kafkalog.topics.topic import RecordMetadata
 
@@ -93,16 +93,14 @@ class ProducerBatch:
                 self.condition.wait(seconds)
 
 
-class RecordFuture(Future[RecordMetadata]):
+class RecordFuture(Numbered, Future[RecordMetadata]):
     """Of one record; its result is a RecordMetadata, its exception why the record is not in the log.
 
     Where nobody would ever answer, in a forked child, or in a callback of another one, waiting raises
     IllegalStateException.
     """
 
-    def __init__(self, batch: ProducerBatch, number: int) -> None:
-        self._batch = batch
-        self._number = number
+    _batch: ProducerBatch
 
     def number_of(self) -> int:
         """Of the record in its batch."""
@@ -131,6 +129,7 @@ class RecordFuture(Future[RecordMetadata]):
         if told is None and self._batch.outcomes is not None:
             error = self._batch.outcomes[self._number]
             if isinstance(error, BaseException):
+                self._show()
                 told = self.__dict__.setdefault("_told", _copied(error))
         return told
 
@@ -146,6 +145,7 @@ class RecordFuture(Future[RecordMetadata]):
         """Made when it is first asked for, with the condition held."""
         found: list[Any] | None = self.__dict__.get(name)
         if found is None:
+            self._show()
             if self.__dict__.keys().isdisjoint(("_own_waiters", "_own_callbacks")):
                 self._batch.watched.append(self)
             found = self.__dict__[name] = []
@@ -170,7 +170,10 @@ class RecordFuture(Future[RecordMetadata]):
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
         """Where the record is; raises why it is nowhere, or TimeoutError where `timeout` (seconds) went first."""
-        if not self._batch.wait(timeout):
+        batch = self._batch
+        if batch.outcomes is not None and type(outcome := batch.outcomes[self._number]) is int:
+            return RecordMetadata(*batch.topic_partition, outcome)
+        if not batch.wait(timeout):
             raise FutureTimeoutError
         error, found = self._exception, self._result
         if found is None:
