@@ -55,6 +55,10 @@ class PartitionReader(ChunkReader):
         end = self.source.visible_end(self.isolation)
         return end not in (self.offset, self._dry) or self._is_reading
 
+    def is_beyond(self) -> bool:
+        """Whether it stands behind what can be seen: the log was cut, or a transaction is open there."""
+        return self.offset > self.source.visible_end(self.isolation)
+
     def lag(self) -> int:
         """How many offsets there are from the position to the end that this reader sees."""
         return max(0, self.source.visible_end(self.isolation) - max(self.position, self.source.log_start_offset))

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from kafkalog.errors import (
     IllegalArgumentException,
     IllegalStateException,
+    KafkalogError,
     NoOffsetForPartitionException,
     UnknownTopicOrPartitionException,
 )
@@ -126,9 +127,28 @@ class PartitionTurns:
     def ends(self) -> Ends:
         """Where the partitions end now."""
         self._look_for_partitions()
-        for reader in self.readers.values():
-            reader.source.recheck()
-        return {each: each.source.visible_end(self._options.isolation) for each in self.readers.values()}
+        self._recheck()
+        return {each: self._end_of(each) for each in self.readers.values()}
+
+    def _end_of(self, reader: PartitionReader) -> int:
+        try:
+            return reader.source.visible_end(self._options.isolation)
+        except KafkalogError:
+            return LONG_MAX  # told when its turn comes
+
+    def _recheck(self) -> None:
+        """Looks again at what all partitions have; those that are gone are forgotten, and then told."""
+        gone: UnknownTopicOrPartitionException | None = None
+        for reader in list(self.readers.values()):
+            try:
+                reader.source.recheck()
+            except UnknownTopicOrPartitionException as error:
+                self._forget([reader.topic_partition])
+                gone = gone or error
+            except KafkalogError:
+                pass  # told when its turn comes
+        if gone is not None:
+            raise gone
 
     def held(self) -> Batch | None:
         """The next batch of those that were read ahead."""
@@ -163,8 +183,9 @@ class PartitionTurns:
 
     def _read(self, reader: PartitionReader, ends: Ends | None) -> tuple[Chunk, BatchHeader] | None:
         try:
-            is_wanted = ends is None or reader.offset < ends.get(reader, 0)
-            if is_wanted and reader.may_have_more() and reader.read():
+            # Beyond the end there is nothing to wait for: the log was cut.
+            is_there = ends is None or reader.offset < ends.get(reader, 0) or reader.is_beyond()
+            if is_there and reader.may_have_more() and reader.read():
                 return reader.current()
             if not reader.is_checked:  # once an iteration: it ends at the log's end, or says why that is none
                 reader.source.check_end(self._options.isolation)
@@ -185,7 +206,11 @@ class PartitionTurns:
             left_s = until - time.monotonic()
             if left_s <= 0:
                 break
-            self.waiting.wait([each for each in self.readers.values() if not each.paused], left_s, is_disturbed)
+            try:
+                self.waiting.wait([each for each in self.readers.values() if not each.paused], left_s, is_disturbed)
+            except UnknownTopicOrPartitionException:
+                self._recheck()
+                raise
             self._home.check_open()
             found = self.find()
             if found is not None:
