@@ -58,7 +58,10 @@ class DirectoryWatch:
                 watch, mask, _, name_bytes = EVENT.unpack_from(data, at)
                 at += EVENT.size + name_bytes
                 is_all = is_all or bool(mask & IN_Q_OVERFLOW)
-                directory = self._watches.pop(watch, None) if mask & IN_IGNORED else self._watches.get(watch)
+                if mask & IN_MOVE_SELF:  # its name may be another directory's from now on
+                    self._libc.inotify_rm_watch(self._inotify, watch)
+                gone = mask & (IN_IGNORED | IN_MOVE_SELF)
+                directory = self._watches.pop(watch, None) if gone else self._watches.get(watch)
                 if directory is not None:
                     found.add(directory)
 

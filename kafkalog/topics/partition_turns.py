@@ -22,6 +22,7 @@ from kafkalog.errors import (
 from kafkalog.format import names
 from kafkalog.format.java_text import ZERO_UUID
 from kafkalog.format.names import TopicPartition
+from kafkalog.limits import LONG_MAX
 from kafkalog.topics import store_cursors
 from kafkalog.topics.partition_reader import PartitionReader
 from kafkalog.topics.reader import CHUNK_BYTES
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     from kafkalog.topics.reader_options import ReaderOptions
     from kafkalog.topics.store_home import StoreHome
     from kafkalog.topics.store_view import StoreView
+
+LOOKS_MAX = 4
+LOOK_AGAIN_S = 0.03
 
 Batch = tuple[PartitionReader, "Chunk", "BatchHeader"]
 Ends = Mapping[PartitionReader, int]
@@ -143,8 +147,9 @@ class PartitionTurns:
             try:
                 reader.source.recheck()
             except UnknownTopicOrPartitionException as error:
-                self._forget([reader.topic_partition])
-                gone = gone or error
+                if not self._found_elsewhere(reader):
+                    self._forget([reader.topic_partition])
+                    gone = gone or error
             except KafkalogError:
                 pass  # told when its turn comes
         if gone is not None:
@@ -183,6 +188,7 @@ class PartitionTurns:
 
     def _read(self, reader: PartitionReader, ends: Ends | None) -> tuple[Chunk, BatchHeader] | None:
         try:
+            reader.settle()
             # Beyond the end there is nothing to wait for: the log was cut.
             is_there = ends is None or reader.offset < ends.get(reader, 0) or reader.is_beyond()
             if is_there and reader.may_have_more() and reader.read():
@@ -192,8 +198,32 @@ class PartitionTurns:
                 reader.is_checked = True
             return None
         except UnknownTopicOrPartitionException:
+            if self._found_elsewhere(reader):
+                return self._read(reader, ends)
             self._forget([reader.topic_partition])
             raise
+
+    def _found_elsewhere(self, reader: PartitionReader) -> bool:
+        """Whether another process has moved the partition to another directory, where it is read from now on."""
+        home = self._home
+        if not home.read_only:
+            return False  # a StoreSource has looked
+        for look in range(LOOKS_MAX):
+            if look:
+                time.sleep(LOOK_AGAIN_S)  # between the two renames it is nowhere
+            try:
+                source = home.source(reader.topic_partition)
+                if (home.info(reader.topic_partition.topic).topic_id or ZERO_UUID) != reader.topic_id:
+                    return False
+            except UnknownTopicOrPartitionException:
+                continue
+            if source is not reader.source:
+                leader_epoch = reader.leader_epoch
+                reader.source = source
+                reader.seek(reader.position)
+                reader.leader_epoch = leader_epoch
+                return True
+        return False
 
     def await_batch(self, timeout_s: float, is_over: Callable[[], bool]) -> Batch | None:
         """Waits for a batch; None when none came in time, or `is_over`."""
@@ -210,7 +240,6 @@ class PartitionTurns:
                 self.waiting.wait([each for each in self.readers.values() if not each.paused], left_s, is_disturbed)
             except UnknownTopicOrPartitionException:
                 self._recheck()
-                raise
             self._home.check_open()
             found = self.find()
             if found is not None:

@@ -118,14 +118,16 @@ class StoreView:
         return int(time.monotonic() / TOPICS_CHECK_S)
 
     def source(self, partition: TopicPartition) -> PartitionView:
-        """What readers see of a partition."""
+        """What readers see of a partition, in the directory that has it now."""
         self.check_open()
         found = self._views.get(partition)
-        if found is None:
+        if found is None or not self._files.is_dir(found.directory):
             directory = self._folders().get(partition)
             if directory is None:
                 self.check_partition(partition)
                 raise UnknownTopicOrPartitionException(f"no partition {partition} in {self.place}")
+            if found is not None:
+                self._views.pop(partition, None)
             view = PartitionView(directory, partition, files=self._files)
             view.life = self.life
             found = self._views.setdefault(partition, view)

@@ -6,6 +6,7 @@ import asyncio
 import errno
 import itertools
 import os
+import textwrap
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -29,6 +30,7 @@ from kafkalog.files.testing import Fault, FaultyFiles
 from kafkalog.format.batch import ProducerFields
 from kafkalog.format.control import ControlRecordType
 from kafkalog.format.names import TopicPartition
+from kafkalog.topics import store_reader
 from kafkalog.topics.store_reader import StoreReader
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -584,3 +586,14 @@ def test_types(store: kafkalog.Store, options: dict[str, Any], error: type[Excep
     filled(store)
     with pytest.raises(error):
         store.reader(**options)
+
+
+def test_the_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    example = textwrap.dedent((store_reader.__doc__ or "").split("\n\n")[1]).replace("timeout_ms=1000", "timeout_ms=50")
+    with kafkalog.open("data") as store:
+        store.create_topic("orders", 4).append(b"value", key=b"key")
+    exec("import kafkalog\n" + example)
+    assert capsys.readouterr().out == "b'key' b'value'\n"
+    with kafkalog.open("data") as store:
+        assert sum(row.offset for row in store.committed("billing").values()) == 1

@@ -143,6 +143,24 @@ def test_a_move_goes_on(tmp_path: Path) -> None:
         assert following.found == [b"0", b"1", b"2", b"3"]
 
 
+def test_a_move_by_another_process_goes_on(tmp_path: Path) -> None:
+    dirs = [tmp_path / "a", tmp_path / "b"]
+    with kafkalog.open(dirs) as store:
+        topic = store.create_topic("t")
+        with kafkalog.open(dirs, read_only=True) as view:
+            following = Following(view, view.reader(topics=["t"]))
+            for number in range(3):
+                topic.append(b"%d" % number)
+                until(lambda number=number: len(following.found) > number)  # type: ignore[misc]
+                present = topic.appends(0).engine.parent_dir
+                store.manager.move("t-0", next(str(each) for each in dirs if str(each) != present))
+            topic.append(b"last")
+            until(lambda: len(following.found) == 4)
+            store.delete_topic("t")
+            following.thread.join(20)
+            assert isinstance(following.error, UnknownTopicOrPartitionException)
+
+
 @pytest.mark.parametrize("read_only", [False, True])
 def test_closes_end_it(tmp_path: Path, read_only: bool) -> None:
     with kafkalog.open(tmp_path) as store:
