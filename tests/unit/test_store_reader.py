@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import itertools
 import os
@@ -359,7 +360,8 @@ def test_a_directory_that_fails_is_told(tmp_path: Path) -> None:
         with pytest.raises(KafkaStorageException):
             found.extend(record.value for record in reader.follow(timeout_ms=1))
     assert found == [b"1"]  # the other directory goes on
-    store.close()
+    with contextlib.suppress(KafkaStorageException):  # where it is not yet taken out
+        store.close()
 
 
 def test_damage_comes_behind_what_lies_before_it(tmp_path: Path) -> None:
