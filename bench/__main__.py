@@ -4,7 +4,8 @@ The Java side is warmed for some seconds per loop (`--warmup`), since short warm
 On a machine with neighbours `--cpu` counts the measuring thread's CPU time on both sides instead of the clock's;
 scans read nothing ahead then.
 `--keep` adds one JSON line to bench/history.jsonl.  `python -m bench embedded [PART...]` shows instead one partition
-beside LMDB, SQLite and queues on it (`bench.embedded`).  Without Maven only kafkalog's own figures are shown.
+beside LMDB, SQLite and queues on it (`bench.embedded`), `python -m bench service` a store beside a local broker and
+confluent-kafka (`bench.service`).  Without Maven only kafkalog's own figures are shown.
 `--curves` shows instead what one log manager needs for ever more partitions and segments, and the log cleaner for ever
 more keys (minutes, and gigabytes of disk).  The log cleaner's rows beside Kafka's are `python -m bench.cleaner`.
 """
@@ -24,7 +25,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import cleaner_scale, data, embedded, kafka, manager, memory, ours
+from bench import cleaner_scale, data, embedded, kafka, manager, memory, ours, service
 
 HISTORY = Path(__file__).parent / "history.jsonl"
 
@@ -125,6 +126,9 @@ def main() -> None:
     if options.curves:
         manager.curves(options.largest, with_kafka=not options.alone and kafka.available() is None)
         cleaner_scale.curve(options.keys, None)
+        return
+    if options.names[:1] == ["service"]:
+        service.main()
         return
     if options.names[:1] == ["embedded"]:
         kept = {"embedded": embedded.main(options.names[1:], by_cpu=options.cpu)}

@@ -341,9 +341,9 @@ def measured(row: Row, sides: Sequence[tuple[str, str, Turn]], turns: int, by_cp
 def chosen(parts: Sequence[str]) -> Iterator[tuple[Row, list[tuple[str, str, Turn]]]]:
     """Rows, and of each the first side and those that were named."""
     sides_named = [part for part in parts if any(part in side for side in SIDES)]
-    rows_named = [part for part in parts if part not in sides_named]
+    rows_named = [part.lower() for part in parts if part not in sides_named]
     for row in ROWS:
-        if not rows_named or any(part in row.name for part in rows_named):
+        if not rows_named or any(part in row.name.lower() for part in rows_named):
             wanted = [
                 turn for at, turn in enumerate(row.turns)
                 if not sides_named or at == 0 or turn[1] in row.aims or any(part in turn[1] for part in sides_named)

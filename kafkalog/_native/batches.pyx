@@ -549,6 +549,30 @@ def any_of_interest(table, int64_t latest_epoch):
         PyBuffer_Release(&view)
 
 
+def rows_in_order(table, int64_t expected, int64_t limit):
+    """How many rows from the first one on have a magic that is known, and offsets behind those of the row before them:
+    from `expected` on, up to `limit`.  A row of magic 0 or 1 names its last offset only."""
+    cdef Py_buffer view
+    cdef const Row* row
+    cdef Py_ssize_t i = 0, count
+    cdef int64_t before = expected - 1, first
+    if expected < 0:
+        raise ValueError(f"expected: found {expected}, expected 0 or more")
+    get_rows(table, &view)
+    try:
+        count = view.len // <Py_ssize_t>sizeof(Row)
+        while i < count:
+            row = <const Row*>view.buf + i
+            first = row.base_offset if row.magic >= 2 else row.last_offset
+            if row.magic < 0 or row.magic > 2 or first <= before or row.last_offset < first or row.last_offset > limit:
+                break
+            before = row.last_offset
+            i += 1
+        return i
+    finally:
+        PyBuffer_Release(&view)
+
+
 # --- re-stamping --------------------------------------------------------------------------------
 
 

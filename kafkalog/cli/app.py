@@ -30,6 +30,7 @@ COMMANDS = {
     "cat": "Print the records of a partition: all, the last ones, or those with a key, a text, a header.",
     "checkpoint": "Show what a log directory's checkpoints say beside what is there; set one line with care.",
     "compact": "Compact partitions as a broker's cleaner does, offline.",
+    "cursors": "Show how far groups have read, and what lies before them; set and delete their offsets.",
     "delete-records": "Raise a partition's log start: what lies below is unreadable for ever.",
     "describe": "Show partitions, segments, sizes, offsets, times and codecs of a log directory.",
     "du": "Show what takes the space: by topic, kind of file and age of segments.",
@@ -63,6 +64,10 @@ EXAMPLES = {
     "compact": (
         "kafkalog compact /var/kafka-logs",
         "kafkalog compact /var/kafka-logs/prices -X cleanup.policy=compact --yes",
+    ),
+    "cursors": (
+        "kafkalog cursors /var/kafka-logs --group billing",
+        "kafkalog cursors /var/kafka-logs --group billing --topic orders --to-datetime 2026-11-01T09:00:00Z --yes",
     ),
     "delete-records": ("kafkalog delete-records /var/kafka-logs/orders-0 --before 2026-01-01T00:00:00Z",),
     "describe": ("kafkalog describe /var/kafka-logs orders --segments",),

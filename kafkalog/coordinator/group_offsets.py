@@ -21,7 +21,7 @@ import threading
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from kafkalog.coordinator.groups import ClassicGroup, Group, Groups, GroupType, ListedGroup
+from kafkalog.coordinator.groups import ClassicGroup, Group, Groups, GroupType, ListedGroup, ListedMember
 from kafkalog.coordinator.state_log import (
     KeyValue,
     StateBatch,
@@ -139,6 +139,13 @@ class GroupOffsets:
         with self.lock:
             self._settle()
             return _listed(group, self._group(group))
+
+    def members(self, group: str) -> list[ListedMember]:
+        """Who is in the group, by id.  GroupIdNotFoundException."""
+        self._enter()
+        with self.lock:
+            self._settle()
+            return sorted(self._group(group).listed_members())
 
     def fetch(
         self, group: str, partition: TopicPartition, *, topic_id: str = ZERO_UUID, require_stable: bool = False

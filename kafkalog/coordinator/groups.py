@@ -52,6 +52,14 @@ class ListedGroup(NamedTuple):
     type: GroupType
 
 
+class ListedMember(NamedTuple):
+    """A member of a group as `kafka-consumer-groups --describe --members` names it."""
+
+    member_id: str
+    client_id: str
+    client_host: str
+
+
 class Group(Protocol):
     """What offsets ask of their group."""
 
@@ -65,6 +73,8 @@ class Group(Protocol):
 
     @property
     def is_empty(self) -> bool: ...
+
+    def listed_members(self) -> list[ListedMember]: ...
 
     def reads(self, topic: str) -> bool:
         """Whether members may be subscribed to it: its offsets are not deleted, and do not expire."""
@@ -101,6 +111,10 @@ class ClassicGroup:
     @property
     def is_empty(self) -> bool:
         return self.metadata is None or not self.metadata.members
+
+    def listed_members(self) -> list[ListedMember]:
+        members = () if self.metadata is None else self.metadata.members
+        return [ListedMember(each.member_id, each.client_id, each.client_host) for each in members]
 
     @property
     def is_simple(self) -> bool:
@@ -152,9 +166,11 @@ def _subscribed(metadata: GroupMetadata) -> Collection[str] | None:
 class Member:
     """Of a group of a newer protocol; `epoch` is -1 once it has left."""
 
-    __slots__ = ("epoch", "is_stable", "pattern", "topics")
+    __slots__ = ("client_host", "client_id", "epoch", "is_stable", "pattern", "topics")
 
     def __init__(self) -> None:
+        self.client_id = ""
+        self.client_host = ""
         self.epoch = 0
         self.is_stable = True
         self.topics: Collection[str] = ()
@@ -193,6 +209,9 @@ class ModernGroup:
     @property
     def is_empty(self) -> bool:
         return not self.members
+
+    def listed_members(self) -> list[ListedMember]:
+        return [ListedMember(name, each.client_id, each.client_host) for name, each in self.members.items()]
 
     @property
     def state(self) -> str:
@@ -326,6 +345,7 @@ def _set(group: ModernGroup, role: Role, key: Values, value: Values) -> None:
     else:
         member = group.members.setdefault(key["memberId"], Member())
         if role is Role.MEMBER:
+            member.client_id, member.client_host = value["clientId"], value["clientHost"]
             member.topics = tuple(value.get("subscribedTopicNames") or ())
             member.pattern = value.get("subscribedTopicRegex")
         else:

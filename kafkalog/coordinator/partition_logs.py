@@ -7,14 +7,16 @@ Each append comes with origin COORDINATOR, at the log's latest leader epoch.  `s
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Iterator
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from kafkalog._native.batches import header_at
 from kafkalog.coordinator.state_log import StateBatch, TransactionMarker, state_batch
 from kafkalog.errors import (
     BadBytesError,
     CorruptRecordException,
+    KafkaStorageException,
     LogReadOnlyException,
     OffsetOutOfRangeException,
     RequestError,
@@ -28,10 +30,18 @@ from kafkalog.log.source import Source
 from kafkalog.log.types import AppendOrigin
 from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.log.verification import VerificationGuard
+from kafkalog.manager.jobs import Jobs
 from kafkalog.segment.reader import Extent
+
+if TYPE_CHECKING:
+    from kafkalog.segment.types import Records
+
+T = TypeVar("T")
 
 READ_BYTES = 1 << 20
 COORDINATOR = AppendOrigin.COORDINATOR
+FEW_SYNCS = 16
+SYNCING_THREADS = 8
 
 
 def _parsed(data: bytes, position: int, place: str) -> StateBatch:
@@ -50,6 +60,21 @@ class UnifiedStateLog:
     def __init__(self, log: UnifiedLog, *, syncs: bool) -> None:
         self.log = log
         self._syncs = syncs
+
+    def moved_from(self, log: UnifiedLog) -> UnifiedLog | None:
+        """The log that took the place of one that refuses, in another directory; None where none did."""
+        return None
+
+    def _where_it_is(self, do: Callable[[UnifiedLog], T]) -> T:
+        while True:
+            log = self.log
+            try:
+                return do(log)
+            except KafkaStorageException:
+                found = self.moved_from(log)
+                if found is None or found is log:
+                    raise
+                self.log = found
 
     @property
     def place(self) -> str:
@@ -72,53 +97,68 @@ class UnifiedStateLog:
         at = self.log.log_start_offset if start is None else start
         while at < self.log.log_end_offset:
             try:
-                found = self.log.read(at, READ_BYTES)
+                found = self._where_it_is(functools.partial(_read, at))
             except OffsetOutOfRangeException:
                 if at >= self.log.log_start_offset:
                     raise
                 at = self.log.log_start_offset
                 continue
-            headers = found.records.batches()
+            headers = found.batches()
             if not headers:
                 return
-            data, first = found.records.to_bytes(), headers[0].position
+            data, first = found.to_bytes(), headers[0].position
             for header in headers:
                 if header.last_offset >= at:  # a read begins with the batch that has the offset
                     yield _parsed(data, header.position - first, self.place)
             at = headers[-1].next_offset
 
     def append(self, batch: bytes) -> int:
-        log = self.log
+        return self._where_it_is(functools.partial(self._append, batch))
+
+    def _append(self, batch: bytes, log: UnifiedLog) -> int:
         header = header_at(batch)
         with log.lock:
             guard = VerificationGuard.SENTINEL
             if header.is_transactional:
-                guard = self._guard(header.producer_id, header.producer_epoch, header.base_sequence)
-            return int(log.append_as_leader(batch, self.epoch, COORDINATOR, guard).first_offset)
+                guard = _guard(log, header.producer_id, header.producer_epoch, header.base_sequence)
+            return int(log.append_as_leader(batch, log.latest_epoch or 0, COORDINATOR, guard).first_offset)
 
     def append_marker(self, marker: TransactionMarker, now_ms: int) -> int:
         """As StateLog.  The partition may have heard of a later coordinator, that of a broker which had the directory
         before: nobody but us writes to it now, so its epoch is taken over, and is not what refuses the marker."""
-        log = self.log
-        with log.lock:
-            log.settle()
-            entry = log.producer_state_manager.last_entry(marker.producer_id)
-            if entry is not None and entry.coordinator_epoch > marker.coordinator_epoch:
-                marker = marker._replace(coordinator_epoch=entry.coordinator_epoch)
-            info = log.append_as_leader(
-                marker.batch(now_ms), self.epoch, COORDINATOR, transaction_version=marker.transaction_version
-            )
-            return int(info.first_offset)
-
-    def _guard(self, producer_id: int, epoch: int, sequence: int) -> VerificationGuard:
-        """That the coordinator knows of the transaction: this is the coordinator."""
-        if not self.log.producer_state_manager.producer_state_manager_config.transaction_verification_enabled:
-            return VerificationGuard.SENTINEL
-        return self.log.maybe_start_transaction_verification(producer_id, sequence, epoch, True)
+        return self._where_it_is(functools.partial(_append_marker, marker, now_ms))
 
     def flush(self) -> None:
+        """One sync for all who wait for one."""
         if self._syncs:
-            self.log.flush(False)
+            self._where_it_is(_flush)
+
+
+def _read(start: int, log: UnifiedLog) -> Records:
+    return log.read(start, READ_BYTES).records
+
+
+def _append_marker(marker: TransactionMarker, now_ms: int, log: UnifiedLog) -> int:
+    with log.lock:
+        log.settle()
+        entry = log.producer_state_manager.last_entry(marker.producer_id)
+        if entry is not None and entry.coordinator_epoch > marker.coordinator_epoch:
+            marker = marker._replace(coordinator_epoch=entry.coordinator_epoch)
+        info = log.append_as_leader(
+            marker.batch(now_ms), log.latest_epoch or 0, COORDINATOR, transaction_version=marker.transaction_version
+        )
+        return int(info.first_offset)
+
+
+def _guard(log: UnifiedLog, producer_id: int, epoch: int, sequence: int) -> VerificationGuard:
+    """That the coordinator knows of the transaction: this is the coordinator."""
+    if not log.producer_state_manager.producer_state_manager_config.transaction_verification_enabled:
+        return VerificationGuard.SENTINEL
+    return log.maybe_start_transaction_verification(producer_id, sequence, epoch, True)
+
+
+def _flush(log: UnifiedLog) -> None:
+    log.flush_appended(log.log_end_offset)
 
 
 class SourceStateLog:
@@ -221,17 +261,39 @@ class LogMarkers:
         offsets = self._offsets_of(partition)
         if offsets is not None:
             offsets.end_transaction(marker)
-            return
-        log = self._log_of(partition)
-        if log is not None:
-            UnifiedStateLog(log, syncs=self._syncs).append_marker(marker, self._clock.milliseconds())
+        else:
+            self._where_it_is(partition, functools.partial(_append_marker, marker, self._clock.milliseconds()))
 
     def flush(self, partitions: Collection[TopicPartition]) -> None:
-        for each in partitions:
-            offsets = self._offsets_of(each)
-            if offsets is not None:
-                offsets.flush()
-                continue
-            log = self._log_of(each)
-            if log is not None and self._syncs:
-                log.flush(False)
+        """One thread for a few, several side by side for many: a disk does more of them in the same time."""
+        if not self._syncs:
+            return
+        if len(partitions) < FEW_SYNCS:
+            for each in partitions:
+                self._flush(each)
+            return
+        jobs = {"": [functools.partial(self._flush, each) for each in partitions]}
+        for outcome in Jobs().run("transaction-sync", jobs, {"": SYNCING_THREADS})[""]:
+            if outcome.error is not None:
+                raise outcome.error
+            assert outcome.done, partitions
+
+    def _flush(self, partition: TopicPartition, thread: int = 0) -> None:
+        offsets = self._offsets_of(partition)
+        if offsets is not None:
+            offsets.flush()
+        else:
+            self._where_it_is(partition, _flush)
+
+    def _where_it_is(self, partition: TopicPartition, do: Callable[[UnifiedLog], object]) -> None:
+        """Once more where it has moved to another directory meanwhile; not at all where its topic is deleted."""
+        log = self._log_of(partition)
+        while log is not None:
+            try:
+                do(log)
+                return
+            except KafkaStorageException:
+                found = self._log_of(partition)
+                if found is log:
+                    raise
+                log = found

@@ -173,6 +173,14 @@ class TransactionCoordinator:
 
     # --- requests -------------------------------------------------------------------------------------
 
+    def check_timeout(self, timeout_ms: int) -> None:
+        """InvalidTxnTimeoutException for a timeout that no transaction may have."""
+        if not 0 < timeout_ms <= self.settings.transaction_max_timeout_ms:
+            raise InvalidTxnTimeoutException(
+                f"a transaction timeout of {timeout_ms} ms, expected 1 to "
+                f"{self.settings.transaction_max_timeout_ms} (transaction.max.timeout.ms)"
+            )
+
     def init_producer_id(
         self, transactional_id: str, timeout_ms: int, expected: ProducerIdAndEpoch | None = None
     ) -> ProducerIdAndEpoch:
@@ -181,11 +189,7 @@ class TransactionCoordinator:
         `timeout_ms`: how long a transaction may be open.  `expected`: what the caller holds already, if he goes on
         after an error; ProducerFencedException where somebody has taken the id over since.
         """
-        if not 0 < timeout_ms <= self.settings.transaction_max_timeout_ms:
-            raise InvalidTxnTimeoutException(
-                f"a transaction timeout of {timeout_ms} ms, expected 1 to "
-                f"{self.settings.transaction_max_timeout_ms} (transaction.max.timeout.ms)"
-            )
+        self.check_timeout(timeout_ms)
         partition = self._partition_of(transactional_id, create=True)
         assert partition is not None, transactional_id
         while True:

@@ -267,14 +267,17 @@ class Disk:
             if isinstance(node, _FileNode)
         }
 
-    def materialise_live(self, into: str, *, torn: Op | None = None, torn_bytes: int = 0) -> None:
-        """What a killed process leaves; with `torn`, a write that stopped after its first `torn_bytes` bytes."""
+    def materialise_live(self, into: str, *, torn: Op | None = None, torn_bytes: int = 0, lost_bytes: int = 0) -> None:
+        """What a killed process leaves; with `torn`, a write that stopped after its first `torn_bytes` bytes, or, of
+        power loss, one of which all came through but its first `lost_bytes` bytes."""
         contents: dict[int, _Content] = {}
         if torn is not None:
             node = self.files[torn.node]
             partial = node.live.copy()
             if torn_bytes:
                 partial.write(torn.data[:torn_bytes], torn.position)
+            if lost_bytes:
+                partial.write(torn.data[lost_bytes:], torn.position + lost_bytes)
             contents[id(node)] = partial
         _write_tree(into, self.root, durable=False, contents=contents)
 

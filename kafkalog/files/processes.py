@@ -80,9 +80,10 @@ os.register_at_fork(after_in_child=_disown_all)
 class Life:
     """Whether something may be used: `live` from its making until `end()`, or until this is a forked child."""
 
-    __slots__ = ("__weakref__", "forked", "live", "pid")
+    __slots__ = ("__weakref__", "_opens", "forked", "live", "pid")
 
-    def __init__(self) -> None:
+    def __init__(self, opens: str = "kafkalog.open_log") -> None:
+        self._opens = opens
         self.live = True
         self.forked = False
         self.pid = os.getpid()
@@ -103,7 +104,7 @@ class Life:
         """The error for a use of what is closed, or of another process."""
         if self.forked:
             return self.elsewhere(what)
-        return IllegalStateException(f"{what} is closed", hint="kafkalog.open_log opens it again")
+        return IllegalStateException(f"{what} is closed", hint=f"{self._opens} opens it again")
 
 
 def opened_elsewhere(what: str, pid: int) -> IllegalStateException:

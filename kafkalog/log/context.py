@@ -45,7 +45,8 @@ class ProducerSettings(NamedTuple):
 class PartitionContext:
     """`dir` is the partition's folder, `parent_dir` the log directory it lies in; `rules` are those of `config` that an
     append is validated by; `metrics` has what is measured, `topic_metrics` hears what is refused; `logger` names the
-    partition and the log directory in each line."""
+    partition and the log directory in each line.  `has_one_replica`: nobody else has the partition, which whoever opens
+    it says before a load; its high watermark follows its end, and recovery keeps what Kafka would fetch again."""
 
     __slots__ = (
         "clock",
@@ -53,6 +54,7 @@ class PartitionContext:
         "dir",
         "files",
         "flush_timer",
+        "has_one_replica",
         "log_dir_failure_channel",
         "logger",
         "metrics",
@@ -91,6 +93,7 @@ class PartitionContext:
         self.clock = clock
         self.log_dir_failure_channel = log_dir_failure_channel
         self.files = files
+        self.has_one_replica = False
         self.logger = Lines("kafkalog.log", self.parent_dir, self.topic_partition)
         self.metrics = MetricsRegistry(clock) if metrics is None else metrics
         self.topic_metrics = TopicMetrics(self.metrics, self.topic_partition.topic)

@@ -5,9 +5,10 @@ replacements and deletions left (`load_cases`), open the segments and rebuild mi
 recovery point on, settle epochs, snapshots and producer state.  A segment that overflows 31 bits on the way is split
 and the pass begins again.  Recovery is idempotent: interrupted, it starts over with the same result.
 
-Two things differ from Kafka, and not in the bytes.  What recovery kept is synced before it is served, so that no
-reader sees records that a second crash takes back (KAFKA-10101).  And a disk that answers EIO while a segment is
-recovered takes the directory offline; Kafka empties that segment.
+Two things differ from Kafka, and not in the bytes: what recovery kept is synced before it is served, so that no
+reader sees records that a second crash takes back (KAFKA-10101); and a disk that answers EIO while a segment is
+recovered takes the directory offline, where Kafka empties that segment.  One thing differs in the bytes, for logs of
+one replica alone: a batch that was torn from its base offset is cut like any other torn batch.
 """
 
 from __future__ import annotations
@@ -290,7 +291,7 @@ class LogLoader:
         self.files.unlink_if_exists(path)
         segment.rename_offset_index(path + names.CLEANED_FILE_SUFFIX)
         try:
-            self.recover_segment(segment)
+            self.recover_segment(segment, unflushed=unflushed)
         except KafkalogError as error:
             if self._refused:
                 raise
@@ -322,8 +323,13 @@ class LogLoader:
 
     # --- recovery ----------------------------------------------------------------------------------------
 
-    def recover_segment(self, segment: LogSegment, rest: Sequence[LogSegment] = ()) -> int:
+    def recover_segment(self, segment: LogSegment, rest: Sequence[LogSegment] = (), *, unflushed: bool) -> int:
         """Scans a segment, rebuilds its indexes, cuts what is not valid and retires the `rest` then; the bytes cut.
+
+        The base offset is not in the checksum: where a sector ends within it, power loss tears it from its batch, which
+        then begins below the offsets before it.  Kafka takes such a batch as it is, or, where an index entry would go
+        back, empties the segment, which its other replicas have.  A log that has none is cut there; but not where all
+        was `unflushed` no more: then the batch is damage of another kind, and what lies behind it was promised.
 
         The producer state before the segment comes from a manager of its own.  Loading it unlinks every snapshot
         above the segment's base or at or below the log start, and a snapshot is taken at the segment's end.
@@ -340,13 +346,14 @@ class LogLoader:
 
         try:
             bytes_truncated = segment.recover(
-                RecoveryReplay(segment.txn_index, psm, self.leader_epoch_cache, before_cut)
+                RecoveryReplay(segment.txn_index, psm, self.leader_epoch_cache, before_cut),
+                cuts_misfits=unflushed and self.context.has_one_replica,
             )
         except LogSegmentOffsetOverflowException:
             cut = self._cut_torn_offset(segment, before_cut)
             if cut == 0:
                 raise
-            return cut + self.recover_segment(segment)  # its rest is retired
+            return cut + self.recover_segment(segment, unflushed=unflushed)  # its rest is retired
         psm.take_snapshot(False)
         self._recovered.append(segment)
         # A manager without producers is what the next segment's own would load from the snapshot just taken;
@@ -402,7 +409,7 @@ class LogLoader:
             self._tell_remaining(len(unflushed) - index)
             rest = unflushed[index + 1 :]
             try:
-                truncated_bytes = self.recover_segment(segment, rest)
+                truncated_bytes = self.recover_segment(segment, rest, unflushed=True)
             except InvalidOffsetException as error:
                 self.context.logger.warning("%s; emptying segment %s", error, segment)
                 self._reusable = None

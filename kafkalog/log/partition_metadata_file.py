@@ -42,6 +42,8 @@ class PartitionMetadataFile:
         self.dirty_topic_id = topic_id
 
     def maybe_flush(self) -> None:
+        if self._lock._is_owned():  # type: ignore[attr-defined]
+            return  # a signal handler, or a finalizer, in the middle of the write, which goes on when it is done
         with self._lock:
             topic_id = self.dirty_topic_id
             if topic_id is None:

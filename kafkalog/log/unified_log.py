@@ -90,10 +90,14 @@ class UnifiedLog(PartitionState):
             interval_ms,
             interval_ms,
         )
-        self.partition_metadata_file = PartitionMetadataFile(self.context)
-        self._settle_offsets(log_start_offset)
-        self._initialize_topic_id(self.partition_metadata_file)
-        self.new_metrics()
+        try:
+            self.partition_metadata_file = PartitionMetadataFile(self.context)
+            self._settle_offsets(log_start_offset)
+            self._initialize_topic_id(self.partition_metadata_file)
+            self.new_metrics()
+        except BaseException:
+            self.producer_expire_check.cancel()
+            raise
 
     @classmethod
     def create(
@@ -137,6 +141,7 @@ class UnifiedLog(PartitionState):
         """
         checkpoints = Checkpoints(log_start_offset, recovery_point, last_shutdown_clean)
         segments = LogSegments(context.topic_partition)
+        local_log: LocalLog | None = None
         files = context.files
         try:
             if not files.is_dir(context.dir):
@@ -151,9 +156,14 @@ class UnifiedLog(PartitionState):
                 listing=listing, on_damage=on_damage,
             ).load()  # fmt: skip
             local_log = LocalLog(context, segments, loaded.recovery_point, loaded.next_offset_metadata)
-            return cls(loaded.log_start_offset, local_log, epochs, producers, topic_id)
+            log = cls(loaded.log_start_offset, local_log, epochs, producers, topic_id)
+            if context.has_one_replica:
+                log.follow_log_end()
+            return log
         except BaseException:
             segments.close_quietly()
+            if local_log is not None:
+                local_log.close_quietly()  # else its background tasks would write to what takes its place
             raise
 
     # --- what it is --------------------------------------------------------------------------------------

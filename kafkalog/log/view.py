@@ -18,6 +18,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
+import numpy as np
+
 from kafkalog._native import batches
 from kafkalog._native.blocks import Closing
 from kafkalog.errors import (
@@ -31,12 +33,11 @@ from kafkalog.format import names
 from kafkalog.format.batch import RECORD_BATCH_OVERHEAD
 from kafkalog.format.checkpoints import CleanShutdownFile
 from kafkalog.format.names import TopicPartition
-from kafkalog.limits import INT_MAX
 from kafkalog.log import load_cases
 from kafkalog.log.checkpoint_lines import CheckpointLines
 from kafkalog.log.snapshot import OpenFiles, SegmentView, Snapshot
-from kafkalog.segment.loss import all_zero, reason
-from kafkalog.segment.order import highest_offset
+from kafkalog.segment.loss import MISFIT, all_zero, reason
+from kafkalog.segment.order import highest_offset, misfits
 from kafkalog.segment.reader import Extent, SegmentReader, Unreadable
 from kafkalog.segment.resync import next_batch
 from kafkalog.segment.scan import LogScan
@@ -288,15 +289,23 @@ class PartitionView(Closing):
 
     @staticmethod
     def _walk(file: File, segment: SegmentView, start: int, end: int) -> tuple[int, int, int]:
-        """Whole batches from `start` on: the offset behind those that fit (at least `end`), where they stop, why."""
+        """Whole batches from `start` on: the offset behind those that fit (at least `end`), where they stop, why.
+
+        One that does not fit hides none behind it that does; behind all that do, it is what a crash tore, and recovery
+        cuts.
+        """
         scan = LogScan(file, start, segment.size)
-        base = segment.base_offset
+        limit = highest_offset(segment.base_offset, None)
+        position = start
         for piece in scan:
-            # The largest, not the last, of those that fit: a damaged base offset hides nothing.
-            offsets = piece.table["last_offset"]
-            offsets = offsets[(offsets >= base) & (offsets - base <= INT_MAX)]
-            end = max(end, int(offsets.max(initial=base - 1)) + 1)
-        return end, scan.position, scan.stopped
+            table = piece.table
+            wrong = misfits(table, end, limit)
+            if wrong:
+                table = np.delete(table, wrong)
+            if len(table):
+                end = int(table["last_offset"][-1]) + 1
+                position = int(table["position"][-1]) + int(table["size"][-1])
+        return (end, scan.position, scan.stopped) if position == scan.position else (end, position, MISFIT)
 
     def _known_empty(self, file: File, segment: SegmentView, position: int) -> bool:
         """Whether the tail was searched already: the file is as it was, or preallocated and zero from here on."""

@@ -2,9 +2,9 @@
 others.
 
 Whole logs: moves' notes say which one counts (`move_notes`), and the others are deleted if nothing came to them since;
-else the start is refused with Kafka's error.  Copies in the making: the one that has most stays in sight, the others
-are deleted once it is known that the partition itself is there.  What may be all that is left of something is never
-deleted.
+without a note, ones that were never written to give way; else the start is refused with Kafka's error.  Copies in the
+making: the one that has most stays in sight, the others are deleted once it is known that the partition itself is
+there.  What may be all that is left of something is never deleted.
 The loading threads, several at a time, only say whom they found in their place (`set_aside`); which one counts is seen
 when all are there, for of three folders two may say nothing of each other.
 """
@@ -85,7 +85,11 @@ class Duplicates:
                     return log
             except OSError as error:
                 return self._failed(found, error)
-        raise duplicate(found[0], found[1], hint=None)
+        used = [log for log in found if log.log_end_offset > 0]
+        if len(used) > 1:
+            raise duplicate(found[0], found[1], hint=None)
+        # A folder was made on a disk that failed at it, and then elsewhere: what was never written to holds nothing.
+        return used[0] if used else max(found, key=lambda log: log.topic_id is not None)
 
     def _is_left_behind(self, log: UnifiedLog, kept: UnifiedLog) -> bool:
         """Also where a disk fails meanwhile, which keeps the folder as it is."""

@@ -440,11 +440,9 @@ class LogManager(Closing):
             if self._bare:
                 raise duplicate(log, previous, hint=None)
             self._duplicates.set_aside(previous)
-        if not self._bare:
-            log.follow_log_end()
 
     def _context(self, folder: str, partition: TopicPartition) -> PartitionContext:
-        return PartitionContext(
+        context = PartitionContext(
             folder,
             self._config_of(partition.topic),
             self.settings.producers,
@@ -454,6 +452,8 @@ class LogManager(Closing):
             files=self.files,
             metrics=self.metrics,
         )
+        context.has_one_replica = not self._bare
+        return context
 
     @property
     def load_progress(self) -> LoadProgress | None:
@@ -554,8 +554,6 @@ class LogManager(Closing):
                 self._initializing[partition] = False
                 made.extend(map(create, (folder,)))  # one call from bytecode: an interrupt leaves no log to nobody
             log = made[0]
-            if not self._bare:
-                log.follow_log_end()
             self.registry.put(log, is_future=is_future)
             self._preferred.pop(partition, None)
             self._finished_initializing(partition, log)  # last: a change of settings finds it in one place or the other
@@ -656,7 +654,7 @@ class LogManager(Closing):
         many threads, and for `enable_cleaner=False`, which as in Kafka counts only from the start;
         IllegalStateException where there is no cleaner; IllegalArgumentException as `ManagerSettings.checked`."""
         self._check()
-        self._check_outside()
+        self.check_outside()
         self._cleaning.reconfigure(config)
 
     def uncleanable_partitions(self) -> list[Uncleanable]:
@@ -1085,7 +1083,7 @@ class LogManager(Closing):
         a change of a log: raise SystemExit there, or set a flag.
         """
         broker_epoch = values.whole(broker_epoch, "broker_epoch", low=-1, expected="a broker's epoch")
-        self._check_outside()
+        self.check_outside()
         with self.changes.lock:
             if self._state is _STARTING and self._starting.locked():
                 self._jobs.stop(wait=False)
@@ -1111,8 +1109,9 @@ class LogManager(Closing):
         if error is not None and not self._bare:
             raise error
 
-    def _check_outside(self) -> None:
-        """Raises in a thread that is inside of a log, by a signal handler or a finalizer: others would wait for it."""
+    def check_outside(self) -> None:
+        """IllegalStateException in a thread that is inside of a log, by a signal handler or a finalizer: others would
+        wait for it."""
         if self._state is _RUNNING:
             self._cleaning.check_outside()
             for log in self._doomed.logs():
@@ -1163,7 +1162,7 @@ class LogManager(Closing):
         IllegalStateException as `shutdown`: whoever still writes is waited for."""
         if self._state in (_CLOSED, _FORKED):
             return
-        self._check_outside()
+        self.check_outside()
         self._jobs.stop()  # they write
         self._cleaning.stop()  # likewise
         self._tasks.cancel()

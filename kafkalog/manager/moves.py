@@ -20,6 +20,7 @@ from typing import NamedTuple, Protocol
 
 from kafkalog.errors import (
     IllegalStateException,
+    KafkaException,
     KafkalogError,
     KafkaStorageException,
     RecordBatchTooLargeException,
@@ -169,7 +170,12 @@ class Move:
             future.truncate_fully_and_start_at(start)
         # What a segment may be has perhaps become less than a piece.
         found = source.read(future.log_end_offset, min(COPY_BYTES, future.config.segment_size))
-        data = _bytes_of(source, found)
+        try:
+            data = _bytes_of(source, found)
+        except KafkaException:
+            if self._truncations == source.local_log.truncations:
+                raise
+            return False  # cut between the two
         if not data or self._truncations != source.local_log.truncations:
             return False
         self._append(future, data)

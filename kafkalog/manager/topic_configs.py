@@ -39,12 +39,22 @@ Topics = Mapping[str, Mapping[str, str]]
 
 
 class KnownTopic(NamedTuple):
-    """How many partitions a topic has, and its id (a Uuid of 22 characters); `is_deleted`: it has none any more, and
-    what is left of it is to go."""
+    """How many partitions a topic has, and its id (a Uuid of 22 characters).
+
+    `is_deleted`: it has none any more, and what is left of it is to go.  `made`: how many of them are there for sure,
+    None where all are; fewer while they are being made, with 0 of a topic that is just being created.  `gone`: the ids
+    of topics that had the name before, and of which folders may be left in a directory that was not there."""
 
     partitions: int
     topic_id: str
     is_deleted: bool = False
+    made: int | None = None
+    gone: tuple[str, ...] = ()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing of it is just being made, or was when a crash came."""
+        return self.made is None
 
 
 class _Content(NamedTuple):
@@ -115,6 +125,20 @@ class StoredTopicConfigs:
         """All whose partitions are known, those too that were deleted."""
         return dict(self._known)
 
+    def known_of(self, topic: str) -> KnownTopic | None:
+        return self._known.get(topic)
+
+    def forget(self, topic: str) -> None:
+        """Of a topic that is deleted, and of which nothing is left anywhere.  Errors as `set`."""
+        if self._lock.is_mine():
+            raise inside("writing the topics' settings")
+        with self._lock:
+            topics, known = dict(self._topics), dict(self._known)
+            topics.pop(topic, None)
+            known.pop(topic, None)
+            if (topics, known) != (self._topics, self._known) or not self._is_written:
+                self._replace(topics, known)
+
     def set(self, topic: str, overrides: Mapping[str, str], known: KnownTopic | None = None) -> None:
         """Replaces a topic's overrides, and what is known of it where that is given, in every directory.
 
@@ -131,15 +155,17 @@ class StoredTopicConfigs:
             known = self._known.get(topic) if known is None else known
             if self._is_written and (self._topics.get(topic, {}), self._known.get(topic)) == (overrides, known):
                 return
-            topics = {**self._topics, topic: dict(overrides)}
             all_known = dict(self._known) if known is None else {**self._known, topic: known}
-            self._revision += 1  # first: what fails half way must not be taken for what comes next
-            self._is_written = False
-            error = self._write(self._directories, _Content(self._revision, topics, all_known))
-            if error is not None and not self._directories:
-                raise KafkaStorageException.because_of(error, "the topics' settings were not written") from error
-            self._topics, self._known = topics, all_known
-            self._is_written = True
+            self._replace({**self._topics, topic: dict(overrides)}, all_known)
+
+    def _replace(self, topics: Topics, known: Mapping[str, KnownTopic]) -> None:
+        self._revision += 1  # first: what fails half way must not be taken for what comes next
+        self._is_written = False
+        error = self._write(self._directories, _Content(self._revision, topics, known))
+        if error is not None and not self._directories:
+            raise KafkaStorageException.because_of(error, "the topics' settings were not written") from error
+        self._topics, self._known = topics, known
+        self._is_written = True
 
     def forget_directory(self, directory: str) -> None:
         """It is offline: nothing is written there any more."""
@@ -259,15 +285,20 @@ def _path(directory: str) -> str:
 def _encode(content: _Content) -> bytes:
     fields: dict[str, Any] = {"version": VERSION, "revision": content.revision, "topics": content.topics}
     if content.known:
-        fields["known"] = {
-            topic: {
-                "partitions": known.partitions,
-                "id": known.topic_id,
-                **({"deleted": True} if known.is_deleted else {}),
-            }
-            for topic, known in content.known.items()
-        }
+        fields["known"] = {topic: _fields_of(known) for topic, known in content.known.items()}
     return json.dumps(fields, indent=1, sort_keys=True).encode() + b"\n"
+
+
+def _fields_of(known: KnownTopic) -> dict[str, Any]:
+    """Those that are as they mostly are, are left out."""
+    fields: dict[str, Any] = {"partitions": known.partitions, "id": known.topic_id}
+    if known.is_deleted:
+        fields["deleted"] = True
+    if known.made is not None:
+        fields["made"] = known.made
+    if known.gone:
+        fields["gone"] = list(known.gone)
+    return fields
 
 
 def _read(path: str, files: Files) -> _Content:
@@ -294,9 +325,14 @@ def _read(path: str, files: Files) -> _Content:
 
 def _known(topic: str, fields: Any) -> KnownTopic:
     names.validate_topic_name(topic)
-    partitions, deleted = fields["partitions"], fields.get("deleted", False)
+    partitions, deleted, made = fields["partitions"], fields.get("deleted", False), fields.get("made")
     if type(partitions) is not int or not 1 <= partitions <= INT_MAX or type(deleted) is not bool:
         raise ValueError(
             f"{topic}: partitions {partitions}, deleted {deleted}, expected a number from 1 on, and a flag"
         )
-    return KnownTopic(partitions, checked_topic_id(fields["id"]), deleted)
+    if made is not None and (type(made) is not int or not 0 <= made < partitions):
+        raise ValueError(f"{topic}: made {made}, expected fewer than the {partitions} partitions")
+    gone = fields.get("gone", [])
+    if type(gone) is not list:
+        raise ValueError(f"{topic}: gone {gone}, expected a list of ids")
+    return KnownTopic(partitions, checked_topic_id(fields["id"]), deleted, made, tuple(map(checked_topic_id, gone)))

@@ -41,6 +41,7 @@ from kafkalog.format.records import MAX_RECORD_BYTES
 from kafkalog.limits import INT_MAX, LONG_MAX
 from kafkalog.segment.file_records import FileRecords, FileRecordsSlice, max_timestamp_of
 from kafkalog.segment.lazy_index import LazyIndex
+from kafkalog.segment.loss import MISFIT, VERDICT_TEXT
 from kafkalog.segment.offset_index import OffsetIndex
 from kafkalog.segment.scan import LogScan
 from kafkalog.segment.time_index import TimeIndex
@@ -596,11 +597,12 @@ class LogSegment:
             self.time_index.resize(0)
         self.txn_index.sanity_check()
 
-    def recover(self, observer: RecoveryObserver) -> int:
+    def recover(self, observer: RecoveryObserver, *, cuts_misfits: bool = False) -> int:
         """Checks every batch, rebuilds the indexes, tells the observer; answers the bytes cut off.
 
-        The first batch that is not valid, and all behind it, goes.  LogSegmentOffsetOverflowException when an offset
-        is too far from the base offset.  Memory does not grow with the file.
+        The first batch that is not valid, and all behind it, goes; with `cuts_misfits` one whose offsets do not fit
+        behind those before it counts as not valid.  LogSegmentOffsetOverflowException when an offset is too far from
+        the base offset.  Memory does not grow with the file.
         """
         offset_index = self.offset_index
         offset_index.reset()
@@ -612,8 +614,17 @@ class LogSegment:
         valid_bytes = 0
         why: object = None
         before = (0, -1, -1)
+        expected = self.base_offset
         # A slice is short: behind its checksums, steps of Python are what a recovery costs.
         for table, data, position in scan:
+            if cuts_misfits:
+                in_order = native.rows_in_order(table, expected, LONG_MAX)
+                if in_order < len(table):
+                    table = table[:in_order]
+                    why = VERDICT_TEXT[MISFIT]
+                if not in_order:
+                    break
+                expected = min(int(table["last_offset"][-1]), LONG_MAX - 1) + 1
             replayed = observer.choose(table)
             if len(replayed):
                 # Only a row that is replayed stops inside of a slice; then its entries are planned again.
@@ -624,7 +635,7 @@ class LogSegment:
             planned = plan.add_table(table)
             taken = table if planned else table[: _error_row(plan)]
             try:
-                stopped_at, why = observer.run(taken, replayed, data, position)
+                stopped_at, refused = observer.run(taken, replayed, data, position)
             except Exception:
                 # The open fails; Kafka has indexed the batches up to the refused one.
                 plan = self._new_plan(*before, recovery=True)
@@ -632,6 +643,7 @@ class LogSegment:
                 self._write_plan(plan)
                 raise
             if stopped_at is not None:
+                why = refused
                 # Kafka has indexed the batch that producer state refused, and nothing behind it.
                 table = table[: stopped_at + 1]
                 plan = self._new_plan(*before, recovery=True)
@@ -645,10 +657,9 @@ class LogSegment:
                 if not 0 <= last_offset - self.base_offset <= INT_MAX:
                     raise self._overflow(last_offset)
                 self._raise_index_error(plan, last_offset)
-            if stopped_at is not None:
-                valid_bytes = int(table["position"][-1]) + int(table["size"][-1])
+            valid_bytes = int(table["position"][-1]) + int(table["size"][-1])
+            if why is not None:
                 break
-            valid_bytes = scan.position
         self._write_plan(plan)
         self.tail.largest_timestamp = (plan.max_timestamp, plan.offset_of_max_timestamp)
         truncated = self.log.size - valid_bytes

@@ -20,7 +20,9 @@ from kafkalog.segment.scan import LogScan
 if TYPE_CHECKING:
     from kafkalog.files import File
 
+MISFIT = -1  # no verdict of a scan's: whole, but not where its offsets belong (see `order`)
 VERDICT_TEXT = {
+    MISFIT: "a batch whose offsets do not lie behind those before it",
     native.TORN: "a batch that ends beyond the file",
     native.BAD_SIZE: "an impossible batch size",
     native.BAD_MAGIC: "an unknown magic",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from kafkalog.limits import INT_MAX
+from kafkalog._native.batches import rows_in_order
+from kafkalog.limits import INT_MAX, LONG_MAX
 
 
 def highest_offset(base_offset: int, following_base: int | None) -> int:
@@ -18,12 +19,12 @@ def misfits(table: np.ndarray, expected: int, limit: int) -> list[int]:
     `expected` is the lowest offset that the first row may begin with, `limit` the highest that any may end with.  Of a
     batch that jumps ahead and the ones behind it that seem to fall back, the one that jumps is the misfit.
     """
+    if expected <= LONG_MAX and rows_in_order(table, expected, min(limit, LONG_MAX)) == len(table):
+        return []
     modern = table["magic"] >= 2
     starts = np.where(modern, table["base_offset"], table["last_offset"])  # a legacy wrapper names only its last offset
     ends = table["last_offset"]
     plain = (table["magic"] >= 0) & (table["magic"] <= 2) & (ends <= limit) & (ends >= starts)
-    if plain.all() and starts[0] >= expected and (starts[1:] > ends[:-1]).all():
-        return []
     found = []
     for row in range(len(table)):
         fits = bool(plain[row]) and int(starts[row]) >= expected

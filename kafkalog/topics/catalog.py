@@ -1,9 +1,14 @@
 """Which topics a store has: their partitions, ids and settings; what makes, alters and deletes them.
 
-What is to be is written beside the settings (`manager.topic_configs`) before any folder is made or removed, so that
-whatever a crash cut short is finished by the next `finish`: a topic is there with all its partitions, or not at all.
+What is to be is written beside the settings (`manager.topic_configs`) before any folder is made or removed, and again
+when all are there.  A topic that is being made is not there yet; what a crash cut short is finished by `finish`, what
+fails otherwise is taken back, or by whoever makes the topic again.  So a topic is there with all its partitions, or not
+at all.  Only what is known to be unfinished is completed: a directory that is not given takes its partitions with it,
+and nothing empty takes their place.
+
 Of a topic that somebody else made, a broker or `open_log`, the folders speak: it has as many partitions as the highest
-number says, and the id that lies in them; with the first change it is known here, too.  Kafka's internal topics are
+number says, and the id that lies in them; with the first change it is known here, too.  Where a topic that is known
+was deleted or made again by others, the folders are right as well, and their ids tell.  Kafka's internal topics are
 made partition by partition, each when it is first written to.
 
 One lock over a whole change, taken before the manager's.  Thread-safe; looking takes none.
@@ -13,22 +18,28 @@ Source: Topic, ReplicationControlManager.createTopic, TopicConfig of the two coo
 from __future__ import annotations
 
 import base64
-import threading
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
+from kafkalog._native.log_end import PartitionLock
+from kafkalog.config import LogConfig
 from kafkalog.errors import (
     IllegalArgumentException,
     InvalidPartitionsException,
     InvalidTopicException,
+    KafkalogError,
     TopicExistsException,
     UnknownTopicOrPartitionException,
 )
+from kafkalog.files.processes import Life
 from kafkalog.format import names, values
 from kafkalog.format.names import TopicPartition
+from kafkalog.format.partition_metadata import checked_topic_id
 from kafkalog.limits import INT_MAX
 from kafkalog.log.unified_log import UnifiedLog
+from kafkalog.manager.changes import inside
 from kafkalog.manager.log_manager import LogManager
 from kafkalog.manager.topic_configs import KnownTopic, StoredTopicConfigs, checked_overrides
 
@@ -57,25 +68,36 @@ class TopicInfo(NamedTuple):
     is_internal: bool
 
 
-class Catalog:
-    """Of one manager, which is running and keeps its topics' settings beside the data."""
+class Deletion(NamedTuple):
+    """Of a topic; `was_all_here`: all its partitions were, so that nothing of it can come back."""
 
-    def __init__(self, manager: LogManager) -> None:
+    topic: str
+    topic_id: str
+    was_all_here: bool
+
+
+class Catalog:
+    """Of one manager, which is running and keeps its topics' settings beside the data; `life` is the store's."""
+
+    def __init__(self, manager: LogManager, life: Life) -> None:
         stored = manager.topic_configs
         assert isinstance(stored, StoredTopicConfigs), stored
         self._manager = manager
         self._stored = stored
-        self.changing = threading.RLock()  # held over a whole change
+        self._life = life
+        self.changing = PartitionLock()  # held over a whole change
         self.changes = 0  # of topics so far, counted when each is done; who asks less often than it changes keeps it
 
     # --- looking -------------------------------------------------------------------------------------
 
     def names(self) -> list[str]:
         """Of all topics, in order."""
-        gone = {topic for topic, known in self._stored.known.items() if known.is_deleted}
-        known = [topic for topic in self._stored.known if topic not in gone]
-        seen = [log.topic_partition.topic for log in self._manager.all_logs() if not log.is_future]
-        return sorted({*known, *(topic for topic in seen if topic not in gone)} - {names.CLUSTER_METADATA_TOPIC})
+        found: dict[str, list[UnifiedLog]] = {topic: [] for topic in self._stored.known}
+        for log in self._manager.all_logs():
+            if not log.is_future:
+                found.setdefault(log.topic_partition.topic, []).append(log)
+        found.pop(names.CLUSTER_METADATA_TOPIC, None)
+        return sorted(topic for topic, logs in found.items() if self._present(topic, logs) is not None)
 
     def info(self, topic: str) -> TopicInfo | None:
         """What is known of a topic; None where there is none of that name."""
@@ -88,129 +110,351 @@ class Catalog:
             raise no_topic(topic, self._manager.directories.shown)
         return found
 
+    def available(self, topic: str, partitions: int) -> Sequence[int]:
+        """The partitions of a topic, of so many, that are here and online."""
+        there = {log.topic_partition.partition for log in self._logs(topic)}
+        return range(partitions) if len(there) >= partitions else sorted(each for each in there if each < partitions)
+
     def settled_log(self, partition: TopicPartition) -> UnifiedLog | None:
         """A partition's log, when whatever is just being made or removed is done."""
+        if self.changing.is_mine():  # of a signal handler, which others would wait for
+            return self._manager.get_log(partition)
         with self.changing:
             return self._manager.get_log(partition)
 
-    def _known(self, topic: str) -> KnownTopic | None:
-        return self._stored.known.get(topic) or self._of_folders(self._manager.logs_by_topic(topic))
+    def is_gone(self, log: UnifiedLog) -> bool:
+        """Whether a log that is being loaded belongs to a topic that was deleted while its directory was away, and made
+        again since, or was not made whole there: two folders of one partition, perhaps."""
+        known = self._stored.known_of(log.topic_partition.topic)
+        if known is None or known.is_deleted or not known.gone:
+            return False
+        return log.topic_id in known.gone or (log.topic_id is None and not _used(log))
 
-    @staticmethod
-    def _of_folders(logs: list[UnifiedLog]) -> KnownTopic | None:
-        topic_id = next((log.topic_id for log in logs if log.topic_id is not None), "")
-        return of_folders([log.topic_partition.partition for log in logs], topic_id)
+    def log_to_end(self, partition: TopicPartition) -> UnifiedLog | None:
+        """A partition's log, made where it is missing, for the end of a transaction.  None only where it is deleted:
+        whatever else a transaction was in has to hear of its end."""
+        info = self.info(partition.topic)
+        if info is None:
+            return None
+        return self._manager.get_log(partition) or self._log_to_end(partition)
+
+    def _log_to_end(self, partition: TopicPartition) -> UnifiedLog | None:
+        with self.changing:  # what is just deleted must not be made anew
+            info = self.info(partition.topic)
+            if info is None or partition.partition >= info.partitions:
+                return None
+            return self._manager.get_or_create_log(partition, topic_id=info.topic_id)
+
+    def _logs(self, topic: str) -> list[UnifiedLog]:
+        return [log for log in self._manager.logs_by_topic(topic) if not log.is_future]
+
+    def _known(self, topic: str) -> KnownTopic | None:
+        return self._present(topic, self._logs(topic))
+
+    def _present(self, topic: str, logs: Sequence[UnifiedLog]) -> KnownTopic | None:
+        return present_topic(
+            self._stored.known_of(topic),
+            [log.topic_partition.partition for log in logs],
+            lambda: [log.topic_id for log in logs],
+            may_be_elsewhere=topic in INTERNAL_OVERRIDES or bool(self._manager.offline_log_dirs),
+        )
 
     # --- changing ------------------------------------------------------------------------------------
 
+    def _check(self) -> None:
+        """That a change may be made, with `changing` held; directories that failed are left out of it."""
+        if not self._life.live:
+            raise self._life.refusal(f"the store of {self._manager.directories.shown}")
+        self._leave_failed()
+
+    def _leave_failed(self) -> None:
+        for log_dir in self._manager.failure_channel.offline_log_dirs:
+            self._manager.handle_log_dir_failure(log_dir)
+
+    def check_outside(self) -> None:
+        """IllegalStateException in the middle of a change of this thread's, by a signal handler or a finalizer."""
+        if self.changing.is_mine():
+            raise inside("changing this store's topics")
+
     def finish(self) -> None:
-        """What a crash cut short: partitions that are missing are made, and what is left of deleted topics goes."""
+        """What a crash cut short, and what others did meanwhile: partitions that are missing of a topic that was being
+        made are made, what is left of a deleted one goes, and a topic that others made again is theirs."""
         with self.changing:
             for topic, known in self._stored.known.items():
-                if known.is_deleted:
-                    self._remove(topic)
-                elif topic not in INTERNAL_OVERRIDES:
-                    self._make(topic, known)
+                self._finish(topic, known)
+            for log in self._manager.all_logs():
+                known_topic = self._stored.known_of(log.topic_partition.topic)
+                if known_topic is not None and not known_topic.is_deleted and log.topic_id is None:
+                    log.assign_topic_id(known_topic.topic_id)
+
+    def _finish(self, topic: str, known: KnownTopic) -> None:
+        logs = self._logs(topic)
+        if known.is_deleted:
+            left = [log for log in logs if log.topic_id == known.topic_id or (log.topic_id is None and not _used(log))]
+            self._remove(left)
+            logs = [log for log in logs if log not in left]
+        ids = [log.topic_id for log in logs if log.topic_id is not None]
+        if logs and (known.is_deleted or (ids and known.topic_id not in ids)):  # made again, by others
+            again = KnownTopic(_highest(logs) + 1, ids[0] if ids else new_topic_id(), gone=_with(known))
+            self._set(topic, self._stored.overrides(topic), again)
+        elif not (known.is_whole or known.is_deleted or self._manager.offline_log_dirs):
+            self._make(topic, known, range(known.partitions))
+            self._set(topic, self._stored.overrides(topic), known._replace(made=None))
 
     def create(
-        self, topic: str, partitions: int = 1, overrides: Mapping[str, str] | None = None, topic_id: str | None = None
+        self,
+        topic: str,
+        partitions: int = 1,
+        overrides: Mapping[str, str] | None = None,
+        topic_id: str | None = None,
+        *,
+        exist_ok: bool = False,
     ) -> TopicInfo:
-        """A new topic, with folders for all its partitions.
+        """A new topic, with folders for all its partitions; `exist_ok`: or the one that is there.
 
-        InvalidTopicException for a name that Kafka refuses, or one that differs from another topic's in '.' and '_'
-        alone; TopicExistsException; InvalidPartitionsException; ConfigException; KafkaStorageException, and then the
-        topic may be there with a part of its folders, which the next start completes.
+        InvalidTopicException for a name that Kafka refuses, one of Kafka's own, or one that differs from another
+        topic's in '.' and '_' alone; TopicExistsException; InvalidPartitionsException; ConfigException;
+        IllegalArgumentException for an id that another topic has; KafkaStorageException, and then there is none.
         """
-        names.validate_topic_name(values.text(topic, "topic"))
         partitions = checked_partitions(partitions)
-        overrides = checked_overrides({} if overrides is None else overrides, "config")
+        names.validate_topic_name(values.text(topic, "name"))
+        names.validate_dir_name(f"{topic}-{partitions - 1}")
+        topic_id = None if topic_id is None else checked_topic_id(topic_id)
+        overrides = {} if overrides is None else checked_settings(overrides)
+        self.check_outside()
         with self.changing:
-            if self.info(topic) is not None:
-                raise TopicExistsException(f"Topic '{topic}' already exists.")
-            colliding = [each for each in self.names() if _metric_name(each) == _metric_name(topic)]
-            if colliding:
-                raise InvalidTopicException(f"Topic '{topic}' collides with existing topic: {', '.join(colliding)}")
-            self._remove(topic)  # what a deletion could not reach
-            known = KnownTopic(partitions, new_topic_id() if topic_id is None else topic_id)
-            self._set(topic, overrides, known)
-            self._make(topic, known)
+            self._check()
+            found = self.info(topic)
+            if found is not None and exist_ok:
+                return found
+            self._check_new(topic, topic_id, found)
+            before = self._stored.known_of(topic)
+            self._remove(self._logs(topic))  # what a creation, or a deletion, could not take away
+            known = KnownTopic(partitions, topic_id or new_topic_id(), made=0, gone=_with(before))
+            try:
+                self._set(topic, overrides, known)
+                self._make(topic, known, range(partitions))
+                self._set(topic, overrides, known._replace(made=None))
+            except BaseException:
+                self._take_back(topic, known)
+                raise
             return self.must(topic)
+
+    def _check_new(self, topic: str, topic_id: str | None, found: TopicInfo | None) -> None:
+        if found is not None:
+            raise TopicExistsException(f"Topic '{topic}' already exists.")
+        if topic in names.INTERNAL_TOPICS:
+            raise InvalidTopicException(f"{topic} is Kafka's own: the store makes it when it is needed")
+        present = self.names()
+        colliding = [each for each in present if _metric_name(each) == _metric_name(topic)]
+        if colliding:
+            raise InvalidTopicException(f"Topic '{topic}' collides with existing topic: {', '.join(colliding)}")
+        if topic_id is not None:
+            for log in self._manager.all_logs():
+                if log.topic_id == topic_id and log.topic_partition.topic in present:
+                    raise IllegalArgumentException(
+                        f"topic_id: {topic_id} is the id of topic {log.topic_partition.topic!r}",
+                        hint="leave it out for a random one",
+                    )
+
+    def _take_back(self, topic: str, known: KnownTopic) -> None:
+        """After a creation failed.  What the disk does not let go of is left to the next one, or the next start."""
+        with suppress(KafkalogError):
+            self._leave_failed()
+            self._stored.set(topic, {}, known._replace(is_deleted=True, made=None))
+            self._remove(self._logs(topic))
+            if not (known.gone or self._manager.offline_log_dirs):
+                self._stored.forget(topic)
 
     def add_partitions(self, topic: str, partitions: int) -> TopicInfo:
         """Gives a topic so many partitions in all.  A key's records go elsewhere from then on, as in Kafka.
-        InvalidPartitionsException where it has as many, or more."""
+        InvalidPartitionsException where it has as many, or more; InvalidTopicException for a topic of Kafka's own."""
         partitions = checked_partitions(partitions)
+        names.validate_dir_name(f"{values.text(topic, 'topic')}-{partitions - 1}")
+        self.check_outside()
         with self.changing:
+            self._check()
             found = self.must(topic)
+            if found.is_internal:
+                raise InvalidTopicException(f"{topic} is Kafka's own: what it holds lies where {found.partitions} say")
             if partitions <= found.partitions:
                 raise InvalidPartitionsException(
                     f"The topic {topic} currently has {found.partitions} partition(s); {partitions} would not be an "
                     "increase."
                 )
-            known = KnownTopic(partitions, found.topic_id or new_topic_id())
-            self._set(topic, found.overrides, known)
-            self._make(topic, known)
+            known = self._adopted(topic, found)
+            new = known._replace(partitions=partitions, made=found.partitions)
+            self._remove(self._behind(topic, found.partitions))
+            try:
+                self._set(topic, found.overrides, new)
+                self._make(topic, new, range(found.partitions, partitions))
+                self._set(topic, found.overrides, new._replace(made=None))
+            except BaseException:
+                with suppress(KafkalogError):  # else the next who adds some goes on, or the next start
+                    self._leave_failed()
+                    self._remove(self._behind(topic, found.partitions))
+                    if not self._manager.offline_log_dirs:
+                        self._set(topic, found.overrides, known)
+                raise
             return self.must(topic)
 
     def alter(self, topic: str, overrides: Mapping[str, str | None]) -> TopicInfo:
         """Sets some of a topic's settings; None takes an override away.  ConfigException, and nothing is changed."""
-        if not isinstance(overrides, Mapping):
-            raise IllegalArgumentException(f"config: found {values.shown(overrides)}, expected settings and values")
+        given = checked_texts(overrides, taken_away=True)
+        LogConfig.validate_names(given)
+        values.text(topic, "topic")
+        self.check_outside()
         with self.changing:
+            self._check()
             found = self.must(topic)
-            merged: dict[str, str | None] = {**found.overrides, **overrides}
+            merged: dict[str, str | None] = {**found.overrides, **given}
             left = checked_overrides({name: value for name, value in merged.items() if value is not None}, "config")
-            self._set(topic, left, KnownTopic(found.partitions, found.topic_id or new_topic_id()))
+            self._set(topic, left, self._adopted(topic, found))
             return self.must(topic)
 
-    def delete(self, topic: str) -> TopicInfo:
-        """Deletes a topic and all its records; the files go after `file.delete.delay.ms`.  Answers what it was.
+    def delete(self, topic: str) -> Deletion:
+        """Deletes a topic and all its records; the files go after `file.delete.delay.ms`.
 
         Partitions in a directory that is offline go when it is back.  InvalidTopicException for a topic of Kafka's own.
         """
+        values.text(topic, "topic")
+        self.check_outside()
         with self.changing:
+            self._check()
             found = self.must(topic)
             if found.is_internal:
                 raise InvalidTopicException(f"{topic} is Kafka's own: the store needs it")
-            self._set(topic, {}, KnownTopic(found.partitions, found.topic_id or new_topic_id(), True))
-            self._remove(topic)
-            return found
+            known = self._adopted(topic, found)
+            logs = self._logs(topic)
+            self._set(topic, {}, known._replace(is_deleted=True, made=None))
+            self._remove(logs)
+            self.changes += 1
+            was_all_here = len(logs) == found.partitions and known.is_whole and not known.gone
+            return Deletion(topic, known.topic_id, was_all_here)
+
+    def deleted(self) -> list[tuple[str, str]]:
+        """The topics of which it is not sure that nothing is left, and their ids."""
+        return [(topic, known.topic_id) for topic, known in self._stored.known.items() if known.is_deleted]
+
+    def forget(self, deleted: Deletion) -> None:
+        """Says no more that a topic was deleted, unless something of it may be in a directory that is not here."""
+        with self.changing:
+            known = self._stored.known_of(deleted.topic)
+            if known is None or not known.is_deleted or known.topic_id != deleted.topic_id:
+                return  # it was made again
+            if deleted.was_all_here and not self._manager.offline_log_dirs:
+                self._stored.forget(deleted.topic)
 
     def internal_partition(self, topic: str, partition: int, *, create: bool) -> UnifiedLog | None:
-        """A partition of one of the coordinators' topics; None where it is not there, and is not to be made."""
+        """A partition of one of the coordinators' topics; None where it is not there, and is not to be made.
+        KafkaStorageException where it is missing while a directory is offline, which may have it."""
         log = self._manager.get_log(TopicPartition(topic, partition))
         if log is not None or not create:
             return log
+        self.check_outside()
         with self.changing:
+            self._check()
             known = self._known(topic)
-            if known is None or topic not in self._stored.known:
+            if known is None or self._stored.known_of(topic) is None:
                 known = known or KnownTopic(INTERNAL_PARTITIONS, "")
-                known = known._replace(topic_id=known.topic_id or new_topic_id())
+                count = self.partition_count(topic)
+                known = known._replace(partitions=count, topic_id=known.topic_id or new_topic_id())
                 self._set(topic, self._stored.overrides(topic) or INTERNAL_OVERRIDES[topic], known)
-            return self._manager.get_or_create_log(
-                TopicPartition(topic, partition), is_new=True, topic_id=known.topic_id
-            )
+            return self._manager.get_or_create_log(TopicPartition(topic, partition), topic_id=known.topic_id)
 
     def partition_count(self, topic: str) -> int:
-        """How many partitions an internal topic has, or will have."""
+        """How many partitions an internal topic has, or will have.
+
+        Of one that a broker made, as many as the highest number says, where all are here; with gaps, some are on other
+        brokers, or were never made, and it is Kafka's number at least.
+        """
         known = self._known(topic)
-        return INTERNAL_PARTITIONS if known is None else known.partitions
+        if known is None:
+            return INTERNAL_PARTITIONS
+        if self._stored.known_of(topic) is None and len(self._logs(topic)) < known.partitions:
+            return max(known.partitions, INTERNAL_PARTITIONS)
+        return known.partitions
+
+    def _adopted(self, topic: str, found: TopicInfo) -> KnownTopic:
+        """What is to be written of a topic that is there; its folders have its id from then on."""
+        known = self._stored.known_of(topic)
+        if known is None or known.is_deleted or known.topic_id != found.topic_id:
+            known = KnownTopic(found.partitions, found.topic_id or new_topic_id(), gone=_with(known))
+        elif known.is_whole:
+            known = known._replace(partitions=found.partitions)
+        for log in self._logs(topic):
+            if log.topic_id is None:
+                log.assign_topic_id(known.topic_id)
+                log.maybe_flush_metadata_file()
+        return known
+
+    def _behind(self, topic: str, partitions: int) -> list[UnifiedLog]:
+        """What is left of partitions that could not be added: nobody could write there."""
+        return [log for log in self._logs(topic) if log.topic_partition.partition >= partitions and not _used(log)]
 
     def _set(self, topic: str, overrides: Mapping[str, str], known: KnownTopic) -> None:
-        self._stored.set(topic, overrides, known)
-        self.changes += 1
-        self._manager.update_topic_config(topic, overrides)
+        try:
+            self._stored.set(topic, overrides, known)
+            self._manager.update_topic_config(topic, overrides)
+        finally:
+            self.changes += 1
 
-    def _make(self, topic: str, known: KnownTopic) -> None:
-        """The folders that are missing, but for those that may lie in a directory that is offline."""
-        there = {log.topic_partition.partition for log in self._manager.logs_by_topic(topic) if not log.is_future}
-        is_new = not self._manager.offline_log_dirs
-        for partition in range(known.partitions):
-            if partition not in there and is_new:
-                self._manager.get_or_create_log(TopicPartition(topic, partition), is_new=True, topic_id=known.topic_id)
+    def _make(self, topic: str, known: KnownTopic, numbers: Iterable[int]) -> None:
+        """The folders that are missing: nobody else has them, as the topic is new, or these partitions are."""
+        there = {log.topic_partition.partition for log in self._logs(topic)}
+        for number in numbers:
+            if number not in there:
+                partition = TopicPartition(topic, number)
+                log = self._manager.get_or_create_log(partition, is_new=True, topic_id=known.topic_id)
+                if known.gone:  # what has no id then is none of its folders
+                    log.maybe_flush_metadata_file()
 
-    def _remove(self, topic: str) -> None:
-        self._manager.async_delete_all([log.topic_partition for log in self._manager.logs_by_topic(topic)])
+    def _remove(self, logs: Sequence[UnifiedLog]) -> None:
+        if logs:
+            self._manager.async_delete_all([log.topic_partition for log in logs])
+
+
+def _used(log: UnifiedLog) -> bool:
+    """Whether anything was ever written there."""
+    return log.log_end_offset > 0
+
+
+def _highest(logs: Sequence[UnifiedLog]) -> int:
+    return max(log.topic_partition.partition for log in logs)
+
+
+def _with(known: KnownTopic | None) -> tuple[str, ...]:
+    """The ids that had a topic's name before, of the next one of that name."""
+    return () if known is None else tuple(dict.fromkeys((*known.gone, known.topic_id)))
+
+
+def present_topic(
+    known: KnownTopic | None,
+    numbers: Sequence[int],
+    ids: Callable[[], Iterable[str | None]],
+    *,
+    may_be_elsewhere: bool,
+) -> KnownTopic | None:
+    """A topic as it is there, of what is known of it and what its folders say: their numbers, and the ids in them.
+
+    None where there is none: it is being made, is deleted, or has no folder at all, and `may_be_elsewhere` is off.
+    """
+    if not numbers and known is not None:
+        return None if known.is_deleted or known.made == 0 or not may_be_elsewhere else known
+    if known is None:
+        return of_folders(numbers, next((each for each in ids() if each is not None), ""))
+    theirs: list[str] = []
+    for each in ids():
+        if each is None or each == known.topic_id:
+            break  # it is the one that is known
+        theirs.append(each)
+    else:
+        return of_folders(numbers, theirs[0])
+    if known.is_deleted or known.made == 0:
+        return None
+    if known.made is not None:
+        return known._replace(partitions=known.made)
+    return known._replace(partitions=max(known.partitions, 1 + max(numbers)))
 
 
 def of_folders(partitions: Sequence[int], topic_id: str) -> KnownTopic | None:
@@ -236,6 +480,27 @@ def checked_partitions(partitions: object) -> int:
     if not 1 <= count <= PARTITIONS_MAX:
         raise InvalidPartitionsException(f"partitions: found {count}, expected 1 to {PARTITIONS_MAX}")
     return count
+
+
+def checked_texts(config: object, *, taken_away: bool = False) -> dict[str, str | None]:
+    """A topic's settings as a caller gives them, all text, or None where they may be `taken_away`: what is kept beside
+    the data is read again as it was given.  IllegalArgumentException."""
+    hint = 'such as {"retention.ms": "604800000"}'
+    if not isinstance(config, Mapping):
+        raise IllegalArgumentException(
+            f"config: found {values.shown(config)}, expected Kafka's topic keys and their values", hint=hint
+        )
+    found: dict[str, str | None] = {}
+    for name, value in config.items():
+        name = values.text(name, "config: a key", hint=hint)
+        found[name] = None if value is None and taken_away else values.text(value, f"config: {name}", hint=hint)
+    return found
+
+
+def checked_settings(config: object) -> Mapping[str, str]:
+    """A topic's settings as a caller gives them.  ConfigException for a name that Kafka has not, and for a value out of
+    range; IllegalArgumentException for what is no text."""
+    return checked_overrides(dict(checked_texts(config)), "config")
 
 
 def new_topic_id() -> str:

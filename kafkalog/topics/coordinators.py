@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING
 
 from kafkalog.coordinator.group_offsets import GroupOffsets, OffsetSettings
 from kafkalog.coordinator.partition_logs import LogMarkers, UnifiedStateLog
+from kafkalog.coordinator.state_log import refuse_reentry
 from kafkalog.coordinator.transaction_coordinator import TransactionCoordinator, TransactionSettings
-from kafkalog.errors import IllegalArgumentException
+from kafkalog.errors import IllegalArgumentException, KafkalogError
 from kafkalog.files import Clock
 from kafkalog.files.lines import Lines
 from kafkalog.files.processes import Life
@@ -27,21 +28,32 @@ from kafkalog.format.coordinator_records import partition_for
 from kafkalog.format.java_text import ZERO_UUID
 from kafkalog.format.names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 from kafkalog.format.values import text
+from kafkalog.topics.transactional_ids import FIRST_STORE_PRODUCER_ID, STORE_PRODUCER_IDS, TransactionalIds
 
 if TYPE_CHECKING:
     from kafkalog.log.unified_log import UnifiedLog
     from kafkalog.manager.log_manager import LogManager
     from kafkalog.topics.catalog import Catalog
 
-# Producer ids of a store's transactions: above all that a broker hands out, below those of `Log.writer` and
-# `Log.transaction`, so that each open knows which open transactions are its own to end.
-FIRST_STORE_PRODUCER_ID = 1 << 61
-STORE_PRODUCER_IDS = range(FIRST_STORE_PRODUCER_ID, 1 << 62)
-
 
 def new_producer_id(transactional_id: str, previous: int) -> int:
     """One that nobody has or had: of 61 bits at random, as nothing is kept of those that were forgotten."""
     return FIRST_STORE_PRODUCER_ID | secrets.randbits(61)
+
+
+class StoreStateLog(UnifiedStateLog):
+    """A partition of an internal topic, wherever the manager has it now."""
+
+    def __init__(self, manager: LogManager, log: UnifiedLog, *, syncs: bool) -> None:
+        super().__init__(log, syncs=syncs)
+        self._manager = manager
+        log.flushes_rolls = syncs
+
+    def moved_from(self, log: UnifiedLog) -> UnifiedLog | None:
+        found = self._manager.registry.get(log.topic_partition)
+        if found is not None:
+            found.flushes_rolls = self._syncs
+        return found
 
 
 class Coordinators:
@@ -64,10 +76,11 @@ class Coordinators:
         self._clock = clock
         self._syncs = syncs
         self._settings = offsets
+        self._is_ended = False
         self._lock = threading.RLock()  # guards which partitions of __consumer_offsets are loaded; taken first of all
         self._offsets: dict[int, GroupOffsets] = {}
         self.offsets_partitions = catalog.partition_count(GROUP_METADATA_TOPIC)
-        self.markers = LogMarkers(self._log_of, self._offsets_of, clock, syncs=syncs)
+        self.markers = LogMarkers(catalog.log_to_end, self._offsets_of, clock, syncs=syncs)
         self.transactions = TransactionCoordinator(
             self._transaction_state,
             catalog.partition_count(TRANSACTION_STATE_TOPIC),
@@ -77,6 +90,7 @@ class Coordinators:
             offsets_partition_count=self.offsets_partitions,
             settings=transactions,
         )
+        self.ids = TransactionalIds(self.transactions)
 
     # --- the logs below --------------------------------------------------------------------------------
 
@@ -84,21 +98,10 @@ class Coordinators:
         log = self._catalog.internal_partition(topic, number, create=create)
         if log is None:
             return None
-        log.flushes_rolls = self._syncs
-        return UnifiedStateLog(log, syncs=self._syncs)
+        return StoreStateLog(self._manager, log, syncs=self._syncs)
 
     def _transaction_state(self, number: int, create: bool) -> UnifiedStateLog | None:
         return self._state_log(TRANSACTION_STATE_TOPIC, number, create=create)
-
-    def _log_of(self, partition: TopicPartition) -> UnifiedLog | None:
-        """None only where the topic is deleted: whatever else a transaction was in has to hear of its end."""
-        info = self._catalog.info(partition.topic)
-        if info is None:
-            return None
-        log = self._manager.get_log(partition)
-        if log is not None:
-            return log
-        return self._manager.get_or_create_log(partition, topic_id=info.topic_id)
 
     def _offsets_of(self, partition: TopicPartition) -> GroupOffsets | None:
         if partition.topic != GROUP_METADATA_TOPIC:
@@ -122,8 +125,8 @@ class Coordinators:
         found = self._offsets.get(number)
         if found is not None:
             return found
-        if not self._life.live:
-            raise self._life.refusal("the store")
+        if self._life.forked:  # the lock may be held for ever
+            raise self._life.refusal(f"the store of {self._manager.directories.shown}")
         with self._lock:
             found = self._offsets.get(number)
             if found is None:
@@ -136,21 +139,51 @@ class Coordinators:
     # --- what nobody asked for -------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Settles every transaction that was left behind.  SchemaException where a state partition cannot be
-        understood; KafkaStorageException."""
+        """Settles every transaction that was left behind.
+
+        SchemaException where a state partition cannot be understood: a decision may stand there.  What cannot be ended
+        now (a partition's directory is offline) is told, and tried again in the background.
+        """
         self.transactions.load(range(self.transactions.partition_count))
-        self.transactions.finish_prepared()
+        self._end_all()
+
+    def end(self) -> None:
+        """At the store's close, after which nobody writes: transactions that are open are aborted."""
+        if not self._is_ended:
+            self._end_all()
+            self._is_ended = True
+
+    def _end_all(self) -> None:
+        self._quietly("finishing transactions", self.transactions.finish_prepared)
+        self._quietly("aborting transactions", self._abort_ours)
+
+    def _abort_ours(self) -> None:
+        failed: KafkalogError | None = None
         for each in self.transactions.list_transactions(states=("Ongoing",)):
             if each.producer_id in STORE_PRODUCER_IDS:
-                self.transactions.abort(each.transactional_id)
+                try:
+                    self.transactions.abort(each.transactional_id)
+                except KafkalogError as error:
+                    failed = failed or error
+        if failed is not None:
+            raise failed
+
+    def check_outside(self) -> None:
+        """IllegalStateException in a thread that is in the middle of a change of ours: a signal's handler, or a
+        finalizer."""
+        self.ids.check_outside()
+        for each in list(self._offsets.values()):
+            refuse_reentry(each.lock, "the group coordinator")
 
     def end_overdue(self) -> None:
-        """What has been open for too long is aborted; also goes on with an end that was cut short."""
+        """What has been open for too long is aborted, and what nobody is inside of; also goes on with an end that was
+        cut short."""
         self._quietly("aborting transactions that are overdue", self.transactions.abort_timed_out)
+        self._quietly("aborting transactions that nobody has", self.ids.end_left)
 
     def forget_expired(self) -> None:
         """Ids that nobody used for seven days, and cursors that nobody moved for as long, as with Kafka."""
-        self._quietly("forgetting transactional ids", self.transactions.remove_expired)
+        self._quietly("forgetting transactional ids", lambda: self.ids.forget(self.transactions.remove_expired()))
         for each in list(self._offsets.values()):
             self._quietly("forgetting offsets", each.expire)
 
@@ -158,7 +191,7 @@ class Coordinators:
         try:
             what()
         except Exception:
-            if self._life.live:
+            if not self._is_ended:
                 Lines("kafkalog.coordinator").exception("Error while %s", doing)
 
     def forget_topic(self, topic: str, topic_id: str | None) -> None:

@@ -319,6 +319,7 @@ class Log(Closing):
             end_offset=limit if end is None else min(end, limit),
             isolation=isolation,
             chunk_bytes=SCAN_CHUNK_BYTES,
+            reads_ahead=True,
         ) as reader:
             for batch in arrow.record_batches(reader, columns, batch_rows, batch_bytes=ARROW_BATCH_BYTES):
                 source.check_usable()  # a forked child has what was read before, too

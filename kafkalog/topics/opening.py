@@ -144,13 +144,13 @@ def open_log(
             files=files,
             metrics=metrics,
         )
+        context.has_one_replica = True
         engine = UnifiedLog.create(
             context, lease.log_start_offset, lease.recovery_point, lease.clean, topic_id, on_damage=tell
         )
         lease.holds_files(engine.close_quietly)
         # A transaction or a batch of many that a roll divides would else survive a power loss without its beginning.
         engine.flushes_rolls = durability == "fsync"
-        engine.follow_log_end()
         if engine.recovery_point < lease.recovery_point:
             # The checkpoint says that more was flushed than there is; what comes to these offsets now is not.
             if on_damage == "raise":

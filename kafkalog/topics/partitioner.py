@@ -30,11 +30,11 @@ class StickyPartition:
         self._present = -1
         self._bytes = 0
 
-    def take(self, size: int, partitions: int) -> int:
-        """The partition of `size` bytes of records."""
+    def take(self, size: int, partitions: Sequence[int]) -> int:
+        """The partition of `size` bytes of records, one of `partitions`, which are those that are available."""
         present = self._present
-        if not 0 <= present < partitions or self._bytes >= STICKY_BYTES:
-            present = self._present = self._choose(range(partitions))
+        if self._bytes >= STICKY_BYTES or present not in partitions:
+            present = self._present = self._choose(partitions)
             self._bytes = 0
         self._bytes += size
         return present

@@ -6,6 +6,9 @@ have raises or resets, as the caller chose.  It ends at the end of the log or wi
 hands out is whole batches, so what cannot be read of it is damage.  Before it says so it asks the source again where
 the offset is, and raises when the same bytes come twice: the log may have been cut or deleted under it.
 
+Who takes all that is in a chunk before he asks for the next may have a second thread read ahead (`_native.ahead`), as
+long scans do (`segment.scan`): it gives bytes and judges nothing; where it gives none, the reader reads there itself.
+
 `MessageSetSend` and `MultiMessageSetSend` put the same bytes on a socket with os.sendfile.  Not thread-safe; any number
 of readers may read one log.
 """
@@ -22,6 +25,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 import numpy as np
 
 from kafkalog._native import batches
+from kafkalog._native.ahead import ReadAhead, busy_threads, can_read_ahead
 from kafkalog._native.blocks import Closing
 from kafkalog._native.descriptor import ReadBuffers
 from kafkalog._native.reading import RecordWalk
@@ -38,7 +42,7 @@ from kafkalog.errors import (
     SchemaException,
     UnknownTopicOrPartitionException,
 )
-from kafkalog.files.processes import generation
+from kafkalog.files.processes import generation, processors
 from kafkalog.format import values
 from kafkalog.format.batch import (
     LOG_OVERHEAD,
@@ -54,7 +58,7 @@ from kafkalog.log.source import check_isolation
 from kafkalog.segment.loss import reason
 from kafkalog.segment.order import highest_offset, misfits
 from kafkalog.segment.reader import DAMAGE_HINT
-from kafkalog.segment.scan import LARGE_BATCH_BYTES, crc_matches_in
+from kafkalog.segment.scan import AHEAD_LEAST_BYTES, LARGE_BATCH_BYTES, crc_matches_in
 from kafkalog.topics.records import TIMESTAMP_TYPES, Record
 
 if TYPE_CHECKING:
@@ -70,6 +74,7 @@ T = TypeVar("T")
 CHUNK_BYTES = 1 << 20
 MAX_CHUNK_BYTES = 128 << 20
 UNREADABLE = (BadBytesError, InvalidRecordException)  # what readers raise of damage
+AHEAD_SLICE_BYTES = 2 << 20
 LOOKS_MAX = 20  # at a stretch that is another one each time
 
 MISPLACED = -1  # beside the verdicts of the native scan
@@ -130,6 +135,8 @@ class ChunkReader(Closing):
     `out_of_range` is "error" (OffsetOutOfRangeException), "earliest", "latest", or a time in ms (int): the first
     record at or after it.  Iteration ends at the end of the log as it is then; iterate again to go on.
     `read_committed` skips aborted records and stops before open transactions; control records are never handed out.
+    `reads_ahead`: long stretches are read by a second thread as well, where a processor is left for it; then a chunk's
+    bytes, or a Record of it, are there until the next one is asked for, and no longer.
     """
 
     # More than eight parameters: each is a choice of the caller's, all but the source and the offset by name.
@@ -145,6 +152,7 @@ class ChunkReader(Closing):
         out_of_range: str | int = "error",
         check_crcs: bool = True,
         end_offset: int | None = None,
+        reads_ahead: bool = False,
     ) -> None:
         check_isolation(isolation)
         chunk_bytes = values.whole(chunk_bytes, "chunk_bytes", expected="bytes of a read")
@@ -178,6 +186,9 @@ class ChunkReader(Closing):
         self._position = 0  # file position of the first byte in _partial
         self._partial: bytes | memoryview = b""
         self._buffers = ReadBuffers()
+        self._reads_ahead = values.flag(reads_ahead, "reads_ahead")
+        self._ahead: ReadAhead | None = None
+        self._alone_until = 0  # the file position from which on it may be tried again
         self._last_offset = -1  # of the batch in front of _position; -1 where the stretch begins
         self._ended: tuple[int, int] | None = None  # where the log's end was met last
         self._suspect: tuple[str, int, int, bytes] | None = None  # what could not be read last
@@ -204,6 +215,7 @@ class ChunkReader(Closing):
         self._extent = None
         self._partial = b""
         self._buffers = ReadBuffers()
+        self._end_ahead(0)
 
     def read_chunk(self) -> Chunk | None:
         """The next chunk that holds a batch; None at the end of the log.
@@ -234,8 +246,11 @@ class ChunkReader(Closing):
                 elif extent.final or self._at_end(extent):
                     return None
                 continue
-            behind, count = self._position + held, min(max(want - held, 1), room)
-            data = self._read(extent, behind, partial(extent.read_into, self._buffers, self._partial, behind, count))
+            data = self._read_ahead(extent) if self._reads_ahead else None
+            if data is None:
+                behind, count = self._position + held, min(max(want - held, 1), room)
+                reads = partial(extent.read_into, self._buffers, self._partial, behind, count)
+                data = self._read(extent, behind, reads)
             if data is None:
                 continue
             if len(data) == held:
@@ -292,6 +307,37 @@ class ChunkReader(Closing):
         if int(table["base_offset"][0]) < begin:
             self.first_offset = max(self.first_offset, begin)  # the log was cut and grew again: hand out nothing twice
         return chunk
+
+    def _read_ahead(self, extent: Extent) -> memoryview | None:
+        """The next bytes from `_position` on, as the second thread has them; None where nobody reads ahead."""
+        ahead, kept = self._ahead, len(self._partial)
+        if ahead is None:
+            file, start = extent.file, self._position
+            if (
+                extent.end - start < AHEAD_LEAST_BYTES
+                or start < self._alone_until
+                or not can_read_ahead(file)
+                or busy_threads() >= processors()
+            ):
+                return None
+            try:
+                ahead = ReadAhead(file, start, extent.end, slice_bytes=AHEAD_SLICE_BYTES, most_threads=processors())
+            except (MemoryError, OSError):  # it would only have been quicker
+                self._end_ahead(start + AHEAD_LEAST_BYTES)
+                return None
+            self._ahead, kept = ahead, 0
+        place = None if self.source.cuts != self._cuts else ahead.advance(kept)  # not what was there before a cut
+        if place is None:
+            self._end_ahead(self._position + AHEAD_LEAST_BYTES)
+            return None
+        self.reads += 1
+        return ahead.memory[slice(*place)]
+
+    def _end_ahead(self, alone_until: int) -> None:
+        """What was read last stays readable."""
+        ahead, self._ahead, self._alone_until = self._ahead, None, alone_until
+        if ahead is not None:
+            ahead.close()
 
     def _read(self, extent: Extent, position: int, read: Callable[[], T]) -> T | None:
         """Bytes of a stretch; None when its file was closed under us (deleted with its segment): look again."""

@@ -31,16 +31,19 @@ from kafkalog.limits import LONG_MAX
 from kafkalog.log.context import ProducerSettings
 from kafkalog.manager.log_directories import absolute_paths
 from kafkalog.manager.settings import ManagerSettings
-from kafkalog.manager.topic_configs import checked_overrides
 from kafkalog.topics import store_cursors
+from kafkalog.topics.batch_maker import BatchMaker
+from kafkalog.topics.catalog import checked_settings
 from kafkalog.topics.reader_options import ReaderOptions
 from kafkalog.topics.store_cursors import CursorInfo
 from kafkalog.topics.store_home import StoreHome
 from kafkalog.topics.store_reader import StoreReader
+from kafkalog.topics.store_transaction import TIMEOUT_MS, StoreTransaction, checked_id
 from kafkalog.topics.store_view import StoreView
 from kafkalog.topics.topic import Topic
 
 if TYPE_CHECKING:
+    from kafkalog.coordinator.transaction_coordinator import TransactionDescription
     from kafkalog.format.group_records import CommittedOffset
     from kafkalog.format.names import TopicPartition
     from kafkalog.manager.log_manager import LogManager
@@ -107,7 +110,7 @@ class Store(Closing):
         self._home.info(name)
         return self._topics.setdefault(name, Topic(self._home, name))
 
-    def __contains__(self, name: str) -> bool:
+    def __contains__(self, name: object) -> bool:
         return name in self.topics()
 
     def describe_topic(self, name: str) -> TopicInfo:
@@ -216,6 +219,32 @@ class Store(Closing):
 
     # --- transactions ----------------------------------------------------------------------------------
 
+    def transaction(self, transactional_id: str, *, timeout_ms: int = TIMEOUT_MS) -> StoreTransaction:
+        """Transactions over partitions and cursors under an id: `with store.transaction("biller-1") as txn:`.
+
+        All that is in one becomes visible to read_committed readers, and moves its cursors, at its commit, or never,
+        also across a crash at any moment.  An id has one transaction at a time: one that begins while another is open
+        aborts and fences that (ProducerFencedException at its next call), as Kafka has it, so each worker wants an id
+        of its own.  One that is open for longer than `timeout_ms` is aborted and fenced likewise.
+        InvalidTxnTimeoutException for a timeout outside 1 to 900000 (transaction.max.timeout.ms).
+        """
+        home = self._own()
+        timeout_ms = values.whole(timeout_ms, "timeout_ms", expected="milliseconds")
+        home.coordinators.transactions.check_timeout(timeout_ms)
+        return StoreTransaction(home, self.topic, checked_id(transactional_id), timeout_ms)
+
+    def transactions(self) -> list[TransactionDescription]:
+        """Every transactional id that is known, by name, also those of a broker's clients: its state by Kafka's name,
+        and the partitions of what is open or ending."""
+        return sorted(self._own().coordinators.transactions.list_transactions())
+
+    def abort_transaction(self, transactional_id: str) -> bool:
+        """Aborts the open transaction of an id, whoever has it, who is fenced; whether there was one.
+        TransactionalIdNotFoundException."""
+        transactions = self._own().coordinators.transactions
+        transactions.describe(transactional_id)
+        return transactions.abort(transactional_id)
+
 
 # More than eight parameters: each is a choice of its own that most callers leave out, and is given by its name.
 def open_store(
@@ -251,13 +280,27 @@ def open_store(
     """
     if not isinstance(durability, str) or durability not in ("os", "fsync"):
         raise IllegalArgumentException(f"durability {durability!r} is neither 'os' nor 'fsync'")
-    if values.flag(read_only, "read_only"):
+    if not (callable(getattr(clock, "milliseconds", None)) and callable(getattr(clock, "nanoseconds", None))):
+        raise IllegalArgumentException(
+            f"clock: found {values.shown(clock)}, expected one with milliseconds() and nanoseconds()",
+            hint="leave it out for the machine's; kafkalog.files.ManualClock for tests",
+        )
+    read_only = values.flag(read_only, "read_only")
+    maintenance = values.flag(maintenance, "maintenance")
+    if read_only:
+        given = {"config": config, "compression": compression, "settings": settings, "metrics": metrics}
+        for name, value in given.items():
+            if value is not None:
+                raise IllegalArgumentException(
+                    f"{name}: found {values.shown(value)}, but a read-only store writes nothing", hint="leave it out"
+                )
         return Store(_view(log_dirs, cursors, clock, files))
     if cursors is not None:
         raise IllegalArgumentException(
             "cursors: a writable store keeps its cursors beside the data", hint="it is for read_only=True"
         )
-    settings = _settings(settings, config, values.flag(maintenance, "maintenance"))
+    settings = store_settings(settings, config, maintenance)
+    BatchMaker(settings.default_config, compression)  # IllegalArgumentException for a codec that there is not
     home = StoreHome(
         absolute_paths(log_dirs),
         settings,
@@ -282,7 +325,7 @@ def _view(
         [path] = absolute_paths([cursors])
         if path in absolute_paths(log_dirs):
             raise IllegalArgumentException(f"cursors: found {path}, which is read", hint="a directory of its own")
-        settings = _settings(None, None, True)
+        settings = store_settings(None, None, True)
         own = StoreHome([path], settings, durability="os", compression=None, clock=clock, files=files, metrics=None)
     try:
         view = StoreView(absolute_paths(log_dirs), clock, files, own)
@@ -295,13 +338,18 @@ def _view(
         raise
 
 
-def _settings(settings: ManagerSettings | None, config: Mapping[str, str] | None, maintenance: bool) -> ManagerSettings:
+def store_settings(
+    settings: ManagerSettings | None, config: Mapping[str, str] | None, maintenance: bool
+) -> ManagerSettings:
     if settings is None:
         settings = ManagerSettings(producers=ProducerSettings(ProducerStateManagerConfig(LONG_MAX, False)))
     settings = ManagerSettings.checked(settings)
+    if settings.producers.config.transaction_verification_enabled:  # the coordinator that would be asked is ours
+        remembered = ProducerStateManagerConfig(settings.producers.config.producer_id_expiration_ms, False)
+        settings = settings._replace(producers=settings.producers._replace(config=remembered))
     if config is not None:
-        checked_overrides(config, "config")
-        settings = settings._replace(default_config=LogConfig.from_props(None, dict(config)))
+        config = checked_settings(config)
+        settings = settings._replace(default_config=LogConfig.from_props(settings.default_config, config))
     if not maintenance:
         settings = settings._replace(cleaner=CleanerConfig(enable_cleaner=False), retention_check_ms=LONG_MAX)
     return settings

@@ -11,20 +11,22 @@ coordinators'.  Thread-safe; of one process.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import sys
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
-from kafkalog.errors import KafkaStorageException, UnknownTopicOrPartitionException
+from kafkalog.errors import KafkalogError, KafkaStorageException, UnknownTopicOrPartitionException
 from kafkalog.files import Clock, Files
+from kafkalog.files.lines import Lines
 from kafkalog.files.processes import Life
-from kafkalog.format import values
 from kafkalog.format.names import TopicPartition
-from kafkalog.format.partition_metadata import checked_topic_id
+from kafkalog.manager import directory as directories_of_logs
 from kafkalog.manager.changes import BackgroundTasks
 from kafkalog.manager.log_manager import LogManager
 from kafkalog.topics.catalog import Catalog, TopicInfo
 from kafkalog.topics.coordinators import Coordinators
-from kafkalog.topics.store_partition import StorePartition
+from kafkalog.topics.store_partition import StorePartition, offline_error
 from kafkalog.topics.store_source import StoreSource
 from kafkalog.topics.waiting import Bells
 
@@ -39,7 +41,8 @@ EXPIRY_CHECK_MS = 600_000  # offsets.retention.check.interval.ms
 
 
 class StoreHome:
-    """Made and started by `kafkalog.open`."""
+    """Made and started by `kafkalog.open`.  One that is dropped without `close` closes by itself, with a
+    ResourceWarning."""
 
     read_only: Literal[False] = False
 
@@ -54,26 +57,27 @@ class StoreHome:
         files: Files,
         metrics: MetricsRegistry | None,
     ) -> None:
-        self.life = Life()
+        self.life = Life("kafkalog.open")
         self.clock = clock
         self.syncs = durability == "fsync"
         self._compression = compression
         self._partitions: dict[TopicPartition, StorePartition] = {}
         self.manager = LogManager(log_dirs, settings, clock=clock, files=files, metrics=metrics)
         self.place = self.manager.directories.shown
-        self.catalog = Catalog(self.manager)
+        self.catalog = Catalog(self.manager, self.life)
         self.bells = Bells()  # of readers that wait
         self._tasks = BackgroundTasks(self.manager.scheduler, self._is_live)
 
     def start(self) -> None:
         """Loads and settles everything; what fails lets go of all."""
         try:
-            self.manager.startup()
+            self.manager.startup(self.catalog.is_gone)
             for log in self.manager.all_logs():
                 log.flushes_rolls = self.syncs
             self.catalog.finish()
             self.coordinators = Coordinators(self.manager, self.catalog, self.life, self.clock, syncs=self.syncs)
             self.coordinators.start()
+            self._forget_deleted()
             self._tasks.every("transaction-abort", self.end_overdue, OVERDUE_CHECK_MS, OVERDUE_CHECK_MS)
             self._tasks.every("coordinator-expiry", self.forget_expired, EXPIRY_CHECK_MS, EXPIRY_CHECK_MS)
         except BaseException:
@@ -85,10 +89,41 @@ class StoreHome:
         """As a broker's clean shutdown does; a second call does nothing."""
         if self.life.forked:
             return
-        self.life.end()
+        self.manager.check_outside()
+        self.catalog.check_outside()
+        self.coordinators.check_outside()
+        with self.catalog.changing:  # a change of topics that is under way is finished
+            self.life.end()
         self.bells.ring()
         self._tasks.cancel()
+        self.coordinators.end()
         self.manager.shutdown()
+
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:  # modules may be empty by then
+        if not hasattr(self, "_tasks") or not self.life.live or is_finalizing():
+            return
+        try:
+            warnings.warn(
+                f"{self!r} was dropped without being closed; use it as `with kafkalog.open(...) as store:`, or call "
+                "its close()",
+                ResourceWarning,
+                stacklevel=2,
+                source=self,
+            )
+        finally:
+            if directories_of_logs.may_finish_here():
+                self._close_dropped()
+            else:
+                directories_of_logs.finish_later(self._close_dropped)
+
+    def _close_dropped(self) -> None:
+        try:
+            self.close()
+        except Exception:
+            Lines("kafkalog.topics").exception("%r, which was dropped, did not close in order", self)
+
+    def __repr__(self) -> str:
+        return f"<store of {self.place}>"
 
     def _is_live(self) -> bool:
         return self.life.live
@@ -128,7 +163,9 @@ class StoreHome:
         made = StorePartition(
             self.manager, engine, self.life, self.clock, compression=self._compression, sync_appends=self.syncs
         )
-        return self._partitions.setdefault(partition, made)
+        found = self._partitions.setdefault(partition, made)
+        found.take_settings()  # they may have changed before it was to be found there
+        return found
 
     def check_partition(self, partition: TopicPartition) -> None:
         """UnknownTopicOrPartitionException where there is no such partition."""
@@ -138,10 +175,13 @@ class StoreHome:
     def not_there(self, partition: TopicPartition) -> KafkaStorageException | UnknownTopicOrPartitionException:
         """Why there is no such partition."""
         info = self.info(partition.topic)
-        if 0 <= partition.partition < info.partitions and self.manager.offline_log_dirs:
+        if 0 <= partition.partition < info.partitions:
+            offline = self.manager.offline_log_dirs
+            if offline:
+                return offline_error(partition, offline)
             return KafkaStorageException(
-                f"{partition} is offline, with {', '.join(self.manager.offline_log_dirs)}",
-                hint="a start of the store when the disk is well again brings it back",
+                f"{partition} has no folder in {self.place}",
+                hint="open the store with all directories that it was written with",
             )
         return UnknownTopicOrPartitionException(
             f"topic {partition.topic!r} has no partition {partition.partition}: it has {info.partitions}"
@@ -151,12 +191,7 @@ class StoreHome:
         self, name: str, partitions: int, config: Mapping[str, str] | None, topic_id: str | None, *, exist_ok: bool
     ) -> TopicInfo:
         """As `Store.create_topic`."""
-        with self.catalog.changing:
-            found = self.catalog.info(values.text(name, "name")) if exist_ok else None
-            if found is not None:
-                return found
-            topic_id = None if topic_id is None else checked_topic_id(topic_id)
-            made = self.catalog.create(name, partitions, config, topic_id)
+        made = self.catalog.create(name, partitions, config, topic_id, exist_ok=exist_ok)
         self.bells.ring()
         return made
 
@@ -176,12 +211,21 @@ class StoreHome:
 
     def delete_topic(self, name: str) -> None:
         """As `Store.delete_topic`."""
-        info = self.catalog.delete(name)
+        deleted = self.catalog.delete(name)
         for partition in list(self._partitions):
             if partition.topic == name:
                 self._partitions.pop(partition, None)
         self.bells.ring()
-        self.coordinators.forget_topic(name, info.topic_id)
+        self.coordinators.forget_topic(name, deleted.topic_id)
+        self.catalog.forget(deleted)
+
+    def _forget_deleted(self) -> None:
+        """Of topics whose deletion a crash, or a disk, cut short: no cursor points into the next one of that name."""
+        for topic, topic_id in self.catalog.deleted():
+            try:
+                self.coordinators.forget_topic(topic, topic_id)
+            except KafkalogError:  # it is tried again at the next start
+                Lines("kafkalog.topics").warning("cursors of %s, which was deleted, are left", topic, exc_info=True)
 
     # --- reading ---------------------------------------------------------------------------------------
 

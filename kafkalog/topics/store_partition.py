@@ -6,7 +6,9 @@ refused goes to the new one.  Lives as long as its store, or until its topic is 
 
 from __future__ import annotations
 
-from kafkalog.errors import KafkalogError, UnknownTopicOrPartitionException
+from collections.abc import Sequence
+
+from kafkalog.errors import KafkalogError, KafkaStorageException, UnknownTopicOrPartitionException
 from kafkalog.files import Clock
 from kafkalog.files.processes import Life
 from kafkalog.format.names import TopicPartition
@@ -36,12 +38,16 @@ class StorePartition(PartitionAppends):
         self.life = life
         self.clock = clock
         self.sync_appends = sync_appends
-        self.batch_maker = BatchMaker(engine.config, compression)
+        self._config = engine.config  # of the batch maker
+        self.batch_maker = BatchMaker(self._config, compression)
         engine.flushes_rolls = sync_appends
 
     def take_settings(self) -> None:
         """After a change of the topic's settings."""
-        self.batch_maker = BatchMaker(self.engine.config, self._compression)
+        config = self.engine.config
+        if config is not self._config:
+            self.batch_maker = BatchMaker(config, self._compression)
+            self._config = config
 
     def moved_from(self, engine: UnifiedLog) -> UnifiedLog | None:
         found = self._manager.registry.get(self.topic_partition)
@@ -52,6 +58,20 @@ class StorePartition(PartitionAppends):
         return found
 
     def refusal(self) -> KafkalogError:
-        if self.life.live:
-            return UnknownTopicOrPartitionException(f"{self.topic_partition} was deleted")
-        return self.life.refusal(f"the store of {self._manager.directories.shown}")
+        if not self.life.live:
+            return self.life.refusal(f"the store of {self._manager.directories.shown}")
+        try:
+            self._manager.get_log(self.topic_partition)
+        except KafkalogError as error:  # no directory is left, or somebody shut the manager down
+            return error
+        log_dir = self.engine.parent_dir
+        if log_dir in self._manager.offline_log_dirs or self._manager.failure_channel.has_offline_log_dir(log_dir):
+            return offline_error(self.topic_partition, [log_dir])
+        return UnknownTopicOrPartitionException(f"{self.topic_partition} was deleted")
+
+
+def offline_error(partition: TopicPartition, log_dirs: Sequence[str]) -> KafkaStorageException:
+    return KafkaStorageException(
+        f"{partition} is offline, with {', '.join(log_dirs)}",
+        hint="a start of the store when the disk is well again brings it back",
+    )

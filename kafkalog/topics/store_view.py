@@ -11,12 +11,12 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from kafkalog.coordinator.group_offsets import GroupOffsets
 from kafkalog.coordinator.partition_logs import SourceStateLog
-from kafkalog.errors import UnknownTopicOrPartitionException
+from kafkalog.errors import KafkaStorageException, UnknownTopicOrPartitionException
 from kafkalog.files import Clock, Files
 from kafkalog.files.processes import Life
 from kafkalog.format import values
@@ -26,7 +26,7 @@ from kafkalog.format.partition_metadata import topic_id_of
 from kafkalog.log.view import PartitionView
 from kafkalog.manager import log_dirs
 from kafkalog.manager.topic_configs import KnownTopic, stored_content
-from kafkalog.topics.catalog import TopicInfo, no_topic, of_folders, topic_info
+from kafkalog.topics.catalog import TopicInfo, no_topic, present_topic, topic_info
 from kafkalog.topics.waiting import Bells
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class StoreView:
     read_only: Literal[True] = True
 
     def __init__(self, directories: Sequence[str], clock: Clock, files: Files, cursors: StoreHome | None) -> None:
-        self.life = Life()
+        self.life = Life("kafkalog.open")
         self.clock = clock
         self.place = ", ".join(directories)
         self.cursors = cursors
@@ -84,15 +84,19 @@ class StoreView:
         """Of all topics, in order."""
         self.check_open()
         _, known = stored_content(self._directories, self._files)
-        gone = {topic for topic, each in known.items() if each.is_deleted}
-        return sorted(({each.topic for each in self._folders()} | set(known)) - gone - {CLUSTER_METADATA_TOPIC})
+        found: dict[str, dict[int, str]] = {}
+        for each, directory in self._folders().items():
+            if each.topic != CLUSTER_METADATA_TOPIC:
+                found.setdefault(each.topic, {})[each.partition] = directory
+        return sorted(topic for topic in found if self._present(topic, known.get(topic), found[topic]) is not None)
 
     def info(self, topic: str) -> TopicInfo:
         """UnknownTopicOrPartitionException where there is no such topic."""
         self.check_open()
         topic = values.text(topic, "topic")
         overrides, known = stored_content(self._directories, self._files)
-        found = topic_info(topic, known.get(topic) or self._of_folders(topic), overrides.get(topic, {}))
+        folders = {each.partition: path for each, path in self._folders().items() if each.topic == topic}
+        found = topic_info(topic, self._present(topic, known.get(topic), folders), overrides.get(topic, {}))
         if found is None:
             raise no_topic(topic, self.place)
         return found
@@ -105,10 +109,17 @@ class StoreView:
                 f"topic {partition.topic!r} has no partition {partition.partition}: it has {info.partitions}"
             )
 
-    def _of_folders(self, topic: str) -> KnownTopic | None:
-        found = {each.partition: path for each, path in self._folders().items() if each.topic == topic}
-        ids = (topic_id_of(os.path.join(path, f"{topic}-{number}"), self._files) for number, path in found.items())
-        return of_folders(list(found), next((each for each in ids if each is not None), ""))
+    def _present(self, topic: str, known: KnownTopic | None, folders: Mapping[int, str]) -> KnownTopic | None:
+        """A topic as it is there, of what is known of it and its folders."""
+
+        def ids() -> Iterator[str | None]:
+            for number, path in folders.items():
+                try:
+                    yield topic_id_of(os.path.join(path, f"{topic}-{number}"), self._files)
+                except OSError as error:
+                    raise KafkaStorageException.because_of(error, f"cannot read the id of topic {topic}") from error
+
+        return present_topic(known, list(folders), ids, may_be_elsewhere=False)
 
     # --- reading ---------------------------------------------------------------------------------------
 
@@ -121,13 +132,15 @@ class StoreView:
         """What readers see of a partition, in the directory that has it now."""
         self.check_open()
         found = self._views.get(partition)
-        if found is None or not self._files.is_dir(found.directory):
+        if found is not None and not self._files.is_dir(found.directory):
+            self._views.pop(partition, None)  # it was moved to another directory, or deleted
+            found.rest()  # not closed: readers that hold it find that out by themselves
+            found = None
+        if found is None:
             directory = self._folders().get(partition)
             if directory is None:
                 self.check_partition(partition)
                 raise UnknownTopicOrPartitionException(f"no partition {partition} in {self.place}")
-            if found is not None:
-                self._views.pop(partition, None)
             view = PartitionView(directory, partition, files=self._files)
             view.life = self.life
             found = self._views.setdefault(partition, view)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kafkalog.errors import IllegalArgumentException, KafkalogError, LogReadOnlyException
+from kafkalog.errors import KafkalogError, LogReadOnlyException
 from kafkalog.format import values
 from kafkalog.format.batch import NO_PRODUCER
 from kafkalog.format.names import TopicPartition
@@ -41,7 +41,9 @@ class Topic:
         self._home = home
         self.name = name
         self._sticky = StickyPartition()
-        self._seen: tuple[int, int] = (-1, 0)  # the catalog's changes, and how many partitions it had then
+        # The catalog's changes, how many directories are live, how many partitions it had then, and those of them that
+        # can be written to, for records without a key; replaced whole.
+        self._seen: tuple[int, int, int, Sequence[int]] = (-1, 0, 0, ())
 
     @property
     def info(self) -> TopicInfo:
@@ -120,7 +122,7 @@ class Topic:
     def _partition_for(self, value: bytes | None, key: bytes | None, count: int) -> int:
         if key is not None:
             return partition_of_key(key, count)
-        return self._sticky.take(len(value or b""), count)
+        return self._sticky.take(len(value or b""), self._seen[3] or range(count))
 
     def _checked(self, partition: Any) -> int:
         number = values.whole(partition, "partition", low=0)
@@ -132,11 +134,12 @@ class Topic:
         home = self._home
         if home.read_only:
             raise _read_only(home.place)
-        changes, count = self._seen
-        if changes != home.catalog.changes:
+        changes, directories, count, _ = self._seen
+        live = len(home.manager.directories.live)
+        if changes != home.catalog.changes or directories != live:
             changes = home.catalog.changes  # before the look: what comes after it is looked at again
             count = home.info(self.name).partitions
-            self._seen = changes, count
+            self._seen = changes, live, count, home.catalog.available(self.name, count)
         return count
 
     def appends(self, partition: int) -> StorePartition:
@@ -149,10 +152,3 @@ class Topic:
 
 def _read_only(place: str) -> LogReadOnlyException:
     return LogReadOnlyException(f"the store of {place} is open read-only", hint="open it with read_only=False")
-
-
-def checked_config(config: Mapping[str, str] | None) -> Mapping[str, str]:
-    """A topic's settings as a caller gives them."""
-    if config is not None and not isinstance(config, Mapping):
-        raise IllegalArgumentException(f"config: found {values.shown(config)}, expected Kafka's topic keys and values")
-    return {} if config is None else config

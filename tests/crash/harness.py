@@ -8,7 +8,9 @@ was synced.  `crash_states` then goes through the recording and offers, after ea
     flushed <= recovered <= appended, as prefixes       (and acknowledged <= recovered where only the process died)
 
 Kinds: `kill` (the process died: all that was written is there), `torn` (it died within a write), `power` (nothing
-unsynced is there), `shuffled` (any part of what was not synced is there).  Failing disks go by `each_fault`, real
+unsynced is there), `shuffled` (any part of what was not synced is there), `headless` (power was lost within a write:
+its first sector is missing, or no more of it than a batch's base offset, which no CRC covers; the rest is there, and
+all that was written before).  Failing disks go by `each_fault`, real
 processes by `run_and_kill`.
 """
 
@@ -34,7 +36,8 @@ from kafkalog.files.os_files import OS_FILES
 from kafkalog.files.testing import Fault, FaultyFiles, RecordingFiles
 
 APPENDED, ACKNOWLEDGED, FLUSHED = "appended", "acknowledged", "flushed"
-KINDS = ("kill", "torn", "power", "shuffled")
+KINDS = ("kill", "torn", "power", "shuffled", "headless")
+HEAD_BYTES = 8  # a base offset: where a sector ends behind it, the rest of the batch may come through without it
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +46,7 @@ class CrashState:
 
     kind: str
     op_count: int  # steps that took effect, a torn write not counted
-    seed: int  # of a shuffled state; of a torn one the bytes that were written
+    seed: int  # of a shuffled state; of a torn one the bytes that were written, of a headless one those that were not
     last: Op | None
     names_follow_sync: bool
     _disk: Disk = field(repr=False, compare=False)
@@ -55,6 +58,8 @@ class CrashState:
             self._disk.materialise_live(into)
         elif self.kind == "torn":
             self._disk.materialise_live(into, torn=self._torn, torn_bytes=self.seed)
+        elif self.kind == "headless":
+            self._disk.materialise_live(into, torn=self._torn, lost_bytes=self.seed)
         elif self.kind == "power":
             self._disk.materialise_durable(into)
         else:
@@ -62,11 +67,16 @@ class CrashState:
 
     @property
     def process_only(self) -> bool:
-        """Whether the machine went on: what was acknowledged must be there, synced or not."""
-        return self.kind in ("kill", "torn")
+        """Whether all earlier writes are there, as when the machine went on: what was acknowledged must be, synced or
+        not."""
+        return self.kind in ("kill", "torn", "headless")
 
     def __str__(self) -> str:
-        detail = {"torn": f", {self.seed} bytes of it", "shuffled": f", seed {self.seed}"}.get(self.kind, "")
+        detail = {
+            "torn": f", {self.seed} bytes of it",
+            "headless": f" without its first {self.seed} bytes",
+            "shuffled": f", seed {self.seed}",
+        }.get(self.kind, "")
         return f"{self.kind} after {self.op_count} steps ({self._torn or self.last}{detail})"
 
 
@@ -99,6 +109,9 @@ def crash_states(
             if count > start and op.kind == "write" and "torn" in wanted:
                 for cut in torn_cuts(len(op.data), torn_step, torn_edge):
                     yield CrashState("torn", count - 1, cut, last, names_follow_sync, disk, op)
+            if count > start and op.kind == "write" and "headless" in wanted:
+                for cut in head_cuts(op):
+                    yield CrashState("headless", count - 1, cut, last, names_follow_sync, disk, op)
             disk.apply(op)
             last = op
             promise_count += op.kind == "mark"
@@ -124,6 +137,12 @@ def torn_cuts(size: int, step: int, edge: int) -> list[int]:
     cuts.update(range(1, min(edge + 1, size)))
     cuts.update(range(max(1, size - edge), size))
     return sorted(cuts)
+
+
+def head_cuts(op: Op) -> list[int]:
+    """How many of a write's first bytes may be missing: up to where a sector of the file ends, or a base offset."""
+    cuts = {HEAD_BYTES, SECTOR_BYTES - op.position % SECTOR_BYTES}
+    return sorted(cut for cut in cuts if cut < len(op.data))
 
 
 def is_unsynced(disk: Disk) -> bool:

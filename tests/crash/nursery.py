@@ -12,6 +12,7 @@ import os
 import random
 import sys
 import threading
+from collections.abc import Callable
 
 from tests.crash.partition import PARTITION, SMALL
 
@@ -53,7 +54,7 @@ def write_for_ever(log_dir: str, pipe: int, seed: int, threads: int, durability:
     run(0)
 
 
-def main() -> None:
+def main(write: Callable[[str, int, int, int, str], object] = write_for_ever) -> None:
     importlib.import_module("kafkalog.topics.opening")  # once, not in each writer
     for line in sys.stdin:
         log_dir, fifo, seed, threads, durability = line.split()
@@ -61,7 +62,7 @@ def main() -> None:
         if child == 0:
             try:
                 sys.stdin.close()
-                write_for_ever(log_dir, os.open(fifo, os.O_WRONLY), int(seed), int(threads), durability)
+                write(log_dir, os.open(fifo, os.O_WRONLY), int(seed), int(threads), durability)
             except BaseException as error:
                 sys.stderr.write(f"writer {seed}: {error!r}\n")
             finally:

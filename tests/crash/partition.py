@@ -129,6 +129,7 @@ class Host:
         context = PartitionContext(
             self.dir, self.config, producers, self.scheduler, self.clock, self.channel, files=self.files
         )
+        context.has_one_replica = True
         self.log = log = UnifiedLog.create(context, starts.get(PARTITION, 0), recovery_point, clean, TOPIC_ID)
         if log.recovery_point < recovery_point:
             self.checkpoint()  # before anything is appended above it

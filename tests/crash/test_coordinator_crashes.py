@@ -26,15 +26,12 @@ A, B = TopicPartition("a", 0), TopicPartition("b", 0)
 ID, GROUP = "biller", "g"
 PLACE = TopicPartition("__consumer_offsets", partition_for(GROUP, 2))
 SMALL = {"segment.index.bytes": "480", "internal.segment.bytes": "900"}
-# A sector that is lost with nothing but a batch's base offset leaves a batch at offset 0, whose CRC is right: what is
-# below its segment is seen to be torn, in a segment that begins with 0 it is not (by Kafka neither).
-FIRST_OFFSET = 1000
 SAMPLE = None if LONG else 250
 
 
 def workload(files: RecordingFiles, root: Path, version: TransactionVersion, *, syncs: bool) -> None:
     """Transactions 1 to 6: committed but for the third, which is aborted, and the fifth, whose holder is fenced."""
-    store = LogStore(root, files=files, version=version, syncs=syncs, overrides=SMALL, first_offset=FIRST_OFFSET)
+    store = LogStore(root, files=files, version=version, syncs=syncs, overrides=SMALL)
     holder = store.coordinator.init_producer_id(ID, 60_000)
     for number in range(1, 7):
         files.mark(APPENDED, number)
@@ -60,7 +57,7 @@ def write(store: LogStore, holder: ProducerIdAndEpoch, number: int) -> None:
 def check(place: str, version: TransactionVersion, recording: RecordingFiles, state: CrashState) -> None:
     root = Path(place) / "disk"
     os.makedirs(root, exist_ok=True)
-    store = LogStore(root, files=UnsyncedFiles(), version=version, overrides=SMALL, first_offset=FIRST_OFFSET)
+    store = LogStore(root, files=UnsyncedFiles(), version=version, overrides=SMALL)
     store.reopen()
     seen = [[int(value.split(b".")[0]) for value in store.committed(each)] for each in (A, B)]
     assert seen[0] == seen[1], seen

@@ -31,10 +31,12 @@ KEPT_FOR_KAFKA = 60 if LONG else 5
 
 
 class Nursery:
-    def __init__(self, base: Path) -> None:
+    """Writers of `module`, which is `tests.crash.nursery` or one with a `main` of the same kind."""
+
+    def __init__(self, base: Path, module: str = "tests.crash.nursery") -> None:
         self.base = base
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.crash.nursery"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            [sys.executable, "-m", module], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
             env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
         )  # fmt: skip
 

@@ -32,7 +32,6 @@ class LogStore:
         files: Files = OS_FILES,
         overrides: dict[str, str] | None = None,
         partition_count: int = 2,
-        first_offset: int = 0,
     ) -> None:
         self.root = root
         self.files = files
@@ -41,7 +40,6 @@ class LogStore:
         self.syncs = syncs
         self._overrides = overrides or {}
         self._verifies = verifies
-        self._first_offset = first_offset
         self._channel = LogDirFailureChannel()
         self._offsets: dict[TopicPartition, GroupOffsets] = {}
         self.gone: set[TopicPartition] = set()
@@ -63,11 +61,9 @@ class LogStore:
                 str(self.root / str(partition)), LogConfig.from_props(None, self._overrides), producers,
                 ManualScheduler(self.clock), self.clock, self._channel, files=self.files,
             )  # fmt: skip
+            context.has_one_replica = True
             self.logs[partition] = UnifiedLog.create(context, 0, 0, False)
             self.logs[partition].flushes_rolls = self.syncs
-            self.logs[partition].follow_log_end()
-            if self.logs[partition].log_end_offset < self._first_offset:
-                self.logs[partition].truncate_fully_and_start_at(self._first_offset)
         return self.logs[partition]
 
     def existing(self, partition: TopicPartition) -> UnifiedLog | None:

@@ -48,13 +48,16 @@ class Kit:
         self.clock = ManualClock(NOW_MS)
         self.scheduler = ManualScheduler(self.clock)
         self.channel = LogDirFailureChannel()
+        self.has_one_replica = False
 
     def context(self, overrides: dict[str, str] | None = None) -> PartitionContext:
         config = LogConfig.from_props(None, {**SMALL, **(overrides or {})})
-        return PartitionContext(
+        context = PartitionContext(
             self.dir, config, ProducerSettings(ProducerStateManagerConfig()), self.scheduler, self.clock, self.channel,
             files=self.files,
         )  # fmt: skip
+        context.has_one_replica = self.has_one_replica
+        return context
 
     def open(
         self,

@@ -13,7 +13,9 @@ import pytest
 
 import kafkalog
 from kafkalog.cli.app import COMMANDS
+from kafkalog.format.names import TopicPartition
 from tests.unit.cli_kit import Run, of_kafka, run
+from tests.unit.cursor_kit import commit, store_home
 
 __all__ = ["run"]
 
@@ -33,6 +35,11 @@ LINES = {
         "compact {clean} t-0 -X cleanup.policy=compact --roll --json",
         "compact {clean} --json",
         "compact {damaged} t -X cleanup.policy=compact --json",
+    ],
+    "cursors": [
+        "cursors {store} --json",
+        "cursors {store} --json --group billing --topic t --to-offset 9",
+        "cursors {store} --json --group billing --delete",
     ],
     "delete-records": ["delete-records {clean}/t-0 --before 3 --json"],
     "describe": ["describe {clean} --json", "describe {damaged} --json"],
@@ -88,7 +95,11 @@ def places(tmp_path: Path) -> dict[str, Path]:
         path.write_bytes(data)
     next((roots["damaged"] / "t-0").glob("*.index")).write_bytes(bytes([0, 0, 0, 9, 0, 0, 0, 9]))
     kafkalog.open_log(tmp_path / "other", "u-0").close()
+    with store_home(tmp_path / "store") as home:
+        home.create_topic("t", 2, None, None, exist_ok=False)
+        commit(home, "billing", {TopicPartition("t", 0): 0, TopicPartition("gone", 0): 1})
     return roots | {
+        "store": tmp_path / "store",
         "other": tmp_path / "other",
         "kafka": of_kafka("recover_torn_tail", tmp_path / "kafka"),
         "log": Path(f"{0:020}"),
@@ -130,6 +141,7 @@ def test_names_are_of_one_family(run: Run, places: dict[str, Path], tmp_path: Pa
         "cat": set(),
         "checkpoint": {"partition", "directory", "change"},
         "compact": {"partition", "summary"},
+        "cursors": {"group", "cursor", "change", "deletedGroup"},
         "delete-records": {"partition"},
         "describe": {"partition"},
         "du": {"topic", "fileKind", "age", "summary"},

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = [ROOT / "docs" / "format.md", ROOT / "ARCHITECTURE.md", ROOT / "README.md"]
+DOCUMENTS = [ROOT / "docs" / "format.md", ROOT / "docs" / "broker.md", ROOT / "ARCHITECTURE.md", ROOT / "README.md"]
 SYMBOL = re.compile(r"`(kafkalog(?:\.\w+)+)(?:\(\))?`")
 PATH = re.compile(r"`((?:kafkalog|tests|bench|docs)/[\w./-]*)`")
 # A symbol alone on its line, and the table of fields below it.

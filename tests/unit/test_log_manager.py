@@ -333,11 +333,37 @@ def test_delete_stray_and_future_folders(house: House) -> None:
 
 
 def test_two_folders_of_one_partition_are_refused_by_name(house: House) -> None:
-    with house.open() as manager:
-        manager.get_or_create_log("t-0")
-    os.makedirs(house.dirs[1] / "t-0")
+    with house.open(dirs=house.dirs[0]) as manager:
+        fill(manager.get_or_create_log("t-0"), 3)
+    with house.open(dirs=house.dirs[1]) as manager:
+        fill(manager.get_or_create_log("t-0"), 2)
     with pytest.raises(IllegalStateException, match=r"Duplicate log directories for t-0 .*/t-0 and .*/t-0"):
         house.open()
+    with pytest.raises(IllegalStateException, match=r"Duplicate log directories for t-0 .*/t-0 and .*/t-0"):
+        house.open(bare=True)
+
+
+def test_of_two_folders_one_that_was_never_written_to_gives_way(house: House) -> None:
+    """A disk that failed when the folder was made there has it when it is back; the partition was made elsewhere."""
+    with house.open(dirs=house.dirs[0]) as manager:
+        manager.get_or_create_log("t-0")
+        manager.get_or_create_log("u-0", topic_id=TOPIC_ID)
+    with house.open(dirs=house.dirs[1]) as manager:
+        fill(manager.get_or_create_log("t-0"), 3)
+        manager.get_or_create_log("u-0")
+    with pytest.raises(IllegalStateException, match="Duplicate log directories"):
+        house.open(bare=True)  # Kafka's
+    with house.open() as manager:
+        found, unused = manager.get_log("t-0"), manager.get_log("u-0")
+        assert found is not None
+        assert unused is not None
+        assert contents(found) == numbered(0, 3)
+        assert found.parent_dir == str(house.dirs[1])
+        assert unused.topic_id == TOPIC_ID
+    assert sorted(name for number in range(3) for name in house.folders(number) if "-delete" not in name) == [
+        "t-0",
+        "u-0",
+    ]
 
 
 def test_recovery_waits_for_the_disk_with_more_threads_than_a_clean_start(house: House) -> None:
@@ -863,3 +889,22 @@ def test_a_child_is_refused_and_touches_nothing(house: House) -> None:
         log = manager.get_log("t-0")
         assert log is not None
         assert contents(log) == numbered(0, 6)
+
+
+def test_a_log_whose_making_was_interrupted_has_no_tasks_left(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would write the topic's id into a folder that has another name by then: that counts as a disk's failure."""
+    manager = house.open()
+    with monkeypatch.context() as patch:
+
+        def interrupted(log: UnifiedLog) -> None:
+            raise KeyboardInterrupt
+
+        patch.setattr(UnifiedLog, "new_metrics", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            manager.get_or_create_log("t-0", topic_id=TOPIC_ID)
+    assert manager.get_log("t-0") is not None  # it is made again
+    manager.async_delete("t-0")
+    house.advance(10)
+    assert manager.offline_log_dirs == []
+    assert manager.failure_channel.offline_log_dirs == []
+    manager.shutdown()

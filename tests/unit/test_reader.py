@@ -239,3 +239,93 @@ def test_no_handle_is_left_open(tmp_path: Path) -> None:
         assert len(list(log)) == 40
         ChunkReader(log._readable()).close()
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+# --- a second thread that reads ahead ----------------------------------------------------------------------
+
+
+def with_ahead(monkeypatch: pytest.MonkeyPatch, slice_bytes: int) -> list[int]:
+    """Everything from 100 bytes on is read ahead; the sizes of what a second thread gave."""
+    given: list[int] = []
+
+    monkeypatch.setattr(wire, "AHEAD_LEAST_BYTES", 100)
+    monkeypatch.setattr(wire, "AHEAD_SLICE_BYTES", slice_bytes)
+    monkeypatch.setattr(wire, "processors", lambda: 64)
+    ahead = ChunkReader._read_ahead
+
+    def told(self: ChunkReader, extent: object) -> memoryview | None:
+        data = ahead(self, extent)  # type: ignore[arg-type]
+        if data is not None:
+            given.append(len(data))
+        return data
+
+    monkeypatch.setattr(ChunkReader, "_read_ahead", told)
+    return given
+
+
+@pytest.mark.parametrize("slice_bytes", [70, 100, 173, 480, 1 << 20])
+def test_reading_ahead_gives_the_same_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slice_bytes: int) -> None:
+    fill(tmp_path)
+    given = with_ahead(monkeypatch, slice_bytes)
+    with kafkalog.open_log(tmp_path, "t-0", read_only=True) as log:
+        for start in (0, 7, 39, 40):
+            both = []
+            for reads_ahead in (False, True):
+                with log.reader(start, reads_ahead=reads_ahead, chunk_bytes=500) as reader:
+                    chunks = [(chunk.path, chunk.file_position, bytes(chunk.data)) for chunk in reader]
+                    assert reader.offset == 40
+                found: dict[str, tuple[int, bytes]] = {}
+                for path, position, data in chunks:
+                    begin, before = found.get(path, (position, b""))
+                    assert position == begin + len(before)
+                    found[path] = begin, before + data
+                both.append(found)
+            assert both[0] == both[1]
+    assert given, "nobody read ahead"
+
+
+def test_reading_ahead_names_the_same_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(tmp_path)
+    log_file = sorted((tmp_path / "t-0").glob("*.log"))[1]
+    data = bytearray(log_file.read_bytes())
+    data[len(data) // 2] ^= 1
+    log_file.write_bytes(data)
+    given = with_ahead(monkeypatch, 480)
+    said = []
+    with kafkalog.open_log(tmp_path, "t-0", read_only=True) as log:
+        for reads_ahead in (False, True):
+            with log.reader(reads_ahead=reads_ahead) as reader:
+                found: list[int] = []
+                offsets = (found.extend(header.base_offset for header in chunk.headers) for chunk in reader)
+                with pytest.raises(CorruptRecordException) as error:
+                    list(offsets)
+                said.append((found, str(error.value)))
+    assert said[0] == said[1]
+    assert given
+
+
+@pytest.mark.parametrize("reads_ahead", [False, True])
+def test_nothing_is_read_from_before_a_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reads_ahead: bool) -> None:
+    contents = fill(tmp_path)
+    given = with_ahead(monkeypatch, 480)
+    with (
+        kafkalog.open_log(tmp_path, "t-0", config=SMALL) as log,
+        log.reader(reads_ahead=reads_ahead, chunk_bytes=480) as reader,
+    ):
+        reader.read_chunk()
+        kept = reader.offset + 1
+        log.truncate(kept)
+        log.append_many([b"new"] * 3)
+        assert [record.value for record in reader.records()] == [contents[kept - 1], *[b"new"] * 3]
+    assert bool(given) is reads_ahead
+
+
+def test_arrow_of_a_log_that_is_read_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyarrow")
+    contents = fill(tmp_path)
+    given = with_ahead(monkeypatch, 480)
+    with kafkalog.open_log(tmp_path, "t-0", config=SMALL) as log:
+        table = log.read_arrow()
+        assert table.column("value").to_pylist() == contents
+        assert table.column("offset").to_pylist() == list(range(40))
+    assert given

@@ -25,7 +25,9 @@ from kafkalog.files.testing import Fault, FaultyFiles
 from kafkalog.format.batch import ProducerFields
 from kafkalog.format.control import ControlRecordType
 from kafkalog.format.names import TopicPartition
+from kafkalog.topics.partition_reader import PartitionReader
 from kafkalog.topics.store_reader import StoreReader
+from kafkalog.topics.waiting import WaitingBeside
 
 SOON_S = 0.8  # below what would wake a waiter anyway
 
@@ -262,6 +264,29 @@ def test_another_process_writes(tmp_path: Path, told: bool, monkeypatch: pytest.
     writer.stdin.close()
     writer.stdout.close()
     assert found == {0: [b"%d" % n for n in range(0, 500, 2)], 1: [b"%d" % n for n in range(1, 500, 2)], 2: [b"last"]}
+
+
+def test_what_was_told_is_looked_at_whatever_else_ends_the_wait(tmp_path: Path) -> None:
+    with kafkalog.open(tmp_path) as store:
+        topic = store.create_topic("t", 2)
+        with kafkalog.open(tmp_path, read_only=True) as view:
+            watched = [
+                PartitionReader(
+                    view._home.source(TopicPartition("t", n)),
+                    0,
+                    topic_id="",
+                    isolation="read_uncommitted",
+                    reset="error",
+                )
+                for n in range(2)
+            ]
+            waiting = WaitingBeside()
+            waiting.wait(watched, 0.0, lambda: True)
+            for number in range(2):
+                topic.append(b"x", partition=number)
+                waiting.wait(watched, 20.0, lambda: True)
+                assert [each.may_have_more() for each in watched] == [True, number == 1]
+            waiting.close()
 
 
 def test_what_is_told_of_a_directory(tmp_path: Path) -> None:

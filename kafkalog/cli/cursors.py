@@ -1,0 +1,464 @@
+"""`kafkalog cursors`: how far each group has read; cursors set and taken away, with kafka-consumer-groups' options."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Mapping, Sequence
+
+import click
+
+from kafkalog.cli import choosing
+from kafkalog.cli.app import CLEAN, FINDINGS, Usage
+from kafkalog.cli.console import emit, emit_json, fields, note, paint, parse_time_ms, time_words
+from kafkalog.cli.places import log_dirs_at, print_table
+from kafkalog.files import OS_FILES, SYSTEM_CLOCK
+from kafkalog.format.names import TopicPartition
+from kafkalog.limits import LONG_MAX
+from kafkalog.toolbox import cursor_csv
+from kafkalog.toolbox.cursor_changes import (
+    Aim,
+    Change,
+    ChangePlan,
+    carry_out,
+    plan_deletion,
+    plan_from_file,
+    plan_offset_deletion,
+    plan_reset,
+)
+from kafkalog.toolbox.cursors import Cursor, CursorLook, GroupCursors
+from kafkalog.toolbox.words import span
+
+HEADERS = (
+    "GROUP",
+    "TOPIC",
+    "PARTITION",
+    "POSITION",
+    "LOG END",
+    "LAG",
+    "AGE",
+    "STATE",
+    "MEMBERS",
+    "PENDING",
+    "METADATA",
+)
+CHANGE_HEADERS = ("GROUP", "TOPIC", "PARTITION", "POSITION", "NEW OFFSET")
+NONE = "-"
+
+_DURATION = re.compile(
+    r"(?P<sign>[+-]?)P(?=.)(?:(?P<d>[+-]?\d+)D)?(?:T(?=.)(?:(?P<h>[+-]?\d+)H)?(?:(?P<m>[+-]?\d+)M)?"
+    r"(?:(?P<s>[+-]?\d+)(?:[.,](?P<f>\d{0,9}))?S)?)?",
+    re.IGNORECASE | re.ASCII,
+)
+
+
+@click.command("cursors", short_help="Show how far groups have read; set and delete their offsets.")
+@click.argument("log_dirs", nargs=-1, required=True, type=click.Path())
+@click.option("--group", "groups", multiple=True, metavar="NAME", help="A group; may be given several times.")
+@click.option("--all-groups", is_flag=True, help="Every group that is there; of what changes.")
+@click.option("--topic", "topics", multiple=True, metavar="TOPIC[:0,1]", help="A topic, or some of its partitions.")
+@click.option("--all-topics", is_flag=True, help="Wherever the group has committed something; of what changes.")
+@click.option("--cursors", "cursors_dir", type=click.Path(), metavar="DIR", help="The cursors of who only reads.")
+@click.option("--committed", is_flag=True, help="Log ends and lags as read_committed readers see them.")
+@click.option("--reset-offsets", is_flag=True, help="Set offsets: to one of the next eight, which may stand alone.")
+@click.option("--to-offset", type=click.IntRange(0, LONG_MAX), metavar="OFFSET", help="An offset.")
+@click.option("--to-earliest", is_flag=True, help="The log start.")
+@click.option("--to-latest", is_flag=True, help="The log end.")
+@click.option("--to-current", is_flag=True, help="Where it is; the log end where nothing is committed.")
+@click.option("--to-datetime", metavar="TIME", help="The first record at or after a time: ISO 8601 (UTC), or @ms.")
+@click.option("--by-duration", metavar="PnDTnHnMnS", help="The first record of the last so much, such as PT1H30M.")
+@click.option("--shift-by", type=int, metavar="N", help="So many offsets on, or back where it is negative.")
+@click.option("--from-file", type=click.Path(), metavar="FILE", help="What a file says, as --export prints it.")
+@click.option("--export", is_flag=True, help="Print the offsets that would be set, as CSV for --from-file.")
+@click.option("--delete-offsets", is_flag=True, help="Take away what a group has committed for topics.")
+@click.option("--delete", is_flag=True, help="Take away groups, and all that they committed.")
+@click.option("--members-gone", is_flag=True, help="The group's members will not come back: change it all the same.")
+@click.option("--dry-run", is_flag=True, help="Only tell what would change; the default.")
+@click.option("--yes", is_flag=True, help="Do it.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object a group, an offset and a change.")
+def command(
+    log_dirs: tuple[str, ...],
+    groups: tuple[str, ...],
+    all_groups: bool,
+    topics: tuple[str, ...],
+    all_topics: bool,
+    cursors_dir: str | None,
+    committed: bool,
+    reset_offsets: bool,
+    to_offset: int | None,
+    to_earliest: bool,
+    to_latest: bool,
+    to_current: bool,
+    to_datetime: str | None,
+    by_duration: str | None,
+    shift_by: int | None,
+    from_file: str | None,
+    export: bool,
+    delete_offsets: bool,
+    delete: bool,
+    members_gone: bool,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> int:
+    """Show the cursors (committed offsets of groups) that LOG_DIRS hold: position, log end, lag, age of the commit,
+    the group's state and members, the producers of open transactions with an offset that is pending, metadata.
+
+    Name all directories of a broker or store.  Reads only, takes no lock, works beside who writes.  With --cursors the
+    cursors that a reading process keeps in a directory of its own stand in front of those of the same name.  An offset
+    whose topic is not there, or was made anew, is shown without a log end, and noted.
+
+    \b
+    What changes cursors has the options and the rules of kafka-consumer-groups:
+      --reset-offsets, or only where to: for --group or --all-groups, --topic or --all-topics, or --from-file
+      --delete-offsets: for one --group and --topic
+      --delete: for --group or --all-groups
+    Without --yes it only tells; with it the directory that holds the group must be free (exit 3).  An offset out of a
+    partition's range is brought into it, and noted.  A group with members is refused, unless --members-gone says that
+    nobody will commit for them any more.  With --cursors what changes is there, and LOG_DIRS are only read.
+
+    Exit 1 where something could not be read, or a group of --all-groups was left alone.
+    """
+    aims = {
+        "to-offset": to_offset,
+        "to-earliest": to_earliest or None,
+        "to-latest": to_latest or None,
+        "to-current": to_current or None,
+        "to-datetime": to_datetime,
+        "by-duration": by_duration,
+        "shift-by": shift_by,
+        "from-file": from_file,
+    }
+    given = {how: value for how, value in aims.items() if value is not None}
+    action = _action(reset_offsets or bool(given), delete_offsets, delete)
+    _check(action, given, groups, all_groups=all_groups, topics=topics, all_topics=all_topics)
+    only_changes = {"--yes": yes, "--members-gone": members_gone, "--dry-run": dry_run, "--all-topics": all_topics}
+    if export and action != "reset":
+        raise Usage("--export: expected what is to be set, such as --to-current")
+    if export and as_json:
+        raise Usage("found --export and --json, expected one of them")
+    for option, is_given in only_changes.items():
+        if is_given and action == "list":
+            raise Usage(f"{option}: expected what is to change: --to-offset ..., --delete-offsets or --delete")
+    logging.getLogger("kafkalog").addHandler(logging.NullHandler())  # what the engine would log is told here
+    look = CursorLook(log_dirs_at(log_dirs), cursors_dir, isolation=choosing.isolation(committed))
+    for text in look.findings:
+        _finding(text, as_json)
+    if action == "list":
+        _list(look, groups, topics, as_json)
+        return FINDINGS if look.findings else CLEAN
+    wanted = [*look.groups] if all_groups else list(groups)
+    if action == "reset":
+        plan = _reset(look, wanted, given, topics, all_topics, members_gone)
+    elif action == "delete":
+        plan = plan_deletion(look, wanted, members_gone=members_gone)
+    else:
+        scope = _partitions(look, topics, look.must(wanted[0]))
+        plan = plan_offset_deletion(look, wanted[0], scope, members_gone=members_gone)
+    if plan.refused and not all_groups:
+        raise Usage(_refusal(plan))
+    for name, why in plan.refused.items():
+        note(f"note: group {name!r} is left alone: {why}")
+    act = yes and not dry_run
+    if export:
+        for each in plan.changes:
+            assert each.new is not None
+            emit(cursor_csv.line(None if len(wanted) == 1 and groups else each.group, each.partition, each.new))
+    _tell_and_do(look, plan, act, members_gone, shows="" if export else "json" if as_json else "text")
+    return FINDINGS if plan.refused or look.findings else CLEAN
+
+
+# --- what is asked for ------------------------------------------------------------------------------------
+
+
+def _action(reset: bool, delete_offsets: bool, delete: bool) -> str:
+    wanted = {"reset": reset, "delete-offsets": delete_offsets, "delete": delete}
+    chosen = [action for action, is_wanted in wanted.items() if is_wanted]
+    if len(chosen) > 1:
+        raise Usage("expected one of setting offsets, --delete-offsets and --delete")
+    return chosen[0] if chosen else "list"
+
+
+def _check(
+    action: str,
+    given: Mapping[str, object],
+    groups: Sequence[str],
+    *,
+    all_groups: bool,
+    topics: Sequence[str],
+    all_topics: bool,
+) -> None:
+    """Usage where it is not clear what is to change."""
+    if groups and all_groups:
+        raise Usage("found --group and --all-groups, expected one of them")
+    if action == "list":
+        if all_groups:
+            raise Usage("--all-groups: expected what is to change; without --group all are listed")
+        return
+    if not groups and not all_groups:
+        raise Usage(
+            "no group given, expected --group NAME" + ("" if action == "delete-offsets" else " or --all-groups")
+        )
+    if topics and all_topics:
+        raise Usage("found --topic and --all-topics, expected one of them")
+    if action == "delete":
+        if topics or all_topics:
+            raise Usage("--delete takes away whole groups; --delete-offsets those of topics")
+    elif action == "delete-offsets":
+        if len(groups) != 1 or not topics:
+            raise Usage("--delete-offsets: expected one --group and --topic, which may be given several times")
+    elif len(given) != 1:
+        found = ", ".join(f"--{how}" for how in given) or "none"
+        raise Usage(
+            f"found {found}, expected one of --to-offset, --to-earliest, --to-latest, --to-current, --to-datetime, "
+            "--by-duration, --shift-by and --from-file"
+        )
+    elif "from-file" in given:
+        if topics or all_topics:
+            raise Usage("found --from-file and a scope, expected one of them: the file says of which partitions")
+    elif not topics and not all_topics:
+        raise Usage("no scope given, expected --topic TOPIC, --topic TOPIC:0,1 or --all-topics")
+
+
+def _reset(
+    look: CursorLook,
+    groups: list[str],
+    given: Mapping[str, object],
+    topics: Sequence[str],
+    all_topics: bool,
+    members_gone: bool,
+) -> ChangePlan:
+    [(how, value)] = given.items()
+    if how == "from-file":
+        path = str(value)
+        plans = cursor_csv.read_plans(_text_of(path), groups, path)
+        return plan_from_file(look, plans, groups, members_gone=members_gone)
+    scope = None if all_topics else _partitions(look, topics, None)
+    return plan_reset(look, groups, _aim(how, value), scope, members_gone=members_gone)
+
+
+def _text_of(path: str) -> str:
+    if not OS_FILES.exists(path) or OS_FILES.is_dir(path):
+        raise Usage(f"{path}: no such file, expected lines as --export prints them")
+    try:
+        return OS_FILES.read_bytes(path).decode()
+    except UnicodeDecodeError as error:
+        raise Usage(f"{path}: found no UTF-8 at byte {error.start}, expected lines as --export prints them") from None
+
+
+def _aim(how: str, value: object) -> Aim:
+    if how == "to-datetime":
+        return Aim(how, parse_time_ms(str(value)))
+    if how == "by-duration":
+        return Aim(how, SYSTEM_CLOCK.milliseconds() - duration_ms(str(value)))
+    return Aim(how, value if isinstance(value, int) else 0)
+
+
+def duration_ms(text: str) -> int:
+    """Java's Duration.parse, in ms: "P1DT2H30M5.5S".  Usage for what is none."""
+    found = _DURATION.fullmatch(text)
+    if found is None:
+        raise Usage(f"--by-duration: found {text!r}, expected days, hours, minutes, seconds such as P1D or PT1H30M")
+    days, hours, minutes, seconds = (int(found[part] or 0) for part in ("d", "h", "m", "s"))
+    fraction = int((found["f"] or "").ljust(9, "0")[:9])
+    if (found["s"] or "").startswith("-"):
+        fraction = -fraction
+    total_ns = (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1_000_000_000 + fraction
+    return -(total_ns // 1_000_000) if found["sign"] == "-" else total_ns // 1_000_000
+
+
+def _partitions(look: CursorLook, topics: Sequence[str], group: GroupCursors | None) -> list[TopicPartition]:
+    """What --topic names: all that there is of a topic, and where offsets of `group` are to go, of one that is gone."""
+    found: dict[TopicPartition, None] = {}
+    for text in topics:
+        topic, numbers = _topic(text)
+        if numbers is not None:
+            found.update(dict.fromkeys(TopicPartition(topic, each) for each in numbers))
+            continue
+        known = look.partitions_of(topic)
+        if group is not None:
+            known += [each.partition for each in group.cursors if each.partition.topic == topic]
+        if not known:
+            look.bounds(TopicPartition(topic, 0))  # says that it is not there
+        found.update(dict.fromkeys(sorted(known)))
+    return list(found)
+
+
+def _topic(text: str) -> tuple[str, list[int] | None]:
+    topic, colon, numbers = text.partition(":")
+    if not colon:
+        return topic, None
+    if not topic or not re.fullmatch(r"[0-9]{1,10}(,[0-9]{1,10})*", numbers):
+        raise Usage(f"--topic: found {text!r}, expected a topic, or a topic and partitions such as orders:0,1")
+    return topic, [int(each) for each in numbers.split(",")]
+
+
+def _refusal(plan: ChangePlan) -> str:
+    said = "; ".join(f"group {name!r}: {why}" for name, why in plan.refused.items())
+    hint = " (--members-gone changes it all the same)" if "members" in said else ""
+    return f"nothing is changed: {said}{hint}"
+
+
+# --- what is told -----------------------------------------------------------------------------------------
+
+
+def _finding(text: str, as_json: bool) -> None:
+    if as_json:
+        emit_json({"kind": "finding", "what": text})
+    else:
+        emit(paint(text, "red"))
+
+
+def _list(look: CursorLook, groups: Sequence[str], topics: Sequence[str], as_json: bool) -> None:
+    scopes = [_topic(text) for text in topics]
+    found = look.named(groups) if groups else list(look.groups.values())
+    rows: list[Sequence[object]] = []
+    for group in found:
+        cursors = [each for each in group.cursors if not scopes or _is_in(each.partition, scopes)]
+        if scopes and not cursors and not groups:
+            continue
+        if as_json:
+            _list_json(group, cursors)
+            continue
+        rows += [_row(group, each) for each in cursors] or [_row(group, None)]
+        for each in cursors:
+            if each.gone is not None:
+                note(f"note: {group.listed.group}: {each.partition} is {each.gone}")
+        for member in group.members:
+            note(f"note: {group.listed.group}: member {member.member_id} of {member.client_id} at {member.client_host}")
+    if as_json:
+        return
+    if rows:
+        print_table(HEADERS, rows, left=2)
+    else:
+        note("no cursors: expected them in __consumer_offsets (name all log directories, or --cursors)")
+
+
+def _is_in(partition: TopicPartition, scopes: Sequence[tuple[str, list[int] | None]]) -> bool:
+    return any(
+        partition.topic == topic and (numbers is None or partition.partition in numbers) for topic, numbers in scopes
+    )
+
+
+def _row(group: GroupCursors, cursor: Cursor | None) -> Sequence[object]:
+    about = [group.listed.state, len(group.members)]
+    if cursor is None:
+        return [group.listed.group, *[NONE] * 6, *about, NONE, NONE]
+    committed = cursor.committed
+    return [
+        group.listed.group,
+        *cursor.partition,
+        NONE if committed is None else committed.offset,
+        "gone" if cursor.gone is not None else NONE if cursor.end is None else cursor.end,
+        NONE if cursor.lag is None else cursor.lag,
+        NONE if cursor.age_ms is None else span(cursor.age_ms),
+        *about,
+        ",".join(map(str, cursor.pending)) or NONE,
+        NONE if committed is None else repr(committed.metadata) if committed.metadata else NONE,
+    ]
+
+
+def _list_json(group: GroupCursors, cursors: Sequence[Cursor]) -> None:
+    listed = group.listed
+    emit_json(
+        {
+            "kind": "group",
+            "group": listed.group,
+            "state": listed.state,
+            "type": listed.type.value,
+            "protocolType": listed.protocol_type,
+            "members": [fields(each) for each in group.members],
+            "logDir": group.log_dir,
+            "offsetsPartition": group.number,
+        }
+    )
+    for each in cursors:
+        committed = each.committed
+        emit_json(
+            {
+                "kind": "cursor",
+                "group": listed.group,
+                "topic": each.partition.topic,
+                "partition": each.partition.partition,
+                "offset": None if committed is None else committed.offset,
+                "logEndOffset": each.end,
+                "lag": each.lag,
+                "commitTimestamp": None if committed is None else committed.commit_timestamp,
+                "commitTime": None if committed is None else time_words(committed.commit_timestamp),
+                "ageMs": each.age_ms,
+                "leaderEpoch": None if committed is None else committed.leader_epoch,
+                "metadata": None if committed is None else committed.metadata,
+                "pendingProducerIds": list(each.pending),
+                "gone": each.gone,
+            }
+        )
+
+
+def _tell_and_do(look: CursorLook, plan: ChangePlan, act: bool, members_gone: bool, *, shows: str) -> None:
+    for each in plan.changes:
+        if each.note is not None:
+            note(f"note: {each.group}: {each.partition}: {each.note}")
+    if shows == "text":
+        _print_changes(plan)
+    if not act:
+        if shows == "json":
+            for group in plan.groups:
+                _changes_json(plan, group, False)
+        elif shows == "text" and plan.groups:
+            emit(f"{_summary(plan)} would be {_doing(plan)} (--yes does it)")
+        return
+
+    def tell(group: str) -> None:
+        if shows == "json":
+            _changes_json(plan, group, True)
+
+    carry_out(look, plan, members_gone=members_gone, done=tell)
+    if shows == "text" and plan.groups:
+        emit(f"{_summary(plan)} {_doing(plan)}")
+
+
+def _print_changes(plan: ChangePlan) -> None:
+    rows = [_change_row(each) for each in plan.changes]
+    with_offsets = {each.group for each in plan.changes}
+    rows += [[name, NONE, NONE, NONE, "deleted"] for name in plan.deleted if name not in with_offsets]
+    if rows:
+        print_table(CHANGE_HEADERS, rows, left=2)
+    else:
+        emit("nothing to change: nothing is committed there")
+
+
+def _change_row(each: Change) -> list[object]:
+    return [
+        each.group,
+        *each.partition,
+        NONE if each.old is None else each.old,
+        "deleted" if each.new is None else each.new,
+    ]
+
+
+def _summary(plan: ChangePlan) -> str:
+    return f"in all: {len(plan.changes)} offsets of {len(plan.groups)} groups"
+
+
+def _doing(plan: ChangePlan) -> str:
+    if plan.deleted:
+        return "deleted, and the groups"
+    return "deleted" if any(each.new is None for each in plan.changes) else "set"
+
+
+def _changes_json(plan: ChangePlan, group: str, done: bool) -> None:
+    for each in plan.of_group(group):
+        emit_json(
+            {
+                "kind": "change",
+                "group": each.group,
+                "topic": each.partition.topic,
+                "partition": each.partition.partition,
+                "old": each.old,
+                "new": each.new,
+                "note": each.note,
+                "done": done,
+            }
+        )
+    if group in plan.deleted:
+        emit_json({"kind": "deletedGroup", "group": group, "done": done})

@@ -1,0 +1,245 @@
+"""The cursors that log directories hold: whose they are, how far they are, and what is between them and the end.
+
+Reads `__consumer_offsets` and the ends of the partitions that cursors point into; takes no lock, so that it works
+beside the broker or store whose directories they are.  A reading process's own directory of cursors is one more place
+to look: its groups stand in front of those of the same name that the log directories have, as they do for its readers.
+What a cluster's other brokers hold is not here: a partition that is missing is said to be, no more.
+
+Each number is read once, and kept: what is shown together is of one look.  Not thread-safe.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from kafkalog.coordinator.group_offsets import GroupOffsets
+from kafkalog.coordinator.groups import GroupType, ListedGroup, ListedMember
+from kafkalog.coordinator.partition_logs import SourceStateLog
+from kafkalog.errors import BadBytesError, GroupIdNotFoundException, KafkalogError, UnknownTopicOrPartitionException
+from kafkalog.files import OS_FILES, SYSTEM_CLOCK, Clock, Files
+from kafkalog.format.group_records import NO_TIMESTAMP, CommittedOffset
+from kafkalog.format.java_text import ZERO_UUID
+from kafkalog.format.names import GROUP_METADATA_TOPIC, TopicPartition
+from kafkalog.format.partition_metadata import topic_id_of
+from kafkalog.log.checkpoint_lines import CheckpointLines
+from kafkalog.log.view import PartitionView
+from kafkalog.manager.log_dirs import list_partitions
+
+NOT_HERE = "not in these directories"
+ANOTHER_TOPIC = "of a topic that was deleted, and made anew"
+
+
+class Bounds(NamedTuple):
+    """Where a partition begins and ends for readers, and the topic's id (None where nobody gave it one)."""
+
+    start: int
+    end: int
+    topic_id: str | None
+
+
+class Cursor(NamedTuple):
+    """How far a group is in a partition.
+
+    `committed` is None where only open transactions, of the producer ids `pending`, have committed something.  `end`
+    is None where it is not known; `gone` says why, where the offset points into nothing.
+    """
+
+    partition: TopicPartition
+    committed: CommittedOffset | None
+    end: int | None
+    pending: tuple[int, ...]
+    gone: str | None
+    age_ms: int | None
+
+    @property
+    def lag(self) -> int | None:
+        return None if self.committed is None or self.end is None else self.end - self.committed.offset
+
+
+class GroupCursors(NamedTuple):
+    """A group, and where it is kept: a partition of `__consumer_offsets` in `log_dir`."""
+
+    listed: ListedGroup
+    members: list[ListedMember]
+    log_dir: str
+    number: int
+    cursors: list[Cursor]
+
+    @property
+    def committed(self) -> dict[TopicPartition, CommittedOffset]:
+        return {each.partition: each.committed for each in self.cursors if each.committed is not None}
+
+    @property
+    def is_a_brokers(self) -> bool:
+        """A share or streams group: its offsets are not a consumer's, and only a broker changes them."""
+        return self.listed.type in (GroupType.SHARE, GroupType.STREAMS)
+
+
+class CursorLook:
+    """One look at `log_dirs`, and at the cursors of a reading process (`cursors_dir`, which need not be there yet).
+
+    `findings` are what could not be read; errors of a directory are those of `list_partitions`.
+    """
+
+    def __init__(
+        self,
+        log_dirs: Sequence[str],
+        cursors_dir: str | None = None,
+        *,
+        isolation: str = "read_uncommitted",
+        files: Files = OS_FILES,
+        clock: Clock = SYSTEM_CLOCK,
+    ) -> None:
+        self.log_dirs = list(log_dirs)
+        self.cursors_dir = cursors_dir
+        self.files = files
+        self.clock = clock
+        self.findings: list[str] = []
+        self._isolation = isolation
+        self._checkpoints: dict[str, CheckpointLines] = {}
+        self._bounds: dict[TopicPartition, Bounds | None] = {}
+        self.homes: dict[TopicPartition, str] = {}  # the directory of each partition
+        for log_dir in self.log_dirs:
+            for partition in list_partitions(log_dir, files=files):
+                if self.homes.setdefault(partition, log_dir) != log_dir:
+                    self.findings.append(f"{partition} is in {self.homes[partition]} and in {log_dir}")
+        self.groups = self._read_groups()
+
+    # --- groups ----------------------------------------------------------------------------------------
+
+    def _read_groups(self) -> dict[str, GroupCursors]:
+        found: dict[str, GroupCursors] = {}
+        if self.cursors_dir is not None and self.files.is_dir(self.cursors_dir):
+            own = list_partitions(self.cursors_dir, files=self.files)
+            found = self._groups_of(dict.fromkeys(own, self.cursors_dir))
+        others = self._groups_of(self.homes)
+        taken = {name for name, group in found.items() if group.cursors}
+        found.update({name: group for name, group in others.items() if name not in taken})
+        return dict(sorted(found.items()))
+
+    def _groups_of(self, homes: Mapping[TopicPartition, str]) -> dict[str, GroupCursors]:
+        found: dict[str, GroupCursors] = {}
+        for partition, log_dir in sorted(homes.items()):
+            if partition.topic != GROUP_METADATA_TOPIC:
+                continue
+            try:
+                with self._view(log_dir, partition) as view:
+                    offsets = GroupOffsets(SourceStateLog(view, view.directory), self.clock)
+                    self._check_end(view)
+            except KafkalogError as error:
+                self._tell(os.path.join(log_dir, str(partition)), error)
+                continue
+            for listed in offsets.groups():
+                found[listed.group] = self._group(offsets, listed, log_dir, partition.partition)
+        return found
+
+    def _group(self, offsets: GroupOffsets, listed: ListedGroup, log_dir: str, number: int) -> GroupCursors:
+        committed = offsets.fetch_all(listed.group)
+        pending = offsets.pending(listed.group)
+        cursors = [
+            self._cursor(each, committed.get(each), tuple(sorted(pending.get(each, ()))))
+            for each in sorted({*committed, *pending})
+        ]
+        return GroupCursors(listed, offsets.members(listed.group), log_dir, number, cursors)
+
+    def _cursor(self, partition: TopicPartition, committed: CommittedOffset | None, pending: tuple[int, ...]) -> Cursor:
+        age_ms = None
+        if committed is not None and committed.commit_timestamp != NO_TIMESTAMP:
+            age_ms = self.clock.milliseconds() - committed.commit_timestamp
+        gone = NOT_HERE if partition not in self.homes else None
+        found = self._look_at(partition)
+        if found is not None and committed is not None:
+            another = ZERO_UUID not in (committed.topic_id, found.topic_id or ZERO_UUID)
+            if another and committed.topic_id != found.topic_id:
+                gone = ANOTHER_TOPIC
+        end = None if found is None or gone is not None else found.end
+        return Cursor(partition, committed, end, pending, gone, age_ms)
+
+    def named(self, groups: Collection[str]) -> list[GroupCursors]:
+        """Those of these names; GroupIdNotFoundException for one that is not there."""
+        return [self.must(name) for name in dict.fromkeys(groups)]
+
+    def must(self, group: str) -> GroupCursors:
+        """GroupIdNotFoundException where it is not there."""
+        found = self.groups.get(group)
+        if found is None:
+            place = ", ".join([*self.log_dirs, *([self.cursors_dir] if self.cursors_dir else [])])
+            raise GroupIdNotFoundException(
+                f"no group {group!r} in {place}", hint="without --group all are listed" if self.groups else None
+            )
+        return found
+
+    def may_change(self, group: GroupCursors) -> bool:
+        """Whether it is kept where cursors are changed: with a directory of cursors, there and nowhere else."""
+        return self.cursors_dir is None or group.log_dir == self.cursors_dir
+
+    # --- partitions ------------------------------------------------------------------------------------
+
+    def bounds(self, partition: TopicPartition) -> Bounds:
+        """UnknownTopicOrPartitionException for one that is not in these directories, or could not be read."""
+        if partition not in self.homes:
+            raise UnknownTopicOrPartitionException(
+                f"no partition {partition} in {', '.join(self.log_dirs)}",
+                hint="name all directories; `kafkalog topics` lists what is there",
+            )
+        found = self._look_at(partition)
+        if found is None:
+            raise UnknownTopicOrPartitionException(
+                f"{partition} cannot be read", hint="`kafkalog verify` says what is wrong with it"
+            )
+        return found
+
+    def offset_for_time(self, partition: TopicPartition, time_ms: int) -> int | None:
+        """Of the first record at or after a time; None where there is none."""
+        self.bounds(partition)
+        with self._view(self.homes[partition], partition) as view:
+            return view.offset_for_time(time_ms)
+
+    def partitions_of(self, topic: str) -> list[TopicPartition]:
+        """Those that are in these directories."""
+        return sorted(each for each in self.homes if each.topic == topic)
+
+    def offsets_homes(self, log_dirs: Sequence[str]) -> dict[int, str]:
+        """The partitions of `__consumer_offsets` that are in these directories, by number."""
+        found: dict[int, str] = {}
+        for log_dir in log_dirs:
+            for partition in list_partitions(log_dir, files=self.files) if self.files.is_dir(log_dir) else ():
+                if partition.topic == GROUP_METADATA_TOPIC:
+                    found.setdefault(partition.partition, log_dir)
+        return found
+
+    def _look_at(self, partition: TopicPartition) -> Bounds | None:
+        if partition not in self._bounds:
+            self._bounds[partition] = self._read_bounds(partition)
+        return self._bounds[partition]
+
+    def _read_bounds(self, partition: TopicPartition) -> Bounds | None:
+        log_dir = self.homes.get(partition)
+        if log_dir is None:
+            return None
+        path = os.path.join(log_dir, str(partition))
+        try:
+            with self._view(log_dir, partition) as view:
+                end = view.visible_end(self._isolation)
+                self._check_end(view)
+                return Bounds(view.log_start_offset, end, topic_id_of(path, self.files))
+        except KafkalogError as error:
+            self._tell(path, error)
+            return None
+
+    def _view(self, log_dir: str, partition: TopicPartition) -> PartitionView:
+        checkpoints = self._checkpoints.setdefault(log_dir, CheckpointLines(log_dir, self.files))
+        return PartitionView(log_dir, partition, files=self.files, checkpoints=checkpoints)
+
+    def _check_end(self, view: PartitionView) -> None:
+        """What is readable counts; that it ends in damage is told."""
+        try:
+            view.check_end()
+        except BadBytesError as error:
+            self._tell(view.directory, error)
+
+    def _tell(self, path: str, error: KafkalogError) -> None:
+        text = " ".join(str(error).split())
+        self.findings.append(text if path in text else f"{path}: {text}")

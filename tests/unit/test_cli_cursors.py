@@ -1,0 +1,285 @@
+"""`kafkalog cursors`: what it prints, which options go together, exit codes; dry unless --yes is given."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import kafkalog
+from kafkalog.cli.app import Usage
+from kafkalog.cli.cursors import duration_ms
+from kafkalog.coordinator.transaction_metadata import ProducerIdAndEpoch
+from kafkalog.files import SYSTEM_CLOCK
+from kafkalog.format.group_records import CommittedOffset
+from kafkalog.format.names import TopicPartition
+from tests.unit.cli_kit import Run, run
+from tests.unit.cursor_kit import commit, leave_classic, store_home
+
+__all__ = ["run"]
+
+FIRST, SECOND = TopicPartition("orders", 0), TopicPartition("orders", 1)
+GONE = TopicPartition("gone", 4)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    root = tmp_path / "data"
+    now_ms = SYSTEM_CLOCK.milliseconds()
+    with kafkalog.open(root) as store:
+        orders = store.create_topic("orders", 2)
+        for number in range(10):
+            orders.append(b"%d" % number, partition=0, timestamp=now_ms - (10 - number) * 3_600_000)
+    with store_home(root) as home:
+        commit(home, "billing", {FIRST: CommittedOffset(4, 0, "said\n"), SECOND: 0})
+        commit(home, "billing", {SECOND: 0}, ProducerIdAndEpoch(77, 0))
+        commit(home, "audit", {GONE: 3})
+        leave_classic(home, "busy", "m1", "m2")
+    return root
+
+
+def test_the_table(run: Run, root: Path) -> None:
+    result = run("cursors", root)
+    assert result.code == 0
+    head, *rows = [line.split() for line in result.lines]
+    assert head[:4] == ["GROUP", "TOPIC", "PARTITION", "POSITION"]
+    assert [row[:6] for row in rows] == [
+        ["audit", "gone", "4", "3", "gone", "-"],
+        ["billing", "orders", "0", "4", "10", "6"],
+        ["billing", "orders", "1", "0", "0", "0"],
+        ["busy", "-", "-", "-", "-", "-"],
+    ]
+    assert [row[-4:] for row in rows] == [
+        ["Empty", "0", "-", "-"],
+        ["Empty", "0", "-", r"'said\n'"],
+        ["Empty", "0", "77", "-"],
+        ["Stable", "2", "-", "-"],
+    ]
+    assert "audit: gone-4 is not in these directories" in result.err
+    assert "busy: member m1 of client m1 at /10.0.0.1" in result.err
+
+
+def test_json(run: Run, root: Path) -> None:
+    entries = [json.loads(line) for line in run("cursors", root, "--json").lines]
+    groups = {each["group"]: each for each in entries if each["kind"] == "group"}
+    cursors = {(each["group"], each["topic"], each["partition"]): each for each in entries if each["kind"] == "cursor"}
+    assert set(groups) == {"audit", "billing", "busy"}
+    assert [each["memberId"] for each in groups["busy"]["members"]] == ["m1", "m2"]
+    assert groups["billing"]["logDir"] == str(root)
+    found = cursors["billing", "orders", 0]
+    assert (found["offset"], found["logEndOffset"], found["lag"], found["metadata"]) == (4, 10, 6, "said\n")
+    assert 0 <= found["ageMs"] < 600_000
+    assert cursors["billing", "orders", 1]["pendingProducerIds"] == [77]
+    assert cursors["audit", "gone", 4]["gone"] == "not in these directories"
+
+
+def test_filters(run: Run, root: Path) -> None:
+    def shown(*argv: object) -> list[tuple[str, ...]]:
+        result = run("cursors", root, *argv)
+        assert result.code == 0
+        return [tuple(line.split()[:3]) for line in result.lines[1:]]
+
+    assert shown("--group", "billing") == [("billing", "orders", "0"), ("billing", "orders", "1")]
+    assert shown("--topic", "orders:1") == [("billing", "orders", "1")]
+    assert shown("--topic", "gone", "--topic", "orders:0,7") == [("audit", "gone", "4"), ("billing", "orders", "0")]
+    result = run("cursors", root, "--group", "billin")
+    assert result.code == 2
+    assert "no group 'billin'" in result.err
+
+
+def test_no_cursors_is_said(run: Run, tmp_path: Path) -> None:
+    kafkalog.open_log(tmp_path, "t-0").close()
+    result = run("cursors", tmp_path)
+    assert (result.code, result.lines) == (0, [])
+    assert "no cursors" in result.err
+
+
+def test_committed_asks_for_the_stable_end(run: Run, root: Path) -> None:
+    with kafkalog.open_log(root, "orders-0") as log:
+        txn = log.transaction("t")
+        txn.begin()
+        txn.append(b"open")
+        ends = [
+            run("cursors", root, "--topic", "orders:0", *more).lines[1].split()[4] for more in ((), ("--committed",))
+        ]
+    assert ends == ["11", "10"]
+
+
+def test_damage_is_found(run: Run, root: Path) -> None:
+    path = root / "orders-0" / f"{0:020}.log"
+    path.write_bytes(path.read_bytes()[:-1] + b"\xff")
+    result = run("cursors", root, "--group", "billing")
+    assert result.code == 1
+    assert result.lines[0].startswith(str(path))
+    assert result.lines[2].split()[4] == "9"
+    kinds = [json.loads(line)["kind"] for line in run("cursors", root, "--json", "--group", "billing").lines]
+    assert kinds == ["finding", "group", "cursor", "cursor"]
+
+
+# --- changes ----------------------------------------------------------------------------------------------
+
+
+def test_dry_unless_it_is_told(run: Run, root: Path) -> None:
+    asked = ("cursors", root, "--group", "billing", "--topic", "orders:0", "--reset-offsets", "--to-offset", 7)
+    for more in ((), ("--dry-run",), ("--yes", "--dry-run")):
+        result = run(*asked, *more)
+        assert (result.code, result.lines[1].split()) == (0, ["billing", "orders", "0", "4", "7"])
+        assert "would be set (--yes does it)" in result.lines[-1]
+        assert run("cursors", root, "--topic", "orders:0").lines[1].split()[3] == "4"
+    result = run(*asked, "--yes")
+    assert result.lines[-1] == "in all: 1 offsets of 1 groups set"
+    assert run("cursors", root, "--topic", "orders:0").lines[1].split()[3] == "7"
+    [change] = [json.loads(line) for line in run(*asked[:-1], 99, "--yes", "--json").lines]
+    assert change == {
+        "kind": "change", "group": "billing", "topic": "orders", "partition": 0, "old": 7, "new": 10,
+        "note": "99 lies behind the end: the end", "done": True,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("aim", "new"),
+    [
+        (("--to-earliest",), 0),
+        (("--to-latest",), 10),
+        (("--to-current",), 4),
+        (("--shift-by", "-3"), 1),
+        (("--shift-by", "3"), 7),
+        (("--by-duration", "PT4H30M"), 6),
+        (("--by-duration", "P1D"), 0),
+        (("--to-datetime", "2020-01-01T00:00:00.000"), 0),
+        (("--to-datetime", "@1"), 0),
+    ],
+)
+def test_where_to(run: Run, root: Path, aim: tuple[str, ...], new: int) -> None:
+    result = run("cursors", root, "--group", "billing", "--topic", "orders:0", *aim)
+    assert result.code == 0, result.err
+    assert result.lines[1].split() == ["billing", "orders", "0", "4", str(new)]
+
+
+def test_an_export_is_read_again(run: Run, root: Path, tmp_path: Path) -> None:
+    scope = ("--topic", "orders", "--to-current", "--export")
+    one = run("cursors", root, "--group", "billing", *scope)
+    assert one.lines == ["orders,0,4", "orders,1,0"]
+    both = run("cursors", root, "--group", "billing", "--group", "new", *scope)
+    assert both.lines == ["billing,orders,0,4", "billing,orders,1,0", "new,orders,0,10", "new,orders,1,0"]
+    path = tmp_path / "plan.csv"
+    path.write_bytes(one.octets + b"\n")  # println ends Kafka's with one more
+    result = run("cursors", root, "--group", "copy", "--from-file", path, "--yes")
+    assert result.code == 0, result.err
+    path.write_bytes(both.octets)
+    assert run("cursors", root, "--all-groups", "--from-file", path, "--yes").code == 1  # some it does not name
+    rows = [line.split()[:4] for line in run("cursors", root, "--topic", "orders").lines[1:]]
+    assert rows == [
+        [name, "orders", number, at] for name in ("billing", "copy") for number, at in (("0", "4"), ("1", "0"))
+    ]
+
+
+def test_members_refuse_unless_they_are_gone(run: Run, root: Path) -> None:
+    asked = ("cursors", root, "--topic", "orders:0", "--to-latest", "--yes")
+    result = run(*asked, "--group", "busy", "--group", "billing")
+    assert result.code == 2
+    assert "nothing is changed: group 'busy': it is Stable, with 2 members" in result.err
+    assert "--members-gone" in result.err
+    assert run("cursors", root, "--topic", "orders:0").lines[1].split()[3] == "4"
+    result = run(*asked, "--all-groups")
+    assert result.code == 1
+    assert "group 'busy' is left alone" in result.err
+    assert run("cursors", root, "--topic", "orders:0", "--group", "billing").lines[1].split()[3] == "10"
+    assert run(*asked, "--group", "busy", "--members-gone").code == 0
+    row = run("cursors", root, "--group", "busy").lines[1].split()
+    assert (row[3], row[-4], row[-3]) == ("10", "Empty", "0")
+
+
+def test_deletions(run: Run, root: Path) -> None:
+    result = run("cursors", root, "--group", "audit", "--delete-offsets", "--topic", "gone")
+    assert "would be deleted" in result.lines[-1]
+    assert run("cursors", root, "--group", "audit", "--delete-offsets", "--topic", "gone", "--yes").code == 0
+    assert run("cursors", root, "--group", "audit").lines[1].split()[1] == "-"
+    result = run("cursors", root, "--group", "audit", "--delete-offsets", "--topic", "gone:4", "--yes")
+    assert result.lines == ["nothing to change: nothing is committed there"]
+    for act in ((), ("--yes",)):
+        result = run("cursors", root, "--group", "billing", "--group", "audit", "--delete", *act)
+        assert result.code == 0
+    groups = {json.loads(line)["group"] for line in run("cursors", root, "--json").lines}
+    assert groups == {"busy"}
+
+
+def test_of_a_process_that_only_reads(run: Run, root: Path, tmp_path: Path) -> None:
+    own = ("--cursors", tmp_path / "own")
+    with kafkalog.open(root):  # it holds the lock
+        result = run("cursors", root, "--group", "mine", "--topic", "orders", "--to-offset", 3, "--yes")
+        assert result.code in (2, 3)
+        result = run("cursors", root, *own, "--group", "mine", "--topic", "orders", "--to-offset", 3, "--yes")
+        assert result.code == 0, result.err
+        assert [line.split()[:4] for line in run("cursors", root, *own, "--group", "mine").lines[1:]] == [
+            ["mine", "orders", "0", "3"], ["mine", "orders", "1", "0"],
+        ]  # fmt: skip
+    assert run("cursors", root, "--group", "mine").code == 2
+
+
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [
+        ("--to-latest", "no group given"),
+        ("--group g --to-latest", "no scope given"),
+        ("--group g --reset-offsets --all-topics", "found none, expected one of --to-offset"),
+        ("--group g --topic orders --to-latest --shift-by 1", "found --to-latest, --shift-by, expected one"),
+        ("--group g --topic orders --all-topics --to-latest", "--topic and --all-topics"),
+        ("--group g --all-groups --topic orders --to-latest", "--group and --all-groups"),
+        ("--group g --topic orders --from-file f", "found --from-file and a scope"),
+        ("--group g --from-file nowhere.csv", "nowhere.csv: no such file"),
+        ("--group g --delete --to-latest", "expected one of setting offsets"),
+        ("--group g --delete --topic orders", "--delete takes away whole groups"),
+        ("--group g --delete-offsets", "expected one --group and --topic"),
+        ("--group g --group h --delete-offsets --topic orders", "expected one --group"),
+        ("--delete", "no group given"),
+        ("--group billing --yes", "--yes: expected what is to change"),
+        ("--members-gone", "--members-gone: expected what is to change"),
+        ("--all-topics", "--all-topics: expected what is to change"),
+        ("--all-groups", "--all-groups: expected what is to change"),
+        ("--export", "--export: expected what is to be set"),
+        ("--group g --topic orders --to-latest --export --json", "--export and --json"),
+        ("--group g --topic orders:x --to-latest", "found 'orders:x'"),
+        ("--group g --topic :1 --to-latest", "found ':1'"),
+        ("--group g --topic nowhere --to-latest", "no partition nowhere-0"),
+        ("--group g --topic orders:2 --to-latest", "no partition orders-2"),
+        ("--group audit --all-topics --to-latest", "no partition gone-4"),
+        ("--group g --topic orders --shift-by 1", "nothing is committed that could be shifted"),
+        ("--group g --topic orders --to-offset -1", "--to-offset"),
+        ("--group g --topic orders --by-duration 1h", "--by-duration: found '1h'"),
+        ("--group g --topic orders --to-datetime yesterday", "'yesterday' is neither"),
+        ("--group nobody --delete", "no group 'nobody'"),
+    ],
+)
+def test_what_makes_no_sense(run: Run, root: Path, argv: str, said: str) -> None:
+    result = run("cursors", root, *argv.split())
+    assert result.code == 2
+    assert said in result.err
+    assert len(result.err.splitlines()) == 1
+    assert not result.lines
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [
+        ("PT1H30M", 5_400_000),
+        ("P1D", 86_400_000),
+        ("P1DT1S", 86_401_000),
+        ("pt0.5s", 500),
+        ("PT1,5S", 1500),
+        ("-PT1H", -3_600_000),
+        ("PT-1H", -3_600_000),
+        ("PT-1.5S", -1500),
+        ("P-1DT24H", 0),
+        ("PT36H", 129_600_000),
+    ],
+)
+def test_durations_are_javas(text: str, ms: int) -> None:
+    assert duration_ms(text) == ms
+
+
+@pytest.mark.parametrize("text", ["", "P", "PT", "P1DT", "1H", "P1H", "PT1D", "P1W", "PT1.5H", "PT1M1H", "PT\u0661H"])
+def test_what_is_no_duration(text: str) -> None:
+    with pytest.raises(Usage, match="--by-duration"):
+        duration_ms(text)

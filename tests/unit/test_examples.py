@@ -1,0 +1,132 @@
+"""Every example of the README, of docs/ and of docstrings runs, each in an empty folder.
+
+An example may take for given what its text says before it: `GIVEN` has that.  Spark's are run where Spark is
+(`tests/spark`).
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import pkgutil
+import re
+import socket
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+import kafkalog
+import kafkalog.topics
+from kafkalog._native.blocks import Closing
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = ("README.md", "docs/broker.md")
+MODULES = [f"kafkalog.topics.{each.name}" for each in pkgutil.iter_modules(kafkalog.topics.__path__)]
+
+
+class Example(NamedTuple):
+    place: str
+    code: str
+
+    def __str__(self) -> str:
+        return self.place
+
+
+def of_documents() -> Iterator[Example]:
+    for name in DOCUMENTS:
+        text = (ROOT / name).read_text()
+        for found in re.finditer(r"```python\n(.*?)```", text, re.DOTALL):
+            yield Example(f"{name}:{text[: found.start()].count(chr(10)) + 2}", found[1])
+
+
+def docstrings(module: Any) -> Iterator[tuple[str, str]]:
+    yield module.__name__, module.__doc__ or ""
+    for name, thing in vars(module).items():
+        if getattr(thing, "__module__", None) != module.__name__:
+            continue
+        yield f"{module.__name__}.{name}", inspect.getdoc(thing) or ""
+        if inspect.isclass(thing):
+            for inner, member in vars(thing).items():
+                yield f"{module.__name__}.{name}.{inner}", inspect.getdoc(member) or "" if callable(member) else ""
+
+
+def of_docstrings() -> Iterator[Example]:
+    """Blocks that stand four columns in and are Python."""
+    for name in ["kafkalog", *MODULES]:
+        for place, text in docstrings(importlib.import_module(name)):
+            for found in re.finditer(r"(?:^|\n\n)((?:    .*\n?|\n(?=    ))+)", text):
+                code = textwrap.dedent(found[1])
+                try:
+                    tree = ast.parse(code)
+                except SyntaxError:
+                    continue
+                if any(isinstance(node, (ast.Call, ast.With)) for node in ast.walk(tree)):
+                    yield Example(place, code)
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
+
+
+# What an example has of what was said before it, as code.
+GIVEN = {
+    "README.md": """
+import kafkalog
+from tests.unit.log_kit import batch
+batches = batch()
+""",
+    "docs/broker.md": """
+import kafkalog
+kafkalog.open("disk1").create_topic("orders")
+""",
+    "kafkalog.topics.store_transaction": """
+import kafkalog
+store = kafkalog.open("data")
+for name in ("orders", "payments"):
+    store.create_topic(name)
+reader = store.reader("biller", topics=["orders"])
+""",
+    "kafkalog.topics.log.Log.latest": """
+import kafkalog
+log = kafkalog.open_log("data", "t-0")
+""",
+    "kafkalog.topics.log.Log.compact": "import kafkalog",
+    "kafkalog.topics.store": "import kafkalog",
+    "kafkalog.topics.store_reader": "import kafkalog",
+    "kafkalog.topics.writer": """
+import kafkalog
+from types import SimpleNamespace
+log = kafkalog.open_log("data", "orders-0")
+source = SimpleNamespace(lines_from=lambda number: enumerate([b"one", b"two"], number))
+""",
+}
+
+
+EXAMPLES = [each for each in (*of_documents(), *of_docstrings()) if "spark." not in each.code]
+
+
+def test_there_are_examples() -> None:
+    assert len(EXAMPLES) > 10
+    assert sum("kafkalog.open(" in each.code for each in EXAMPLES) >= 3
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=str)
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+def test_an_example_runs(example: Example, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    code = example.code.replace("9404", str(free_port()))
+    space: dict[str, Any] = {}
+    exec(GIVEN.get(example.place.partition(":")[0], ""), space)
+    try:
+        exec(compile(code, example.place, "exec"), space)
+    finally:
+        for each in [*space.values()]:
+            if isinstance(each, Closing):
+                each.close()
