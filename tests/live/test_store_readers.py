@@ -148,11 +148,11 @@ def test_an_interrupt_of_a_commit(store: kafkalog.Store, kind: str) -> None:
 
     for _ in range(2):
         with Tracer(kind) as tracer:
-            work(f"count{next(numbers)}", [])
+            work(f"count-{kind}{next(numbers)}", [])
     places = tracer.places
     ours = [number for number, place in enumerate(places) if place[0].startswith(OURS)]
     for number in [ours[each] for each in chosen([places[number] for number in ours], LIMIT)]:
-        name, done = f"c{next(numbers)}", [0]
+        name, done = f"{kind}{next(numbers)}", [0]
         with contextlib.suppress(Interrupted), Tracer(kind, number):
             work(name, done)
 
