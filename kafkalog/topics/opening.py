@@ -73,11 +73,12 @@ def open_log(
 
     A writable open takes the directory's `.lock`, shared by all logs of that directory in this process, and removes
     `.kafka_cleanshutdown`; a partition that was not closed cleanly is recovered as Kafka's broker does.  What
-    `transaction()` of a crashed process left open is aborted, unless `abort_left_open` is off.  `on_damage` says what
-    happens where that recovery finds damage: "truncate" cuts the log there and drops all behind it, with a warning in
-    the log "kafkalog.log", as Kafka does; "raise" refuses with CorruptRecordException before anything is cut (indexes
-    may have been rebuilt by then), and with CorruptIndexException where an index of aborted transactions was cut, which
-    Kafka does not look at; a function is called with each `kafkalog.log.damage.Damage` before its cut.
+    `transaction()` of a crashed process left open is aborted, unless `abort_left_open` is off; what a store left
+    (`kafkalog.open`) stays open until a store of the directory ends it, as was decided.  `on_damage` says what happens
+    where that recovery finds damage: "truncate" cuts the log there and drops all behind it, with a warning in the log
+    "kafkalog.log", as Kafka does; "raise" refuses with CorruptRecordException before anything is cut (indexes may have
+    been rebuilt by then), and with CorruptIndexException where an index of aborted transactions was cut, which Kafka
+    does not look at; a function is called with each `kafkalog.log.damage.Damage` before its cut.
 
     `metrics` is a `kafkalog.metrics.MetricsRegistry`, shared by as many logs as you like: while a writable log is open
     it is shown there under Kafka's names, and what it refuses and flushes is counted.

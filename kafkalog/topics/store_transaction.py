@@ -42,7 +42,7 @@ from kafkalog.format.batch import ProducerFields
 from kafkalog.format.group_records import CommittedOffset
 from kafkalog.format.names import TopicPartition, partition_of
 from kafkalog.limits import INT_MAX
-from kafkalog.topics.batch_maker import next_sequence
+from kafkalog.topics.batch_maker import Records, next_sequence
 from kafkalog.topics.records import Header
 from kafkalog.topics.rows import RecordInput, as_row, check_records
 from kafkalog.topics.topic import RecordMetadata, Topic
@@ -84,8 +84,9 @@ class _Part:
     def __init__(self, appends: StorePartition, holder: ProducerIdAndEpoch) -> None:
         self.appends = appends
         self._holder = holder
-        self._next_sequence: int | None = None  # behind our last record, as the log had it then
+        self._next_sequence: int | None = None  # behind our last record
         self._was_cut = False  # the log, beside an append of ours
+        self.is_torn = False
 
     def sequence(self) -> int:
         """The number of the holder's next record, as the log has it now."""
@@ -97,18 +98,26 @@ class _Part:
     def _entry(self) -> ProducerStateEntry | None:
         return self.appends.engine.producer_state_manager.last_entry(self._holder.producer_id)
 
-    def append(self, records: Iterable[RecordInput], transactional_id: str) -> range:
-        """Appends records in the holder's name."""
+    def append(self, records: Records, transactional_id: str) -> range:
+        """Appends records in the holder's name.  `is_torn` says of one that failed whether some of them are there."""
         engine = self.appends.usable()
         cuts = engine.local_log.truncations
-        self.check_whole(transactional_id)
-        fields = ProducerFields(*self._holder, self.sequence(), True)
+        before = self.sequence()
+        if self._was_cut or self._next_sequence not in (None, before):
+            self.check_whole(transactional_id)
+        was_torn, self.is_torn = self.is_torn, True  # until we know better
         try:
-            return self.appends.append_as(fields, records, sync=False)
-        finally:
-            if self.appends.engine is engine:  # else it moved, with all that it has
-                self._was_cut = self._was_cut or engine.local_log.truncations != cuts
+            offsets = self.appends.append_as(ProducerFields(*self._holder, before, True), records, sync=False)
+        except Exception:
             self._next_sequence = self.sequence()
+            self.is_torn = was_torn or self._next_sequence != before
+            raise
+        finally:
+            if engine.local_log.truncations != cuts and self.appends.engine is engine:  # else it moved, with all it has
+                self._was_cut = True
+        self._next_sequence = next_sequence(before, len(offsets))
+        self.is_torn = was_torn
+        return offsets
 
     def check_online(self) -> None:
         """KafkaStorageException where its directory has failed: what was appended may be lost."""
@@ -160,7 +169,7 @@ class StoreTransaction(Block):
         self._start_ms = 0
         self._added: set[TopicPartition] = set()
         self._parts: dict[TopicPartition, _Part] = {}
-        self._is_torn = False  # an append was cut short: some of its records are there
+        self._is_torn = False  # something was cut short: some of it is there
 
     def __repr__(self) -> str:
         return f"<StoreTransaction of {self.transactional_id!r}, {'open' if self.active else 'not open'}>"
@@ -280,7 +289,7 @@ class StoreTransaction(Block):
             self._add(list(places))
             return self._append_all(places)
 
-    def _append_all(self, places: Mapping[TopicPartition, Iterable[RecordInput]]) -> dict[int, range]:
+    def _append_all(self, places: Mapping[TopicPartition, Records]) -> dict[int, range]:
         done: dict[int, range] = {}
         for place, rows in places.items():
             try:
@@ -293,25 +302,18 @@ class StoreTransaction(Block):
                 raise
         return done
 
-    def _append(self, place: TopicPartition, rows: Iterable[RecordInput]) -> range:
+    def _append(self, place: TopicPartition, rows: Records) -> range:
         holder = self._holder
         assert holder is not None, self
         appends = self._home.partition(place)
         part = self._parts.get(place)
         if part is None or part.appends is not appends:  # the topic may have been made anew
             part = self._parts[place] = _Part(appends, holder)
-        before, torn = part.sequence(), self._is_torn
-        self._is_torn = True  # until we know better
         try:
-            offsets = part.append(rows, self.transactional_id)
+            return part.append(rows, self.transactional_id)
         except _FENCED as error:
-            self._is_torn = False  # it is aborted, whatever there is of it: the coordinator says so to a commit
+            part.is_torn = False  # it is aborted, whatever there is of it: the coordinator says so to a commit
             self._raise_fenced(error)
-        except Exception:
-            self._is_torn = torn or part.sequence() != before
-            raise
-        self._is_torn = torn
-        return offsets
 
     def commit_offsets(
         self,
@@ -323,7 +325,8 @@ class StoreTransaction(Block):
 
         `offsets`: a reader with a cursor, of which everything that it handed out counts as read; or the offset of the
         next record to read by partition, a TopicPartition or "topic-0", with the name of the `cursor`.  A second call
-        for the same partition replaces the first.  Errors as `append`; IllegalArgumentException, and those of
+        for the same partition replaces the first.  A reader stays where it is when the transaction is aborted: begin
+        another one, or `seek`, to get the records again.  Errors as `append`; IllegalArgumentException, and those of
         `GroupOffsets.commit`.
         """
         self._enter_call()
@@ -433,7 +436,7 @@ class StoreTransaction(Block):
             self._raise_closed(error)
 
     def _check_whole(self) -> None:
-        if self._is_torn:
+        if self._is_torn or any(part.is_torn for part in self._parts.values()):
             raise InvalidTxnStateException(
                 f"an append of the transaction of {self.transactional_id!r} was cut short: some of its records are "
                 "there, others may not be",
@@ -510,8 +513,8 @@ class StoreTransaction(Block):
 
     def _add(self, places: Sequence[TopicPartition]) -> None:
         """The coordinator hears of partitions before anything is written to them."""
-        new = [each for each in places if each not in self._added]
-        if new:
+        if not self._added.issuperset(places):
+            new = [each for each in places if each not in self._added]
             self._ask(lambda holder: self._coordinator.add_partitions(self.transactional_id, holder, new))
             self._added.update(new)
 

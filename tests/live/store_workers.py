@@ -79,7 +79,10 @@ def work_for_ever(log_dir: str, pipe: int, seed: int, threads: int, durability: 
 def transact_until_given_up(store: Store, reader: StoreReader, number: int, rng: random.Random, tell: object) -> None:
     """A few records are a transaction; behind one that is given up the reader is where no cursor is."""
     while True:
-        found = list(itertools.islice(reader.records(), rng.randint(1, 60)))
+        if rng.random() < 0.5:
+            found = reader.poll(rng.randint(1, 60), timeout_ms=1000)
+        else:
+            found = list(itertools.islice(reader.records(), rng.randint(1, 60)))
         if not found:
             time.sleep(0.002)
             continue

@@ -81,6 +81,12 @@ def running() -> set[str]:
     return set(os.listdir("/proc/self/task"))
 
 
+def written_up(store: Store) -> None:
+    """Nothing is left to the background threads to write in a moment."""
+    for log in store.manager.all_logs():
+        log.maybe_flush_metadata_file()
+
+
 class Records:
     """What was acknowledged, by topic id and partition."""
 
@@ -266,6 +272,7 @@ def test_a_child_is_refused_and_touches_nothing(base: Path) -> None:
         seen = look.topic("t")
         calls = uses(store, topic)
         calls += [("look", look.topics), ("look's topic", lambda: seen.info), ("look's in", lambda: "t" in look)]
+        written_up(store)
         before = files_of(base)
 
         def in_child() -> None:
@@ -435,6 +442,7 @@ with kafkalog.open(sys.argv[1:], read_only=True) as store:
 def test_another_process_is_locked_out_and_may_look(base: Path) -> None:
     with open_at(base) as store:
         store.create_topic("t", 3).append(b"x")
+        written_up(store)
         before = files_of(base)
         done = subprocess.run(
             [sys.executable, "-c", OTHER, *dirs_of(base)], capture_output=True, text=True, timeout=60, check=False

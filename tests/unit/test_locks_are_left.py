@@ -22,7 +22,7 @@ import kafkalog
 
 PACKAGE = Path(os.path.dirname(os.path.abspath(kafkalog.__file__)))
 LOCK = re.compile(
-    r"\bwith\b.*(lock|_LOCK|guard|creation|_writing\[held\.path\]|closing|ending_transactions|_turn|_FINISHING|_refreshing)"
+    r"\bwith\b.*(lock|_LOCK|guard|creation|_writing\[held\.path\]|closing|ending_transactions|_calling|_turn|_FINISHING|_refreshing)"
     r"(?![\w(])"
 )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,15 +16,18 @@ from kafkalog.coordinator.transaction_coordinator import TransactionCoordinator
 from kafkalog.coordinator.transaction_metadata import ProducerIdAndEpoch, TransactionVersion
 from kafkalog.errors import (
     InvalidProducerEpochException,
+    KafkaStorageException,
     LogReadOnlyException,
     OutOfOrderSequenceException,
     SchemaException,
 )
+from kafkalog.files.testing import UnsyncedFiles
 from kafkalog.format.batch import NO_PRODUCER
 from kafkalog.format.coordinator_records import partition_for
 from kafkalog.format.group_records import CommittedOffset
 from kafkalog.format.names import TopicPartition
 from kafkalog.log.types import AppendOrigin, LogStartOffsetIncrementReason
+from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.log.view import PartitionView
 from tests.unit.coordinator_kit import ABORT, COMMIT, NOW_MS, producer_id_for
 from tests.unit.coordinator_logs import LogStore
@@ -252,3 +256,54 @@ def test_damage_in_a_directory_that_is_anothers(tmp_path: Path) -> None:
         Path(folder, f"{0:020}.log").write_bytes(batch[:8] + b"\0\0\0\1" + batch[12:])
         with pytest.raises(SchemaException, match=r"\.log"):
             _whole_batches(extent, 0)
+
+
+def test_many_partitions_are_synced_side_by_side(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of them, and the error of one is told."""
+    store = LogStore(tmp_path, syncs=True)
+    places = [TopicPartition("many", number) for number in range(40)]
+    holder = store.coordinator.init_producer_id(ID, 60_000)
+    store.coordinator.add_partitions(ID, holder, places)
+    for each in places:
+        store.write(each, holder, b"v")
+    threads = set()
+    before = UnifiedLog.flush_appended
+
+    def flush(log: UnifiedLog, offset: int) -> None:
+        threads.add(threading.get_ident())
+        if log.topic_partition in failing:
+            raise KafkaStorageException("the disk fails")
+        before(log, offset)
+
+    monkeypatch.setattr(UnifiedLog, "flush_appended", flush)
+    failing = {places[17]}
+    with pytest.raises(KafkaStorageException, match="the disk fails"):
+        store.coordinator.end_transaction(ID, holder, commit=True)
+    assert store.coordinator.describe(ID).state == "Ongoing"
+    failing.clear()
+    store.coordinator.end_transaction(ID, holder, commit=True)
+    assert all(store.committed(each) == [b"v"] for each in places)
+    assert all(store.log(each).recovery_point == 2 for each in places)
+    assert threading.get_ident() in threads  # the coordinator's own log
+    assert len(threads) > 1
+    store.close()
+
+
+def test_partition_metadata_inside_of_its_own_write(tmp_path: Path) -> None:
+    """A signal handler's append in the middle of the first append's write of the file."""
+
+    class Interrupting(UnsyncedFiles):
+        def rename(self, src: str, dst: str) -> None:
+            if dst.endswith("partition.metadata") and log is not None:
+                log.maybe_flush_metadata_file()
+            super().rename(src, dst)
+
+    log: UnifiedLog | None = None
+    store = LogStore(tmp_path, files=Interrupting())
+    log = store.log(A)
+    log.assign_topic_id("AAAAAAAAAAAAAAAAAAAAAQ")
+    log.maybe_flush_metadata_file()
+    assert log.partition_metadata_file is not None
+    assert log.partition_metadata_file.exists
+    assert not log.context.is_offline
+    store.close()

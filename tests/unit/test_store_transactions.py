@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import itertools
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 import kafkalog
+from kafkalog._native.partitioner import partition_for_key
 from kafkalog.config import ProducerStateManagerConfig
 from kafkalog.errors import (
     IllegalArgumentException,
@@ -25,13 +27,12 @@ from kafkalog.errors import (
     UnknownTopicOrPartitionException,
 )
 from kafkalog.files import OS_FILES, ManualClock
-from kafkalog.files.testing import Fault, FaultyFiles
+from kafkalog.files.testing import Fault, FaultyFiles, UnsyncedFiles
 from kafkalog.format.coordinator_records import partition_for
 from kafkalog.format.group_records import CommittedOffset
 from kafkalog.format.names import TopicPartition
 from kafkalog.log.context import ProducerSettings
 from kafkalog.manager.settings import ManagerSettings
-from kafkalog.topics.partitioner import partition_of_key
 from kafkalog.topics.store import Store
 from kafkalog.topics.transactional_ids import STORE_PRODUCER_IDS
 from tests.unit.store_kit import (
@@ -231,7 +232,7 @@ def test_many_appends_to_one_partition_go_on_in_sequence(store: Store) -> None:
 
 
 def test_a_transaction_over_a_thousand_partitions(tmp_path: Path) -> None:
-    with open_store(tmp_path, durability="fsync") as store:
+    with open_store(tmp_path, durability="fsync", files=UnsyncedFiles()) as store:
         store.create_topic("many", 1000)
         with store.transaction(ID) as txn:
             found = txn.append_many("many", [(b"v", b"%d" % number) for number in range(9000)])
@@ -272,6 +273,25 @@ def test_a_reader_is_asked(store: Store) -> None:
         with pytest.raises(IllegalArgumentException, match="no cursor"):
             txn.commit_offsets(FakeReader(None, {}))
     assert position(store, "d", "a-0") == 3
+
+
+def test_read_transform_write(store: Store) -> None:
+    store.topic("four").append_many([(b"%d" % number, b"%d" % number) for number in range(20)])
+
+    def work(*, count: int, fails: bool) -> None:
+        with store.reader("c", topics=["four"]) as reader, store.transaction(ID) as txn:
+            for record in itertools.islice(reader.records(), count):
+                txn.append("a", record.value)
+            txn.commit_offsets(reader)
+            if fails:
+                raise ZeroDivisionError
+
+    for count in (7, 5, 8):
+        with contextlib.suppress(ZeroDivisionError):
+            work(count=count, fails=True)
+        work(count=count, fails=False)
+    assert sorted(committed(store, "a-0"), key=int) == [b"%d" % number for number in range(20)]
+    assert sum(cursor(store, "c").values()) == 20
 
 
 def test_offsets_carry_their_topics_id(store: Store) -> None:
@@ -322,7 +342,7 @@ def test_a_record_that_is_refused_leaves_the_transaction_as_it_was(store: Store)
 def test_half_of_an_append_is_no_transaction(store: Store) -> None:
     """What was appended of many before one failed cannot be committed."""
     elsewhere = next(
-        key for key in map(b"%d".__mod__, range(1, 100)) if partition_of_key(key, 4) != partition_of_key(b"0", 4)
+        key for key in map(b"%d".__mod__, range(1, 100)) if partition_for_key(key, 4) != partition_for_key(b"0", 4)
     )
 
     def commit() -> None:
@@ -351,8 +371,10 @@ def test_what_gives_the_records_fails(store: Store) -> None:
     assert committed(store, "a-0") == [b"1"]
 
     def torn() -> None:
-        with store.transaction(ID) as txn, contextlib.suppress(ZeroDivisionError):
-            txn.append_many("a", records(120_000))  # they come 50,000 at a time
+        with store.transaction(ID) as txn:
+            with contextlib.suppress(ZeroDivisionError):
+                txn.append_many("a", records(120_000))  # they come 50,000 at a time
+            txn.append("a", b"2")
 
     with pytest.raises(InvalidTxnStateException, match="cut short"):
         torn()
