@@ -49,6 +49,8 @@ class PartitionTurns:
         self._home = home
         self._options = options
         self.readers: dict[TopicPartition, PartitionReader] = {}
+        self.untold: UnknownTopicOrPartitionException | None = None  # of what is forgotten already
+        self._missing: set[TopicPartition] = set()  # of those that are followed, and were told to be gone
         self._next = 0  # whose turn it is to be read
         self._current: PartitionReader | None = None  # whose batches are handed out
         self.waiting: Waiting = WaitingBeside() if home.read_only else WaitingHere()
@@ -168,6 +170,9 @@ class PartitionTurns:
 
     def find(self, ends: Ends | None = None) -> Batch | None:
         """The next batch: of the chunk that is being handed out, or of the next partition that has one."""
+        untold, self.untold = self.untold, None
+        if untold is not None:
+            raise untold
         reader = self._current
         if reader is not None and not reader.paused:
             batch = reader.current()
@@ -176,6 +181,10 @@ class PartitionTurns:
         self._current = None
         self._look_for_partitions()
         readers = list(self.readers.values())
+        if not readers and not self._topics:
+            raise UnknownTopicOrPartitionException(
+                "nothing is left to read: all topics of this reader were deleted", hint="make another reader"
+            )
         for number in range(self._next, self._next + len(readers)):
             reader = readers[number % len(readers)]
             if reader.paused:
@@ -254,20 +263,36 @@ class PartitionTurns:
         changes = self._home.topic_changes
         if changes == self._changes:
             return
-        for topic in self._topics:
+        gone: UnknownTopicOrPartitionException | None = None
+        for topic in list(self._topics):
             try:
                 count = self._home.info(topic).partitions
-            except UnknownTopicOrPartitionException:
-                self._forget([each for each in self.readers if each.topic == topic])
+            except UnknownTopicOrPartitionException as error:
+                has_more = bool(forgotten := [each for each in self.readers if each.topic == topic])
+                is_told = any(each.topic == topic for each in self._missing)
+                self._forget(forgotten)
                 self._topics = [each for each in self._topics if each != topic]
-                raise
+                if has_more or not is_told:
+                    gone = gone or error
+                continue
             for number in range(count):
-                if TopicPartition(topic, number) not in self.readers:
-                    self._add(TopicPartition(topic, number), is_new=True)
+                partition = TopicPartition(topic, number)
+                if partition in self.readers:
+                    continue
+                try:
+                    self._add(partition, is_new=True)
+                    self._missing.discard(partition)
+                except UnknownTopicOrPartitionException as error:
+                    if partition not in self._missing:
+                        self._missing.add(partition)
+                        gone = gone or error
         self._changes = changes
+        if gone is not None:
+            raise gone
 
     def _forget(self, partitions: list[TopicPartition]) -> None:
         """They are gone: the error is told once, and the others are read on."""
+        self._missing.update(partitions)
         for partition in partitions:
             reader = self.readers.pop(partition, None)
             if reader is not None and reader is self._current:

@@ -47,6 +47,9 @@ class ReaderOptions:
         self.cursor = cursor
         self.topics = None if topics is None else _listed(topics, "topics", lambda each: values.text(each, "topics"))
         self.partitions = None if partitions is None else _listed(partitions, "partitions", names.partition_of)
+        for what, given in (("topics", self.topics), ("partitions", self.partitions)):
+            if given is not None and not given:
+                raise IllegalArgumentException(f"{what}: found none, expected at least one")
         self.start = start
         self.start_offsets = offsets_of({} if start_offsets is None else start_offsets, "start_offsets")
         self.committed = check_isolation(isolation)

@@ -34,7 +34,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from kafkalog._native.blocks import Closing, Turn
 from kafkalog._native.reading import Iteration, RecordWalk
-from kafkalog.errors import IllegalStateException, KafkalogError
+from kafkalog.errors import IllegalStateException, KafkalogError, UnknownTopicOrPartitionException
 from kafkalog.format import values
 from kafkalog.format.group_records import CommittedOffset
 from kafkalog.format.needs import need_pyarrow
@@ -210,7 +210,9 @@ class StoreReader(Closing):
     def poll(self, max_records: int = POLL_RECORDS, timeout_ms: int | None = 0) -> list[Record]:
         """Up to `max_records` records that are there; none only when none came for `timeout_ms`.
 
-        They count as handed out when it returns.  Errors as `follow`, behind the records that lie before them.
+        They count as handed out when it returns.  Errors as `follow`, behind the records that lie before them.  A
+        KeyboardInterrupt may come between its return and what the caller does with the list: who goes on after one
+        seeks to where he knows that he is, or commits by offsets.  (A `for` loop over the reader has no such gap.)
         """
         max_records = values.whole(max_records, "max_records", low=1, expected="records at most")
         timeout_s = _timeout_s(timeout_ms)
@@ -222,10 +224,12 @@ class StoreReader(Closing):
                 self._poll(found, max_records)
                 while not found and self._next_batch(None, timeout_s) is not None:
                     self._poll(found, max_records)
-            except KafkalogError:  # it comes again, when what lies before it was taken
+            except KafkalogError as error:  # it comes again, when what lies before it was taken
                 if not found:
                     self._undo = None
                     raise
+                if isinstance(error, UnknownTopicOrPartitionException):
+                    self._turns.untold = error  # what is gone is told once
         self._undo = None  # no signal comes between this and the end
         return found
 
@@ -485,6 +489,10 @@ class StoreReader(Closing):
         if self._options.cursor is None:
             raise IllegalStateException(f"{self!r} has no cursor", hint="store.reader('name', ...) gives it one")
         return self._options.cursor
+
+    def is_of(self, home: object) -> bool:
+        """Whether it reads the store that stands on `home`."""
+        return home is self._home
 
     def offsets_to_commit(self, metadata: str = "") -> dict[TopicPartition, CommittedOffset]:
         """What `commit` commits: the position of each partition."""

@@ -40,6 +40,7 @@ from kafkalog.errors import (
 from kafkalog.format import values
 from kafkalog.format.batch import ProducerFields
 from kafkalog.format.group_records import CommittedOffset
+from kafkalog.format.java_text import ZERO_UUID
 from kafkalog.format.names import TopicPartition, partition_of
 from kafkalog.limits import INT_MAX
 from kafkalog.topics.batch_maker import Records, next_sequence
@@ -76,6 +77,9 @@ class CommitsOffsets(Protocol):
 
     def offsets_to_commit(self) -> Mapping[TopicPartition, CommittedOffset]:
         """Behind what it has handed out, by partition."""
+
+    def is_of(self, home: object) -> bool:
+        """Whether it reads the store of that home."""
 
 
 class _Part:
@@ -326,8 +330,8 @@ class StoreTransaction(Block):
         `offsets`: a reader with a cursor, of which everything that it handed out counts as read; or the offset of the
         next record to read by partition, a TopicPartition or "topic-0", with the name of the `cursor`.  A second call
         for the same partition replaces the first.  A reader stays where it is when the transaction is aborted: begin
-        another one, or `seek`, to get the records again.  Errors as `append`; IllegalArgumentException, and those of
-        `GroupOffsets.commit`.
+        another one, or `seek`, to get the records again.  Errors as `append`; IllegalArgumentException, also for a
+        reader of another store, UnknownTopicOrPartitionException, and those of `GroupOffsets.commit`.
         """
         self._enter_call()
         with self._calling:
@@ -372,18 +376,21 @@ class StoreTransaction(Block):
         name = given.cursor if cursor is None else cursor
         if name is None:
             raise IllegalArgumentException("offsets: the reader has no cursor", hint='store.reader("name", ...) has')
+        if not given.is_of(self._home):
+            raise IllegalArgumentException(
+                "offsets: the reader is of another store: its cursor is kept there, and not in this transaction",
+                hint="commit it there; exactly once takes both in one store",
+            )
         return name, dict(given.offsets_to_commit())
 
     def _offset(self, where: Any, value: Any) -> tuple[TopicPartition, CommittedOffset]:
         partition = partition_of(where)
+        self._home.check_partition(partition)
+        info = self._home.info(partition.topic)
         if isinstance(value, CommittedOffset):
             return partition, value
         offset = values.offset(value, f"offset of {partition}", low=0)
-        info = self._home.catalog.info(partition.topic)
-        committed = CommittedOffset(offset)
-        if info is not None and info.topic_id is not None:
-            committed = committed._replace(topic_id=info.topic_id)
-        return partition, committed
+        return partition, CommittedOffset(offset)._replace(topic_id=info.topic_id or ZERO_UUID)
 
     # --- the end ---------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ import itertools
 import os
 import textwrap
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -599,3 +600,53 @@ def test_the_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     assert capsys.readouterr().out == "b'key' b'value'\n"
     with kafkalog.open("data") as store:
         assert sum(row.offset for row in store.committed("billing").values()) == 1
+
+
+# --- topics that go under a reader --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+@pytest.mark.parametrize("others", [False, True])
+def test_a_deletion_is_told_once_behind_the_records_that_poll_has(
+    tmp_path: Path, read_only: bool, others: bool
+) -> None:
+    with kafkalog.open(tmp_path) as writer:
+        gone = writer.create_topic("gone", 2)
+        writer.create_topic("other")
+        for number in range(20):
+            gone.append(b"%d" % number, partition=number % 2)
+        store = kafkalog.open(tmp_path, read_only=True) if read_only else writer
+        with store.reader(topics=["gone", "other"] if others else ["gone"], chunk_bytes=200) as reader:
+            found = len(reader.poll(3))
+            writer.topic("other").append_many([b"1", b"2", b"3"])
+            writer.delete_topic("gone")
+            told = there = 0
+            until = time.monotonic() + 4
+            while time.monotonic() < until and not (told and (there == 3 or not others)):
+                try:
+                    got = reader.poll(5, timeout_ms=50)
+                except UnknownTopicOrPartitionException:
+                    told += 1
+                else:
+                    found += sum(record.topic == "gone" for record in got)
+                    there += sum(record.topic == "other" for record in got)
+            assert 3 <= found <= 20
+            assert 1 <= told <= 3  # of the topic, or of each of its partitions
+            assert there == (3 if others else 0)
+            if others:
+                assert [str(each) for each in reader.assignment] == ["other-0"]
+                assert reader.poll(5) == []
+            elif not read_only:
+                for _ in range(3):  # nothing is left to wait for
+                    with pytest.raises(UnknownTopicOrPartitionException):
+                        next(iter(reader.follow()), None)
+        if read_only:
+            store.close()
+
+
+def test_nothing_to_read_is_refused(tmp_path: Path) -> None:
+    with kafkalog.open(tmp_path) as store:
+        store.create_topic("t")
+        for given in ({"topics": []}, {"partitions": []}):
+            with pytest.raises(IllegalArgumentException, match="found none, expected at least one"):
+                store.reader(**given)  # type: ignore[arg-type]

@@ -935,3 +935,18 @@ def test_every_failing_write(tmp_path: Path, durability: str) -> None:
             assert settled(after, "a-0", "b-0")
             outcomes.add(seen[2])
     assert outcomes == {0, 1}
+
+
+def test_offsets_of_another_store_are_refused(tmp_path: Path) -> None:
+    with open_store(tmp_path / "source") as source, open_store(tmp_path / "sink") as sink:
+        source.create_topic("in").append(b"1")
+        sink.create_topic("out")
+        with source.reader("worker", topics=["in"]) as reader:
+            assert len(reader.poll()) == 1
+            with pytest.raises(IllegalArgumentException, match="of another store"), sink.transaction(ID) as txn:
+                txn.append("out", b"1")
+                txn.commit_offsets(reader)
+        with pytest.raises(UnknownTopicOrPartitionException), sink.transaction(ID) as txn:
+            txn.commit_offsets({"in-0": 1}, cursor="worker")
+        assert sink.cursors() == []
+        assert committed(sink, "out-0") == []
