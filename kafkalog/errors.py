@@ -244,6 +244,17 @@ class ConcurrentTransactionsException(RequestError):
     """The transactional id's last transaction is decided, but not ended in every partition yet."""
 
 
+class TimeoutException(RequestError, TimeoutError):
+    """What was asked for did not happen in the time that it was given; nothing is known to be wrong."""
+
+    def __str__(self) -> str:
+        return KafkalogError.__str__(self)
+
+
+class BufferExhaustedException(TimeoutException):
+    """A producer's memory was full for as long as it may wait (`max.block.ms`): the log is slower than its senders."""
+
+
 class InvalidTxnTimeoutException(RequestError):
     """A transaction timeout outside 1 to transaction.max.timeout.ms."""
 

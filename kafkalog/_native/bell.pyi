@@ -1,4 +1,6 @@
-from typing import final
+from typing import Final, final
+
+TIMEOUT_MAX: Final[float]
 
 @final
 class Bell:

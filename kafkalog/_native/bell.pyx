@@ -6,11 +6,11 @@ fail.  Who waits for it looks, puts it where it is rung, looks again, and waits:
 once.  One thread waits at a time.
 """
 
-from threading import TIMEOUT_MAX, Lock
+from threading import Lock
 
 cimport cython
 
-cdef double LONGEST_S = TIMEOUT_MAX
+cdef double LONGEST_S = 1e6  # no system's locks wait longer
 
 
 @cython.auto_pickle(False)
@@ -34,7 +34,7 @@ cdef class Bell:
                 self.inner.release()
 
     def wait(self, double timeout_s):
-        """Waits until it rings; whether it did.  Silent again afterwards."""
+        """Waits until it rings, eleven days at most; whether it did.  Silent again afterwards."""
         if not self.inner.acquire(True, min(max(timeout_s, 0.0), LONGEST_S)):
             return False
         with cython.critical_section(self):

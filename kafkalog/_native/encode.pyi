@@ -5,6 +5,8 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import disjoint_base
 
+from kafkalog._native.partitioner import StickyPartition
+
 BAD_TIMESTAMP: Final[int]
 BAD_OFFSET: Final[int]
 BAD_COLUMN: Final[int]
@@ -29,6 +31,9 @@ class ColumnEncoder:
     def from_rows(records: Any, now_ms: int) -> ColumnEncoder | None: ...
     @staticmethod
     def from_arrow(batch: Any) -> ColumnEncoder: ...
+    def by_partition(
+        self, partitions: int, sticky: StickyPartition, available: Sequence[int] | None = None
+    ) -> dict[int, ColumnEncoder]: ...
     def encode(
         self,
         start: int = 0,

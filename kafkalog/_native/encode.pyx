@@ -42,6 +42,7 @@ from kafkalog._native.layout cimport (
 from kafkalog._native.memory cimport SLACK, Block, check_memory, copy_bytes, reserve
 from kafkalog._native.octets cimport open_octets
 from kafkalog._native.octets import bytes_of
+from kafkalog._native.partitioner cimport StickyPartition, counted, of_key
 from kafkalog._native.reading import Record
 from kafkalog._native.varint cimport size_of_uvarint64, write_uvarint64, zigzag64
 
@@ -263,6 +264,12 @@ cdef inline bint take_part(Part* part, given) noexcept:
     part.at = <const uint8_t*>PyBytes_AS_STRING(given)
     part.size = PyBytes_GET_SIZE(given)
     return True
+
+
+cdef inline int32_t counted_below(int32_t number, int32_t count) except -1:
+    if number >= count:
+        raise IndexError("no such partition")
+    return number
 
 
 cdef bint take_time(given, int64_t* out) except -1:
@@ -567,6 +574,128 @@ cdef class ColumnEncoder:
         self.it.header_count = pairs.length
         self.arrow_source(&self.it.header_key, entries.children[0], pairs.children[0], pairs.offset)
         self.arrow_source(&self.it.header_value, entries.children[1], pairs.children[1], pairs.offset)
+        return 0
+
+    def by_partition(self, partitions, StickyPartition sticky not None, available=None):
+        """An encoder for the rows of each partition that gets some, of a topic with so many: a dict by its number.
+
+        `available` are those for rows without a key; by default all.  The rows of one partition keep their order.  What
+        they hold is held, not copied.
+        """
+        cdef int32_t count = counted(partitions), number
+        cdef Block plan
+        cdef int64_t* starts
+        cdef int64_t* order
+        cdef int32_t* numbers
+        cdef int64_t row, start
+        cdef dict found = {}
+        if self.it.offsets != NULL:
+            raise TypeError("rows with offsets of their own go to no partition")
+        memset(&plan, 0, sizeof(Block))
+        claim(&self.busy, "ColumnEncoder")
+        try:
+            if not reserve(&plan, (count + 1 + self.rows) * sizeof(int64_t) + self.rows * sizeof(int32_t)):
+                raise MemoryError
+            starts = <int64_t*>plan.at
+            order = starts + count + 1
+            numbers = <int32_t*>(order + self.rows)
+            memset(starts, 0, (count + 1) * sizeof(int64_t))
+            self.choose(numbers, count, sticky, range(count) if available is None else available)
+            for row in range(self.rows):
+                starts[numbers[row] + 1] += 1
+            for number in range(count):
+                starts[number + 1] += starts[number]
+            for row in range(self.rows):
+                number = numbers[row]
+                order[starts[number]] = row
+                starts[number] += 1
+            start = 0  # each of `starts` is by now where the next partition's rows begin
+            for number in range(count):
+                if starts[number] > start:
+                    found[number] = self.of_rows(order + start, starts[number] - start)
+                    start = starts[number]
+            return found
+        finally:
+            kl_leave(&self.busy)
+            free(plan.at)
+
+    cdef int choose(self, int32_t* numbers, int32_t count, StickyPartition sticky, available) except -1:
+        """The partition of each row."""
+        cdef const uint8_t* at = NULL
+        cdef int64_t row, size
+        cdef bint is_sticky = False
+        with nogil:
+            for row in range(self.rows):
+                size = span(&self.it.key, row, &at)
+                numbers[row] = of_key(at, size, count) if size >= 0 else -1
+                is_sticky = is_sticky or size < 0
+        if is_sticky:
+            for row in range(self.rows):
+                if numbers[row] < 0:
+                    size = span(&self.it.value, row, &at)
+                    numbers[row] = counted_below(sticky.next(max(size, 0), available), count)
+        return 0
+
+    cdef ColumnEncoder of_rows(self, const int64_t* order, int64_t count):
+        """Of some of the rows; one that makes no sense stays so, and is told when it is written."""
+        cdef ColumnEncoder made = ColumnEncoder.__new__(ColumnEncoder)
+        cdef Part* keys
+        cdef Part* values
+        cdef int64_t* times
+        cdef int64_t at, row
+        cdef bint has_headers = self.it.narrow_lists != NULL or self.it.wide_lists != NULL
+        made.held = [self]
+        made.rows = count
+        if not reserve(&made.pieces, count * (2 * sizeof(Part) + sizeof(int64_t))):
+            raise MemoryError
+        keys = <Part*>made.pieces.at
+        values = keys + count
+        times = <int64_t*>(values + count)
+        made.it.key.parts = keys
+        made.it.value.parts = values
+        made.it.timestamps = times
+        made.it.header_key.absent = made.it.header_value.absent = True
+        if has_headers:
+            if not reserve(&made.lists, (count + 1) * sizeof(int64_t)):
+                raise MemoryError
+            (<int64_t*>made.lists.at)[0] = 0
+            made.it.wide_lists = <const int64_t*>made.lists.at
+        for at in range(count):
+            row = order[at]
+            times[at] = self.it.timestamps[row]
+            keys[at].size = span(&self.it.key, row, &keys[at].at)
+            values[at].size = span(&self.it.value, row, &values[at].at)
+            made.bytes_bound += RECORD_OVERHEAD + max(keys[at].size, 0) + max(values[at].size, 0)
+            if has_headers:
+                self.copy_headers(row, made)
+                (<int64_t*>made.lists.at)[at + 1] = made.it.header_count
+        made.it.header_key.parts = <const Part*>made.names.at
+        made.it.header_value.parts = <const Part*>made.contents.at
+        return made
+
+    cdef int copy_headers(self, int64_t row, ColumnEncoder made) except -1:
+        cdef int64_t first = 0, last = 0, h = row + self.it.list_shift, total
+        cdef Part* name
+        cdef Part* part
+        if self.it.list_validity == NULL or (self.it.list_validity[h >> 3] >> (h & 7)) & 1:
+            if self.it.narrow_lists != NULL:
+                first, last = self.it.narrow_lists[h], self.it.narrow_lists[h + 1]
+            else:
+                first, last = self.it.wide_lists[h], self.it.wide_lists[h + 1]
+        KL_ONCE(first)
+        KL_ONCE(last)
+        if first < 0 or last < first or last > self.it.header_count:
+            raise IndexError("a list of headers lies outside its column")
+        total = made.it.header_count + last - first
+        if not reserve(&made.names, total * sizeof(Part)) or not reserve(&made.contents, total * sizeof(Part)):
+            raise MemoryError
+        for h in range(first, last):
+            name = <Part*>made.names.at + made.it.header_count
+            part = <Part*>made.contents.at + made.it.header_count
+            name.size = span(&self.it.header_key, h, &name.at)
+            part.size = span(&self.it.header_value, h, &part.at)
+            made.bytes_bound += 10 + max(name.size, 0) + max(part.size, 0)
+            made.it.header_count += 1
         return 0
 
     cdef int run(

@@ -133,7 +133,7 @@ def narrowed(
 
     A partition that was named itself is looked at whatever the keys say.  Usage where there are more than `count`.
     """
-    from kafkalog.format.keys import partition_for_key
+    from kafkalog._native.partitioner import partition_for_key
 
     kept = dict(partitions)
     said = ""

@@ -29,6 +29,7 @@ class DirectoryWatch:
             raise OSError("inotify is Linux's")
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._watches: dict[int, str] = {}
+        self._watched: dict[str, int] = {}  # the same, the other way round
         self._inotify = self._called(self._libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
@@ -43,6 +44,7 @@ class DirectoryWatch:
         """OSError where it is not there, or there are too many."""
         watch = self._called(self._libc.inotify_add_watch(self._inotify, os.fsencode(directory), CHANGES))
         self._watches[watch] = directory
+        self._watched[directory] = watch
 
     def changed(self) -> set[str] | None:
         """The directories of which something was told since the last call; None: too much happened to be told."""
@@ -58,12 +60,22 @@ class DirectoryWatch:
                 watch, mask, _, name_bytes = EVENT.unpack_from(data, at)
                 at += EVENT.size + name_bytes
                 is_all = is_all or bool(mask & IN_Q_OVERFLOW)
-                directory = self._watches.pop(watch, None) if mask & IN_IGNORED else self._watches.get(watch)
+                if mask & IN_MOVE_SELF:  # its name may be another directory's from now on
+                    self._libc.inotify_rm_watch(self._inotify, watch)
+                directory = self._watches.get(watch)
                 if directory is not None:
                     found.add(directory)
+                    if mask & (IN_IGNORED | IN_MOVE_SELF):
+                        self._forget(watch, directory)
+
+    def _forget(self, watch: int, directory: str) -> None:
+        del self._watches[watch]
+        if self._watched.get(directory) == watch:
+            del self._watched[directory]
 
     def watches(self, directory: str) -> bool:
-        return directory in self._watches.values()
+        """Whether changes of it are told."""
+        return directory in self._watched
 
     def wait(self, timeout_s: float) -> None:
         """Until something is told, or `release` was called."""

@@ -799,6 +799,7 @@ class LogManager(Closing):
                     raise
                 destination.update_high_watermark(source.high_watermark)
             self.registry.promote(destination)
+            source.wake_waiters()  # they go on with the other
         self._cleaning.moved(partition, source.parent_dir, destination.parent_dir)
         try:
             source.rename_dir(given_up, True)
@@ -934,6 +935,7 @@ class LogManager(Closing):
         if not removal.is_stray:
             self._doomed.add(log)
         self.registry.remove(log)
+        log.wake_waiters()
         what = "marked as stray and" if removal.is_stray else "scheduled for deletion and"
         log.context.logger.info("Log is %s renamed to %s", what, log.dir)
 

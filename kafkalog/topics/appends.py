@@ -10,28 +10,38 @@ wait at the same time share a sync.  Knows nothing of reading, of topics, or of 
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
 from kafkalog._native.batches import header_at
 from kafkalog._native.blocks import Single
+from kafkalog._native.encode import ColumnEncoder
 from kafkalog._native.log_end import OPEN
-from kafkalog.errors import KafkalogError, KafkaStorageException, RecordTooLargeException
-from kafkalog.files import Clock
+from kafkalog.errors import (
+    IllegalArgumentException,
+    KafkalogError,
+    KafkaStorageException,
+    RecordTooLargeException,
+)
+from kafkalog.files import Buffer, Clock
 from kafkalog.files.processes import Life
-from kafkalog.format.batch import ProducerFields
+from kafkalog.format import values
+from kafkalog.format.batch import NO_PRODUCER, ProducerFields
 from kafkalog.format.control import ControlRecordType, EndTransactionMarker, end_txn_marker_batch
 from kafkalog.format.names import TopicPartition
 from kafkalog.log.types import AppendOrigin, LogAppendInfo
 from kafkalog.log.unified_log import UnifiedLog
-from kafkalog.topics.batch_maker import BatchMaker
-from kafkalog.topics.rows import RecordInput, check_records
+from kafkalog.topics.batch_maker import BatchMaker, Records, encode_columns
+from kafkalog.topics.rows import check_records
 
 COORDINATOR_EPOCH = 0
 TRANSACTION_VERSION = 0
+T = TypeVar("T")
 
 
 class PartitionAppends(Single):
-    """`engine` is the partition's log as it was last seen."""
+    """`engine` is the partition's log as it was last seen; `writer_guards` are `Writer`'s, by producer id."""
 
     topic_partition: TopicPartition
     engine: UnifiedLog
@@ -39,6 +49,8 @@ class PartitionAppends(Single):
     clock: Clock
     life: Life
     sync_appends: bool
+    writer_guards: dict[int, threading.RLock]
+    size_hint = "config={'max.message.bytes': ...} of open_log raises the limit"
 
     # --- who may -----------------------------------------------------------------------------------
 
@@ -52,13 +64,30 @@ class PartitionAppends(Single):
         if not self.life.live:
             raise self.refusal()
         engine = self.engine
-        try:
-            engine.settle()
-        except KafkaStorageException:  # closed meanwhile?
-            if engine.local_log.life == OPEN:
-                raise
+        while True:
+            try:
+                engine.settle()
+                return engine
+            except KafkaStorageException as error:  # closed meanwhile?
+                engine = self._following(engine, error)
+
+    def _following(self, engine: UnifiedLog, error: KafkaStorageException) -> UnifiedLog:
+        """The log that took the place of one that refuses; what is to be raised where none did."""
+        if engine.local_log.life == OPEN:
+            raise error
+        following = self.moved_from(engine)
+        if following is None or following is engine:
             raise self.refusal() from None
-        return engine
+        return following
+
+    def on_log(self, do: Callable[[UnifiedLog], T]) -> T:
+        """What `do` says of the log, wherever it is now."""
+        engine = self.usable()
+        while True:
+            try:
+                return do(engine)
+            except KafkaStorageException as error:
+                engine = self._following(engine, error)
 
     @contextlib.contextmanager
     def while_open(self) -> Iterator[None]:
@@ -85,25 +114,40 @@ class PartitionAppends(Single):
         """The leader epoch that appends carry: the log's latest, or 0."""
         return self.engine.latest_epoch or 0
 
-    def append_as(self, producer: ProducerFields, records: Iterable[RecordInput], *, sync: bool = True) -> range:
-        """Append records in a producer's name, as `Log.append_many` says."""
+    def append_as(
+        self, producer: ProducerFields, records: Records, *, sync: bool = True, maker: BatchMaker | None = None
+    ) -> range:
+        """Append records in a producer's name, as `Log.append_many` says; `maker` makes the batches, not ours."""
         engine = self.engine
         if not self.life.live or engine.unfinished is not None or engine.lock.busy:
             engine = self.usable()  # says why not, or makes it whole first
         now_ms = self.clock.milliseconds()
-        built = self.batch_maker.at_once(records, now_ms, producer)
+        maker = maker or self.batch_maker
+        built = maker.at_once(records, now_ms, producer)
         if built is not None:
             if len(built) == 1:
                 return self._append_one(engine, built[0], sync)
             return self._append_groups(engine, (built,), sync)
         check_records(records)
-        return self._append_groups(engine, self.batch_maker.batches(records, now_ms, producer), sync)
+        assert not isinstance(records, ColumnEncoder)
+        return self._append_groups(engine, maker.batches(records, now_ms, producer), sync)
 
-    def append_groups(self, groups: Iterable[Sequence[bytes]], *, sync: bool = True) -> range:
-        """Appends the batches of each group together, or none of them where one is refused."""
-        return self._append_groups(self.usable(), groups, sync)
+    def append_columns(self, columns: Any, keys: Any, headers: Any, timestamps: Any) -> range:
+        """As `Log.append_columns` says."""
+        self.usable()
+        encoder = encode_columns(columns, keys, headers, timestamps, self.clock.milliseconds())
+        return self.append_as(NO_PRODUCER, encoder)
 
-    def _append_one(self, engine: UnifiedLog, batch: bytes, sync: bool) -> range:
+    def append_batches(self, data: Any) -> range:
+        """As `Log.append_batches` says."""
+        engine = self.usable()
+        data = values.buffer(data, "data")
+        offsets = self._append_one(engine, data, True)
+        if offsets.start < 0:
+            raise IllegalArgumentException(f"data: found no whole batch in {len(data)} bytes, expected one")
+        return offsets
+
+    def _append_one(self, engine: UnifiedLog, batch: Buffer, sync: bool) -> range:
         first = last = -1
         try:
             try:
@@ -151,13 +195,13 @@ class PartitionAppends(Single):
         return range(first, last + 1) if first >= 0 else range(engine.log_end_offset, engine.log_end_offset)
 
     @staticmethod
-    def _append_group(engine: UnifiedLog, group: Sequence[bytes], done: list[LogAppendInfo]) -> None:
+    def _append_group(engine: UnifiedLog, group: Sequence[Buffer], done: list[LogAppendInfo]) -> None:
         with engine.lock:  # in one piece
             for batch in group:
                 done.append(engine.append_as_leader(batch, engine.latest_epoch or 0))
 
     def _append_elsewhere(
-        self, engine: UnifiedLog, group: Sequence[bytes], done: list[LogAppendInfo], error: KafkaStorageException
+        self, engine: UnifiedLog, group: Sequence[Buffer], done: list[LogAppendInfo], error: KafkaStorageException
     ) -> UnifiedLog:
         """After a log refused a group: the log that took its place took it.  A move does not come between two batches
         of one: where some are done, the disk has failed."""
@@ -183,7 +227,7 @@ class PartitionAppends(Single):
         if isinstance(error, KafkalogError):
             error.appended = appended
         if isinstance(error, RecordTooLargeException):
-            error.hint = error.hint or "config={'max.message.bytes': ...} of open_log raises the limit"
+            error.hint = error.hint or self.size_hint
         if first >= 0:  # what is there is as durable as it should be
             self.after_append(last + 1, sync=sync)
         return error
@@ -203,6 +247,24 @@ class PartitionAppends(Single):
         """With durability "fsync", wait until what was appended, up to `offset`, is on the disk."""
         if sync and self.sync_appends:
             self.engine.flush_appended(offset)
+
+    # --- what is there ----------------------------------------------------------------------------
+
+    def flush(self) -> None:
+        """fsync everything appended so far: it survives power loss afterwards."""
+        self.on_log(lambda engine: engine.flush(False))
+
+    def delete_records(self, before_offset: int) -> int:
+        """As `Log.delete_records` says."""
+        self.check_open()
+        before_offset = values.offset(before_offset, "before_offset")
+        start = self.on_log(lambda engine: engine.delete_records(before_offset))
+        self.checkpoint()
+        return start
+
+    def checkpoint(self) -> None:
+        """The recovery point and the start go to disk: what shrank stays so after a crash."""
+        raise NotImplementedError
 
     def write_marker(
         self, producer_id: int, epoch: int, kind: ControlRecordType, check: Callable[[], None] | None = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -37,6 +37,7 @@ FEW_ROWS = 4
 
 
 NO_OFFSET = bytes(8)
+Records: TypeAlias = Iterable[RecordInput] | ColumnEncoder  # as a caller gives them, or looked at already
 # Whether lists of records are encoded natively where their records are of the usual kind; else rows are made first.
 # With the same bytes and errors, which tests compare.
 NATIVE_ROWS = True
@@ -50,11 +51,7 @@ class BatchMaker:
             codec = config.compression_codec
             self.codec = codecs.NONE if codec is None else codec
         else:
-            if not isinstance(compression, str) or compression not in codecs.NAMES:
-                raise UnsupportedCompressionTypeException(
-                    f"unknown codec {compression!r}", hint=f"expected one of {', '.join(codecs.NAMES)}"
-                )
-            self.codec = codecs.codec_id(compression)
+            self.codec = checked_codec(compression)
         self.level = config.compression_level if self.codec == config.compression_codec else None
         self._attributes = [compute_attributes(self.codec, CREATE_TIME, inside) for inside in (False, True)]
         self.written_bytes_max = min(config.max_message_bytes, config.segment_size)
@@ -89,16 +86,15 @@ class BatchMaker:
         if built:
             yield built
 
-    def at_once(
-        self, records: Iterable[RecordInput], now_ms: int, producer: ProducerFields = NO_PRODUCER
-    ) -> list[bytes] | None:
-        """As `batches`, for a list or tuple whose records are all of the usual kind; None for anything else."""
-        if not NATIVE_ROWS or (isinstance(records, (list, tuple)) and len(records) > LISTED_AT_ONCE):
-            return None
-        encoder = ColumnEncoder.from_rows(records, now_ms)
+    def at_once(self, records: Records, now_ms: int, producer: ProducerFields = NO_PRODUCER) -> list[bytes] | None:
+        """As `batches`, for a list or tuple whose records are all of the usual kind, and for what is ready to be
+        encoded; None for anything else."""
+        encoder = records if type(records) is ColumnEncoder else ready_rows(records, now_ms)
         if encoder is None:
             return None
-        few = encoder.rows <= FEW_ROWS
+        if not encoder.rows:
+            return []
+        few = encoder.rows <= FEW_ROWS and encoder is not records
         if few and encoder.bytes_bound + RECORD_BATCH_OVERHEAD > self.batch_bytes:
             return None  # each may get a batch of its own
         if self.codec == codecs.NONE:
@@ -139,7 +135,7 @@ class BatchMaker:
 
     def _few(self, rows: Sequence[Row], now_ms: int, producer: ProducerFields) -> Iterator[bytes]:
         """A handful of rows: one batch, unless they are large; columns are not worth their preparation."""
-        if sum(map(_size_bound, rows)) + RECORD_BATCH_OVERHEAD <= self.batch_bytes:
+        if sum(map(size_bound, rows)) + RECORD_BATCH_OVERHEAD <= self.batch_bytes:
             batch = self._build(rows, now_ms, producer)
             if len(batch) <= self.written_bytes_max or len(rows) == 1:
                 yield batch
@@ -176,6 +172,22 @@ class BatchMaker:
         ):
             # A producer's batch begins at offset 0; the CRC does not cover it.
             yield batch if batch.startswith(NO_OFFSET) else b"".join((NO_OFFSET, memoryview(batch)[len(NO_OFFSET) :]))
+
+
+def checked_codec(compression: Any) -> int:
+    """The id of a codec's name; UnsupportedCompressionTypeException."""
+    if not isinstance(compression, str) or compression not in codecs.NAMES:
+        raise UnsupportedCompressionTypeException(
+            f"unknown codec {compression!r}", hint=f"expected one of {', '.join(codecs.NAMES)}"
+        )
+    return codecs.codec_id(compression)
+
+
+def ready_rows(records: Records, now_ms: int) -> ColumnEncoder | None:
+    """The encoder of a list or tuple whose records are all of the usual kind; None for anything else."""
+    if not NATIVE_ROWS or (isinstance(records, (list, tuple)) and len(records) > LISTED_AT_ONCE):
+        return None
+    return ColumnEncoder.from_rows(records, now_ms)
 
 
 def encode_columns(values: Any, keys: Any, headers: Any, timestamps: Any, now_ms: int) -> ColumnEncoder:
@@ -261,7 +273,8 @@ def _row_chunks(records: Iterable[RecordInput], at_once: int) -> Iterator[list[R
         first += len(listed)
 
 
-def _size_bound(row: Row) -> int:
+def size_bound(row: Row) -> int:
+    """At most that many bytes does a record take in a batch."""
     value, key, headers, _ = row
     size = RECORD_OVERHEAD_BYTES + len(value or b"") + len(key or b"")
     for name, content in headers:

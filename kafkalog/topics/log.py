@@ -25,7 +25,6 @@ from kafkalog.log.engine_source import EngineSource
 from kafkalog.log.source import Source, check_isolation
 from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.log.view import PartitionView
-from kafkalog.topics.batch_maker import encode_columns
 from kafkalog.topics.compaction import PartitionCleaning
 from kafkalog.topics.partition import OpenPartition
 from kafkalog.topics.reader import CHUNK_BYTES, ChunkReader, MessageSetSend, walk_records
@@ -466,21 +465,12 @@ class Log(Closing):
         are null or not given.  IllegalArgumentException names the first entry that is none of these; then, and where a
         record is refused as `append_many` refuses it, nothing is appended.
         """
-        own = self._writable()
-        encoder = encode_columns(values, keys, headers, timestamps, own.clock.milliseconds())
-        return own.append_groups([list(own.batch_maker.column_batches(encoder))])
+        return self._must_own().append_columns(values, keys, headers, timestamps)
 
     def append_batches(self, data: bytes | bytearray | memoryview) -> range:
         """Append one batch in Kafka's format (any C-contiguous buffer), as a producer would send it; returns the
         offsets."""
-        own = self._writable()
-        data = values.buffer(data, "data")
-        with own.while_open():
-            info = own.engine.append_as_leader(data, own.leader_epoch)
-            if info.first_offset < 0:
-                raise IllegalArgumentException(f"data: found no whole batch in {len(data)} bytes, expected one")
-            own.after_append(info.last_offset + 1)
-        return range(info.first_offset, info.last_offset + 1)
+        return self._must_own().append_batches(data)
 
     @property
     def leader_epoch(self) -> int:
@@ -489,9 +479,7 @@ class Log(Closing):
 
     def flush(self) -> None:
         """fsync everything appended so far: it survives power loss afterwards."""
-        own = self._writable()
-        with own.while_open():
-            own.engine.flush(False)
+        self._must_own().flush()
 
     def writer(self, name: str) -> Writer:
         """An idempotent writer: a record that is appended twice under one sequence number is in the log once.
@@ -516,12 +504,7 @@ class Log(Closing):
         Kafka's DeleteRecords: files go with the next retention pass, the start is checkpointed at once.
         OffsetOutOfRangeException beyond the end, PolicyViolationException on a topic that is only compacted.
         """
-        own = self._writable()
-        before_offset = values.offset(before_offset, "before_offset")
-        with own.while_open():
-            start = own.engine.delete_records(before_offset)
-            self._checkpoint()
-        return start
+        return self._must_own().delete_records(before_offset)
 
     def delete_old_segments(self) -> int:
         """Apply `retention.ms`, `retention.bytes` and the log start now; returns how many segments went."""

@@ -74,7 +74,7 @@ class OpenPartition(PartitionAppends):
         self.held_transactions: set[OpenTransaction] = set()  # those begun by hand
         self.begun_transactions: set[int] = set()  # producer ids; kept by Transaction
         self.ending_transactions = threading.RLock()
-        self.writer_guards: dict[int, threading.RLock] = {}  # by producer id; of Writer
+        self.writer_guards = {}
 
     # --- life --------------------------------------------------------------------------------------
 

@@ -50,10 +50,19 @@ class PartitionReader(ChunkReader):
 
     # --- what is there -------------------------------------------------------------------------------
 
+    def settle(self) -> None:
+        """After a look that was cut short: what it read is thrown away."""
+        if self._is_reading:
+            self.seek(self.position)
+
     def may_have_more(self) -> bool:
         """Whether a look at the log is worth its while; nothing is read for that."""
         end = self.source.visible_end(self.isolation)
         return end not in (self.offset, self._dry) or self._is_reading
+
+    def is_beyond(self) -> bool:
+        """Whether it stands behind what can be seen: the log was cut, or a transaction is open there."""
+        return self.offset > self.source.visible_end(self.isolation)
 
     def lag(self) -> int:
         """How many offsets there are from the position to the end that this reader sees."""
@@ -73,8 +82,7 @@ class PartitionReader(ChunkReader):
 
     def read(self) -> bool:
         """Reads ahead, after `current` had nothing more; whether there is a batch now."""
-        if self._is_reading:
-            self.seek(self.position)
+        self.settle()
         self._is_reading = True
         end = self.source.visible_end(self.isolation)
         while (chunk := self.read_chunk()) is not None:

@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING
 from kafkalog.errors import (
     IllegalArgumentException,
     IllegalStateException,
+    KafkalogError,
     NoOffsetForPartitionException,
     UnknownTopicOrPartitionException,
 )
 from kafkalog.format import names
 from kafkalog.format.java_text import ZERO_UUID
 from kafkalog.format.names import TopicPartition
+from kafkalog.limits import LONG_MAX
 from kafkalog.topics import store_cursors
 from kafkalog.topics.partition_reader import PartitionReader
 from kafkalog.topics.reader import CHUNK_BYTES
@@ -32,6 +34,9 @@ if TYPE_CHECKING:
     from kafkalog.topics.reader_options import ReaderOptions
     from kafkalog.topics.store_home import StoreHome
     from kafkalog.topics.store_view import StoreView
+
+LOOKS_MAX = 4
+LOOK_AGAIN_S = 0.03
 
 Batch = tuple[PartitionReader, "Chunk", "BatchHeader"]
 Ends = Mapping[PartitionReader, int]
@@ -126,9 +131,29 @@ class PartitionTurns:
     def ends(self) -> Ends:
         """Where the partitions end now."""
         self._look_for_partitions()
-        for reader in self.readers.values():
-            reader.source.recheck()
-        return {each: each.source.visible_end(self._options.isolation) for each in self.readers.values()}
+        self._recheck()
+        return {each: self._end_of(each) for each in self.readers.values()}
+
+    def _end_of(self, reader: PartitionReader) -> int:
+        try:
+            return reader.source.visible_end(self._options.isolation)
+        except KafkalogError:
+            return LONG_MAX  # told when its turn comes
+
+    def _recheck(self) -> None:
+        """Looks again at what all partitions have; those that are gone are forgotten, and then told."""
+        gone: UnknownTopicOrPartitionException | None = None
+        for reader in list(self.readers.values()):
+            try:
+                reader.source.recheck()
+            except UnknownTopicOrPartitionException as error:
+                if not self._found_elsewhere(reader):
+                    self._forget([reader.topic_partition])
+                    gone = gone or error
+            except KafkalogError:
+                pass  # told when its turn comes
+        if gone is not None:
+            raise gone
 
     def held(self) -> Batch | None:
         """The next batch of those that were read ahead."""
@@ -163,16 +188,42 @@ class PartitionTurns:
 
     def _read(self, reader: PartitionReader, ends: Ends | None) -> tuple[Chunk, BatchHeader] | None:
         try:
-            is_wanted = ends is None or reader.offset < ends.get(reader, 0)
-            if is_wanted and reader.may_have_more() and reader.read():
+            reader.settle()
+            # Beyond the end there is nothing to wait for: the log was cut.
+            is_there = ends is None or reader.offset < ends.get(reader, 0) or reader.is_beyond()
+            if is_there and reader.may_have_more() and reader.read():
                 return reader.current()
             if not reader.is_checked:  # once an iteration: it ends at the log's end, or says why that is none
                 reader.source.check_end(self._options.isolation)
                 reader.is_checked = True
             return None
         except UnknownTopicOrPartitionException:
+            if self._found_elsewhere(reader):
+                return self._read(reader, ends)
             self._forget([reader.topic_partition])
             raise
+
+    def _found_elsewhere(self, reader: PartitionReader) -> bool:
+        """Whether another process has moved the partition to another directory, where it is read from now on."""
+        home = self._home
+        if not home.read_only:
+            return False  # a StoreSource has looked
+        for look in range(LOOKS_MAX):
+            if look:
+                time.sleep(LOOK_AGAIN_S)  # between the two renames it is nowhere
+            try:
+                source = home.source(reader.topic_partition)
+                if (home.info(reader.topic_partition.topic).topic_id or ZERO_UUID) != reader.topic_id:
+                    return False
+            except UnknownTopicOrPartitionException:
+                continue
+            if source is not reader.source:
+                leader_epoch = reader.leader_epoch
+                reader.source = source
+                reader.seek(reader.position)
+                reader.leader_epoch = leader_epoch
+                return True
+        return False
 
     def await_batch(self, timeout_s: float, is_over: Callable[[], bool]) -> Batch | None:
         """Waits for a batch; None when none came in time, or `is_over`."""
@@ -185,7 +236,10 @@ class PartitionTurns:
             left_s = until - time.monotonic()
             if left_s <= 0:
                 break
-            self.waiting.wait([each for each in self.readers.values() if not each.paused], left_s, is_disturbed)
+            try:
+                self.waiting.wait([each for each in self.readers.values() if not each.paused], left_s, is_disturbed)
+            except UnknownTopicOrPartitionException:
+                self._recheck()
             self._home.check_open()
             found = self.find()
             if found is not None:

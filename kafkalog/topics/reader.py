@@ -20,7 +20,7 @@ import socket
 import struct
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
 
@@ -65,7 +65,6 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from kafkalog._native.batches import BatchHeader
-    from kafkalog.format.names import TopicPartition
     from kafkalog.log.source import Source
     from kafkalog.segment.reader import Extent
     from kafkalog.segment.transaction_index import AbortedTxn
@@ -88,20 +87,6 @@ CORRUPT_MESSAGE = 2
 UNKNOWN_TOPIC_OR_PARTITION = 3
 KAFKA_STORAGE_ERROR = 56
 INVALID_RECORD = 87
-
-
-class BatchReader(Protocol):
-    """What a walk asks whoever found a batch (`kafkalog._native.reading.RecordWalk`)."""
-
-    @property
-    def topic_partition(self) -> TopicPartition: ...
-    @property
-    def first_offset(self) -> int: ...
-    @property
-    def end_offset(self) -> int | None: ...
-    def check_usable(self) -> None: ...
-    def body_of(self, chunk: Chunk, header: BatchHeader) -> Buffer | None: ...
-    def plain_records(self, chunk: Chunk, header: BatchHeader) -> Iterator[Record]: ...
 
 
 class Chunk:
@@ -586,7 +571,7 @@ class ChunkReader(Closing):
 
 
 def walk_records(
-    batches: Iterator[tuple[BatchReader, Chunk, BatchHeader]],
+    batches: Iterator[tuple[ChunkReader, Chunk, BatchHeader]],
     *,
     key_prefix: bytes | None = None,
     start_time: int = LONG_MIN,

@@ -33,6 +33,14 @@ from kafkalog.manager.log_directories import absolute_paths
 from kafkalog.manager.settings import ManagerSettings
 from kafkalog.topics import store_cursors
 from kafkalog.topics.batch_maker import BatchMaker
+from kafkalog.topics.batching import (
+    BATCH_BYTES,
+    BUFFER_BYTES,
+    LINGER_MS,
+    MAX_BLOCK_MS,
+    BatchingSettings,
+    Producer,
+)
 from kafkalog.topics.catalog import checked_settings
 from kafkalog.topics.reader_options import ReaderOptions
 from kafkalog.topics.store_cursors import CursorInfo
@@ -155,6 +163,28 @@ class Store(Closing):
         self._topics.pop(name, None)
 
     # --- writing ---------------------------------------------------------------------------------------
+
+    def producer(
+        self,
+        *,
+        linger_ms: int = LINGER_MS,
+        batch_bytes: int = BATCH_BYTES,
+        buffer_bytes: int = BUFFER_BYTES,
+        max_block_ms: int = MAX_BLOCK_MS,
+        compression: str | None = None,
+        name: str | None = None,
+    ) -> Producer:
+        """A producer: `send()` from any thread, appends in batches by one of its own.  A context manager.
+
+        A partition's records wait for more for `linger_ms`, or until there are `batch_bytes` of them; all that are not
+        answered yet take at most `buffer_bytes`, and a send that finds no room waits for at most `max_block_ms`.
+        `compression` is how its batches are packed, by default as all appends of the store.  With a `name` it is
+        idempotent, as `Topic.writer`: batches carry its producer id, and their sequence numbers.
+
+        IllegalArgumentException, UnsupportedCompressionTypeException, LogReadOnlyException.
+        """
+        settings = BatchingSettings(linger_ms, batch_bytes, buffer_bytes, max_block_ms, compression, name)
+        return Producer(self._own(), settings)
 
     # --- reading and cursors ---------------------------------------------------------------------------
 

@@ -15,9 +15,9 @@ from kafkalog.coordinator.group_offsets import GroupLag, GroupOffsets
 from kafkalog.errors import (
     GroupIdNotFoundException,
     KafkalogError,
+    KafkaStorageException,
     LogReadOnlyException,
     UnknownMemberIdException,
-    UnknownTopicOrPartitionException,
 )
 from kafkalog.format.names import TopicPartition
 from kafkalog.topics.store_view import StoreView
@@ -58,13 +58,21 @@ def start_of(
 
 def commit(home: StoreHome | StoreView, cursor: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
     """Commits all of these or none."""
-    keeper = _own_keeper(home, cursor, create=True)
-    assert keeper is not None
     try:
-        keeper.commit(cursor, offsets)
-    except UnknownMemberIdException:
-        keeper.remove_members(cursor)
-        keeper.commit(cursor, offsets)
+        keeper = _own_keeper(home, cursor, create=True)
+        assert keeper is not None
+        try:
+            keeper.commit(cursor, offsets)
+        except UnknownMemberIdException:
+            keeper.remove_members(cursor)
+            keeper.commit(cursor, offsets)
+        _flush(home, keeper)
+    except KafkaStorageException:
+        home.check_open()  # closed meanwhile
+        raise
+
+
+def _flush(home: StoreHome | StoreView, keeper: GroupOffsets) -> None:
     if not home.read_only and home.syncs:
         keeper.flush()
 
@@ -76,8 +84,7 @@ def delete(home: StoreHome | StoreView, cursor: str) -> None:
         raise GroupIdNotFoundException(f"cursor {cursor!r} is not there")
     keeper.remove_members(cursor)
     keeper.delete_group(cursor)
-    if not home.read_only and home.syncs:
-        keeper.flush()
+    _flush(home, keeper)
 
 
 def cursors(home: StoreHome | StoreView) -> list[CursorInfo]:
@@ -104,7 +111,7 @@ def _end(home: StoreHome | StoreView, partition: TopicPartition, ends: dict[Topi
             source = home.source(partition)
             source.recheck()
             ends[partition] = source.visible_end()
-        except (UnknownTopicOrPartitionException, KafkalogError):
+        except KafkalogError:
             ends[partition] = None
     return ends[partition]
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from kafkalog.errors import KafkalogError, KafkaStorageException, UnknownTopicOrPartitionException
 from kafkalog.files import Clock, Files
@@ -40,6 +40,13 @@ OVERDUE_CHECK_MS = 10_000  # transaction.abort.timed.out.transaction.cleanup.int
 EXPIRY_CHECK_MS = 600_000  # offsets.retention.check.interval.ms
 
 
+class OpenProducer(Protocol):
+    """What a store asks of its producers (`kafkalog.topics.batching.RecordAccumulator`)."""
+
+    def close(self) -> None:
+        """Sends what it holds, and ends."""
+
+
 class StoreHome:
     """Made and started by `kafkalog.open`.  One that is dropped without `close` closes by itself, with a
     ResourceWarning."""
@@ -62,6 +69,7 @@ class StoreHome:
         self.syncs = durability == "fsync"
         self._compression = compression
         self._partitions: dict[TopicPartition, StorePartition] = {}
+        self.producers: set[OpenProducer] = set()  # kept by themselves
         self.manager = LogManager(log_dirs, settings, clock=clock, files=files, metrics=metrics)
         self.place = self.manager.directories.shown
         self.catalog = Catalog(self.manager, self.life)
@@ -92,12 +100,18 @@ class StoreHome:
         self.manager.check_outside()
         self.catalog.check_outside()
         self.coordinators.check_outside()
+        self._close_producers()
         with self.catalog.changing:  # a change of topics that is under way is finished
             self.life.end()
+        self._close_producers()  # those that were made meanwhile
         self.bells.ring()
         self._tasks.cancel()
         self.coordinators.end()
         self.manager.shutdown()
+
+    def _close_producers(self) -> None:
+        for each in list(self.producers):
+            each.close()
 
     def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:  # modules may be empty by then
         if not hasattr(self, "_tasks") or not self.life.live or is_finalizing():

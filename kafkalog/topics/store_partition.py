@@ -21,6 +21,8 @@ from kafkalog.topics.batch_maker import BatchMaker
 class StorePartition(PartitionAppends):
     """Made by the store, of a log that its manager has; `life` is the store's."""
 
+    size_hint = "store.alter_topic(name, {'max.message.bytes': ...}) raises the limit"
+
     def __init__(
         self,
         manager: LogManager,
@@ -40,7 +42,11 @@ class StorePartition(PartitionAppends):
         self.sync_appends = sync_appends
         self._config = engine.config  # of the batch maker
         self.batch_maker = BatchMaker(self._config, compression)
+        self.writer_guards = {}
         engine.flushes_rolls = sync_appends
+
+    def checkpoint(self) -> None:
+        self._manager.directories.checkpoint(self.engine.parent_dir, self._manager.registry)
 
     def take_settings(self) -> None:
         """After a change of the topic's settings."""

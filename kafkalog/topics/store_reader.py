@@ -226,8 +226,8 @@ class StoreReader(Closing):
                 if not found:
                     self._undo = None
                     raise
-            self._undo = None
-            return found
+        self._undo = None  # no signal comes between this and the end
+        return found
 
     def _poll(self, found: list[Record], max_records: int) -> None:
         walk = self._polling

@@ -42,7 +42,7 @@ from kafkalog.format.batch import ProducerFields
 from kafkalog.format.group_records import CommittedOffset
 from kafkalog.format.names import TopicPartition, partition_of
 from kafkalog.limits import INT_MAX
-from kafkalog.topics.batch_maker import next_sequence
+from kafkalog.topics.batch_maker import Records, next_sequence
 from kafkalog.topics.records import Header
 from kafkalog.topics.rows import RecordInput, as_row, check_records
 from kafkalog.topics.topic import RecordMetadata, Topic
@@ -98,7 +98,7 @@ class _Part:
     def _entry(self) -> ProducerStateEntry | None:
         return self.appends.engine.producer_state_manager.last_entry(self._holder.producer_id)
 
-    def append(self, records: Iterable[RecordInput], transactional_id: str) -> range:
+    def append(self, records: Records, transactional_id: str) -> range:
         """Appends records in the holder's name.  `is_torn` says of one that failed whether some of them are there."""
         engine = self.appends.usable()
         cuts = engine.local_log.truncations
@@ -289,7 +289,7 @@ class StoreTransaction(Block):
             self._add(list(places))
             return self._append_all(places)
 
-    def _append_all(self, places: Mapping[TopicPartition, Iterable[RecordInput]]) -> dict[int, range]:
+    def _append_all(self, places: Mapping[TopicPartition, Records]) -> dict[int, range]:
         done: dict[int, range] = {}
         for place, rows in places.items():
             try:
@@ -302,7 +302,7 @@ class StoreTransaction(Block):
                 raise
         return done
 
-    def _append(self, place: TopicPartition, rows: Iterable[RecordInput]) -> range:
+    def _append(self, place: TopicPartition, rows: Records) -> range:
         holder = self._holder
         assert holder is not None, self
         appends = self._home.partition(place)

@@ -129,12 +129,12 @@ class StoreView:
         return int(time.monotonic() / TOPICS_CHECK_S)
 
     def source(self, partition: TopicPartition) -> PartitionView:
-        """What readers see of a partition."""
+        """What readers see of a partition, in the directory that has it now."""
         self.check_open()
         found = self._views.get(partition)
         if found is not None and not self._files.is_dir(found.directory):
             self._views.pop(partition, None)  # it was moved to another directory, or deleted
-            found.close()
+            found.rest()  # not closed: readers that hold it find that out by themselves
             found = None
         if found is None:
             directory = self._folders().get(partition)

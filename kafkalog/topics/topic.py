@@ -11,13 +11,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kafkalog._native.encode import ColumnEncoder
+from kafkalog._native.partitioner import StickyPartition, partition_for_key
 from kafkalog.errors import KafkalogError, LogReadOnlyException
 from kafkalog.format import values
 from kafkalog.format.batch import NO_PRODUCER
 from kafkalog.format.names import TopicPartition
-from kafkalog.topics.partitioner import StickyPartition, partition_of_key
+from kafkalog.topics.batch_maker import Records, encode_columns, ready_rows
 from kafkalog.topics.records import Header
 from kafkalog.topics.rows import RecordInput, Row, as_row, check_records
+from kafkalog.topics.writer import Writer
 
 if TYPE_CHECKING:
     from kafkalog.topics.catalog import TopicInfo
@@ -34,16 +37,27 @@ class RecordMetadata(NamedTuple):
     offset: int
 
 
+metadata = tuple.__new__  # of a RecordMetadata, at half the price
+
+
+class Present(NamedTuple):
+    """A topic's partitions as they were at one moment: who appends to each, as far as that was asked for."""
+
+    changes: int  # of the catalog
+    live: Mapping[str, Any]  # the directories, which are replaced whole
+    places: list[TopicPartition]
+    partitions: list[StorePartition | None]
+    available: Sequence[int]  # those that can be written to, for records without a key
+
+
 class Topic:
     """Made by `Store.topic` and `Store.create_topic`."""
 
     def __init__(self, home: StoreHome | StoreView, name: str) -> None:
         self._home = home
         self.name = name
-        self._sticky = StickyPartition()
-        # The catalog's changes, how many directories are live, how many partitions it had then, and those of them that
-        # can be written to, for records without a key; replaced whole.
-        self._seen: tuple[int, int, int, Sequence[int]] = (-1, 0, 0, ())
+        self.sticky = StickyPartition()
+        self._seen = Present(-1, {}, [], [], ())
 
     @property
     def info(self) -> TopicInfo:
@@ -73,22 +87,63 @@ class Topic:
 
         As `Log.append` otherwise; UnknownTopicOrPartitionException for a partition that the topic has not.
         """
-        if partition is None and type(value) is bytes and (key is None or type(key) is bytes):
-            record: RecordInput = (value, key, headers, timestamp)
-            number = self._partition_for(value, key, self._count())
+        present = self.present()
+        partitions = present.partitions
+        record: RecordInput = (value, key, headers, timestamp)
+        if partition is not None:
+            number = self.checked(partition)
+        elif len(partitions) == 1:
+            number = 0
+        elif type(key) is bytes:
+            number = partition_for_key(key, len(partitions))
+        elif key is None and type(value) is bytes:
+            number = self.sticky.take(len(value), present.available)
         else:
-            record = as_row((value, key, headers, timestamp))
-            number = self.partition_for(record, partition)
-        offsets = self.appends(number).append_as(NO_PRODUCER, (record,))
-        return RecordMetadata(self.name, number, offsets.start)
+            record = as_row(record)
+            number = self._partition_for(record, present)
+        appends = partitions[number]
+        if appends is None:
+            appends = self.appends(number)
+        offsets = appends.append_as(NO_PRODUCER, (record,))
+        return metadata(RecordMetadata, (self.name, number, offsets.start))
 
     def append_many(self, records: Iterable[RecordInput], *, partition: int | None = None) -> dict[int, range]:
         """Append records, which are as `Log.append_many` takes them: the offsets in each partition that got some.
 
         Records of one partition keep their order.  All are looked at before any is appended.
         """
+        return self._append_all(self.by_partition(records, partition))
+
+    def append_columns(
+        self,
+        values: Sequence[Any],
+        *,
+        keys: Sequence[Any] | None = None,
+        timestamps: Sequence[Any] | None = None,
+        headers: Sequence[Any] | None = None,
+        partition: int | None = None,
+    ) -> dict[int, range]:
+        """Append columns of equal length, as `Log.append_columns` takes them: the offsets in each partition that got
+        some.  Rows go to `partition`, or where the key column says, those without a key to the sticky one.
+        """
+        present = self.present()
+        number = None if partition is None else self.checked(partition)
+        encoder = encode_columns(values, keys, headers, timestamps, self._home.clock.milliseconds())
+        if number is None and len(present.partitions) > 1:
+            return self._append_all(self._divided(encoder, present))
+        return self._append_all({number or 0: encoder} if encoder.rows else {})
+
+    def append_batches(self, data: bytes | bytearray | memoryview, partition: int) -> range:
+        """Append one batch in Kafka's format to a partition, as a producer would send it; returns the offsets."""
+        return self.appends(self.checked(partition)).append_batches(data)
+
+    def writer(self, name: str, partition: int = 0) -> Writer:
+        """An idempotent writer of one partition, as `Log.writer`."""
+        return Writer(self.appends(self.checked(partition)), name)
+
+    def _append_all(self, records: Mapping[int, Records]) -> dict[int, range]:
         done: dict[int, range] = {}
-        for number, rows in self.by_partition(records, partition).items():
+        for number, rows in records.items():
             try:
                 done[number] = self.appends(number).append_as(NO_PRODUCER, rows)
             except KafkalogError as error:
@@ -96,58 +151,81 @@ class Topic:
                 raise
         return done
 
+    def flush(self) -> None:
+        """fsync everything appended so far, to all partitions: it survives power loss afterwards."""
+        for number in range(len(self.present().partitions)):
+            self.appends(number).flush()
+
+    def delete_records(self, before_offset: int, partition: int) -> int:
+        """Make everything of a partition below `before_offset` unreadable for ever, as `Log.delete_records`."""
+        return self.appends(self.checked(partition)).delete_records(before_offset)
+
     # --- where to ------------------------------------------------------------------------------------
 
-    def by_partition(
-        self, records: Iterable[RecordInput], partition: int | None
-    ) -> Mapping[int, Iterable[RecordInput]]:
+    def by_partition(self, records: Iterable[RecordInput], partition: int | None) -> Mapping[int, Records]:
         """Records by the partition that each goes to; those of one keep their order."""
         if partition is not None:
-            return {self._checked(partition): records}
+            return {self.checked(partition): records}
         check_records(records)
-        count = self._count()
-        if count == 1:
+        present = self.present()
+        if len(present.partitions) == 1:
             return {0: records}
+        encoder = ready_rows(records, self._home.clock.milliseconds())
+        if encoder is not None:
+            return self._divided(encoder, present)
         found: dict[int, list[Row]] = {}
         for row in map(as_row, records):
-            found.setdefault(self._partition_for(row[0], row[1], count), []).append(row)
+            found.setdefault(self._partition_for(row, present), []).append(row)
         return found
+
+    def _divided(self, encoder: ColumnEncoder, present: Present) -> Mapping[int, ColumnEncoder]:
+        return encoder.by_partition(len(present.partitions), self.sticky, present.available)
 
     def partition_for(self, row: Row, partition: int | None) -> int:
         """The partition of a record; UnknownTopicOrPartitionException for one that the topic has not."""
         if partition is not None:
-            return self._checked(partition)
-        return self._partition_for(row[0], row[1], self._count())
+            return self.checked(partition)
+        return self._partition_for(row, self.present())
 
-    def _partition_for(self, value: bytes | None, key: bytes | None, count: int) -> int:
+    def _partition_for(self, row: Row, present: Present) -> int:
+        value, key, _, _ = row
         if key is not None:
-            return partition_of_key(key, count)
-        return self._sticky.take(len(value or b""), self._seen[3] or range(count))
+            return partition_for_key(key, len(present.partitions))
+        return self.sticky.take(len(value or b""), present.available)
 
-    def _checked(self, partition: Any) -> int:
+    def checked(self, partition: Any) -> int:
         number = values.whole(partition, "partition", low=0)
-        if number >= self._count():
+        if number >= len(self.present().partitions):
             self._home.check_partition(TopicPartition(self.name, number))
         return number
 
-    def _count(self) -> int:
+    def present(self) -> Present:
+        """Its partitions as they are now.  UnknownTopicOrPartitionException once it was deleted."""
         home = self._home
         if home.read_only:
+            home.check_open()
             raise _read_only(home.place)
-        changes, directories, count, _ = self._seen
-        live = len(home.manager.directories.live)
-        if changes != home.catalog.changes or directories != live:
-            changes = home.catalog.changes  # before the look: what comes after it is looked at again
+        seen = self._seen
+        live = home.manager.directories.live
+        changes = home.catalog.changes  # before the look: what comes after it is looked at again
+        if seen.changes != changes or seen.live is not live:
             count = home.info(self.name).partitions
-            self._seen = changes, live, count, home.catalog.available(self.name, count)
-        return count
+            places = [TopicPartition(self.name, number) for number in range(count)]
+            available = home.catalog.available(self.name, count) or range(count)
+            self._seen = seen = Present(changes, live, places, [None] * count, available)
+        return seen
 
     def appends(self, partition: int) -> StorePartition:
-        """What appends to one of its partitions."""
-        home = self._home
-        if home.read_only:
-            raise _read_only(home.place)
-        return home.partition(TopicPartition(self.name, partition))
+        """What appends to one of its partitions, which is one that it has."""
+        found = self.present().partitions
+        appends = found[partition] if partition < len(found) else None
+        if appends is None:
+            home = self._home
+            assert not home.read_only
+            appends = home.partition(TopicPartition(self.name, partition))
+            if partition < len(found):
+                found[partition] = appends
+        return appends
 
 
 def _read_only(place: str) -> LogReadOnlyException:

@@ -108,50 +108,60 @@ class WaitingBeside:
 
     def __init__(self) -> None:
         self._watch: DirectoryWatch | None = None
+        self._due: set[str] = set()  # directories that are to be looked at, until they were
+        self._looked = 0.0  # when, at all of them
         self.bell: Ringing = Bell()
         with contextlib.suppress(OSError):
             self._watch = self.bell = DirectoryWatch()
 
     def wait(self, watched: Sequence[Watched], timeout_s: float, is_over: Callable[[], bool]) -> None:
         until = time.monotonic() + timeout_s
-        look = self._all_new(watched)
-        while not is_over():
-            for each in look:
-                each.source.recheck()
-            if any(each.may_have_more() for each in watched):
-                return
+        directories = [each.source.directory for each in watched]  # type: ignore[attr-defined]  # PartitionViews
+        is_told = self._is_told(directories)
+        if self._watch is None:
+            self._due.update(directories)
+        while True:
+            # First of all: what was told is not told again.
+            for each, directory in zip(watched, directories, strict=True):
+                if directory in self._due:
+                    each.source.recheck()
+                    self._due.discard(directory)
             left_s = until - time.monotonic()
-            if left_s <= 0:
+            if left_s <= 0 or is_over() or any(each.may_have_more() for each in watched):
                 return
-            look = self._some_changed(watched, left_s)
+            every_s = WAIT_MAX_S if is_told else LOOK_EVERY_S
+            self._rest(min(left_s, every_s))
+            is_told = self._is_told(directories)
+            if time.monotonic() - self._looked < every_s:
+                continue
+            self._looked = time.monotonic()
+            for each, directory in zip(watched, directories, strict=True):
+                if directory not in self._due and each.source.has_changed():  # type: ignore[attr-defined]
+                    self._due.add(directory)
 
-    def _all_new(self, watched: Sequence[Watched]) -> Sequence[Watched]:
-        """Those of which something may have happened so far; from now on it is told."""
+    def _is_told(self, directories: Sequence[str]) -> bool:
+        """Whether changes of all these are told from now on; those that were told so far, or may have been, are due."""
         watch = self._watch
         if watch is None:
-            return watched
-        look = []
+            return False
         told = watch.changed()
-        for each in watched:
-            directory = each.source.directory  # type: ignore[attr-defined]  # a PartitionView
-            if told is None or directory in told or not watch.watches(directory):
-                look.append(each)
-                with contextlib.suppress(OSError):
+        self._due.update(directories if told is None else told)
+        is_told = True
+        for directory in directories:
+            if not watch.watches(directory):
+                self._due.add(directory)
+                try:
                     watch.add(directory)
-        return look
+                except OSError:  # it is not there, or there are no more watches
+                    is_told = False
+        return is_told
 
-    def _some_changed(self, watched: Sequence[Watched], left_s: float) -> Sequence[Watched]:
-        """Waits; those that are to be looked at."""
-        watch = self._watch
-        if watch is None:
-            assert isinstance(self.bell, Bell)
-            self.bell.wait(min(left_s, LOOK_EVERY_S))
+    def _rest(self, timeout_s: float) -> None:
+        if self._watch is not None:
+            self._watch.wait(timeout_s)
         else:
-            watch.wait(min(left_s, WAIT_MAX_S))
-            look = self._all_new(watched)
-            if look:
-                return look
-        return [each for each in watched if each.source.has_changed()]  # type: ignore[attr-defined]
+            assert isinstance(self.bell, Bell)
+            self.bell.wait(timeout_s)
 
     def close(self) -> None:
         if self._watch is not None:

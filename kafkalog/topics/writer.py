@@ -46,7 +46,8 @@ from kafkalog.format.batch import ProducerFields
 from kafkalog.format.control import ControlRecordType
 from kafkalog.format.values import text, whole
 from kafkalog.limits import INT_MAX
-from kafkalog.topics.batch_maker import next_sequence
+from kafkalog.topics.appends import PartitionAppends
+from kafkalog.topics.batch_maker import BatchMaker, Records, next_sequence
 from kafkalog.topics.partition import OpenPartition
 from kafkalog.topics.records import Header
 from kafkalog.topics.rows import RecordInput, check_records
@@ -66,7 +67,7 @@ def producer_id_of(kind: str, name: str) -> int:
 class _Producer:
     """A producer id and what the log knows of it."""
 
-    def __init__(self, partition: OpenPartition, kind: str, name: str) -> None:
+    def __init__(self, partition: PartitionAppends, kind: str, name: str) -> None:
         self.partition = partition
         self.producer_id = producer_id_of(kind, name)
 
@@ -104,12 +105,13 @@ def refuse_nested(guard: threading.RLock, what: str) -> None:
 
 
 class Writer(Single):
-    """An idempotent writer of a name; made by `Log.writer`.  Thread-safe; one name should have one user.
+    """An idempotent writer of a name; made by `Log.writer` and `Topic.writer`.  Thread-safe; a name should have one
+    user.
 
     What gives records to its `append_many` must not use a writer of the same name: IllegalStateException.
     """
 
-    def __init__(self, partition: OpenPartition, name: str) -> None:
+    def __init__(self, partition: PartitionAppends, name: str) -> None:
         self._producer = _Producer(partition, "writer", name)
         self.name = name
         self.producer_id = self._producer.producer_id
@@ -154,6 +156,13 @@ class Writer(Single):
                 records = self._fresh(records, sequence, expected)
             fields = ProducerFields(self.producer_id, epoch, expected)
             return self._producer.partition.append_as(fields, records)
+
+    def append_as(self, records: Records, *, sync: bool, maker: BatchMaker | None) -> range:
+        """`append_many` for a producer's thread: the options are those of the partition's `append_as`."""
+        with self._guard:
+            epoch, expected, _ = self._producer.state()
+            fields = ProducerFields(self.producer_id, epoch, expected)
+            return self._producer.partition.append_as(fields, records, sync=sync, maker=maker)
 
     def _fresh(self, records: Iterable[RecordInput], sequence: int, expected: int) -> Iterable[RecordInput]:
         """Those of `records` that the log does not have: `sequence` numbers the first, `expected` comes next."""

@@ -18,10 +18,10 @@ from pathlib import Path
 import pytest
 
 import kafkalog
+from kafkalog._native.partitioner import partition_for_key
 from kafkalog.errors import UnknownTopicOrPartitionException
 from kafkalog.format.names import TopicPartition
 from kafkalog.format.partition_metadata import topic_id_of, write_partition_metadata
-from kafkalog.topics.partitioner import partition_of_key
 from tests.broker import clients, kraft
 from tests.conftest import need_broker
 
@@ -68,7 +68,7 @@ def append_some(store: kafkalog.Store, topic: str, written: Values, what: bytes)
         value = b"%s %d" % (what, number)
         where = handle.append(value, key=b"key %d" % number)
         written.setdefault(TopicPartition(topic, where.partition), []).append(value)
-        assert where.partition == partition_of_key(b"key %d" % number, PARTITIONS[topic])
+        assert where.partition == partition_for_key(b"key %d" % number, PARTITIONS[topic])
 
 
 def adopt(node: kraft.Broker) -> None:

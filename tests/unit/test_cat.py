@@ -15,9 +15,9 @@ import pytest
 
 import kafkalog
 from kafkalog._native.murmur2 import murmur2
+from kafkalog._native.partitioner import partition_for_key
 from kafkalog.cli.app import CLEAN, FINDINGS, USAGE
 from kafkalog.errors import CorruptRecordException, IllegalArgumentException
-from kafkalog.format.keys import partition_for_key
 from kafkalog.log.view import PartitionView
 from kafkalog.toolbox.search import Match, matching
 from kafkalog.toolbox.window import Time, Window, last, offsets

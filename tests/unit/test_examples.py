@@ -98,6 +98,11 @@ import kafkalog
 log = kafkalog.open_log("data", "t-0")
 """,
     "kafkalog.topics.log.Log.compact": "import kafkalog",
+    "kafkalog.topics.batching": """
+import kafkalog
+store = kafkalog.open("data")
+store.create_topic("orders")
+""",
     "kafkalog.topics.store": "import kafkalog",
     "kafkalog.topics.store_reader": "import kafkalog",
     "kafkalog.topics.writer": """

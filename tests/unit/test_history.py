@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import kafkalog
+from kafkalog._native.partitioner import partition_for_key
 from kafkalog.cli.app import CLEAN, FINDINGS, USAGE
 from kafkalog.errors import CorruptRecordException
-from kafkalog.format.keys import partition_for_key
 from kafkalog.log.view import PartitionView
 from kafkalog.toolbox import history as module
 from kafkalog.toolbox.history import ABORTED, LATEST, PENDING, SUPERSEDED, Entry, history

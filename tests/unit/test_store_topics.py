@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import kafkalog
+from kafkalog._native.partitioner import STICKY_BYTES, StickyPartition, partition_for_key
 from kafkalog.config import LogConfig
 from kafkalog.errors import (
     ConfigException,
@@ -37,7 +38,6 @@ from kafkalog.format.names import TOPIC_CONFIGS_FILE, TopicPartition
 from kafkalog.format.partition_metadata import topic_id_of
 from kafkalog.manager.settings import ManagerSettings
 from kafkalog.topics.catalog import INTERNAL_OVERRIDES, PARTITIONS_MAX, new_topic_id
-from kafkalog.topics.partitioner import STICKY_BYTES, StickyPartition, partition_of_key
 from kafkalog.topics.store import Store
 from kafkalog.topics.store_partition import StorePartition
 
@@ -230,13 +230,13 @@ def test_partitions_are_added(tmp_path: Path) -> None:
     dirs = dirs_below(tmp_path)
     with open_at(dirs) as store:
         topic = store.create_topic("t", 2)
-        assert topic.append(b"1", key=b"customer-7").partition == partition_of_key(b"customer-7", 2)
+        assert topic.append(b"1", key=b"customer-7").partition == partition_for_key(b"customer-7", 2)
         for fewer in (1, 2):
             with pytest.raises(InvalidPartitionsException, match=r"currently has 2 partition\(s\)"):
                 store.add_partitions("t", fewer)
         info = store.add_partitions("t", 7)
         assert info.partitions == topic.partitions == 7
-        assert topic.append(b"2", key=b"customer-7").partition == partition_of_key(b"customer-7", 7)
+        assert topic.append(b"2", key=b"customer-7").partition == partition_for_key(b"customer-7", 7)
         assert topic.append(b"3", partition=6) == ("t", 6, topic.append(b"4", partition=6).offset - 1)
         with pytest.raises(UnknownTopicOrPartitionException, match="has no partition 7: it has 7"):
             topic.append(b"5", partition=7)
@@ -923,14 +923,14 @@ def test_where_records_go(store: Store) -> None:
     offsets = topic.append_many([(b"v", key) for key in keys])
     wanted: dict[int, int] = {}
     for key in keys:
-        wanted[partition_of_key(key, 7)] = wanted.get(partition_of_key(key, 7), 0) + 1
+        wanted[partition_for_key(key, 7)] = wanted.get(partition_for_key(key, 7), 0) + 1
     assert {number: len(found) for number, found in offsets.items()} == wanted
     assert topic.append(b"v", key=keys[0], partition=6).partition == 6
     assert topic.append_many([(b"v", key) for key in keys], partition=3) == {
         3: range(wanted.get(3, 0), wanted.get(3, 0) + 50)
     }
     assert topic.append_many([]) == {}
-    assert topic.append(None, key=b"gone").partition == partition_of_key(b"gone", 7)
+    assert topic.append(None, key=b"gone").partition == partition_for_key(b"gone", 7)
 
 
 def test_the_sticky_partition() -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import kafkalog
+from kafkalog._native.partitioner import partition_for_key
 from kafkalog.config import ProducerStateManagerConfig
 from kafkalog.errors import (
     IllegalArgumentException,
@@ -32,7 +33,6 @@ from kafkalog.format.group_records import CommittedOffset
 from kafkalog.format.names import TopicPartition
 from kafkalog.log.context import ProducerSettings
 from kafkalog.manager.settings import ManagerSettings
-from kafkalog.topics.partitioner import partition_of_key
 from kafkalog.topics.store import Store
 from kafkalog.topics.transactional_ids import STORE_PRODUCER_IDS
 from tests.unit.store_kit import (
@@ -342,7 +342,7 @@ def test_a_record_that_is_refused_leaves_the_transaction_as_it_was(store: Store)
 def test_half_of_an_append_is_no_transaction(store: Store) -> None:
     """What was appended of many before one failed cannot be committed."""
     elsewhere = next(
-        key for key in map(b"%d".__mod__, range(1, 100)) if partition_of_key(key, 4) != partition_of_key(b"0", 4)
+        key for key in map(b"%d".__mod__, range(1, 100)) if partition_for_key(key, 4) != partition_for_key(b"0", 4)
     )
 
     def commit() -> None:

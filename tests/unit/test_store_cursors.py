@@ -1,0 +1,160 @@
+"""Cursors: kept as Kafka's groups, in the data or in a directory of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import kafkalog
+from kafkalog.errors import (
+    GroupIdNotFoundException,
+    IllegalStateException,
+    LogReadOnlyException,
+    OffsetMetadataTooLarge,
+    UnstableOffsetCommitException,
+)
+from kafkalog.format.group_records import CommittedOffset
+from kafkalog.format.names import TopicPartition
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+
+
+def filled(store: kafkalog.Store, count: int = 10) -> kafkalog.Topic:
+    topic = store.create_topic("t", 2, exist_ok=True)
+    for partition in range(2):
+        topic.append_many([b"%d" % n for n in range(count)], partition=partition)
+    return topic
+
+
+@pytest.mark.parametrize("durability", ["os", "fsync"])
+def test_a_cursor_goes_on_after_a_restart(tmp_path: Path, durability: str) -> None:
+    with kafkalog.open(tmp_path, durability=durability) as store:  # type: ignore[arg-type]
+        filled(store)
+        reader = store.reader("billing", topics=["t"])
+        for number, _ in enumerate(reader):
+            if number == 12:
+                break
+        assert sum(reader.commit(metadata="note").values()) == 13
+        assert sum(reader.committed().values()) == 13
+    with kafkalog.open(tmp_path) as store:
+        reader = store.reader("billing", topics=["t"])
+        assert sum(reader.positions().values()) == 13
+        assert len(list(reader)) == 7
+        committed = store.committed("billing")
+        assert committed == {
+            place: row for place, row in committed.items() if row.metadata == "note" and row.topic_id is not None
+        }
+        assert {row.topic_id for row in committed.values()} == {store.describe_topic("t").topic_id}
+        assert committed[T0].leader_epoch == 0
+        assert store.reader("billing").assignment == [T0, T1]
+
+
+def test_commit_covers_what_was_handed_out_and_no_more(tmp_path: Path) -> None:
+    with kafkalog.open(tmp_path) as store:
+        filled(store)
+        reader = store.reader("c", partitions=["t-0"])
+        assert reader.commit() == {T0: 0}
+        for record in reader:
+            assert reader.commit() == {T0: record.offset + 1}
+        reader.seek(T0, 0)
+        assert len(reader.poll(3)) == 3
+        assert reader.commit() == {T0: 3}
+        assert reader.offsets_to_commit()[T0].offset == 3
+        assert reader.commit({"t-0": 7}) == {T0: 7}
+        assert reader.position(T0) == 3
+        assert store.reader("c", partitions=["t-0"]).position(T0) == 7
+        with pytest.raises(IllegalStateException, match="is not read"):
+            reader.commit({"t-1": 7})
+        with pytest.raises(OffsetMetadataTooLarge):
+            reader.commit(metadata="x" * 5000)
+        with pytest.raises(IllegalStateException, match="no cursor"):
+            store.reader(topics=["t"]).commit()
+
+
+def test_cursors_are_listed_and_deleted(tmp_path: Path) -> None:
+    with kafkalog.open(tmp_path) as store:
+        assert store.cursors() == []
+        topic = filled(store)
+        for name in ("b", "a"):
+            reader = store.reader(name, topics=["t"], start_offsets={T0: 4})
+            reader.commit()
+        topic.append(b"x", partition=0)
+        first, second = store.cursors()
+        assert (first.name, second.name, first.state) == ("a", "b", "Empty")
+        assert [(each.partition, each.committed.offset, each.end, each.lag) for each in first.partitions] == [
+            (T0, 4, 11, 7),
+            (T1, 0, 10, 10),
+        ]
+        store.delete_cursor("a")
+        assert store.committed("a") == {}
+        assert [each.name for each in store.cursors()] == ["b"]
+        for name in ("a", "never"):
+            with pytest.raises(GroupIdNotFoundException):
+                store.delete_cursor(name)
+        store.delete_topic("t")
+        assert store.committed("b") == {}
+
+
+def test_members_of_a_dead_broker_give_way(tmp_path: Path) -> None:
+    """What a broker's consumer left: its group has members, whom nobody serves."""
+    from kafkalog.coordinator.groups import GroupType
+    from kafkalog.format.group_records import GroupKey, GroupMember, GroupMetadata, encode_group_metadata
+
+    with kafkalog.open(tmp_path) as store:
+        filled(store)
+        offsets = store._own().offsets("billing", create=True)
+        assert offsets is not None
+        member = GroupMember("m", None, "client", "/host", 1000, 1000, b"", b"")
+        row = encode_group_metadata(GroupKey("billing"), GroupMetadata("consumer", 3, "range", "m", 5, (member,)))
+        offsets._append([row])
+        assert offsets.describe("billing").state == "Stable"
+        assert offsets.describe("billing").type is GroupType.CLASSIC
+        reader = store.reader("billing", topics=["t"])
+        list(reader)
+        reader.commit()
+        assert offsets.describe("billing").state == "Empty"
+        assert store.committed("billing")[T1].offset == 10
+
+
+def test_read_committed_waits_for_open_transactions_of_its_cursor(tmp_path: Path) -> None:
+    with kafkalog.open(tmp_path) as store:
+        filled(store)
+        coordinators = store._own().coordinators
+        holder = coordinators.transactions.init_producer_id("worker", 60_000)
+        offsets = store._own().offsets("c", create=True)
+        assert offsets is not None
+        coordinators.transactions.add_offsets("worker", holder, "c")
+        offsets.commit("c", {T0: CommittedOffset(5)}, holder)
+        assert store.reader("c", topics=["t"]).position(T0) == 0
+        with pytest.raises(UnstableOffsetCommitException):
+            store.reader("c", topics=["t"], isolation="read_committed")
+        coordinators.transactions.end_transaction("worker", holder, commit=True)
+        assert store.reader("c", topics=["t"], isolation="read_committed").position(T0) == 5
+
+
+def test_cursors_of_a_process_that_only_reads(tmp_path: Path) -> None:
+    data, own = tmp_path / "data", tmp_path / "cursors"
+    with kafkalog.open(data) as store:
+        filled(store)
+        there = store.reader("billing", topics=["t"], start_offsets={T0: 3, T1: 4})
+        there.commit()
+        with kafkalog.open(data, read_only=True) as view:
+            reader = view.reader("billing", topics=["t"])
+            assert reader.positions() == {T0: 3, T1: 4}
+            assert len(list(reader)) == 13
+            with pytest.raises(LogReadOnlyException, match="cursors"):
+                reader.commit()
+            with pytest.raises(LogReadOnlyException):
+                view.delete_cursor("billing")
+            assert [each.name for each in view.cursors()] == ["billing"]
+        with kafkalog.open(data, read_only=True, cursors=own) as view:
+            reader = view.reader("billing", partitions=["t-0"])
+            assert len(list(reader)) == 7
+            assert reader.commit() == {T0: 10}
+            # what it has not moved is where the other process left it
+            assert view.reader("billing", topics=["t"]).positions() == {T0: 10, T1: 4}
+            assert {each: row.offset for each, row in view.committed("billing").items()} == {T0: 10, T1: 4}
+        assert store.committed("billing")[T0].offset == 3
+        with kafkalog.open(data, read_only=True, cursors=own) as view:
+            assert view.reader("billing", topics=["t"]).positions() == {T0: 10, T1: 4}

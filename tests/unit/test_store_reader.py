@@ -1,0 +1,601 @@
+"""`Store.reader`: several partitions in turns, what counts as handed out, filters, logs that change meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import itertools
+import os
+import textwrap
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kafkalog
+from kafkalog.errors import (
+    CorruptRecordException,
+    IllegalArgumentException,
+    IllegalStateException,
+    InvalidTopicException,
+    KafkaStorageException,
+    NoOffsetForPartitionException,
+    OffsetOutOfRangeException,
+    UnknownTopicOrPartitionException,
+)
+from kafkalog.files import OS_FILES, ManualClock
+from kafkalog.files.testing import Fault, FaultyFiles
+from kafkalog.format.batch import ProducerFields
+from kafkalog.format.control import ControlRecordType
+from kafkalog.format.names import TopicPartition
+from kafkalog.topics import store_reader
+from kafkalog.topics.store_reader import StoreReader
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
+NOW_MS = 1_700_000_000_000
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[kafkalog.Store]:
+    with kafkalog.open(tmp_path / "data", clock=ManualClock(NOW_MS), maintenance=False) as store:
+        yield store
+
+
+def filled(store: kafkalog.Store, partitions: int = 2, records: int = 10) -> kafkalog.Topic:
+    """`records` of each partition, in batches of 3; values say where each is."""
+    topic = store.create_topic("t", partitions)
+    for partition in range(partitions):
+        for first in range(0, records, 3):
+            rows = [(b"%d-%d" % (partition, n), b"k%d" % n) for n in range(first, min(first + 3, records))]
+            topic.append_many(rows, partition=partition)
+    return topic
+
+
+def values(records: Any) -> list[bytes]:
+    return [record.value for record in records]
+
+
+def wanted(partition: int, start: int, end: int) -> list[bytes]:
+    return [b"%d-%d" % (partition, n) for n in range(start, end)]
+
+
+def places(records: Any) -> list[tuple[int, int]]:
+    return [(record.partition, record.offset) for record in records]
+
+
+# --- in turns ------------------------------------------------------------------------------------------
+
+
+def test_all_partitions_in_order(store: kafkalog.Store) -> None:
+    filled(store, 3)
+    with store.reader(topics=["t"]) as reader:
+        found = list(reader)
+        assert sorted(places(found)) == [(p, n) for p in range(3) for n in range(10)]
+        for partition in range(3):
+            assert [each.value for each in found if each.partition == partition] == wanted(partition, 0, 10)
+        assert {each.topic for each in found} == {"t"}
+        assert reader.positions() == {TopicPartition("t", p): 10 for p in range(3)}
+        assert set(reader.lag().values()) == {0}
+        assert list(reader) == []
+        store.topic("t").append(b"more", partition=1)
+        assert reader.lag()[T1] == 1
+        assert values(reader) == [b"more"]
+
+
+def test_partitions_take_turns(store: kafkalog.Store) -> None:
+    filled(store, 2, 300)
+    with store.reader(topics=["t"], chunk_bytes=1000) as reader:
+        turns = [partition for partition, _ in places(reader)]
+    changes = sum(before != after for before, after in itertools.pairwise(turns))
+    assert changes > 10
+    assert turns.count(0) == turns.count(1) == 300
+
+
+def test_only_what_was_there_at_the_beginning_bounds_records(store: kafkalog.Store) -> None:
+    topic = filled(store, 1, 3)
+    with store.reader(topics=["t"], chunk_bytes=100) as reader:
+        seen = 0
+        for _ in reader:
+            seen += 1
+            topic.append(b"another")
+            assert seen < 20
+        assert seen < 10
+
+
+def test_a_loop_that_is_left_goes_on_behind_its_last_record(store: kafkalog.Store) -> None:
+    filled(store, 1)
+    reader = store.reader(topics=["t"])
+    for number in range(10):
+        for record in reader:
+            assert record.offset == number
+            break
+        assert reader.position("t-0") == number + 1
+    assert list(reader) == []
+
+
+def test_an_older_iterator_is_refused(store: kafkalog.Store) -> None:
+    filled(store, 1)
+    reader = store.reader(topics=["t"])
+    old = reader.records()
+    assert next(old).offset == 0
+    assert next(iter(reader.follow(timeout_ms=0))).offset == 1
+    with pytest.raises(IllegalStateException, match="another iteration"):
+        next(old)
+    old_batches = reader.batches(batch_rows=2)
+    assert next(old_batches)["offset"].to_pylist() == [2, 3]
+    assert next(reader.records()).offset == 4
+    with pytest.raises(IllegalStateException, match="another iteration"):
+        next(old_batches)
+    assert reader.position(T0) == 5
+
+
+def test_poll(store: kafkalog.Store) -> None:
+    filled(store)
+    reader = store.reader(topics=["t"])
+    found = []
+    while records := reader.poll(4):
+        assert len(records) <= 4
+        found += places(records)
+    assert sorted(found) == [(p, n) for p in range(2) for n in range(10)]
+    assert reader.poll() == []
+    assert reader.poll(timeout_ms=5) == []
+    store.topic("t").append(b"x", partition=0)
+    assert values(reader.poll(timeout_ms=5)) == [b"x"]
+
+
+# --- where it stands -----------------------------------------------------------------------------------
+
+
+def test_seek_pause_and_resume_in_the_middle(store: kafkalog.Store) -> None:
+    filled(store)
+    reader = store.reader(topics=["t"])
+    found = []
+    for record in reader.follow(timeout_ms=0):
+        found.append((record.partition, record.offset))
+        if len(found) == 2:
+            reader.pause(T0)
+            assert reader.paused == [T0]
+        if found[-1] == (1, 4) and found.count((1, 4)) == 1:
+            reader.seek(T1, 2)
+    assert found == [(0, 0), (0, 1), *[(1, n) for n in range(5)], *[(1, n) for n in range(2, 10)]]
+    assert reader.positions() == {T0: 2, T1: 10}
+    assert list(reader) == []
+    reader.resume()
+    assert places(reader) == [(0, n) for n in range(2, 10)]
+    reader.seek("t-0", 9)
+    assert reader.lag() == {T0: 1, T1: 0}
+    assert places(reader) == [(0, 9)]
+    for wrong in ("t-7", ("u", 0)):
+        with pytest.raises(IllegalStateException, match="is not read"):
+            reader.seek(wrong, 0)
+
+
+def test_seek_to_time(store: kafkalog.Store) -> None:
+    topic = store.create_topic("t", 2)
+    for n in range(10):
+        topic.append(b"%d" % n, timestamp=1000 + n, partition=0)
+    reader = store.reader(topics=["t"], start="latest")
+    assert reader.positions() == {T0: 10, T1: 0}
+    reader.seek_to_time(1007)
+    assert values(reader) == [b"7", b"8", b"9"]
+    reader.seek_to_time(2000, T0)
+    assert reader.position(T0) == 10
+
+
+def test_starts(store: kafkalog.Store) -> None:
+    topic = filled(store)
+    with pytest.raises(NoOffsetForPartitionException, match="t-0"):
+        store.reader("c", topics=["t"], start="error")
+    latest = store.reader("c", topics=["t"], start="latest", start_offsets={"t-1": 8})
+    topic.append(b"new", partition=0)
+    assert sorted(values(latest)) == [b"1-8", b"1-9", b"new"]
+    latest.commit()
+    assert store.reader("c", topics=["t"], start="error").positions() == {T0: 11, T1: 10}
+    assert store.reader("c", partitions=["t-1"], start_offsets={T1: 3}).positions() == {T1: 3}
+    assert store.reader("c").assignment == [T0, T1]
+
+
+def test_filters(store: kafkalog.Store) -> None:
+    topic = store.create_topic("t")
+    topic.append_many([(b"%d" % n, b"k%d" % (n % 3), (), 1000 + n) for n in range(30)])
+    topic.append(b"no key", timestamp=1020)
+    topic.append_many([(b"old", b"k1", (), 5)])
+    reader = store.reader(topics=["t"], key_prefix=b"k1", start_time=1010, end_time=1020)
+    assert values(reader) == [b"10", b"13", b"16", b"19"]
+    assert reader.lag() == {T0: 0}
+    assert reader.position(T0) == 32
+    arrow = store.reader(topics=["t"], key_prefix=b"k1", start_time=1010, end_time=1020)
+    assert [row for batch in arrow.batches(["value"]) for row in batch["value"].to_pylist()] == [
+        b"10", b"13", b"16", b"19",
+    ]  # fmt: skip
+    assert arrow.lag() == {T0: 0}
+    assert store.reader(topics=["t"], start_time=5000).position(T0) == 32
+    # one that came too late is in the range by its timestamp
+    assert values(store.reader(topics=["t"], end_time=10)) == [b"old"]
+
+
+def test_read_committed_passes_over_what_nobody_sees(store: kafkalog.Store) -> None:
+    topic = store.create_topic("t")
+    appends = topic.appends(0)
+
+    def transaction(number: int, kind: ControlRecordType | None) -> None:
+        appends.append_as(ProducerFields(number, 0, 0, True), [b"txn%d" % number])
+        if kind is not None:
+            appends.write_marker(number, 0, kind)
+
+    transaction(1, ControlRecordType.COMMIT)
+    transaction(2, ControlRecordType.ABORT)
+    committed = store.reader(topics=["t"], isolation="read_committed")
+    both = store.reader(topics=["t"])
+    assert values(committed) == [b"txn1"]
+    assert committed.lag() == {T0: 0}
+    assert committed.position(T0) == 4
+    assert values(both) == [b"txn1", b"txn2"]
+    assert both.lag() == {T0: 0}
+    transaction(3, None)
+    topic.append(b"behind")
+    assert values(committed) == []
+    assert committed.position(T0) == 4
+    assert committed.lag() == {T0: 0}
+    assert values(committed.follow(timeout_ms=20)) == []
+    assert values(both) == [b"txn3", b"behind"]
+    assert sum(batch.num_rows for batch in committed.batches()) == 0
+    appends.write_marker(3, 0, ControlRecordType.COMMIT)
+    assert [row for batch in committed.batches() for row in batch["value"].to_pylist()] == [b"txn3", b"behind"]
+    assert committed.lag() == {T0: 0}
+    # a position beyond the last stable offset waits for that, and does not spin
+    transaction(4, None)
+    committed.seek(T0, appends.engine.log_end_offset)
+    assert list(committed.follow(timeout_ms=20)) == []
+
+
+# --- logs that change ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("start", ["earliest", "latest", "error"])
+def test_an_offset_that_retention_took(store: kafkalog.Store, start: str) -> None:
+    topic = filled(store, 1)
+    reader = store.reader("c", topics=["t"], start=start, start_offsets={T0: 2})
+    reader.commit()
+    topic.appends(0).engine.delete_records(6)
+    again = store.reader("c", topics=["t"], start=start)
+    assert again.position(T0) == 2
+    for each in (reader, again):
+        if start == "error":
+            with pytest.raises(OffsetOutOfRangeException):
+                list(each)
+            assert each.position(T0) == 2
+            each.seek(T0, 6)
+            assert values(each) == wanted(0, 6, 10)
+        else:
+            assert values(each) == (wanted(0, 6, 10) if start == "earliest" else [])
+        assert each.lag() == {T0: 0}
+
+
+def test_a_log_that_was_cut_is_read_anew(store: kafkalog.Store) -> None:
+    topic = filled(store, 1)
+    reader = store.reader(topics=["t"])
+    assert len(list(reader)) == 10
+    topic.appends(0).engine.truncate_to(6)
+    assert values(reader) == wanted(0, 0, 6)  # as Kafka: out of range, and "earliest"
+    topic.append(b"x")
+    assert values(reader) == [b"x"]
+
+
+def test_new_partitions_and_topics(store: kafkalog.Store) -> None:
+    filled(store, 1, 1)
+    reader = store.reader(topics=["t"], start="latest")
+    store.add_partitions("t", 3)
+    store.topic("t").append(b"x", partition=2)
+    assert values(reader) == [b"x"]
+    assert len(reader.assignment) == 3
+    only = store.reader(partitions=["t-0"])
+    store.add_partitions("t", 4)
+    assert len(list(only)) == 1
+    assert only.assignment == [T0]
+
+
+def test_a_deleted_topic_is_told_once(store: kafkalog.Store) -> None:
+    filled(store)
+    store.create_topic("u").append(b"u")
+    reader = store.reader(topics=["t", "u"])
+    held = store.reader(partitions=["t-0", "u-0"], chunk_bytes=100)
+    assert next(held.records()).topic == "t"
+    store.delete_topic("t")
+    with pytest.raises(UnknownTopicOrPartitionException, match="'t'"):
+        list(reader)
+    assert values(reader) == [b"u"]
+    assert reader.assignment == [TopicPartition("u", 0)]
+    with pytest.raises(UnknownTopicOrPartitionException):
+        list(held)
+    assert values(held) == [b"u"]
+    filled(store)  # of the same name: another topic
+    assert values(reader) == []
+
+
+def test_a_topic_that_was_made_anew_is_another(store: kafkalog.Store) -> None:
+    filled(store, 1)
+    reader = store.reader("c", topics=["t"], partitions=None)
+    list(reader)
+    reader.commit()
+    store.delete_topic("t")
+    filled(store, 1)
+    with pytest.raises(UnknownTopicOrPartitionException, match="another topic of that name"):
+        list(reader)
+    assert store.reader("c", topics=["t"]).position(T0) == 0
+
+
+def test_it_follows_a_log_that_was_moved(tmp_path: Path) -> None:
+    dirs = [tmp_path / "a", tmp_path / "b"]
+    with kafkalog.open(dirs) as store:
+        topic = filled(store, 1)
+        reader = store.reader(topics=["t"], chunk_bytes=100)
+        walk = reader.follow(timeout_ms=50)
+        found = [next(walk).value for _ in range(2)]
+        engine = topic.appends(0).engine
+        target = next(str(each) for each in dirs if str(each) != engine.parent_dir)
+        store.manager.move(T0, target)
+        topic.append(b"moved")
+        assert topic.appends(0).engine is not engine
+        assert found + values(walk) == [*wanted(0, 0, 10), b"moved"]
+        assert reader.lag() == {T0: 0}
+
+
+def test_a_directory_that_fails_is_told(tmp_path: Path) -> None:
+    files = FaultyFiles(OS_FILES)
+    store = kafkalog.open([tmp_path / "a", tmp_path / "b"], files=files)
+    topic = store.create_topic("t", 2)
+    for partition in range(2):
+        topic.append(b"%d" % partition, partition=partition)
+    reader = store.reader(topics=["t"])
+    files.fault = Fault(files.count, errno.EIO)
+    with pytest.raises(KafkaStorageException):
+        topic.append(b"x", partition=0)
+    files.fault = None
+    found: list[bytes | None] = []
+    for _ in range(3):
+        with pytest.raises(KafkaStorageException):
+            found.extend(record.value for record in reader.follow(timeout_ms=1))
+    assert found == [b"1"]  # the other directory goes on
+    with contextlib.suppress(KafkaStorageException):  # where it is not yet taken out
+        store.close()
+
+
+def test_damage_comes_behind_what_lies_before_it(tmp_path: Path) -> None:
+    with kafkalog.open(tmp_path) as store:
+        filled(store, 2)
+    path = tmp_path / "t-0" / ("0" * 20 + ".log")
+    data = bytearray(path.read_bytes())
+    data[-3] ^= 1
+    path.write_bytes(data)
+    with kafkalog.open(tmp_path, maintenance=False) as store:
+        for read in (lambda it: list(it), lambda it: list(it.follow(timeout_ms=0)), lambda it: list(it.batches())):
+            reader = store.reader(topics=["t"])
+            with pytest.raises(CorruptRecordException) as raised:
+                read(reader)
+            assert raised.value.path == str(path)
+            assert reader.position(T0) == 9
+            reader.pause(T0)
+            list(reader)
+            assert reader.position(T1) == 10
+            reader.resume(T0)
+            with pytest.raises(CorruptRecordException):
+                read(reader)
+        reader = store.reader(topics=["t"])
+        assert len(reader.poll(100)) in (9, 19)
+
+
+# --- Arrow ---------------------------------------------------------------------------------------------
+
+
+def test_arrow_batches(store: kafkalog.Store) -> None:
+    filled(store, 2, 100)
+    reader = store.reader("c", topics=["t"])
+    seen: dict[int, list[int]] = {0: [], 1: []}
+    for batch in reader.batches(batch_rows=30):
+        assert batch.num_rows <= 30
+        [partition] = set(batch["partition"].to_pylist())
+        assert set(batch["topic"].to_pylist()) == {"t"}
+        seen[partition] += batch["offset"].to_pylist()
+        assert reader.position(TopicPartition("t", partition)) == seen[partition][-1] + 1
+        assert reader.commit()[TopicPartition("t", partition)] == seen[partition][-1] + 1
+    assert seen == {0: list(range(100)), 1: list(range(100))}
+    assert reader.batches().__iter__ is not None
+    assert list(reader.batches()) == []
+    with pytest.raises(IllegalArgumentException, match="unknown column"):
+        reader.batches(["colour"])
+    reader.seek(T0, 95)
+    assert next(reader.batches(["offset"])).to_pydict() == {"offset": [95, 96, 97, 98, 99]}
+
+
+def test_arrow_and_records_take_each_other_over(store: kafkalog.Store) -> None:
+    filled(store, 1)
+    reader = store.reader(topics=["t"])
+    assert next(reader.records()).offset == 0
+    assert next(reader.batches(["offset"], batch_rows=4)).to_pydict() == {"offset": [1, 2, 3]}
+    assert values(reader.poll(2)) == wanted(0, 4, 6)
+    assert [n for batch in reader.batches(["offset"]) for n in batch["offset"].to_pylist()] == [6, 7, 8, 9]
+
+
+def test_a_seek_between_arrow_batches(store: kafkalog.Store) -> None:
+    filled(store, 1)
+    reader = store.reader(topics=["t"])
+    found = []
+    for batch in reader.batches(["offset"], batch_rows=5):
+        found.append(batch["offset"].to_pylist())
+        if len(found) == 1:
+            reader.seek(T0, 8)
+    assert found == [[0, 1, 2, 3, 4], [8, 9]]
+    assert reader.lag() == {T0: 0}
+
+
+# --- asyncio -------------------------------------------------------------------------------------------
+
+
+def test_async_for(store: kafkalog.Store) -> None:
+    topic = filled(store)
+
+    async def main() -> None:
+        reader = store.reader("c", topics=["t"])
+        found = []
+        async for record in reader:
+            found.append((record.partition, record.offset))
+            assert reader.position(TopicPartition("t", record.partition)) == record.offset + 1
+        assert sorted(found) == [(p, n) for p in range(2) for n in range(10)]
+        asyncio.get_running_loop().call_later(0.05, lambda: topic.append(b"later", partition=0))
+        assert [record.value async for record in reader.follow(timeout_ms=400)] == [b"later"]
+        reader.seek(T1, 4)
+        rows = [batch["value"].to_pylist() async for batch in reader.batches(batch_rows=3)]
+        assert [value for row in rows for value in row] == wanted(1, 4, 10)
+        assert set(reader.lag().values()) == {0}
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("what", ["records", "batches"])
+def test_a_cancelled_task_loses_nothing(store: kafkalog.Store, what: str) -> None:
+    topic = filled(store, 1, 1)
+    found: list[bytes] = []
+
+    async def follow(reader: StoreReader) -> None:
+        if what == "records":
+            async for record in reader.follow():
+                found.append(record.value or b"")
+        else:
+            async for batch in reader.batches(timeout_ms=None):
+                found.extend(batch["value"].to_pylist())
+
+    async def main() -> None:
+        reader = store.reader(topics=["t"])
+        for number in range(30):
+            task = asyncio.create_task(follow(reader))
+            await asyncio.sleep(0.001 * (number % 4))
+            topic.append(b"%d" % number)
+            await asyncio.sleep(0.0005 * (number % 3))
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+        found.extend(values(reader))
+
+    asyncio.run(main())
+    assert found == [b"0-0", *(b"%d" % number for number in range(30))]
+
+
+def test_an_error_of_a_thread_reaches_the_task(store: kafkalog.Store) -> None:
+    filled(store, 1)
+
+    async def main() -> None:
+        reader = store.reader(topics=["t"])
+
+        async def follow() -> None:
+            async for _ in reader.follow():
+                pass
+
+        task = asyncio.create_task(follow())
+        await asyncio.sleep(0.05)
+        store.close()
+        with pytest.raises(IllegalStateException, match="closed"):
+            await task
+
+    asyncio.run(main())
+
+
+# --- who may -------------------------------------------------------------------------------------------
+
+
+def test_two_threads_are_refused(store: kafkalog.Store) -> None:
+    filled(store, 1)
+    reader = store.reader("c", topics=["t"])
+    list(reader)
+    waits = threading.Thread(target=lambda: list(reader.follow(timeout_ms=400)))
+    waits.start()
+    engine = store.topic("t").appends(0).engine
+    while not engine.waiters:
+        assert waits.is_alive()
+    for call in (reader.commit, reader.poll, reader.lag, lambda: next(reader.records())):
+        with pytest.raises(RuntimeError, match="another thread"):
+            call()
+    waits.join()
+    assert engine.waiters == []
+    assert reader.commit() == {T0: 10}
+
+
+def test_closed(store: kafkalog.Store) -> None:
+    filled(store, 1)
+    reader = store.reader("c", topics=["t"])
+    walk = reader.records()
+    next(walk)
+    reader.close()
+    reader.close()
+    assert reader.closed
+    for call in (reader.records, reader.poll, reader.batches, reader.commit, lambda: reader.seek(T0, 0)):
+        with pytest.raises(IllegalStateException, match="closed"):
+            call()
+    other = store.reader(topics=["t"])
+    store.close()
+    for call in (other.records, other.poll, other.lag):
+        with pytest.raises(IllegalStateException, match="closed"):
+            call()
+
+
+def test_a_forked_child_is_refused(store: kafkalog.Store) -> None:
+    filled(store, 1)
+    reader = store.reader("c", topics=["t"])
+    walk = reader.records()
+    next(walk)
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            calls: tuple[Callable[[], object], ...] = (
+                lambda: next(walk), reader.poll, reader.commit, lambda: next(reader.batches()), reader.lag,
+            )  # fmt: skip
+            for call in calls:
+                with pytest.raises(IllegalStateException, match="forked"):
+                    call()
+            reader.close()
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    assert values(walk) == wanted(0, 1, 10)
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({}, IllegalArgumentException),
+        ({"topics": "t"}, IllegalArgumentException),
+        ({"topics": [b"t"]}, IllegalArgumentException),
+        ({"topics": ["t"], "partitions": ["t-0"]}, IllegalArgumentException),
+        ({"topics": ["unknown"]}, UnknownTopicOrPartitionException),
+        ({"partitions": ["t-9"]}, UnknownTopicOrPartitionException),
+        ({"partitions": ["t"]}, InvalidTopicException),
+        ({"topics": ["t"], "start": "none"}, IllegalArgumentException),
+        ({"topics": ["t"], "start_offsets": {"t-9": 0}}, IllegalArgumentException),
+        ({"topics": ["t"], "start_offsets": {"t-0": -1}}, IllegalArgumentException),
+        ({"topics": ["t"], "isolation": "committed"}, IllegalArgumentException),
+        ({"topics": ["t"], "key_prefix": "text"}, IllegalArgumentException),
+        ({"topics": ["t"], "start_time": 1.5}, IllegalArgumentException),
+        ({"topics": ["t"], "chunk_bytes": 0}, IllegalArgumentException),
+        ({"topics": ["t"], "cursor": ""}, IllegalArgumentException),
+    ],
+)
+def test_types(store: kafkalog.Store, options: dict[str, Any], error: type[Exception]) -> None:
+    filled(store)
+    with pytest.raises(error):
+        store.reader(**options)
+
+
+def test_the_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    example = textwrap.dedent((store_reader.__doc__ or "").split("\n\n")[1]).replace("timeout_ms=1000", "timeout_ms=50")
+    with kafkalog.open("data") as store:
+        store.create_topic("orders", 4).append(b"value", key=b"key")
+    exec("import kafkalog\n" + example)
+    assert capsys.readouterr().out == "b'key' b'value'\n"
+    with kafkalog.open("data") as store:
+        assert sum(row.offset for row in store.committed("billing").values()) == 1
