@@ -23,9 +23,9 @@ import pytest
 
 import kafkalog
 from kafkalog import Record
+from kafkalog._native.partitioner import partition_for_key
 from kafkalog.errors import KafkaStorageException
 from kafkalog.format.names import TopicPartition
-from kafkalog.topics.partitioner import partition_of_key
 from kafkalog.topics.store_cursors import CursorInfo
 from tests.broker import clients, kraft, wire
 from tests.broker.clients import Row
@@ -117,6 +117,7 @@ def write(dirs: list[str], tell: Tell) -> None:
         for partition in range(TOPICS[PLAIN]):
             tell(("records", None, side.append(PLAIN, clients.rows(partition, 7), partition)))
         tell(("records", None, side.append(PLAIN, [Row(b"keyed", key, (), clients.START_MS) for key in KEYS], None)))
+        tell(("records", None, sent_by_producers(store)))
         for number, (name, commit) in enumerate({BILLER: True, DOUBTER: False, TOUCHED: True}.items()):
             for again in range(3):
                 whole(side, name, f"{BILLED} {name}", tell, seed=10 * number + again)
@@ -130,6 +131,28 @@ def write(dirs: list[str], tell: Tell) -> None:
             tell(("offsets", None, cursor, {(ORDERS, 1): 3, (AUDIT, 0): 2}))
         side.delete_cursor(GONE)
         tell(("deleted", GONE))
+
+
+def sent_by_producers(store: kafkalog.Store) -> list[Placed]:
+    """In batches of a producer, without and with a name, and by a named writer, which sends each twice."""
+    done: list[Placed] = []
+    for name, codec in ((None, "zstd"), ("shop", None)):
+        with store.producer(linger_ms=1, name=name, compression=codec) as many:
+            sent = [
+                (row, many.send(PLAIN, row.value, key=row.key, headers=row.headers, timestamp=row.timestamp))
+                for row in clients.rows(77, 200)
+            ]
+        done += [(*future.result(), row.value, row.key, row.headers, row.timestamp) for row, future in sent]
+    till = store.topic(PLAIN).writer("till", 3)
+    for number, row in enumerate(clients.rows(78, 5)):
+        for again in range(2):  # what has its number already is there once
+            told = till.append(row.value, key=row.key, headers=row.headers, timestamp=row.timestamp, sequence=number)
+            if not again:
+                assert told is not None
+                done.append((PLAIN, 3, told, row.value, row.key, row.headers, row.timestamp))
+            else:
+                assert told is None
+    return sorted(done, key=lambda row: row[:3])
 
 
 def whole(side: StoreSide, name: str, cursor: str, tell: Tell, *, seed: int) -> None:
@@ -406,7 +429,7 @@ def test_a_producer_of_an_id_fences_who_had_it(story: Story) -> None:
 
 def test_keys_have_the_same_partitions(story: Story) -> None:
     ours = {row[4]: row[1] for place in PLACES for row in story.uncommitted_then[place] if row[3] == b"keyed"}
-    assert ours == story.keyed == {key: partition_of_key(key, TOPICS[PLAIN]) for key in KEYS}
+    assert ours == story.keyed == {key: partition_for_key(key, TOPICS[PLAIN]) for key in KEYS}
 
 
 def test_the_brokers_log_says_nothing_of_it(story: Story) -> None:
