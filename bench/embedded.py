@@ -36,30 +36,33 @@ LINGER_S = 0.7  # of one turn
 
 
 class Kafkalog:
-    """One partition."""
+    """A store with one topic of one partition."""
 
     name = "kafkalog"
 
     def __init__(self, place: Path, *, synced: bool) -> None:
-        self.log = kafkalog.open_log(place, "bench-0", durability="fsync" if synced else "os")
+        self.store = kafkalog.open(place, durability="fsync" if synced else "os")
+        self.topic = self.store.create_topic("bench")
 
     def one(self) -> None:
-        self.log.append(VALUE)
+        self.topic.append(VALUE)
 
     def many(self, values: list[bytes]) -> None:
-        self.log.append_many(values)
+        self.topic.append_many(values)
 
     def read(self) -> int:
         total = 0
-        for record in self.log:
-            total += len(record.value)  # type: ignore[arg-type]
+        with self.store.reader(topics=["bench"]) as reader:
+            for record in reader:
+                total += len(record.value)  # type: ignore[arg-type]
         return total
 
     def arrow(self) -> int:
-        return sum(batch.column("value").nbytes for batch in self.log.arrow_batches(columns=["offset", "value"]))
+        with self.store.reader(topics=["bench"]) as reader:
+            return sum(batch.column("value").nbytes for batch in reader.batches(columns=["offset", "value"]))
 
     def close(self) -> None:
-        self.log.close()
+        self.store.close()
 
 
 class Lmdb:

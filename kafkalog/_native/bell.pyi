@@ -1,6 +1,4 @@
-from typing import Final, final
-
-TIMEOUT_MAX: Final[float]
+from typing import final
 
 @final
 class Bell:

@@ -120,13 +120,14 @@ class PartitionTurns:
 
     # --- turns -----------------------------------------------------------------------------------------
 
-    def begin(self, chunk_bytes: int = CHUNK_BYTES) -> None:
+    def begin(self, chunk_bytes: int = CHUNK_BYTES, *, reads_ahead: bool = False) -> None:
         """Another iteration begins, in chunks of so much: no batch is being gone over."""
         chunk_bytes = self._options.chunk_bytes_of(len(self.readers), chunk_bytes)
         for reader in self.readers.values():
             reader.given = None
             reader.is_checked = False
             reader.chunk_bytes = min(chunk_bytes, reader.max_chunk_bytes)
+            reader.read_ahead(reads_ahead and self._options.chunk_bytes is None)
 
     def ends(self) -> Ends:
         """Where the partitions end now."""

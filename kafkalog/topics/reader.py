@@ -308,6 +308,12 @@ class ChunkReader(Closing):
             self.first_offset = max(self.first_offset, begin)  # the log was cut and grew again: hand out nothing twice
         return chunk
 
+    def read_ahead(self, on: bool) -> None:
+        """Whether long stretches are read by a second thread from now on; what was handed out before stays."""
+        self._reads_ahead = on
+        if not on:
+            self._end_ahead(0)
+
     def _read_ahead(self, extent: Extent) -> memoryview | None:
         """The next bytes from `_position` on, as the second thread has them; None where nobody reads ahead."""
         ahead, kept = self._ahead, len(self._partial)

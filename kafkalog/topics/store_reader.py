@@ -171,10 +171,10 @@ class StoreReader(Closing):
         )
         return walk
 
-    def _take_over(self, chunk_bytes: int) -> None:
+    def _take_over(self, chunk_bytes: int, *, reads_ahead: bool = False) -> None:
         if isinstance(self._walk, RecordWalk):
             self._walk.refuse(self._taken_over())
-        self._turns.begin(chunk_bytes)
+        self._turns.begin(chunk_bytes, reads_ahead=reads_ahead)
         self._iterations += 1
 
     def _taken_over(self) -> IllegalStateException:
@@ -268,7 +268,7 @@ class StoreReader(Closing):
         placed: Generator[tuple[Place, pa.RecordBatch], None, None],
         asynchronously: Callable[[], AsyncIterator[pa.RecordBatch]] | None = None,
     ) -> Iteration[pa.RecordBatch]:
-        self._take_over(ARROW_CHUNK_BYTES)
+        self._take_over(ARROW_CHUNK_BYTES, reads_ahead=True)  # whose batches are copies
         self._walk = iteration = Iteration(placed, asynchronously)
         return iteration
 
@@ -345,7 +345,7 @@ class StoreReader(Closing):
     async def _made_async(self, columns: Columns, timeout_s: float) -> AsyncIterator[pa.RecordBatch]:
         with self._turn as mine:
             self._begin(mine)
-            self._take_over(ARROW_CHUNK_BYTES)
+            self._take_over(ARROW_CHUNK_BYTES, reads_ahead=True)  # whose batches are copies
             self._walk, number = None, self._iterations
         ends = None if timeout_s else await self._in_thread(self._ends)
         while True:
