@@ -3,7 +3,8 @@
 Puts `kafkalog.coordinator` on the topics `__consumer_offsets` and `__transaction_state` of these directories, which are
 made partition by partition, each when it is first written to.  `start` settles what a crash or another process left
 behind, before anybody reads or writes: what was decided is carried out, and what this package began and nobody can go
-on with is aborted (its producer ids tell; a broker's open transactions wait for their holders until they time out).
+on with is aborted.  Its producer ids tell; what is open under one that a broker gave out waits for its holder until it
+times out.
 
 The order of locks: a transactional id's, then a state partition's or a group's, then a log's.  So nothing here may be
 called with a log's lock held.  Thread-safe.  Source: TransactionCoordinator, GroupCoordinatorService (4.4.0).
@@ -28,7 +29,7 @@ from kafkalog.format.coordinator_records import partition_for
 from kafkalog.format.java_text import ZERO_UUID
 from kafkalog.format.names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 from kafkalog.format.values import text
-from kafkalog.topics.transactional_ids import FIRST_STORE_PRODUCER_ID, STORE_PRODUCER_IDS, TransactionalIds
+from kafkalog.topics.transactional_ids import FIRST_STORE_PRODUCER_ID, TransactionalIds
 
 if TYPE_CHECKING:
     from kafkalog.log.unified_log import UnifiedLog
@@ -160,7 +161,7 @@ class Coordinators:
     def _abort_ours(self) -> None:
         failed: KafkalogError | None = None
         for each in self.transactions.list_transactions(states=("Ongoing",)):
-            if each.producer_id in STORE_PRODUCER_IDS:
+            if self.ids.is_ours(each):
                 try:
                     self.transactions.abort(each.transactional_id)
                 except KafkalogError as error:

@@ -16,7 +16,7 @@ import weakref
 from typing import Protocol
 
 from kafkalog.coordinator.state_log import refuse_reentry
-from kafkalog.coordinator.transaction_coordinator import TransactionCoordinator
+from kafkalog.coordinator.transaction_coordinator import TransactionCoordinator, TransactionDescription
 from kafkalog.coordinator.transaction_metadata import ProducerIdAndEpoch
 from kafkalog.errors import IllegalStateException, InvalidPidMappingException, KafkalogError
 
@@ -40,7 +40,7 @@ class OpenTransaction(Protocol):
 class _Id:
     """A transactional id.  Everything is guarded by `lock`; `inside` is also looked at without."""
 
-    __slots__ = ("inside", "is_gone", "is_unsure", "kept", "lock", "name", "timeout_ms")
+    __slots__ = ("inside", "is_gone", "is_ours", "is_unsure", "kept", "lock", "name", "timeout_ms")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -48,6 +48,7 @@ class _Id:
         self.inside: weakref.ref[OpenTransaction] | None = None
         self.kept: ProducerIdAndEpoch | None = None  # for the next one
         self.timeout_ms = -1  # that the coordinator knows
+        self.is_ours = False  # this store has taken it over, or has begun to: nobody else goes on with what is open
         self.is_unsure = False  # in the middle of a take-over, or one was cut short
         self.is_gone = False  # it was forgotten: there is another one of its name
 
@@ -95,7 +96,7 @@ class TransactionalIds:
             return self._taken_over(one, timeout_ms)
 
     def _taken_over(self, one: _Id, timeout_ms: int) -> ProducerIdAndEpoch:
-        one.kept, one.is_unsure = None, True
+        one.kept, one.is_ours, one.is_unsure = None, True, True
         taken = self._coordinator.init_producer_id(one.name, timeout_ms)
         one.timeout_ms, one.is_unsure = timeout_ms, False
         return taken
@@ -118,12 +119,19 @@ class TransactionalIds:
                     one.kept = kept
                 one.inside = None
 
+    def is_ours(self, transaction: TransactionDescription) -> bool:
+        """Whether nobody but this store can go on with it, even where the producer id is one that a broker gave out."""
+        if transaction.producer_id in STORE_PRODUCER_IDS:
+            return True
+        one = self._ids.get(transaction.transactional_id)
+        return one is not None and one.is_ours
+
     def end_left(self) -> None:
         """Aborts transactions that nobody is inside of: what an end that failed, or an owner who went, left open."""
         failed: KafkalogError | None = None
         for each in self._coordinator.list_transactions(states=("Ongoing",)):
-            if each.producer_id not in STORE_PRODUCER_IDS:
-                continue  # a broker's clients
+            if not self.is_ours(each):
+                continue  # a broker's client's
             try:
                 self._end_left(each.transactional_id)
             except InvalidPidMappingException:

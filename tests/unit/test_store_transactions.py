@@ -672,6 +672,55 @@ def test_a_brokers_open_transaction_is_taken_over(store: Store, tmp_path: Path) 
         assert after.transactions()[0].producer_id == 77
 
 
+def brokers_id(store: Store) -> None:
+    """The next producer id is one that a broker would give out, which who takes the id over goes on with."""
+    coordinator = home_of(store).coordinators.transactions
+    coordinator._producer_id_for = lambda name, previous: 77 if previous < 0 else previous + 1
+    with store.transaction("theirs") as txn:
+        txn.append("a", b"of a client")
+
+
+def test_a_close_aborts_what_is_open_under_a_brokers_producer_id(store: Store, tmp_path: Path) -> None:
+    brokers_id(store)
+    store.close()
+    with open_store(tmp_path / "data") as after:
+        txn = after.transaction("theirs")
+        txn.begin()
+        txn.append("a", b"ours")
+        assert after.transactions()[0].producer_id == 77
+        assert not settled(after, "a-0")
+    with open_store(tmp_path / "data") as after:
+        assert settled(after, "a-0")
+        assert state_of(after, "theirs") == "CompleteAbort"
+        assert committed(after, "a-0") == [b"of a client"]
+
+
+def test_a_dropped_transaction_under_a_brokers_producer_id_is_aborted(store: Store, tmp_path: Path) -> None:
+    brokers_id(store)
+    with again(store, tmp_path) as after:
+        txn = after.transaction("theirs")
+        txn.begin()
+        txn.append("a", b"ours")
+        home_of(after).end_overdue()
+        assert not settled(after, "a-0")
+        del txn
+        gc.collect()
+        home_of(after).end_overdue()
+        assert settled(after, "a-0")
+
+
+def test_a_close_leaves_alone_what_nobody_here_took_over(store: Store, tmp_path: Path) -> None:
+    brokers_id(store)
+    txn = store.transaction("theirs")
+    txn.begin()
+    txn.append("a", b"of a client that waits for its broker")
+    with again(store, tmp_path) as after, after.transaction("theirs"):
+        pass  # nothing is in it: the coordinator never heard of it
+    with open_store(tmp_path / "killed") as after:
+        assert not settled(after, "a-0")
+        assert state_of(after, "theirs") == "Ongoing"
+
+
 def test_a_dropped_transaction_is_aborted_in_the_background(store: Store) -> None:
     txn = store.transaction(ID)
     txn.begin()
