@@ -85,6 +85,7 @@ cdef class Intake:
     cdef object life, clock, make_batch, make_future, acquire, release
     cdef long long buffer_bytes, grown_bytes, batch_bytes, record_overhead
 
+    # More than eight parameters: what an accumulator is made of, once, and all but the parts by name.
     def set_up(self, life, clock, make_batch, make_future, wake, *, long long buffer_bytes, long long grown_bytes,
                long long batch_bytes, long long record_overhead):
         """Before anything else.  `clock()` gives milliseconds, `make_batch(place, self, now_s)` what has `collected`,

@@ -27,12 +27,13 @@ from kafkalog.files import Files
 from kafkalog.files.lines import Lines
 from kafkalog.format import names, values
 from kafkalog.format.partition_metadata import checked_topic_id
-from kafkalog.limits import INT_MAX, LONG_MAX
+from kafkalog.limits import LONG_MAX
 from kafkalog.manager.changes import inside
 
 LOGGER = "kafkalog.manager"
 
 VERSION = 0
+PARTITIONS_MAX = 1_000_000  # of a topic, that are taken for real
 
 
 Topics = Mapping[str, Mapping[str, str]]
@@ -326,9 +327,9 @@ def _read(path: str, files: Files) -> _Content:
 def _known(topic: str, fields: Any) -> KnownTopic:
     names.validate_topic_name(topic)
     partitions, deleted, made = fields["partitions"], fields.get("deleted", False), fields.get("made")
-    if type(partitions) is not int or not 1 <= partitions <= INT_MAX or type(deleted) is not bool:
+    if type(partitions) is not int or not 1 <= partitions <= PARTITIONS_MAX or type(deleted) is not bool:
         raise ValueError(
-            f"{topic}: partitions {partitions}, deleted {deleted}, expected a number from 1 on, and a flag"
+            f"{topic}: partitions {partitions}, deleted {deleted}, expected 1 to {PARTITIONS_MAX}, and a flag"
         )
     if made is not None and (type(made) is not int or not 0 <= made < partitions):
         raise ValueError(f"{topic}: made {made}, expected fewer than the {partitions} partitions")

@@ -39,6 +39,7 @@ from kafkalog.format.names import TopicPartition
 from kafkalog.format.partition_metadata import checked_topic_id
 from kafkalog.limits import INT_MAX
 from kafkalog.log.unified_log import UnifiedLog
+from kafkalog.manager import topic_configs
 from kafkalog.manager.changes import inside
 from kafkalog.manager.log_manager import LogManager
 from kafkalog.manager.topic_configs import KnownTopic, StoredTopicConfigs, checked_overrides
@@ -362,6 +363,10 @@ class Catalog:
                 self._set(topic, self._stored.overrides(topic) or INTERNAL_OVERRIDES[topic], known)
             return self._manager.get_or_create_log(TopicPartition(topic, partition), topic_id=known.topic_id)
 
+    def numbers(self, topic: str) -> list[int]:
+        """Of the partitions of a topic that are there."""
+        return sorted(log.topic_partition.partition for log in self._logs(topic))
+
     def partition_count(self, topic: str) -> int:
         """How many partitions an internal topic has, or will have.
 
@@ -472,6 +477,18 @@ def topic_info(topic: str, known: KnownTopic | None, overrides: Mapping[str, str
 
 def no_topic(topic: str, place: str) -> UnknownTopicOrPartitionException:
     return UnknownTopicOrPartitionException(f"no topic {topic!r} in {place}", hint="create_topic() makes one")
+
+
+def countable(info: TopicInfo) -> int:
+    """A topic's number of partitions, for who goes over all of them.  InvalidPartitionsException where no cluster has
+    so many: the name of a folder says it."""
+    if info.partitions > topic_configs.PARTITIONS_MAX:
+        raise InvalidPartitionsException(
+            f"topic {info.name!r}: a folder says that it has {info.partitions} partitions, expected at most "
+            f"{topic_configs.PARTITIONS_MAX}",
+            hint=f"the folder {info.name}-{info.partitions - 1} is perhaps none of Kafka's",
+        )
+    return info.partitions
 
 
 def checked_partitions(partitions: object) -> int:

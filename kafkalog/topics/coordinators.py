@@ -119,7 +119,7 @@ class Coordinators:
 
     def all_offsets(self) -> list[GroupOffsets]:
         """Of all partitions that there are."""
-        found = [self._group_offsets(number, create=False) for number in range(self.offsets_partitions)]
+        found = [self._group_offsets(number, create=False) for number in self._catalog.numbers(GROUP_METADATA_TOPIC)]
         return [each for each in found if each is not None]
 
     def _group_offsets(self, number: int, *, create: bool) -> GroupOffsets | None:
@@ -145,7 +145,7 @@ class Coordinators:
         SchemaException where a state partition cannot be understood: a decision may stand there.  What cannot be ended
         now (a partition's directory is offline) is told, and tried again in the background.
         """
-        self.transactions.load(range(self.transactions.partition_count))
+        self.transactions.load(self._catalog.numbers(TRANSACTION_STATE_TOPIC))
         self._end_all()
 
     def end(self) -> None:

@@ -24,6 +24,7 @@ from kafkalog.format.java_text import ZERO_UUID
 from kafkalog.format.names import TopicPartition
 from kafkalog.limits import LONG_MAX
 from kafkalog.topics import store_cursors
+from kafkalog.topics.catalog import countable
 from kafkalog.topics.partition_reader import PartitionReader
 from kafkalog.topics.reader import CHUNK_BYTES
 from kafkalog.topics.waiting import Waiting, WaitingBeside, WaitingHere
@@ -59,7 +60,7 @@ class PartitionTurns:
         self._topics = self._followed()
         wanted = options.partitions
         if wanted is None:
-            wanted = [TopicPartition(each, n) for each in self._topics for n in range(home.info(each).partitions)]
+            wanted = [TopicPartition(each, n) for each in self._topics for n in range(countable(home.info(each)))]
         for partition in options.start_offsets:
             if partition not in wanted:
                 raise IllegalArgumentException(f"start_offsets: found {partition}, which is not read")
@@ -266,7 +267,7 @@ class PartitionTurns:
         gone: UnknownTopicOrPartitionException | None = None
         for topic in list(self._topics):
             try:
-                count = self._home.info(topic).partitions
+                count = countable(self._home.info(topic))
             except UnknownTopicOrPartitionException as error:
                 has_more = bool(forgotten := [each for each in self.readers if each.topic == topic])
                 is_told = any(each.topic == topic for each in self._missing)

@@ -179,6 +179,10 @@ class StoreHome:
         )
         found = self._partitions.setdefault(partition, made)
         found.take_settings()  # they may have changed before it was to be found there
+        if self.manager.registry.get(partition) is not found.engine and found.moved_from(found.engine) is None:
+            if self._partitions.get(partition) is found:  # deleted meanwhile, before it was to be found there
+                self._partitions.pop(partition, None)
+            return self.partition(partition)
         return found
 
     def check_partition(self, partition: TopicPartition) -> None:

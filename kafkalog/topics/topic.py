@@ -18,6 +18,7 @@ from kafkalog.format import values
 from kafkalog.format.batch import NO_PRODUCER
 from kafkalog.format.names import TopicPartition
 from kafkalog.topics.batch_maker import Records, encode_columns, ready_rows
+from kafkalog.topics.catalog import countable
 from kafkalog.topics.records import Header
 from kafkalog.topics.rows import RecordInput, Row, as_row, check_records
 from kafkalog.topics.writer import Writer
@@ -209,7 +210,7 @@ class Topic:
         live = home.manager.directories.live
         changes = home.catalog.changes  # before the look: what comes after it is looked at again
         if seen.changes != changes or seen.live is not live:
-            count = home.info(self.name).partitions
+            count = countable(home.info(self.name))
             places = [TopicPartition(self.name, number) for number in range(count)]
             available = home.catalog.available(self.name, count) or range(count)
             self._seen = seen = Present(changes, live, places, [None] * count, available)

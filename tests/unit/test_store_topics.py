@@ -941,3 +941,62 @@ def test_the_sticky_partition() -> None:
     assert sticky.take(1, range(3)) == 2
     assert sticky.take(1, range(2)) == 1  # its partition is there no more
     assert sticky.take(1, [0, 5]) == 5
+
+
+# --- what folders and files say that cannot be ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("topic", ["__transaction_state", "__consumer_offsets", "t"])
+def test_a_folder_of_an_absurd_number(tmp_path: Path, topic: str) -> None:
+    """It costs no more than any other, and keeps nothing else from being used."""
+    folder = tmp_path / f"{topic}-2147483646"
+    folder.mkdir()
+    (folder / "00000000000000000000.log").touch()
+    with kafkalog.open(tmp_path) as store:
+        assert store.topics() == [topic]
+        assert store.cursors() == []
+        store.create_topic("well").append(b"1")
+        store.delete_topic("well")
+        if topic == "t":
+            for read in (lambda: store.topic("t").append(b"x", partition=0), lambda: store.reader(topics=["t"])):
+                with pytest.raises(InvalidPartitionsException, match="a folder says that it has 2147483647"):
+                    read()
+    if topic == "t":
+        with (
+            kafkalog.open(tmp_path, read_only=True) as beside,
+            pytest.raises(InvalidPartitionsException, match="2147483647"),
+        ):
+            beside.reader(topics=["t"])
+
+
+def test_absurd_partitions_in_the_settings_file(tmp_path: Path) -> None:
+    with kafkalog.open(tmp_path) as store:
+        store.create_topic("t")
+    file = tmp_path / TOPIC_CONFIGS_FILE
+    content = json.loads(file.read_text())
+    content["known"]["t"] |= {"partitions": 2147483647, "made": 0}
+    file.write_text(json.dumps(content))
+    with pytest.raises(CorruptCheckpointException, match="partitions 2147483647"):
+        kafkalog.open(tmp_path)
+    assert os.listdir(tmp_path / "t-0")
+
+
+def test_an_append_that_meets_a_deletion_leaves_the_next_topic_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with kafkalog.open(tmp_path) as store:
+        topic = store.create_topic("t")
+        make, deletions = StorePartition.__init__, iter([None])
+
+        def late(self: StorePartition, *given: Any, **named: Any) -> None:
+            make(self, *given, **named)
+            for _ in deletions:  # between the look for the log and that it is found to be appended to
+                store.delete_topic("t")
+
+        monkeypatch.setattr(StorePartition, "__init__", late)
+        with pytest.raises(UnknownTopicOrPartitionException):
+            topic.append(b"1")
+        topic = store.create_topic("t")
+        assert topic.append(b"2").offset == 0
+        with store.reader(topics=["t"]) as reader:
+            assert [record.value for record in reader] == [b"2"]
