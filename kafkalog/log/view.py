@@ -190,6 +190,8 @@ class PartitionView(Closing):
                 hint="expected a folder of that name; list them with `kafkalog describe`",
             )
         clean = self._closed_cleanly()
+        # Before the files are measured: what was flushed by then is in them, however busy their writer is.
+        flushed = self._checkpoints.line(names.RECOVERY_POINT_CHECKPOINT_FILE, self.topic_partition)
         mtime_ms = self._files.stat(self.directory).mtime_ms  # before the listing
         listed = self._listing()
         seen = self._empty(listed, self._segments(listed))
@@ -203,7 +205,7 @@ class PartitionView(Closing):
         seen.log_start_offset = min(start, seen.log_end_offset)
         # Asked twice: who starts to write removes the marker first.
         seen.closed_cleanly = clean and self._closed_cleanly()
-        seen.unreadable_end = self._judge_end(seen, why, clean=seen.closed_cleanly)
+        seen.unreadable_end = self._judge_end(seen, why, flushed, clean=seen.closed_cleanly)
         return seen
 
     def _segments(self, listed: frozenset[str]) -> tuple[SegmentView, ...]:
@@ -316,9 +318,9 @@ class PartitionView(Closing):
             return False
         return before is segment or not any(file.pread(min(RECORD_BATCH_OVERHEAD, segment.size - position), position))
 
-    def _judge_end(self, seen: Snapshot, why: int, *, clean: bool) -> Unreadable | None:
-        """What is wrong behind the last whole batch; None where it may just not be written yet."""
-        point = self._checkpoints.line(names.RECOVERY_POINT_CHECKPOINT_FILE, self.topic_partition)
+    def _judge_end(self, seen: Snapshot, why: int, point: int | None, *, clean: bool) -> Unreadable | None:
+        """What is wrong behind the last whole batch; None where it may just not be written yet.  `point`: the recovery
+        point before the look."""
         end = seen.log_end_offset
         if not seen.segments:
             return None
