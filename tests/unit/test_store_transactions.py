@@ -253,25 +253,29 @@ def test_only_offsets(store: Store) -> None:
 
 
 class FakeReader:
-    """What a reader shows to a transaction."""
+    """What a reader shows to a transaction of its store."""
 
-    def __init__(self, cursor: str | None, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+    def __init__(self, store: Store, cursor: str | None, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        self._home = home_of(store)
         self.cursor = cursor
         self._offsets = offsets
+
+    def is_of(self, home: object) -> bool:
+        return home is self._home
 
     def offsets_to_commit(self) -> Mapping[TopicPartition, CommittedOffset]:
         return self._offsets
 
 
 def test_a_reader_is_asked(store: Store) -> None:
-    reader = FakeReader("c", {TopicPartition("a", 0): CommittedOffset(3)})
+    reader = FakeReader(store, "c", {TopicPartition("a", 0): CommittedOffset(3)})
     with store.transaction(ID) as txn:
         txn.commit_offsets(reader)
     assert position(store, "c", "a-0") == 3
     with store.transaction(ID) as txn:
         txn.commit_offsets(reader, cursor="d")
         with pytest.raises(IllegalArgumentException, match="no cursor"):
-            txn.commit_offsets(FakeReader(None, {}))
+            txn.commit_offsets(FakeReader(store, None, {}))
     assert position(store, "d", "a-0") == 3
 
 
@@ -296,12 +300,16 @@ def test_read_transform_write(store: Store) -> None:
 
 def test_offsets_carry_their_topics_id(store: Store) -> None:
     with store.transaction(ID) as txn:
-        txn.commit_offsets({"a-0": 1, "elsewhere-0": 2}, cursor="c")
+        for wrong in ("elsewhere-0", "a-1"):
+            with pytest.raises(UnknownTopicOrPartitionException):
+                txn.commit_offsets({"a-0": 2, wrong: 2}, cursor="c")
+        txn.commit_offsets({"a-0": 1}, cursor="c")
     found = home_of(store).offsets("c", create=False)
     assert found is not None
     rows = found.fetch_all("c")
+    assert list(rows) == [TopicPartition("a", 0)]
+    assert rows[TopicPartition("a", 0)].offset == 1
     assert rows[TopicPartition("a", 0)].topic_id == store.topic("a").info.topic_id
-    assert rows[TopicPartition("elsewhere", 0)].topic_id == "A" * 22
 
 
 @pytest.mark.parametrize(
@@ -943,10 +951,15 @@ def test_offsets_of_another_store_are_refused(tmp_path: Path) -> None:
         sink.create_topic("out")
         with source.reader("worker", topics=["in"]) as reader:
             assert len(reader.poll()) == 1
-            with pytest.raises(IllegalArgumentException, match="of another store"), sink.transaction(ID) as txn:
-                txn.append("out", b"1")
-                txn.commit_offsets(reader)
-        with pytest.raises(UnknownTopicOrPartitionException), sink.transaction(ID) as txn:
-            txn.commit_offsets({"in-0": 1}, cursor="worker")
+
+            def work(offsets: Any, cursor_name: str | None = None) -> None:
+                with sink.transaction(ID) as txn:
+                    txn.append("out", b"1")
+                    txn.commit_offsets(offsets, cursor=cursor_name)
+
+            with pytest.raises(IllegalArgumentException, match="of another store"):
+                work(reader)
+        with pytest.raises(UnknownTopicOrPartitionException):
+            work({"in-0": 1}, "worker")
         assert sink.cursors() == []
         assert committed(sink, "out-0") == []
