@@ -752,6 +752,53 @@ def test_a_topic_that_is_made_anew_inside(store: Store) -> None:
     assert settled(store, "b-0")
 
 
+@pytest.mark.parametrize("wrote", [True, False])
+def test_a_topic_that_is_made_anew_after_an_abort_from_outside(store: Store, *, wrote: bool) -> None:
+    """The abort has left no mark in it: the coordinator has to be asked."""
+    txn = store.transaction(ID)
+    txn.begin()
+    if wrote:
+        txn.append("b", b"1")
+    else:
+        with pytest.raises(kafkalog.errors.RecordTooLargeException):
+            txn.append("b", bytes(2_000_000))
+    store.delete_topic("b")
+    assert store.abort_transaction(ID)
+    store.create_topic("b")
+    with pytest.raises(ProducerFencedException, match="ended by somebody else"):
+        txn.append("b", b"aborted")
+    with pytest.raises(ProducerFencedException):
+        txn.append_many("b", [b"aborted"])
+    with pytest.raises(ProducerFencedException):
+        txn.commit()
+    txn.abort()
+    with store.transaction(ID) as following:
+        following.append("b", b"2")
+    assert committed(store, "b-0") == [b"2"]
+    assert settled(store, "b-0")
+
+
+def test_a_topic_that_is_made_anew_within_an_append(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the coordinator's answer and the append, in which its transaction is aborted."""
+    txn = store.transaction(ID)
+    txn.begin()
+    coordinator = home_of(store).coordinators.transactions
+    add = coordinator.add_partitions
+
+    def added(*arguments: Any) -> object:
+        monkeypatch.undo()
+        found = add(*arguments)
+        store.delete_topic("b")
+        store.abort_transaction(ID)
+        store.create_topic("b")
+        return found
+
+    monkeypatch.setattr(coordinator, "add_partitions", added)
+    with pytest.raises(ProducerFencedException):
+        txn.append("b", b"aborted")
+    assert ends(store, "b-0") == [0]
+
+
 def test_a_topic_that_is_deleted_before_the_end_of_an_aborted_one(store: Store) -> None:
     with contextlib.suppress(ZeroDivisionError), store.transaction(ID) as txn:
         txn.append("a", b"1")
