@@ -235,14 +235,16 @@ class RecordAccumulator(Intake):
     def _work(self) -> bool:
         """One round: sends what is ready, or sleeps until something may be.  Whether another one is to follow."""
         with self._lock:
-            left_s = self._take()
+            is_over = self.closing or not self.life.live  # asked once: a close comes at any moment, and takes no lock
+            left_s = self._take(all_of_it=is_over or bool(self._without_room))
             self._sleeping = not self._taken
             self._is_idle = not any(self._waiting.values())
-            self.closing = is_over = self.closing or not self.life.live
+            if is_over:
+                self.closing = True
         if self._taken:
             self._send(self._taken)
         elif is_over:
-            return False
+            return not self._is_idle
         else:
             try:
                 self._wake.get(timeout=left_s)
@@ -252,10 +254,9 @@ class RecordAccumulator(Intake):
                 pass
         return True
 
-    def _take(self) -> float:
+    def _take(self, *, all_of_it: bool) -> float:
         """Has the batches that are ready taken; in how many seconds the next one is, by its age, IDLE_S at most."""
         now_s = time.monotonic()
-        all_of_it = bool(self._without_room) or self.closing or not self.life.live
         linger_s = self.settings.linger_ms / 1000
         next_s = IDLE_S
         taken: list[ProducerBatch] = []

@@ -624,6 +624,26 @@ def test_close(store: Store) -> None:
     assert not store._home.producers
 
 
+def test_a_close_just_behind_the_senders_look(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What lingers is sent all the same, and the close is not forgotten."""
+    take = RecordAccumulator._take
+
+    def closed_then(self: RecordAccumulator, **how: bool) -> float:
+        left_s = take(self, **how)
+        if any(self._waiting.values()) and not self.closing:
+            self.closing = True
+            self._wake.put(None)
+        return left_s
+
+    monkeypatch.setattr(RecordAccumulator, "_take", closed_then)
+    producer = store.producer(linger_ms=600_000)
+    future = producer.send("t", b"v")
+    producer._it.thread.join(10)
+    assert not producer._it.thread.is_alive()
+    assert future.result(0).offset == 0
+    assert values(store, "t") == [b"v"]
+
+
 def test_a_store_closes_its_producers(tmp_path: Path) -> None:
     store = kafkalog.open(tmp_path, maintenance=False)
     store.create_topic("t")
