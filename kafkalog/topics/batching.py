@@ -164,12 +164,19 @@ class RecordAccumulator(Intake):
         if self.life.forked:
             raise self.refusal()
         if threading.current_thread() is self.thread:
-            raise IllegalStateException(f"a future's callback waits for {what}, and the sender for the callback")
+            raise IllegalStateException(
+                f"a future's callback waits for {what}, and the sender for the callback",
+                hint="have the callback tell another thread, which waits",
+            )
         if self._lock._is_owned():  # type: ignore[attr-defined]
             raise IllegalStateException(
                 f"in the middle of a send something waits for {what}, and the sender for the end of that send",
                 hint="have a signal's handler set a flag",
             )
+
+    def check_outside(self) -> None:
+        """IllegalStateException where a close of the store would wait for what called it; asked before any of it."""
+        self.check_may_wait("a close of the store")
 
     def look(self, topic: str) -> Topic:
         """A topic, with a sticky partition of this producer's own.  UnknownTopicOrPartitionException."""
@@ -422,7 +429,7 @@ class Producer(Closing):
 
         The record is in the log once the future is done; a thread that wants to know waits for `result()`, a coroutine
         for `asyncio.wrap_future(future)`.  Callbacks of the future run in the sender's thread: they may send, but
-        neither flush nor wait.
+        neither flush, nor wait, nor close the store.
 
         Raised here: IllegalArgumentException for what is no record, UnknownTopicOrPartitionException,
         RecordTooLargeException for one that is larger than the whole buffer, BufferExhaustedException where there was
