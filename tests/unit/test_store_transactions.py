@@ -174,6 +174,56 @@ def test_an_empty_transaction_writes_nothing(store: Store, tmp_path: Path) -> No
     assert records_of_states(store) == before
 
 
+def test_an_id_that_was_never_written_is_not_kept(store: Store) -> None:
+    ids = home_of(store).coordinators.ids
+    for number in range(100):
+        with store.transaction(f"job-{number}"):
+            pass
+    assert ids._ids == {}
+    dropped = store.transaction(ID)
+    dropped.begin()
+    assert list(ids._ids) == [ID]
+    home_of(store).end_overdue()
+    assert list(ids._ids) == [ID]
+    dropped.append("a", b"1")
+    del dropped
+    gc.collect()
+    home_of(store).end_overdue()
+    assert ids._ids == {}
+    assert state_of(store, ID) == "CompleteAbort"
+    with store.transaction(ID) as txn:
+        txn.append("a", b"2")
+    assert list(ids._ids) == [ID]  # with what the next one goes on
+    with store.transaction(ID):
+        pass
+    assert list(ids._ids) == [ID]
+    assert committed(store, "a-0") == [b"2"]
+
+
+def test_an_id_whose_last_user_leaves_beside_the_next(store: Store) -> None:
+    """Who waits for the lock of an id that is let go of comes into the next one of its name."""
+    ids = home_of(store).coordinators.ids
+    first, second = store.transaction(ID), store.transaction(ID)
+    first.begin()
+    one = ids._ids[ID]
+    with one.lock:
+        thread = threading.Thread(target=second.begin)
+        thread.start()
+        thread.join(0.05)  # it is waiting, or will be
+        one.inside = None
+        ids._drop_unused(one)
+        assert ID not in ids._ids
+        ids._ids[ID] = one  # as an interrupt may leave it
+    thread.join(10)
+    assert not thread.is_alive()
+    assert ids._ids[ID] is not one
+    second.append("a", b"2")
+    with pytest.raises(ProducerFencedException):
+        first.append("a", b"1")
+    second.commit()
+    assert committed(store, "a-0") == [b"2"]
+
+
 def test_one_after_the_other_takes_the_id_over_once(store: Store) -> None:
     with store.transaction(ID) as txn:
         txn.append("a", b"0")
