@@ -164,12 +164,19 @@ class RecordAccumulator(Intake):
         if self.life.forked:
             raise self.refusal()
         if threading.current_thread() is self.thread:
-            raise IllegalStateException(f"a future's callback waits for {what}, and the sender for the callback")
+            raise IllegalStateException(
+                f"a future's callback waits for {what}, and the sender for the callback",
+                hint="have the callback tell another thread, which waits",
+            )
         if self._lock._is_owned():  # type: ignore[attr-defined]
             raise IllegalStateException(
                 f"in the middle of a send something waits for {what}, and the sender for the end of that send",
                 hint="have a signal's handler set a flag",
             )
+
+    def check_outside(self) -> None:
+        """IllegalStateException where a close of the store would wait for what called it; asked before any of it."""
+        self.check_may_wait("a close of the store")
 
     def look(self, topic: str) -> Topic:
         """A topic, with a sticky partition of this producer's own.  UnknownTopicOrPartitionException."""
@@ -235,14 +242,16 @@ class RecordAccumulator(Intake):
     def _work(self) -> bool:
         """One round: sends what is ready, or sleeps until something may be.  Whether another one is to follow."""
         with self._lock:
-            left_s = self._take()
+            is_over = self.closing or not self.life.live  # asked once: a close comes at any moment, and takes no lock
+            left_s = self._take(all_of_it=is_over or bool(self._without_room))
             self._sleeping = not self._taken
             self._is_idle = not any(self._waiting.values())
-            self.closing = is_over = self.closing or not self.life.live
+            if is_over:
+                self.closing = True
         if self._taken:
             self._send(self._taken)
         elif is_over:
-            return False
+            return not self._is_idle
         else:
             try:
                 self._wake.get(timeout=left_s)
@@ -252,10 +261,9 @@ class RecordAccumulator(Intake):
                 pass
         return True
 
-    def _take(self) -> float:
+    def _take(self, *, all_of_it: bool) -> float:
         """Has the batches that are ready taken; in how many seconds the next one is, by its age, IDLE_S at most."""
         now_s = time.monotonic()
-        all_of_it = bool(self._without_room) or self.closing or not self.life.live
         linger_s = self.settings.linger_ms / 1000
         next_s = IDLE_S
         taken: list[ProducerBatch] = []
@@ -421,7 +429,7 @@ class Producer(Closing):
 
         The record is in the log once the future is done; a thread that wants to know waits for `result()`, a coroutine
         for `asyncio.wrap_future(future)`.  Callbacks of the future run in the sender's thread: they may send, but
-        neither flush nor wait.
+        neither flush, nor wait, nor close the store.
 
         Raised here: IllegalArgumentException for what is no record, UnknownTopicOrPartitionException,
         RecordTooLargeException for one that is larger than the whole buffer, BufferExhaustedException where there was

@@ -89,7 +89,8 @@ class Store(Closing):
         """Closes as a broker's clean shutdown does; a second call does nothing.
 
         Transactions that are open are aborted, writers flush what they hold, readers and waiting threads are told
-        (IllegalStateException).  Errors as `LogManager.shutdown`.
+        (IllegalStateException).  Errors as `LogManager.shutdown`; IllegalStateException, and nothing is closed, in a
+        callback of a producer's future, or in a signal's handler or a finalizer that came out of a call of the store.
         """
         self._home.close()
 

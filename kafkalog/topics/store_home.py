@@ -43,6 +43,9 @@ EXPIRY_CHECK_MS = 600_000  # offsets.retention.check.interval.ms
 class OpenProducer(Protocol):
     """What a store asks of its producers (`kafkalog.topics.batching.RecordAccumulator`)."""
 
+    def check_outside(self) -> None:
+        """IllegalStateException in a thread for which `close` could not wait."""
+
     def close(self) -> None:
         """Sends what it holds, and ends."""
 
@@ -100,6 +103,8 @@ class StoreHome:
         self.manager.check_outside()
         self.catalog.check_outside()
         self.coordinators.check_outside()
+        for each in list(self.producers):
+            each.check_outside()
         self._close_producers()
         with self.catalog.changing:  # a change of topics that is under way is finished
             self.life.end()

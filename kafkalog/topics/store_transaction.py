@@ -171,7 +171,8 @@ class StoreTransaction(Block):
         self._holder: ProducerIdAndEpoch | None = None
         self._began = False  # the coordinator may know of it
         self._start_ms = 0
-        self._added: set[TopicPartition] = set()
+        # Each as it was when the coordinator heard of it: an end before a topic was made anew has left no mark in that.
+        self._added: dict[TopicPartition, StorePartition] = {}
         self._parts: dict[TopicPartition, _Part] = {}
         self._is_torn = False  # something was cut short: some of it is there
 
@@ -310,8 +311,11 @@ class StoreTransaction(Block):
         holder = self._holder
         assert holder is not None, self
         appends = self._home.partition(place)
+        while self._added.get(place) is not appends:
+            self._add([place])
+            appends = self._home.partition(place)
         part = self._parts.get(place)
-        if part is None or part.appends is not appends:  # the topic may have been made anew
+        if part is None or part.appends is not appends:
             part = self._parts[place] = _Part(appends, holder)
         try:
             return part.append(rows, self.transactional_id)
@@ -520,10 +524,11 @@ class StoreTransaction(Block):
 
     def _add(self, places: Sequence[TopicPartition]) -> None:
         """The coordinator hears of partitions before anything is written to them."""
-        if not self._added.issuperset(places):
-            new = [each for each in places if each not in self._added]
+        found = {each: self._home.partition(each) for each in places}  # first: what comes after it is asked for again
+        new = [each for each, appends in found.items() if self._added.get(each) is not appends]
+        if new:
             self._ask(lambda holder: self._coordinator.add_partitions(self.transactional_id, holder, new))
-            self._added.update(new)
+            self._added.update((each, found[each]) for each in new)
 
     def _ask(self, request: Callable[[ProducerIdAndEpoch], object]) -> ProducerIdAndEpoch:
         """Has the coordinator add something; with what the transaction writes."""

@@ -3,7 +3,8 @@
 One transaction of an id is open at a time.  Who begins another one fences the first, as Kafka does: the coordinator
 aborts what that one left open, and gives out the next epoch.  What an end leaves (producer id and epoch) is kept for
 the next transaction of the id, so that one after the other costs no `init_producer_id`.  It is not kept where an end
-was cut short, or failed: the next one takes the id over, which ends whatever was left.
+was cut short, or failed: the next one takes the id over, which ends whatever was left.  An id of which nothing is kept,
+and that nobody is inside of, is not held on to.
 
 An id's `lock` is held over such a change, and taken before the coordinator's.  Holds no transaction alive: one that
 nobody holds any more is aborted by `end_left`.  Thread-safe.
@@ -50,7 +51,7 @@ class _Id:
         self.timeout_ms = -1  # that the coordinator knows
         self.is_ours = False  # this store has taken it over, or has begun to: nobody else goes on with what is open
         self.is_unsure = False  # in the middle of a take-over, or one was cut short
-        self.is_gone = False  # it was forgotten: there is another one of its name
+        self.is_gone = False  # it was let go of, for good: the next user makes another one of its name
 
     def user(self) -> OpenTransaction | None:
         """Who is inside."""
@@ -74,6 +75,7 @@ class TransactionalIds:
                 if not one.is_gone:
                     self._enter(one, user, timeout_ms)
                     return
+                self._drop_unused(one)  # where that was cut short
 
     def _enter(self, one: _Id, user: OpenTransaction, timeout_ms: int) -> None:
         before = one.user()
@@ -118,6 +120,14 @@ class TransactionalIds:
                 if kept is not None and not one.is_unsure:
                     one.kept = kept
                 one.inside = None
+                self._drop_unused(one)
+
+    def _drop_unused(self, one: _Id) -> None:
+        """With its lock held.  Who waits for that finds that it is gone."""
+        if one.kept is None and one.user() is None:
+            one.is_gone = True  # first: nobody may come into one that is not to be found
+            if self._ids.get(one.name) is one:
+                del self._ids[one.name]
 
     def is_ours(self, transaction: TransactionDescription) -> bool:
         """Whether nobody but this store can go on with it, even where the producer id is one that a broker gave out."""
@@ -138,6 +148,10 @@ class TransactionalIds:
                 pass  # it was forgotten meanwhile
             except KafkalogError as error:
                 failed = failed or error
+        for one in list(self._ids.values()):
+            if one.kept is None and one.user() is None:  # who was inside has gone without a word
+                with one.lock:
+                    self._drop_unused(one)
         if failed is not None:
             raise failed
 
@@ -161,8 +175,8 @@ class TransactionalIds:
             one.kept = None
             user = one.user()
             if user is None or not user.active:
-                one.is_gone = True
-                self._ids.pop(one.name, None)
+                one.inside = None
+                self._drop_unused(one)
 
     def check_outside(self) -> None:
         """IllegalStateException in a thread that is in the middle of a transaction's call: a signal's handler, or a

@@ -593,6 +593,32 @@ def test_a_callback_may_close(store: Store) -> None:
     assert producer.closed
 
 
+def test_a_callback_must_not_close_the_store(store: Store) -> None:
+    """It would wait for the sender, which waits for the callback; and what the sender holds is still to be sent."""
+    told: list[BaseException | None] = []
+
+    def closes(future: Any) -> None:
+        try:
+            store.close()
+        except IllegalStateException as error:
+            told.append(error)
+
+    other = store.producer(linger_ms=600_000)
+    with store.producer(linger_ms=600_000) as producer:
+        futures = [producer.send("four", b"%d" % number, partition=number % 4) for number in range(20)]
+        futures[0].add_done_callback(closes)
+        assert producer.flush(10_000)
+        [error] = told
+        assert isinstance(error, IllegalStateException)
+        assert "a close of the store" in str(error)
+        assert error.hint
+        assert not store.closed
+        assert not other.closed  # nothing of it was begun
+        assert not producer.closed
+        assert sorted(each.result(0).offset for each in futures) == sorted([0, 1, 2, 3, 4] * 4)
+    store.close()
+
+
 # --- flush and close -----------------------------------------------------------------------------------
 
 
@@ -622,6 +648,26 @@ def test_close(store: Store) -> None:
         producer.send("t", b"v")
     assert not producer._it.thread.is_alive()
     assert not store._home.producers
+
+
+def test_a_close_just_behind_the_senders_look(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What lingers is sent all the same, and the close is not forgotten."""
+    take = RecordAccumulator._take
+
+    def closed_then(self: RecordAccumulator, **how: bool) -> float:
+        left_s = take(self, **how)
+        if any(self._waiting.values()) and not self.closing:
+            self.closing = True
+            self._wake.put(None)
+        return left_s
+
+    monkeypatch.setattr(RecordAccumulator, "_take", closed_then)
+    producer = store.producer(linger_ms=600_000)
+    future = producer.send("t", b"v")
+    producer._it.thread.join(10)
+    assert not producer._it.thread.is_alive()
+    assert future.result(0).offset == 0
+    assert values(store, "t") == [b"v"]
 
 
 def test_a_store_closes_its_producers(tmp_path: Path) -> None:

@@ -174,6 +174,56 @@ def test_an_empty_transaction_writes_nothing(store: Store, tmp_path: Path) -> No
     assert records_of_states(store) == before
 
 
+def test_an_id_that_was_never_written_is_not_kept(store: Store) -> None:
+    ids = home_of(store).coordinators.ids
+    for number in range(100):
+        with store.transaction(f"job-{number}"):
+            pass
+    assert ids._ids == {}
+    dropped = store.transaction(ID)
+    dropped.begin()
+    assert list(ids._ids) == [ID]
+    home_of(store).end_overdue()
+    assert list(ids._ids) == [ID]
+    dropped.append("a", b"1")
+    del dropped
+    gc.collect()
+    home_of(store).end_overdue()
+    assert ids._ids == {}
+    assert state_of(store, ID) == "CompleteAbort"
+    with store.transaction(ID) as txn:
+        txn.append("a", b"2")
+    assert list(ids._ids) == [ID]  # with what the next one goes on
+    with store.transaction(ID):
+        pass
+    assert list(ids._ids) == [ID]
+    assert committed(store, "a-0") == [b"2"]
+
+
+def test_an_id_whose_last_user_leaves_beside_the_next(store: Store) -> None:
+    """Who waits for the lock of an id that is let go of comes into the next one of its name."""
+    ids = home_of(store).coordinators.ids
+    first, second = store.transaction(ID), store.transaction(ID)
+    first.begin()
+    one = ids._ids[ID]
+    with one.lock:
+        thread = threading.Thread(target=second.begin)
+        thread.start()
+        thread.join(0.05)  # it is waiting, or will be
+        one.inside = None
+        ids._drop_unused(one)
+        assert ID not in ids._ids
+        ids._ids[ID] = one  # as an interrupt may leave it
+    thread.join(10)
+    assert not thread.is_alive()
+    assert ids._ids[ID] is not one
+    second.append("a", b"2")
+    with pytest.raises(ProducerFencedException):
+        first.append("a", b"1")
+    second.commit()
+    assert committed(store, "a-0") == [b"2"]
+
+
 def test_one_after_the_other_takes_the_id_over_once(store: Store) -> None:
     with store.transaction(ID) as txn:
         txn.append("a", b"0")
@@ -253,25 +303,29 @@ def test_only_offsets(store: Store) -> None:
 
 
 class FakeReader:
-    """What a reader shows to a transaction."""
+    """What a reader shows to a transaction of its store."""
 
-    def __init__(self, cursor: str | None, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+    def __init__(self, store: Store, cursor: str | None, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+        self._home = home_of(store)
         self.cursor = cursor
         self._offsets = offsets
+
+    def is_of(self, home: object) -> bool:
+        return home is self._home
 
     def offsets_to_commit(self) -> Mapping[TopicPartition, CommittedOffset]:
         return self._offsets
 
 
 def test_a_reader_is_asked(store: Store) -> None:
-    reader = FakeReader("c", {TopicPartition("a", 0): CommittedOffset(3)})
+    reader = FakeReader(store, "c", {TopicPartition("a", 0): CommittedOffset(3)})
     with store.transaction(ID) as txn:
         txn.commit_offsets(reader)
     assert position(store, "c", "a-0") == 3
     with store.transaction(ID) as txn:
         txn.commit_offsets(reader, cursor="d")
         with pytest.raises(IllegalArgumentException, match="no cursor"):
-            txn.commit_offsets(FakeReader(None, {}))
+            txn.commit_offsets(FakeReader(store, None, {}))
     assert position(store, "d", "a-0") == 3
 
 
@@ -296,12 +350,16 @@ def test_read_transform_write(store: Store) -> None:
 
 def test_offsets_carry_their_topics_id(store: Store) -> None:
     with store.transaction(ID) as txn:
-        txn.commit_offsets({"a-0": 1, "elsewhere-0": 2}, cursor="c")
+        for wrong in ("elsewhere-0", "a-1"):
+            with pytest.raises(UnknownTopicOrPartitionException):
+                txn.commit_offsets({"a-0": 2, wrong: 2}, cursor="c")
+        txn.commit_offsets({"a-0": 1}, cursor="c")
     found = home_of(store).offsets("c", create=False)
     assert found is not None
     rows = found.fetch_all("c")
+    assert list(rows) == [TopicPartition("a", 0)]
+    assert rows[TopicPartition("a", 0)].offset == 1
     assert rows[TopicPartition("a", 0)].topic_id == store.topic("a").info.topic_id
-    assert rows[TopicPartition("elsewhere", 0)].topic_id == "A" * 22
 
 
 @pytest.mark.parametrize(
@@ -793,6 +851,53 @@ def test_a_topic_that_is_made_anew_inside(store: Store) -> None:
     assert settled(store, "b-0")
 
 
+@pytest.mark.parametrize("wrote", [True, False])
+def test_a_topic_that_is_made_anew_after_an_abort_from_outside(store: Store, *, wrote: bool) -> None:
+    """The abort has left no mark in it: the coordinator has to be asked."""
+    txn = store.transaction(ID)
+    txn.begin()
+    if wrote:
+        txn.append("b", b"1")
+    else:
+        with pytest.raises(kafkalog.errors.RecordTooLargeException):
+            txn.append("b", bytes(2_000_000))
+    store.delete_topic("b")
+    assert store.abort_transaction(ID)
+    store.create_topic("b")
+    with pytest.raises(ProducerFencedException, match="ended by somebody else"):
+        txn.append("b", b"aborted")
+    with pytest.raises(ProducerFencedException):
+        txn.append_many("b", [b"aborted"])
+    with pytest.raises(ProducerFencedException):
+        txn.commit()
+    txn.abort()
+    with store.transaction(ID) as following:
+        following.append("b", b"2")
+    assert committed(store, "b-0") == [b"2"]
+    assert settled(store, "b-0")
+
+
+def test_a_topic_that_is_made_anew_within_an_append(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the coordinator's answer and the append, in which its transaction is aborted."""
+    txn = store.transaction(ID)
+    txn.begin()
+    coordinator = home_of(store).coordinators.transactions
+    add = coordinator.add_partitions
+
+    def added(*arguments: Any) -> object:
+        monkeypatch.undo()
+        found = add(*arguments)
+        store.delete_topic("b")
+        store.abort_transaction(ID)
+        store.create_topic("b")
+        return found
+
+    monkeypatch.setattr(coordinator, "add_partitions", added)
+    with pytest.raises(ProducerFencedException):
+        txn.append("b", b"aborted")
+    assert ends(store, "b-0") == [0]
+
+
 def test_a_topic_that_is_deleted_before_the_end_of_an_aborted_one(store: Store) -> None:
     with contextlib.suppress(ZeroDivisionError), store.transaction(ID) as txn:
         txn.append("a", b"1")
@@ -992,10 +1097,15 @@ def test_offsets_of_another_store_are_refused(tmp_path: Path) -> None:
         sink.create_topic("out")
         with source.reader("worker", topics=["in"]) as reader:
             assert len(reader.poll()) == 1
-            with pytest.raises(IllegalArgumentException, match="of another store"), sink.transaction(ID) as txn:
-                txn.append("out", b"1")
-                txn.commit_offsets(reader)
-        with pytest.raises(UnknownTopicOrPartitionException), sink.transaction(ID) as txn:
-            txn.commit_offsets({"in-0": 1}, cursor="worker")
+
+            def work(offsets: Any, cursor_name: str | None = None) -> None:
+                with sink.transaction(ID) as txn:
+                    txn.append("out", b"1")
+                    txn.commit_offsets(offsets, cursor=cursor_name)
+
+            with pytest.raises(IllegalArgumentException, match="of another store"):
+                work(reader)
+        with pytest.raises(UnknownTopicOrPartitionException):
+            work({"in-0": 1}, "worker")
         assert sink.cursors() == []
         assert committed(sink, "out-0") == []
