@@ -1,9 +1,9 @@
 """What stands under a store that only reads: the directories of another process, which may be a broker.
 
 Takes no lock and writes nothing there.  What there is, is looked at when it is asked for; each partition is a
-PartitionView, which finds its way beside appends, rolls, retention, truncation and compaction.  Cursors are those that
-the directories hold, and cannot be moved; with a directory of their own, which is a store of this process, they are
-there, and the others where it has none yet.  Thread-safe.
+FollowingView, which finds its way beside appends, rolls, retention, truncation, compaction and moves.  Cursors are
+those that the directories hold, and cannot be moved; with a directory of their own, which is a store of this process,
+they are there, and the others where it has none yet.  Thread-safe.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from kafkalog.format import values
 from kafkalog.format.coordinator_records import partition_for
 from kafkalog.format.names import CLUSTER_METADATA_TOPIC, GROUP_METADATA_TOPIC, TopicPartition
 from kafkalog.format.partition_metadata import topic_id_of
-from kafkalog.log.view import PartitionView
 from kafkalog.manager import log_dirs
 from kafkalog.manager.topic_configs import KnownTopic, stored_content
 from kafkalog.topics.catalog import TopicInfo, no_topic, present_topic, topic_info
+from kafkalog.topics.following_view import FollowingView
 from kafkalog.topics.waiting import Bells
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class StoreView:
         self.cursors = cursors
         self._directories = list(directories)
         self._files = files
-        self._views: dict[TopicPartition, PartitionView] = {}
+        self._views: dict[TopicPartition, FollowingView] = {}
         self._offsets: dict[int, GroupOffsets] = {}
         self.bells = Bells()  # of readers that wait
         self._lock = threading.RLock()  # guards which partitions of __consumer_offsets are loaded
@@ -128,21 +128,23 @@ class StoreView:
         """Another number: topics may have changed."""
         return int(time.monotonic() / TOPICS_CHECK_S)
 
-    def source(self, partition: TopicPartition) -> PartitionView:
+    def source(self, partition: TopicPartition) -> FollowingView:
         """What readers see of a partition."""
         self.check_open()
         found = self._views.get(partition)
         if found is not None and not self._files.is_dir(found.directory):
-            self._views.pop(partition, None)  # it was moved to another directory, or deleted
-            found.close()
-            found = None
+            try:
+                found.refresh()  # where it is now
+            except UnknownTopicOrPartitionException:
+                self._views.pop(partition, None)
+                found.close()
+                found = None
         if found is None:
             directory = self._folders().get(partition)
             if directory is None:
                 self.check_partition(partition)
                 raise UnknownTopicOrPartitionException(f"no partition {partition} in {self.place}")
-            view = PartitionView(directory, partition, files=self._files)
-            view.life = self.life
+            view = FollowingView(directory, partition, self._directories, self._files, self.life)
             found = self._views.setdefault(partition, view)
         return found
 
