@@ -11,7 +11,7 @@ export PYSPARK_PYTHON := $(CURDIR)/$(PY)
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(PY)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo check test lint build conformance crash live live-threads live-tsan soak fuzz sanitize bench microbench wheel wheel-smoke clean fuzz-native fuzz-damage
+.PHONY: help demo check test lint build conformance crash live live-threads live-tsan soak soak-store fuzz sanitize bench microbench wheel wheel-smoke clean fuzz-native fuzz-damage
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -89,6 +89,11 @@ live: $(VENV)/.built  ## long run of threads, interrupts, forks and kills on liv
 SOAK_MINUTES ?= 20
 soak: $(VENV)/.built  ## a manager of 200 partitions under everything at once, one disk failing half way (SOAK_MINUTES)
 	$(PY) -m tests.live.soak --minutes $(SOAK_MINUTES)
+
+STORE_SOAK_MINUTES ?= 10
+soak-store: $(VENV)/.built  ## a store's writers, followers and transactions at once, then with kill -9 (STORE_SOAK_MINUTES)
+	$(PY) -m tests.live.store_soak --minutes $(STORE_SOAK_MINUTES)
+	$(PY) -m tests.live.store_soak --minutes $(STORE_SOAK_MINUTES) --kill
 
 sanitize: $(VENV)/.built  ## the native tests under AddressSanitizer and UBSan
 	PYTHON=$(CURDIR)/$(PY) bash tests/sanitize/run.sh

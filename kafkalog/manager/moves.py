@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import NamedTuple, Protocol
 
+from kafkalog._native import batches
 from kafkalog.errors import (
     IllegalStateException,
     KafkaException,
@@ -29,6 +30,7 @@ from kafkalog.errors import (
 )
 from kafkalog.files.lines import Lines
 from kafkalog.format import names
+from kafkalog.format.batch import CONTROL_FLAG, SMALLEST_BATCH_BYTES
 from kafkalog.format.names import TopicPartition
 from kafkalog.limits import INT_MAX
 from kafkalog.log.types import LogStartOffsetIncrementReason
@@ -178,11 +180,12 @@ class Move:
             return False  # cut between the two
         if not data or self._truncations != source.local_log.truncations:
             return False
-        self._append(future, data)
+        for piece in _up_to_markers(data):
+            self._append(future, piece)
         self._bytes += len(data)
         return True
 
-    def _append(self, future: UnifiedLog, data: bytes) -> None:
+    def _append(self, future: UnifiedLog, data: memoryview) -> None:
         """The current log may start inside of a batch: the copy then begins with the whole of it, as Kafka's does."""
         try:
             future.append_as_follower(data, INT_MAX)
@@ -216,6 +219,18 @@ class Move:
                 future.flush(True)
                 manager.switch_to_future_log(self.partition)
         return True
+
+
+def _up_to_markers(data: bytes) -> Iterator[memoryview]:
+    """The same batches, so that none follows a transaction's end: what one append has behind it would get into the
+    index of aborted transactions, as if the log had been stable up to there then."""
+    table, _, reached = batches.scan(data, check_crc=False, max_batches=len(data) // SMALLEST_BATCH_BYTES + 1)
+    markers = table[table["attributes"] & CONTROL_FLAG != 0]
+    at = 0
+    for end in [*(markers["position"] + markers["size"]).tolist(), reached or len(data)]:
+        if at < end:
+            yield memoryview(data)[at:end]
+        at = end
 
 
 def goes_on(source: UnifiedLog, future: UnifiedLog) -> bool:

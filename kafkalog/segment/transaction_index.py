@@ -188,7 +188,8 @@ class TransactionIndex(TransactionsEnd):
         for txn, _ in self._read():
             if txn.last_offset >= fetch_offset and txn.first_offset < upper_bound_offset:
                 found.append(txn)
-            if txn.last_stable_offset >= upper_bound_offset:
+            # A replica's append of several batches says how far the log was stable behind the last of them.
+            if min(txn.last_stable_offset, txn.last_offset + 1) >= upper_bound_offset:
                 return TxnIndexSearchResult(found, True)
         return TxnIndexSearchResult(found, False)
 

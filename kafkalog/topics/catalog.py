@@ -169,6 +169,7 @@ class Catalog:
         self._leave_failed()
 
     def _leave_failed(self) -> None:
+        self._manager.changes.settle()  # what another thread is just finishing of ours is among the logs then
         for log_dir in self._manager.failure_channel.offline_log_dirs:
             self._manager.handle_log_dir_failure(log_dir)
 
@@ -236,8 +237,9 @@ class Catalog:
                 self._set(topic, overrides, known)
                 self._make(topic, known, range(partitions))
                 self._set(topic, overrides, known._replace(made=None))
-            except BaseException:
-                self._take_back(topic, known)
+            except BaseException as error:
+                if not self._stands(topic, known, error):
+                    self._take_back(topic, known)
                 raise
             return self.must(topic)
 
@@ -257,6 +259,10 @@ class Catalog:
                         f"topic_id: {topic_id} is the id of topic {log.topic_partition.topic!r}",
                         hint="leave it out for a random one",
                     )
+
+    def _stands(self, topic: str, known: KnownTopic, error: BaseException) -> bool:
+        """Whether what was being made is there for all, and an interrupt came behind: others may write there."""
+        return not isinstance(error, KafkalogError) and self._stored.known_of(topic) == known._replace(made=None)
 
     def _take_back(self, topic: str, known: KnownTopic) -> None:
         """After a creation failed.  What the disk does not let go of is left to the next one, or the next start."""
@@ -290,12 +296,13 @@ class Catalog:
                 self._set(topic, found.overrides, new)
                 self._make(topic, new, range(found.partitions, partitions))
                 self._set(topic, found.overrides, new._replace(made=None))
-            except BaseException:
-                with suppress(KafkalogError):  # else the next who adds some goes on, or the next start
-                    self._leave_failed()
-                    self._remove(self._behind(topic, found.partitions))
-                    if not self._manager.offline_log_dirs:
-                        self._set(topic, found.overrides, known)
+            except BaseException as error:
+                if not self._stands(topic, new, error):
+                    with suppress(KafkalogError):  # else the next who adds some goes on, or the next start
+                        self._leave_failed()
+                        self._remove(self._behind(topic, found.partitions))
+                        if not self._manager.offline_log_dirs:
+                            self._set(topic, found.overrides, known)
                 raise
             return self.must(topic)
 

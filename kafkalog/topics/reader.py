@@ -380,13 +380,15 @@ class ChunkReader(Closing):
 
     def _locate(self) -> Extent | None:
         self._cuts = self.source.cuts
-        try:
-            extent = self.source.extent(self.offset, self.isolation)
-        except OffsetOutOfRangeException:
-            if self._out_of_range == "error":
-                raise
-            self.offset = self.first_offset = self._reset_offset()
-            extent = self.source.extent(self.offset, self.isolation)
+        while True:
+            try:
+                extent = self.source.extent(self.offset, self.isolation)
+                break
+            except OffsetOutOfRangeException:
+                found = self.offset if self._out_of_range == "error" else self._reset_offset()
+                if found == self.offset:
+                    raise
+                self.offset = self.first_offset = found  # from which the start may have moved on again
         if extent is not None:
             self._position = extent.position
             self._partial = b""

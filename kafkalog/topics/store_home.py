@@ -174,7 +174,10 @@ class StoreHome:
         """What appends to a partition; UnknownTopicOrPartitionException, KafkaStorageException where it is offline."""
         found = self._partitions.get(partition)
         if found is not None:
-            return found
+            now = self.manager.registry.get(partition)
+            if now is None or now is found.engine or now.topic_id == found.engine.topic_id:
+                return found
+            self._partitions.pop(partition, None)  # of a topic whose deletion was cut short, or is not over
         self.check_open()
         engine = self.manager.get_log(partition) or self.settled_log(partition)
         if engine is None:

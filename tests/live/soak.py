@@ -121,21 +121,21 @@ class Figures:
     resident_mib: float
 
     @classmethod
-    def now(cls) -> Figures:
+    def now(cls, process: str = "self") -> Figures:
         gc.collect()
-        with open("/proc/self/statm", encoding="ascii") as file:
+        with open(f"/proc/{process}/statm", encoding="ascii") as file:
             pages = int(file.read().split()[1])
-        with open("/proc/self/maps", encoding="ascii", errors="replace") as file:
+        with open(f"/proc/{process}/maps", encoding="ascii", errors="replace") as file:
             maps = sum(1 for _ in file)
-        return cls(len(held()), maps, pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20))
+        return cls(len(held(process)), maps, pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20))
 
 
-def held() -> list[str]:
+def held(process: str = "self") -> list[str]:
     """What is open, but for files that wait for their deletion: of these there are as many as there is work."""
     found = []
-    for number in os.listdir("/proc/self/fd"):
+    for number in os.listdir(f"/proc/{process}/fd"):
         try:
-            path = os.readlink(f"/proc/self/fd/{number}").removesuffix(" (deleted)")
+            path = os.readlink(f"/proc/{process}/fd/{number}").removesuffix(" (deleted)")
         except OSError:
             continue
         if not path.endswith(".deleted") and not os.path.dirname(path).endswith("-delete"):

@@ -294,6 +294,17 @@ def test_txn_index_bytes_and_search(tmp_path: Path) -> None:
     assert txns(tmp_path).all_aborted_txns() == []
 
 
+def test_txn_index_of_a_replica(tmp_path: Path) -> None:
+    """Of an append of several batches each entry says how far the log was stable behind the last of them: more than
+    there was behind its own marker, so that it ends no search."""
+    index = txns(tmp_path)
+    aborted = [AbortedTxn(7, 50, 51, 90), AbortedTxn(7, 52, 60, 90)]
+    for txn in aborted:
+        index.append(txn)
+    assert index.collect_aborted_txns(52, 58) == (aborted[1:], True)
+    assert index.collect_aborted_txns(50, 52) == (aborted[:1], True)
+
+
 def test_txn_index_damage(tmp_path: Path) -> None:
     path = tmp_path / "0.txnindex"
     path.write_bytes(TXN_ENTRY.pack(0, 1, 2, 44, 5) + b"torn")

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +39,14 @@ from kafkalog.format.batch import NO_PRODUCER
 from kafkalog.format.group_records import CommittedOffset
 from kafkalog.format.names import TOPIC_CONFIGS_FILE, TopicPartition
 from kafkalog.format.partition_metadata import topic_id_of
+from kafkalog.log.unified_log import UnifiedLog
+from kafkalog.manager.log_manager import LogManager
+from kafkalog.manager.registry import LogRegistry
 from kafkalog.manager.settings import ManagerSettings
-from kafkalog.topics.catalog import INTERNAL_OVERRIDES, PARTITIONS_MAX, new_topic_id
+from kafkalog.manager.topic_configs import KnownTopic
+from kafkalog.toolbox.verify import verify
+from kafkalog.topics.catalog import INTERNAL_OVERRIDES, PARTITIONS_MAX, Catalog, new_topic_id
+from kafkalog.topics.reader import ChunkReader
 from kafkalog.topics.store import Store
 from kafkalog.topics.store_partition import StorePartition
 
@@ -249,6 +258,28 @@ def test_partitions_are_added(tmp_path: Path) -> None:
         assert store.describe_topic("t") == info
 
 
+@pytest.mark.parametrize("change", ["create", "add"])
+def test_what_others_can_see_is_not_taken_back(store: Store, monkeypatch: pytest.MonkeyPatch, change: str) -> None:
+    """An interrupt comes when the last partition is there for all: somebody may write to it already."""
+    if change == "add":
+        store.create_topic("t", 1)
+    told = type(store.manager).update_topic_config
+    calls = []
+
+    def cut(manager: LogManager, topic: str, overrides: Mapping[str, str]) -> None:
+        told(manager, topic, overrides)
+        calls.append(topic)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(type(store.manager), "update_topic_config", cut)
+    make = store.add_partitions if change == "add" else store.create_topic
+    with pytest.raises(KeyboardInterrupt):
+        make("t", 3)
+    assert store.topic("t").append(b"x", partition=2).offset == 0
+    assert store.describe_topic("t").partitions == 3
+
+
 # --- deleting ------------------------------------------------------------------------------------------
 
 
@@ -292,6 +323,55 @@ def test_a_topic_that_was_made_again_is_written_by_old_handles(store: Store) -> 
     store.delete_topic("t")
     store.create_topic("t", 2)
     assert topic.append(b"new", partition=1).offset == 0
+
+
+def test_a_topic_whose_deletion_was_cut_short_is_made_again(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.create_topic("t", 1).append(b"old")
+    deleted = Catalog.delete
+
+    def cut(catalog: Catalog, topic: str) -> None:
+        deleted(catalog, topic)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Catalog, "delete", cut)
+    with pytest.raises(KeyboardInterrupt):
+        store.delete_topic("t")
+    monkeypatch.undo()
+    store.create_topic("t", 1)
+    with store.reader(topics=["t"]) as reader:
+        assert store.topic("t").append(b"new").offset == 0
+        assert [record.value for record in reader] == [b"new"]
+
+
+def test_a_creation_that_another_thread_finishes(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an interrupt came out of is finished by whoever changes logs next, and may just be when it is taken back."""
+    put, take_back = LogRegistry.put, Catalog._take_back
+    puts = iter(range(9))
+    within = threading.Event()
+    threads = []
+
+    def cut(registry: LogRegistry, log: UnifiedLog, *, is_future: bool = False) -> UnifiedLog | None:
+        number = next(puts)
+        if number == 0:
+            raise KeyboardInterrupt
+        if number == 1:
+            within.set()
+            time.sleep(0.2)
+        return put(registry, log, is_future=is_future)
+
+    def late(catalog: Catalog, topic: str, known: KnownTopic) -> None:
+        threads.append(threading.Thread(target=store.manager.changes.settle))
+        threads[0].start()
+        assert within.wait(10)
+        take_back(catalog, topic, known)
+
+    monkeypatch.setattr(LogRegistry, "put", cut)
+    monkeypatch.setattr(Catalog, "_take_back", late)
+    with pytest.raises(KeyboardInterrupt):
+        store.create_topic("t", 1)
+    threads[0].join()
+    assert store.topics() == []
+    assert store.create_topic("t", 1).append(b"x").offset == 0
 
 
 def test_kafkas_own_topics(store: Store) -> None:
@@ -596,6 +676,71 @@ def test_appends_follow_a_moved_partition(tmp_path: Path) -> None:
     assert values_in(os.path.dirname(path), "t-0") == [b"%d" % number for number in range(given)]
 
 
+def test_an_append_beside_a_move_that_an_interrupt_came_out_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dirs = dirs_below(tmp_path)
+    with open_at(dirs) as store:
+        topic = store.create_topic("t", 1)
+        topic.append(b"1")
+        log = store.manager.get_log("t-0")
+        assert log is not None
+        refuse = type(log).refuse_changes
+
+        def cut(log: UnifiedLog) -> None:
+            refuse(log)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(type(log), "refuse_changes", cut)
+        with pytest.raises(KeyboardInterrupt):
+            store.manager.move("t-0", dirs[1] if log.parent_dir == dirs[0] else dirs[0])
+        monkeypatch.undo()
+        assert topic.append(b"2").offset == 1
+        assert store.manager.get_log("t-0") is not log
+
+
+def test_a_moved_partition_knows_its_aborted_records(tmp_path: Path) -> None:
+    """Transactions of one producer, one after the other below an open one, which a move copies at once."""
+    dirs = dirs_below(tmp_path)
+    with open_at(dirs) as store:
+        topic = store.create_topic("t", 1)
+        for _ in range(3):
+            with contextlib.suppress(ZeroDivisionError), store.transaction("a") as txn:
+                txn.append("t", b"aborted")
+                raise ZeroDivisionError
+        opened = store.transaction("b")
+        opened.begin()
+        opened.append("t", b"open")
+        topic.append(b"behind")
+        log = store.manager.get_log("t-0")
+        assert log is not None
+        store.manager.move("t-0", dirs[1] if log.parent_dir == dirs[0] else dirs[0])
+        for offset in range(6):
+            with store.reader(
+                partitions=["t-0"], start_offsets={"t-0": offset}, isolation="read_committed", chunk_bytes=1
+            ) as reader:
+                assert not list(reader), offset
+        opened.commit()
+    for path in dirs:
+        report = verify(path, deep=True)
+        assert report.ok, report.findings
+
+
+def test_the_start_of_a_log_moves_on_while_a_reader_goes_there(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = store.create_topic("t", 1)
+    topic.append_many([b"%d" % number for number in range(10)])
+    reset = ChunkReader._reset_offset
+
+    def late(reader: ChunkReader) -> int:
+        found = reset(reader)
+        if found < 8:
+            topic.delete_records(found + 3, 0)
+        return found
+
+    with store.reader(topics=["t"]) as reader:
+        topic.delete_records(2, 0)
+        monkeypatch.setattr(ChunkReader, "_reset_offset", late)
+        assert [record.offset for record in reader] == [8, 9]
+
+
 # --- the settings' file --------------------------------------------------------------------------------
 
 
@@ -674,6 +819,12 @@ def test_a_look_finds_a_partition_that_moved(tmp_path: Path) -> None:
         writer.manager.move("t-0", dirs[1] if log.parent_dir == dirs[0] else dirs[0])
         topic.append(b"y")
         assert look._home.source(TopicPartition("t", 0)).log_end_offset == 2
+        with look.reader(topics=["t"]) as reader:
+            assert [record.value for record in reader] == [b"x", b"y"]
+            writer.manager.move("t-0", log.parent_dir)
+            topic.append(b"z")
+            assert [record.value for record in reader.poll(timeout_ms=5000)] == [b"z"]
+            assert reader.lag() == {TopicPartition("t", 0): 0}
         writer.delete_topic("t")
         with pytest.raises(UnknownTopicOrPartitionException):
             look._home.source(TopicPartition("t", 0))
