@@ -1,7 +1,7 @@
 """What stands under a store that only reads: the directories of another process, which may be a broker.
 
 Takes no lock and writes nothing there.  What there is, is looked at when it is asked for; each partition is a
-PartitionView, which finds its way beside appends, rolls, retention, truncation and compaction.  Cursors are those that
+TopicView, which finds its way beside appends, rolls, retention, truncation and compaction.  Cursors are those that
 the directories hold, and cannot be moved; with a directory of their own, which is a store of this process, they are
 there, and the others where it has none yet.  Thread-safe.
 """
@@ -30,9 +30,36 @@ from kafkalog.topics.catalog import TopicInfo, no_topic, present_topic, topic_in
 from kafkalog.topics.waiting import Bells
 
 if TYPE_CHECKING:
+    from kafkalog.log.snapshot import Snapshot
     from kafkalog.topics.store_home import StoreHome
 
 TOPICS_CHECK_S = 1.0  # how often who follows topics looks for new partitions
+
+
+class TopicView(PartitionView):
+    """A partition of one topic: where another of the same name has taken its place, it says so, and shows none of it.
+
+    `topic_id` is the folder's; None until it has one.
+    """
+
+    topic_id: str | None = None
+
+    def _look(self) -> Snapshot:
+        seen = super()._look()
+        found = topic_id_of(self.directory, self._files)  # behind the look: what it saw was ours if this is
+        if self.topic_id is None:
+            self.topic_id = found
+        elif found != self.topic_id:
+            raise UnknownTopicOrPartitionException(
+                f"{self.topic_partition} was deleted, and there is another topic of that name now"
+            )
+        return seen
+
+    def is_there(self) -> bool:
+        """Whether its folder is there, and its topic's."""
+        if not self._files.is_dir(self.directory):
+            return False
+        return self.topic_id is None or topic_id_of(self.directory, self._files) == self.topic_id
 
 
 class StoreView:
@@ -47,7 +74,7 @@ class StoreView:
         self.cursors = cursors
         self._directories = list(directories)
         self._files = files
-        self._views: dict[TopicPartition, PartitionView] = {}
+        self._views: dict[TopicPartition, TopicView] = {}
         self._offsets: dict[int, GroupOffsets] = {}
         self.bells = Bells()  # of readers that wait
         self._lock = threading.RLock()  # guards which partitions of __consumer_offsets are loaded
@@ -128,12 +155,12 @@ class StoreView:
         """Another number: topics may have changed."""
         return int(time.monotonic() / TOPICS_CHECK_S)
 
-    def source(self, partition: TopicPartition) -> PartitionView:
+    def source(self, partition: TopicPartition) -> TopicView:
         """What readers see of a partition, in the directory that has it now."""
         self.check_open()
         found = self._views.get(partition)
-        if found is not None and not self._files.is_dir(found.directory):
-            self._views.pop(partition, None)  # it was moved to another directory, or deleted
+        if found is not None and not found.is_there():
+            self._views.pop(partition, None)  # it was moved to another directory, or deleted, and perhaps made anew
             found.rest()  # not closed: readers that hold it find that out by themselves
             found = None
         if found is None:
@@ -141,7 +168,7 @@ class StoreView:
             if directory is None:
                 self.check_partition(partition)
                 raise UnknownTopicOrPartitionException(f"no partition {partition} in {self.place}")
-            view = PartitionView(directory, partition, files=self._files)
+            view = TopicView(directory, partition, files=self._files)
             view.life = self.life
             found = self._views.setdefault(partition, view)
         return found
