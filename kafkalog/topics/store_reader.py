@@ -28,13 +28,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
 from kafkalog._native.blocks import Closing, Turn
 from kafkalog._native.reading import Iteration, RecordWalk
-from kafkalog.errors import IllegalStateException, KafkalogError, UnknownTopicOrPartitionException
+from kafkalog.errors import (
+    IllegalStateException,
+    KafkalogError,
+    KafkaStorageException,
+    UnknownTopicOrPartitionException,
+)
 from kafkalog.format import values
 from kafkalog.format.group_records import CommittedOffset
 from kafkalog.format.needs import need_pyarrow
@@ -427,12 +433,16 @@ class StoreReader(Closing):
             return {partition: reader.position for partition, reader in self._begin(mine).items()}
 
     def lag(self) -> dict[TopicPartition, int]:
-        """How many offsets there are from each position to the end, as this reader's isolation sees it."""
+        """How many offsets there are from each position to the end, as this reader's isolation sees it.  Partitions
+        that cannot be read now are left out; UnknownTopicOrPartitionException, once, where a topic was deleted."""
         with self._turn as mine:
             readers = self._begin(mine)
-            for reader in readers.values():
-                reader.source.recheck()
-            return {partition: reader.lag() for partition, reader in readers.items()}
+            self._turns.recheck()
+            found: dict[TopicPartition, int] = {}
+            for partition, reader in readers.items():
+                with suppress(KafkaStorageException):
+                    found[partition] = reader.lag()
+            return found
 
     def seek(self, partition: str | TopicPartition, offset: int) -> None:
         """Goes on at another offset, also in the middle of an iteration.  One that the log has not got is met when it

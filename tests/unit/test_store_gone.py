@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import pytest
 
 import kafkalog
-from kafkalog.errors import UnknownTopicOrPartitionException
+from kafkalog.errors import KafkaStorageException, UnknownTopicOrPartitionException
 from kafkalog.format.names import TopicPartition
 
 ROWS = [b"%d" % n for n in range(10)]
@@ -36,3 +37,48 @@ def test_a_topic_that_got_its_id_later_is_followed_into_another_directory(tmp_pa
         store.manager.move(TopicPartition("t", 0), str(b))
         store.topic("t").append(b"new")
         assert [record.value for record in reader.poll()] == [b"new"]
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_topic_made_anew_is_not_followed_and_keeps_no_other_unread(tmp_path: Path, read_only: bool) -> None:
+    with kafkalog.open(tmp_path, maintenance=False) as store, kafkalog.open(tmp_path, read_only=True) as view:
+        store.create_topic("t", 2).append_many(ROWS)
+        other = store.create_topic("v")
+        reader = (view if read_only else store).reader(topics=["t", "v"])
+        assert len(list(reader)) == 10
+        store.delete_topic("t")
+        store.create_topic("t", 2).append_many([b"new"], partition=1)
+        other.append_many([b"v1", b"v2"])
+        found: list[bytes | None] = []
+        told = 0
+        for number in range(6):
+            try:
+                found += [record.value for record in reader.poll(timeout_ms=300)]
+            except UnknownTopicOrPartitionException:
+                told += 1
+            if number == 3:
+                store.create_topic("unrelated")
+        assert found == [b"v1", b"v2"]
+        assert 1 <= told <= 3
+        assert reader.assignment == [TopicPartition("v", 0)]
+        assert reader.lag() == {TopicPartition("v", 0): 0}
+
+
+def test_partitions_that_are_offline_when_they_are_added_keep_no_other_unread(tmp_path: Path) -> None:
+    a, b = tmp_path / "a", tmp_path / "b"
+    with kafkalog.open([a, b], maintenance=False) as store:
+        store.create_topic("u", 4)
+        store.create_topic("t", 1)
+        reader = store.reader(topics=["t", "u"])
+        assert list(reader) == []
+        store.add_partitions("t", 4)
+        store.manager.handle_log_dir_failure(str(b))
+        well = [each.topic_partition for each in store.manager.all_logs() if each.dir.startswith(str(a))]
+        for each in well:
+            store.topic(each.topic).append(str(each).encode(), partition=each.partition)
+        found = []
+        for _ in range(12):
+            with contextlib.suppress(KafkaStorageException):
+                found += [record.value for record in reader.poll()]
+        assert sorted(found) == sorted(str(each).encode() for each in well)
+        assert set(well) <= set(reader.lag())
