@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from kafkalog.errors import (
     IllegalArgumentException,
     IllegalStateException,
     KafkalogError,
+    KafkaStorageException,
     NoOffsetForPartitionException,
     UnknownTopicOrPartitionException,
 )
@@ -78,11 +80,16 @@ class PartitionTurns:
         if options.topics is not None:
             return options.topics
         known = () if options.cursor is None else store_cursors.committed(self._home, options.cursor)
-        if not known:
+        found: list[str] = []
+        for topic in dict.fromkeys(each.topic for each in known):
+            with suppress(UnknownTopicOrPartitionException):  # deleted: its rows say nothing any more
+                self._home.info(topic)
+                found.append(topic)
+        if not found:
             raise IllegalArgumentException(
                 "found neither topics nor partitions, nor a cursor that has been committed", hint="topics=['orders']"
             )
-        return list(dict.fromkeys(each.topic for each in known))
+        return found
 
     def _add(self, partition: TopicPartition, *, is_new: bool) -> None:
         options, home = self._options, self._home
@@ -332,6 +339,21 @@ class PartitionTurns:
             reader = self.readers.pop(partition, None)
             if reader is not None and reader is self._current:
                 self._current = None
+
+    def topic_id(self, reader: PartitionReader) -> str:
+        """Its topic's id as it is now, for a commit; UnknownTopicOrPartitionException where that is gone, or another.
+        A source that only cannot be read is none of that."""
+        partition = reader.topic_partition
+        topic_id = self._home.info(partition.topic).topic_id or ZERO_UUID
+        if reader.topic_id == ZERO_UUID != topic_id:
+            with suppress(KafkaStorageException):
+                reader.source.recheck()  # raises for another topic
+            reader.topic_id = topic_id
+        if topic_id != reader.topic_id:
+            raise UnknownTopicOrPartitionException(
+                f"{partition} was deleted, and there is another topic of that name now"
+            )
+        return topic_id
 
     def one(self, partition: str | TopicPartition) -> PartitionReader:
         """IllegalStateException for a partition that is not read."""

@@ -82,3 +82,36 @@ def test_partitions_that_are_offline_when_they_are_added_keep_no_other_unread(tm
                 found += [record.value for record in reader.poll()]
         assert sorted(found) == sorted(str(each).encode() for each in well)
         assert set(well) <= set(reader.lag())
+
+
+def test_nothing_is_committed_of_a_topic_that_is_gone(tmp_path: Path) -> None:
+    with kafkalog.open_log(tmp_path, "t-0") as log:  # a topic without an id
+        log.append_many(ROWS)
+    with kafkalog.open(tmp_path, maintenance=False) as store:
+        store.create_topic("u").append(b"u1")
+        reader = store.reader("c", topics=["t", "u"])
+        assert len(list(reader)) == 11
+        store.delete_topic("t")
+        assert reader.commit() == {TopicPartition("u", 0): 1}
+        store.create_topic("t").append_many(ROWS * 2)
+        assert reader.commit() == {TopicPartition("u", 0): 1}
+        with pytest.raises(UnknownTopicOrPartitionException):
+            reader.commit({"t-0": 10})
+        assert len(list(store.reader("c", topics=["t"]))) == 20
+
+
+def test_rows_of_a_topic_that_is_gone_say_nothing(tmp_path: Path) -> None:
+    own = tmp_path / "cursors"
+    with (
+        kafkalog.open(tmp_path / "data", maintenance=False) as store,
+        kafkalog.open(tmp_path / "data", read_only=True, cursors=own) as view,
+    ):
+        store.create_topic("u").append(b"u1")
+        store.create_topic("t").append_many(ROWS)
+        reader = view.reader("c", topics=["t", "u"])
+        assert len(list(reader)) == 11
+        reader.commit()
+        store.delete_topic("t")
+        assert view.reader("c").assignment == [TopicPartition("u", 0)]
+        store.create_topic("t")
+        assert [each.lag for each in view.cursors()[0].partitions] == [None, 0]
