@@ -10,6 +10,7 @@ import pytest
 import kafkalog
 from kafkalog.errors import KafkaStorageException, UnknownTopicOrPartitionException
 from kafkalog.format.names import TopicPartition
+from kafkalog.toolbox.cursors import CursorLook
 
 ROWS = [b"%d" % n for n in range(10)]
 
@@ -115,3 +116,19 @@ def test_rows_of_a_topic_that_is_gone_say_nothing(tmp_path: Path) -> None:
         assert view.reader("c").assignment == [TopicPartition("u", 0)]
         store.create_topic("t")
         assert [each.lag for each in view.cursors()[0].partitions] == [None, 0]
+
+
+def test_the_tool_shows_what_readers_with_their_own_cursors_see(tmp_path: Path) -> None:
+    data, own = tmp_path / "data", tmp_path / "own"
+    with kafkalog.open(data, maintenance=False) as store:
+        topic = store.create_topic("t", 2)
+        for number in range(2):
+            topic.append_many(ROWS, partition=number)
+        store.reader("c", topics=["t"]).commit({"t-0": 3, "t-1": 7})
+    with kafkalog.open(data, read_only=True, cursors=own) as view:
+        view.reader("c", topics=["t"]).commit({"t-0": 5})
+        seen = view.committed("c")
+        assert {each.partition: row.offset for each, row in seen.items()} == {0: 5, 1: 7}
+        assert CursorLook([str(data)], str(own)).groups["c"].committed == seen
+        view.delete_cursor("c")
+        assert {each.partition: row.offset for each, row in view.committed("c").items()} == {0: 3, 1: 7}
