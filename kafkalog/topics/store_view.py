@@ -12,7 +12,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from kafkalog.coordinator.group_offsets import GroupOffsets
 from kafkalog.coordinator.partition_logs import SourceStateLog
@@ -25,7 +25,7 @@ from kafkalog.format.names import CLUSTER_METADATA_TOPIC, GROUP_METADATA_TOPIC, 
 from kafkalog.format.partition_metadata import topic_id_of
 from kafkalog.log.view import PartitionView
 from kafkalog.manager import log_dirs
-from kafkalog.manager.topic_configs import KnownTopic, stored_content
+from kafkalog.manager.topic_configs import KnownTopic, Topics, stored_content
 from kafkalog.topics.catalog import TopicInfo, no_topic, present_topic, topic_info
 from kafkalog.topics.waiting import Bells
 
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from kafkalog.log.snapshot import Snapshot
     from kafkalog.topics.store_home import StoreHome
 
+SETTLED_MS = 50  # behind its last change a directory's time tells of the next one
+COARSE_MS = 2000  # the same, where times are of whole seconds
 TOPICS_CHECK_S = 1.0  # how often who follows topics looks for new partitions
 
 
@@ -62,6 +64,16 @@ class TopicView(PartitionView):
         return self.topic_id is None or topic_id_of(self.directory, self._files) == self.topic_id
 
 
+class Seen(NamedTuple):
+    """What the directories had when their times were `times`, None where these do not tell."""
+
+    times: tuple[int, ...] | None
+    folders: dict[TopicPartition, str]
+    by_topic: dict[str, dict[int, str]]  # the same: the directory of each partition
+    overrides: Topics
+    known: Mapping[str, KnownTopic]
+
+
 class StoreView:
     """Made by `kafkalog.open(..., read_only=True)`."""
 
@@ -76,6 +88,7 @@ class StoreView:
         self._files = files
         self._views: dict[TopicPartition, TopicView] = {}
         self._offsets: dict[int, GroupOffsets] = {}
+        self._seen: Seen | None = None  # replaced whole
         self.bells = Bells()  # of readers that wait
         self._lock = threading.RLock()  # guards which partitions of __consumer_offsets are loaded
         for directory in directories:
@@ -99,31 +112,57 @@ class StoreView:
 
     # --- topics ----------------------------------------------------------------------------------------
 
-    def _folders(self) -> dict[TopicPartition, str]:
-        """Every partition, and the directory that has it."""
-        found: dict[TopicPartition, str] = {}
+    def _times(self) -> tuple[int, ...] | None:
+        """When each directory was changed last; None where the next change may leave that as it is."""
+        now_ms = time.time_ns() // 1_000_000
+        found = []
+        for directory in self._directories:
+            try:
+                mtime_ms = self._files.stat(directory).mtime_ms
+            except OSError:
+                return None  # a look says what is wrong
+            if now_ms - mtime_ms <= (COARSE_MS if mtime_ms % 1000 == 0 else SETTLED_MS):
+                return None
+            found.append(mtime_ms)
+        return tuple(found)
+
+    def _look(self) -> Seen:
+        """Every partition, and what is known of topics: as they were seen last, while no directory has changed.  Topics
+        come, go and get settings by files that are made or renamed there."""
+        seen, times = self._seen, self._times()
+        if seen is not None and times is not None and seen.times == times:
+            return seen
+        overrides, known = stored_content(self._directories, self._files)
+        folders: dict[TopicPartition, str] = {}
+        by_topic: dict[str, dict[int, str]] = {}
         for directory in self._directories:
             for partition in log_dirs.list_partitions(directory, files=self._files):
-                found.setdefault(partition, directory)
-        return found
+                if folders.setdefault(partition, directory) == directory:
+                    by_topic.setdefault(partition.topic, {})[partition.partition] = directory
+        self._seen = seen = Seen(times, folders, by_topic, overrides, known)
+        return seen
+
+    def _folders(self) -> dict[TopicPartition, str]:
+        """Every partition, and the directory that has it."""
+        return self._look().folders
 
     def names(self) -> list[str]:
         """Of all topics, in order."""
         self.check_open()
-        _, known = stored_content(self._directories, self._files)
-        found: dict[str, dict[int, str]] = {}
-        for each, directory in self._folders().items():
-            if each.topic != CLUSTER_METADATA_TOPIC:
-                found.setdefault(each.topic, {})[each.partition] = directory
-        return sorted(topic for topic in found if self._present(topic, known.get(topic), found[topic]) is not None)
+        seen = self._look()
+        return sorted(
+            topic
+            for topic, folders in seen.by_topic.items()
+            if topic != CLUSTER_METADATA_TOPIC and self._present(topic, seen.known.get(topic), folders) is not None
+        )
 
     def info(self, topic: str) -> TopicInfo:
         """UnknownTopicOrPartitionException where there is no such topic."""
         self.check_open()
         topic = values.text(topic, "topic")
-        overrides, known = stored_content(self._directories, self._files)
-        folders = {each.partition: path for each, path in self._folders().items() if each.topic == topic}
-        found = topic_info(topic, self._present(topic, known.get(topic), folders), overrides.get(topic, {}))
+        seen = self._look()
+        known = self._present(topic, seen.known.get(topic), seen.by_topic.get(topic, {}))
+        found = topic_info(topic, known, seen.overrides.get(topic, {}))
         if found is None:
             raise no_topic(topic, self.place)
         return found

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from pathlib import Path
 
 import pytest
 
 import kafkalog
 from kafkalog.errors import KafkaStorageException, UnknownTopicOrPartitionException
+from kafkalog.files import OS_FILES
 from kafkalog.format.names import TopicPartition
 from kafkalog.toolbox.cursors import CursorLook
 
@@ -77,10 +79,10 @@ def test_partitions_that_are_offline_when_they_are_added_keep_no_other_unread(tm
         well = [each.topic_partition for each in store.manager.all_logs() if each.dir.startswith(str(a))]
         for each in well:
             store.topic(each.topic).append(str(each).encode(), partition=each.partition)
-        found = []
+        found: list[bytes] = []
         for _ in range(12):
             with contextlib.suppress(KafkaStorageException):
-                found += [record.value for record in reader.poll()]
+                found += [bytes(record.value or b"") for record in reader.poll()]
         assert sorted(found) == sorted(str(each).encode() for each in well)
         assert set(well) <= set(reader.lag())
 
@@ -132,3 +134,24 @@ def test_the_tool_shows_what_readers_with_their_own_cursors_see(tmp_path: Path) 
         assert CursorLook([str(data)], str(own)).groups["c"].committed == seen
         view.delete_cursor("c")
         assert {each.partition: row.offset for each, row in view.committed("c").items()} == {0: 3, 1: 7}
+
+
+def test_a_store_beside_lists_its_directories_once_while_they_do_not_change(tmp_path: Path) -> None:
+    class Counting(type(OS_FILES)):  # type: ignore[misc]
+        reads = 0
+
+        def read_bytes(self, path: str) -> bytes:
+            self.reads += path.endswith(".kafkalog_topics")
+            return bytes(super().read_bytes(path))
+
+    with kafkalog.open(tmp_path, maintenance=False) as store:
+        for number in range(20):
+            store.create_topic(f"t{number}")
+    os.utime(tmp_path, (1_700_000_000.5, 1_700_000_000.5))
+    files = Counting()
+    with kafkalog.open(tmp_path, read_only=True, files=files) as view:
+        view.reader(topics=view.topics())
+        assert files.reads == 1
+        with kafkalog.open(tmp_path, maintenance=False) as store:
+            store.create_topic("more")
+        assert "more" in view
