@@ -2,7 +2,7 @@
 
 Reads `__consumer_offsets` and the ends of the partitions that cursors point into; takes no lock, so that it works
 beside the broker or store whose directories they are.  A reading process's own directory of cursors is one more place
-to look: its groups stand in front of those of the same name that the log directories have, as they do for its readers.
+to look: what it has of a group stands, by partition, in front of what the log directories have, as for its readers.
 What a cluster's other brokers hold is not here: a partition that is missing is said to be, no more.
 
 Each number is read once, and kept: what is shown together is of one look.  Not thread-safe.
@@ -115,8 +115,14 @@ class CursorLook:
             own = list_partitions(self.cursors_dir, files=self.files)
             found = self._groups_of(dict.fromkeys(own, self.cursors_dir))
         others = self._groups_of(self.homes)
-        taken = {name for name, group in found.items() if group.cursors}
-        found.update({name: group for name, group in others.items() if name not in taken})
+        for name, group in others.items():
+            own_group = found.get(name)
+            if own_group is None or not own_group.cursors:
+                found[name] = group
+                continue
+            # By partition, as readers have it: what the own directory has not got counts as the others say.
+            rows = {each.partition: each for each in (*group.cursors, *own_group.cursors)}
+            found[name] = own_group._replace(cursors=[rows[each] for each in sorted(rows)])
         return dict(sorted(found.items()))
 
     def _groups_of(self, homes: Mapping[TopicPartition, str]) -> dict[str, GroupCursors]:

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from kafkalog.errors import (
     IllegalArgumentException,
     IllegalStateException,
     KafkalogError,
+    KafkaStorageException,
     NoOffsetForPartitionException,
     UnknownTopicOrPartitionException,
 )
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
 
 LOOKS_MAX = 4
 LOOK_AGAIN_S = 0.03
+ADD_AGAIN_S = 1.0  # what could not be read when it was to be added
 
 Batch = tuple[PartitionReader, "Chunk", "BatchHeader"]
 Ends = Mapping[PartitionReader, int]
@@ -52,12 +55,15 @@ class PartitionTurns:
         self.readers: dict[TopicPartition, PartitionReader] = {}
         self.untold: UnknownTopicOrPartitionException | None = None  # of what is forgotten already
         self._missing: set[TopicPartition] = set()  # of those that are followed, and were told to be gone
+        self._unread: set[TopicPartition] = set()  # that could not be added; told once, and tried again
+        self._added_at = 0.0
         self._next = 0  # whose turn it is to be read
         self._current: PartitionReader | None = None  # whose batches are handed out
         self.waiting: Waiting = WaitingBeside() if home.read_only else WaitingHere()
         home.bells.add(self.waiting.bell)
         self._changes = home.topic_changes
         self._topics = self._followed()
+        self._ids = {each: home.info(each).topic_id for each in self._topics}  # another one of the name is none of them
         wanted = options.partitions
         if wanted is None:
             wanted = [TopicPartition(each, n) for each in self._topics for n in range(countable(home.info(each)))]
@@ -75,11 +81,16 @@ class PartitionTurns:
         if options.topics is not None:
             return options.topics
         known = () if options.cursor is None else store_cursors.committed(self._home, options.cursor)
-        if not known:
+        found: list[str] = []
+        for topic in dict.fromkeys(each.topic for each in known):
+            with suppress(UnknownTopicOrPartitionException):  # deleted: its rows say nothing any more
+                self._home.info(topic)
+                found.append(topic)
+        if not found:
             raise IllegalArgumentException(
                 "found neither topics nor partitions, nor a cursor that has been committed", hint="topics=['orders']"
             )
-        return list(dict.fromkeys(each.topic for each in known))
+        return found
 
     def _add(self, partition: TopicPartition, *, is_new: bool) -> None:
         options, home = self._options, self._home
@@ -135,7 +146,7 @@ class PartitionTurns:
     def ends(self) -> Ends:
         """Where the partitions end now."""
         self._look_for_partitions()
-        self._recheck()
+        self.recheck()
         return {each: self._end_of(each) for each in self.readers.values()}
 
     def _end_of(self, reader: PartitionReader) -> int:
@@ -144,7 +155,7 @@ class PartitionTurns:
         except KafkalogError:
             return LONG_MAX  # told when its turn comes
 
-    def _recheck(self) -> None:
+    def recheck(self) -> None:
         """Looks again at what all partitions have; those that are gone are forgotten, and then told."""
         gone: UnknownTopicOrPartitionException | None = None
         for reader in list(self.readers.values()):
@@ -224,7 +235,8 @@ class PartitionTurns:
                 time.sleep(LOOK_AGAIN_S)  # between the two renames it is nowhere
             try:
                 source = home.source(reader.topic_partition)
-                if (home.info(reader.topic_partition.topic).topic_id or ZERO_UUID) != reader.topic_id:
+                topic_id = home.info(reader.topic_partition.topic).topic_id or ZERO_UUID
+                if reader.topic_id not in (ZERO_UUID, topic_id):
                     return False
             except UnknownTopicOrPartitionException:
                 continue
@@ -247,49 +259,79 @@ class PartitionTurns:
             left_s = until - time.monotonic()
             if left_s <= 0:
                 break
+            unread: KafkalogError | None = None
             try:
                 self.waiting.wait([each for each in self.readers.values() if not each.paused], left_s, is_disturbed)
             except UnknownTopicOrPartitionException:
-                self._recheck()
+                self.recheck()
+            except KafkalogError as error:
+                unread = error  # the others come first
             self._home.check_open()
             found = self.find()
             if found is not None:
                 return found
+            if unread is not None:
+                raise unread
         return None
 
     # --- topics ----------------------------------------------------------------------------------------
 
     def _look_for_partitions(self) -> None:
-        """New partitions of the topics that are followed, which are read from their beginning."""
-        changes = self._home.topic_changes
-        if changes == self._changes:
+        """New partitions of the topics that are followed, which are read from their beginning.  All are looked at
+        before the first error is told."""
+        changes, now = self._home.topic_changes, time.monotonic()
+        if changes == self._changes and not (self._unread and now - self._added_at >= ADD_AGAIN_S):
             return
-        gone: UnknownTopicOrPartitionException | None = None
+        self._added_at = now
+        problem: KafkalogError | None = None
         for topic in list(self._topics):
             try:
-                count = countable(self._home.info(topic))
+                count = self._count_of(topic)
             except UnknownTopicOrPartitionException as error:
                 has_more = bool(forgotten := [each for each in self.readers if each.topic == topic])
                 is_told = any(each.topic == topic for each in self._missing)
                 self._forget(forgotten)
+                self._unread = {each for each in self._unread if each.topic != topic}
                 self._topics = [each for each in self._topics if each != topic]
                 if has_more or not is_told:
-                    gone = gone or error
+                    problem = problem or error
                 continue
             for number in range(count):
                 partition = TopicPartition(topic, number)
-                if partition in self.readers:
-                    continue
-                try:
-                    self._add(partition, is_new=True)
-                    self._missing.discard(partition)
-                except UnknownTopicOrPartitionException as error:
-                    if partition not in self._missing:
-                        self._missing.add(partition)
-                        gone = gone or error
+                if partition not in self.readers:
+                    problem = self._add_new(partition) or problem
         self._changes = changes
-        if gone is not None:
-            raise gone
+        if problem is not None:
+            raise problem
+
+    def _count_of(self, topic: str) -> int:
+        """How many partitions a topic has that is followed; UnknownTopicOrPartitionException where it is gone."""
+        info, before = self._home.info(topic), self._ids[topic]
+        is_another = info.topic_id != before
+        if before is None and is_another:  # it was given one, or is another topic
+            is_another = any(each.topic == topic for each in self._missing)
+            self._ids[topic] = info.topic_id
+        if is_another:
+            raise UnknownTopicOrPartitionException(
+                f"topic {topic!r} was deleted, and there is another topic of that name now", hint="make another reader"
+            )
+        return countable(info)
+
+    def _add_new(self, partition: TopicPartition) -> KafkalogError | None:
+        """The error that is to be told, once; what may yet be read is tried again."""
+        try:
+            self._add(partition, is_new=True)
+        except UnknownTopicOrPartitionException as error:
+            is_told = partition in self._missing
+            self._missing.add(partition)
+            return None if is_told else error
+        except KafkalogError as error:
+            is_told = partition in self._unread
+            self._unread.add(partition)
+            return None if is_told else error
+        self._missing.discard(partition)
+        self._unread.discard(partition)
+        return None
 
     def _forget(self, partitions: list[TopicPartition]) -> None:
         """They are gone: the error is told once, and the others are read on."""
@@ -298,6 +340,21 @@ class PartitionTurns:
             reader = self.readers.pop(partition, None)
             if reader is not None and reader is self._current:
                 self._current = None
+
+    def topic_id(self, reader: PartitionReader) -> str:
+        """Its topic's id as it is now, for a commit; UnknownTopicOrPartitionException where that is gone, or another.
+        A source that only cannot be read is none of that."""
+        partition = reader.topic_partition
+        topic_id = self._home.info(partition.topic).topic_id or ZERO_UUID
+        if reader.topic_id == ZERO_UUID != topic_id:
+            with suppress(KafkaStorageException):
+                reader.source.recheck()  # raises for another topic
+            reader.topic_id = topic_id
+        if topic_id != reader.topic_id:
+            raise UnknownTopicOrPartitionException(
+                f"{partition} was deleted, and there is another topic of that name now"
+            )
+        return topic_id
 
     def one(self, partition: str | TopicPartition) -> PartitionReader:
         """IllegalStateException for a partition that is not read."""

@@ -244,8 +244,9 @@ class Store(Closing):
         return store_cursors.committed(self._home, cursor)
 
     def delete_cursor(self, name: str) -> None:
-        """Forgets a cursor and its offsets.  GroupIdNotFoundException; LogReadOnlyException in a store that only reads,
-        without `cursors`."""
+        """Forgets a cursor and its offsets.  In a store that only reads those in its own directory of `cursors`: what
+        the directories that are read hold of that name counts again.  GroupIdNotFoundException; LogReadOnlyException
+        in a store that only reads, without `cursors`."""
         store_cursors.delete(self._home, name)
 
     # --- transactions ----------------------------------------------------------------------------------

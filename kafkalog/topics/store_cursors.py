@@ -19,6 +19,7 @@ from kafkalog.errors import (
     LogReadOnlyException,
     UnknownMemberIdException,
 )
+from kafkalog.format.java_text import ZERO_UUID
 from kafkalog.format.names import TopicPartition
 from kafkalog.topics.store_view import StoreView
 
@@ -99,10 +100,25 @@ def cursors(home: StoreHome | StoreView) -> list[CursorInfo]:
         CursorInfo(
             name,
             found[name],
-            [GroupLag(each, value, _end(home, each, ends)) for each, value in committed(home, name).items()],
+            [GroupLag(each, value, _end_for(home, each, value, ends)) for each, value in committed(home, name).items()],
         )
         for name in sorted(found)
     ]
+
+
+def _end_for(
+    home: StoreHome | StoreView,
+    partition: TopicPartition,
+    value: CommittedOffset,
+    ends: dict[TopicPartition, int | None],
+) -> int | None:
+    """The end that an offset is measured by; None where it is of an earlier topic of the name."""
+    try:
+        topic_id = home.info(partition.topic).topic_id or ZERO_UUID
+    except KafkalogError:
+        return None
+    is_another = ZERO_UUID not in (topic_id, value.topic_id) and topic_id != value.topic_id
+    return None if is_another else _end(home, partition, ends)
 
 
 def _end(home: StoreHome | StoreView, partition: TopicPartition, ends: dict[TopicPartition, int | None]) -> int | None:

@@ -28,13 +28,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
 from kafkalog._native.blocks import Closing, Turn
 from kafkalog._native.reading import Iteration, RecordWalk
-from kafkalog.errors import IllegalStateException, KafkalogError, UnknownTopicOrPartitionException
+from kafkalog.errors import (
+    IllegalStateException,
+    KafkalogError,
+    KafkaStorageException,
+    UnknownTopicOrPartitionException,
+)
 from kafkalog.format import values
 from kafkalog.format.group_records import CommittedOffset
 from kafkalog.format.needs import need_pyarrow
@@ -427,12 +433,16 @@ class StoreReader(Closing):
             return {partition: reader.position for partition, reader in self._begin(mine).items()}
 
     def lag(self) -> dict[TopicPartition, int]:
-        """How many offsets there are from each position to the end, as this reader's isolation sees it."""
+        """How many offsets there are from each position to the end, as this reader's isolation sees it.  Partitions
+        that cannot be read now are left out; UnknownTopicOrPartitionException, once, where a topic was deleted."""
         with self._turn as mine:
             readers = self._begin(mine)
-            for reader in readers.values():
-                reader.source.recheck()
-            return {partition: reader.lag() for partition, reader in readers.items()}
+            self._turns.recheck()
+            found: dict[TopicPartition, int] = {}
+            for partition, reader in readers.items():
+                with suppress(KafkaStorageException):
+                    found[partition] = reader.lag()
+            return found
 
     def seek(self, partition: str | TopicPartition, offset: int) -> None:
         """Goes on at another offset, also in the middle of an iteration.  One that the log has not got is met when it
@@ -495,18 +505,25 @@ class StoreReader(Closing):
         return home is self._home
 
     def offsets_to_commit(self, metadata: str = "") -> dict[TopicPartition, CommittedOffset]:
-        """What `commit` commits: the position of each partition."""
+        """What `commit` commits: the position of each partition, but of those whose topic was deleted."""
         metadata = values.text(metadata, "metadata")
         with self._turn as mine:
-            return {
-                partition: CommittedOffset(reader.position, reader.leader_epoch, metadata, topic_id=reader.topic_id)
-                for partition, reader in self._begin(mine).items()
-            }
+            found: dict[TopicPartition, CommittedOffset] = {}
+            for partition, reader in self._begin(mine).items():
+                with suppress(UnknownTopicOrPartitionException):  # told when it is read
+                    topic_id = self._turns.topic_id(reader)
+                    found[partition] = CommittedOffset(
+                        reader.position, reader.leader_epoch, metadata, topic_id=topic_id
+                    )
+            return found
 
     def commit(
         self, offsets: Mapping[str | TopicPartition, int] | None = None, metadata: str = ""
     ) -> dict[TopicPartition, int]:
         """Commits how far it has come in all partitions, or `offsets` (of the next record to read); answers what.
+
+        A partition whose topic was deleted, or made anew, is left out; where `offsets` names one it is
+        UnknownTopicOrPartitionException, and nothing is committed.
 
         All of them or none, whatever interrupts it.  Durable as the store's appends are.  A cursor whose members were a
         broker's consumers loses those.  IllegalStateException for a reader without a cursor; LogReadOnlyException in a
@@ -520,7 +537,9 @@ class StoreReader(Closing):
             with self._turn as mine:
                 self._begin(mine)
                 rows = {
-                    each: CommittedOffset(offset, metadata=metadata, topic_id=self._turns.one(each).topic_id)
+                    each: CommittedOffset(
+                        offset, metadata=metadata, topic_id=self._turns.topic_id(self._turns.one(each))
+                    )
                     for each, offset in given.items()
                 }
         store_cursors.commit(self._home, cursor, rows)

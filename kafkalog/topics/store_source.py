@@ -75,6 +75,8 @@ class StoreSource(EngineSource):
             found = self._logs.settled_log(self.topic_partition)
         if found is None:
             raise self._logs.not_there(self.topic_partition)
+        if self.topic_id is None:
+            self.topic_id = self._engine.topic_id  # it may have got one since
         if found.topic_id != self.topic_id:
             raise UnknownTopicOrPartitionException(
                 f"{self.topic_partition} was deleted, and there is another topic of that name now"

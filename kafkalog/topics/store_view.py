@@ -1,7 +1,7 @@
 """What stands under a store that only reads: the directories of another process, which may be a broker.
 
 Takes no lock and writes nothing there.  What there is, is looked at when it is asked for; each partition is a
-PartitionView, which finds its way beside appends, rolls, retention, truncation and compaction.  Cursors are those that
+TopicView, which finds its way beside appends, rolls, retention, truncation and compaction.  Cursors are those that
 the directories hold, and cannot be moved; with a directory of their own, which is a store of this process, they are
 there, and the others where it has none yet.  Thread-safe.
 """
@@ -12,7 +12,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from kafkalog.coordinator.group_offsets import GroupOffsets
 from kafkalog.coordinator.partition_logs import SourceStateLog
@@ -25,14 +25,53 @@ from kafkalog.format.names import CLUSTER_METADATA_TOPIC, GROUP_METADATA_TOPIC, 
 from kafkalog.format.partition_metadata import topic_id_of
 from kafkalog.log.view import PartitionView
 from kafkalog.manager import log_dirs
-from kafkalog.manager.topic_configs import KnownTopic, stored_content
+from kafkalog.manager.topic_configs import KnownTopic, Topics, stored_content
 from kafkalog.topics.catalog import TopicInfo, no_topic, present_topic, topic_info
 from kafkalog.topics.waiting import Bells
 
 if TYPE_CHECKING:
+    from kafkalog.log.snapshot import Snapshot
     from kafkalog.topics.store_home import StoreHome
 
+SETTLED_MS = 50  # behind its last change a directory's time tells of the next one
+COARSE_MS = 2000  # the same, where times are of whole seconds
 TOPICS_CHECK_S = 1.0  # how often who follows topics looks for new partitions
+
+
+class TopicView(PartitionView):
+    """A partition of one topic: where another of the same name has taken its place, it says so, and shows none of it.
+
+    `topic_id` is the folder's; None until it has one.
+    """
+
+    topic_id: str | None = None
+
+    def _look(self) -> Snapshot:
+        seen = super()._look()
+        found = topic_id_of(self.directory, self._files)  # behind the look: what it saw was ours if this is
+        if self.topic_id is None:
+            self.topic_id = found
+        elif found != self.topic_id:
+            raise UnknownTopicOrPartitionException(
+                f"{self.topic_partition} was deleted, and there is another topic of that name now"
+            )
+        return seen
+
+    def is_there(self) -> bool:
+        """Whether its folder is there, and its topic's."""
+        if not self._files.is_dir(self.directory):
+            return False
+        return self.topic_id is None or topic_id_of(self.directory, self._files) == self.topic_id
+
+
+class Seen(NamedTuple):
+    """What the directories had when their times were `times`, None where these do not tell."""
+
+    times: tuple[int, ...] | None
+    folders: dict[TopicPartition, str]
+    by_topic: dict[str, dict[int, str]]  # the same: the directory of each partition
+    overrides: Topics
+    known: Mapping[str, KnownTopic]
 
 
 class StoreView:
@@ -47,8 +86,9 @@ class StoreView:
         self.cursors = cursors
         self._directories = list(directories)
         self._files = files
-        self._views: dict[TopicPartition, PartitionView] = {}
+        self._views: dict[TopicPartition, TopicView] = {}
         self._offsets: dict[int, GroupOffsets] = {}
+        self._seen: Seen | None = None  # replaced whole
         self.bells = Bells()  # of readers that wait
         self._lock = threading.RLock()  # guards which partitions of __consumer_offsets are loaded
         for directory in directories:
@@ -72,31 +112,57 @@ class StoreView:
 
     # --- topics ----------------------------------------------------------------------------------------
 
-    def _folders(self) -> dict[TopicPartition, str]:
-        """Every partition, and the directory that has it."""
-        found: dict[TopicPartition, str] = {}
+    def _times(self) -> tuple[int, ...] | None:
+        """When each directory was changed last; None where the next change may leave that as it is."""
+        now_ms = time.time_ns() // 1_000_000
+        found = []
+        for directory in self._directories:
+            try:
+                mtime_ms = self._files.stat(directory).mtime_ms
+            except OSError:
+                return None  # a look says what is wrong
+            if now_ms - mtime_ms <= (COARSE_MS if mtime_ms % 1000 == 0 else SETTLED_MS):
+                return None
+            found.append(mtime_ms)
+        return tuple(found)
+
+    def _look(self) -> Seen:
+        """Every partition, and what is known of topics: as they were seen last, while no directory has changed.  Topics
+        come, go and get settings by files that are made or renamed there."""
+        seen, times = self._seen, self._times()
+        if seen is not None and times is not None and seen.times == times:
+            return seen
+        overrides, known = stored_content(self._directories, self._files)
+        folders: dict[TopicPartition, str] = {}
+        by_topic: dict[str, dict[int, str]] = {}
         for directory in self._directories:
             for partition in log_dirs.list_partitions(directory, files=self._files):
-                found.setdefault(partition, directory)
-        return found
+                if folders.setdefault(partition, directory) == directory:
+                    by_topic.setdefault(partition.topic, {})[partition.partition] = directory
+        self._seen = seen = Seen(times, folders, by_topic, overrides, known)
+        return seen
+
+    def _folders(self) -> dict[TopicPartition, str]:
+        """Every partition, and the directory that has it."""
+        return self._look().folders
 
     def names(self) -> list[str]:
         """Of all topics, in order."""
         self.check_open()
-        _, known = stored_content(self._directories, self._files)
-        found: dict[str, dict[int, str]] = {}
-        for each, directory in self._folders().items():
-            if each.topic != CLUSTER_METADATA_TOPIC:
-                found.setdefault(each.topic, {})[each.partition] = directory
-        return sorted(topic for topic in found if self._present(topic, known.get(topic), found[topic]) is not None)
+        seen = self._look()
+        return sorted(
+            topic
+            for topic, folders in seen.by_topic.items()
+            if topic != CLUSTER_METADATA_TOPIC and self._present(topic, seen.known.get(topic), folders) is not None
+        )
 
     def info(self, topic: str) -> TopicInfo:
         """UnknownTopicOrPartitionException where there is no such topic."""
         self.check_open()
         topic = values.text(topic, "topic")
-        overrides, known = stored_content(self._directories, self._files)
-        folders = {each.partition: path for each, path in self._folders().items() if each.topic == topic}
-        found = topic_info(topic, self._present(topic, known.get(topic), folders), overrides.get(topic, {}))
+        seen = self._look()
+        known = self._present(topic, seen.known.get(topic), seen.by_topic.get(topic, {}))
+        found = topic_info(topic, known, seen.overrides.get(topic, {}))
         if found is None:
             raise no_topic(topic, self.place)
         return found
@@ -128,12 +194,12 @@ class StoreView:
         """Another number: topics may have changed."""
         return int(time.monotonic() / TOPICS_CHECK_S)
 
-    def source(self, partition: TopicPartition) -> PartitionView:
+    def source(self, partition: TopicPartition) -> TopicView:
         """What readers see of a partition, in the directory that has it now."""
         self.check_open()
         found = self._views.get(partition)
-        if found is not None and not self._files.is_dir(found.directory):
-            self._views.pop(partition, None)  # it was moved to another directory, or deleted
+        if found is not None and not found.is_there():
+            self._views.pop(partition, None)  # it was moved to another directory, or deleted, and perhaps made anew
             found.rest()  # not closed: readers that hold it find that out by themselves
             found = None
         if found is None:
@@ -141,7 +207,7 @@ class StoreView:
             if directory is None:
                 self.check_partition(partition)
                 raise UnknownTopicOrPartitionException(f"no partition {partition} in {self.place}")
-            view = PartitionView(directory, partition, files=self._files)
+            view = TopicView(directory, partition, files=self._files)
             view.life = self.life
             found = self._views.setdefault(partition, view)
         return found

@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from kafkalog._native.bell import Bell
+from kafkalog.errors import KafkalogError
 from kafkalog.files.notify import DirectoryWatch
 
 if TYPE_CHECKING:
@@ -122,10 +123,17 @@ class WaitingBeside:
             self._due.update(directories)
         while True:
             # First of all: what was told is not told again.
+            unread: KafkalogError | None = None
             for each, directory in zip(watched, directories, strict=True):
                 if directory in self._due:
-                    each.source.recheck()
-                    self._due.discard(directory)
+                    try:
+                        each.source.recheck()
+                    except KafkalogError as error:  # it stays due; the others are looked at
+                        unread = unread or error
+                    else:
+                        self._due.discard(directory)
+            if unread is not None:
+                raise unread
             left_s = until - time.monotonic()
             if left_s <= 0 or is_over() or any(each.may_have_more() for each in watched):
                 return
