@@ -11,6 +11,7 @@ when all are there, for of three folders two may say nothing of each other.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 from kafkalog.errors import IllegalStateException, KafkaStorageException
@@ -86,7 +87,8 @@ class Duplicates:
             except OSError as error:
                 return self._failed(found, error)
         used = [log for log in found if log.log_end_offset > 0]
-        if len(used) > 1:
+        are_ours = all(os.path.basename(log.dir) == str(log.topic_partition) for log in found)
+        if len(used) > 1 or not are_ours:
             raise duplicate(found[0], found[1], hint=None)
         # A folder was made on a disk that failed at it, and then elsewhere: what was never written to holds nothing.
         return used[0] if used else max(found, key=lambda log: log.topic_id is not None)

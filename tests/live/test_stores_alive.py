@@ -261,7 +261,7 @@ def uses(store: Store, topic: Topic) -> list[tuple[str, Callable[[], object]]]:
         ("append", lambda: topic.append(b"x")), ("append to one", lambda: topic.append(b"x", partition=1)),
         ("append by key", lambda: topic.append(b"x", key=b"k")), ("append_many", lambda: topic.append_many([b"x"] * 9)),
         ("info", lambda: topic.info), ("partitions", lambda: topic.partitions),
-        ("partition's append", lambda: partition.append_groups([])),
+        ("partition's append", lambda: partition.append_batches(b"")),
     ]  # fmt: skip
 
 
