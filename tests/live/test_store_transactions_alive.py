@@ -34,7 +34,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threade
 @pytest.fixture
 def store(base: Path) -> Iterator[Store]:
     with open_store(base / "data", files=FAST) as opened:
-        for topic, partitions in (("a", 2), ("b", 1), ("c", 1)):
+        for topic, partitions in (("a", 2), ("b", 1), ("c", 1), ("in", 1)):
             opened.create_topic(topic, partitions, config=SMALL)
         yield opened
 
@@ -142,7 +142,7 @@ def test_two_workers_of_one_id_fence_each_other(store: Store, base: Path, count:
 def test_partitions_move_meanwhile(base: Path, count: Count) -> None:
     disks = [base / "one", base / "two"]
     with open_store(disks, files=FAST) as store:
-        for topic, partitions in (("a", 2), ("b", 1), ("c", 1)):
+        for topic, partitions in (("a", 2), ("b", 1), ("c", 1), ("in", 1)):
             store.create_topic(topic, partitions, config=SMALL)
         workers = [Worker(store, f"worker{who}", who) for who in (1, 2)]
         for worker in workers:
@@ -295,7 +295,7 @@ def test_a_signal_handler_closes(base: Path, count: Count) -> None:
         number += 1
         path = base / f"data{number}"
         with open_store(path, files=FAST) as store:
-            for topic, partitions in (("a", 2), ("b", 1), ("c", 1)):
+            for topic, partitions in (("a", 2), ("b", 1), ("c", 1), ("in", 1)):
                 store.create_topic(topic, partitions)
             worker = Worker(store, "worker", 1)
 
