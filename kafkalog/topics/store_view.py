@@ -73,9 +73,10 @@ class StoreView:
     # --- topics ----------------------------------------------------------------------------------------
 
     def _folders(self) -> dict[TopicPartition, str]:
-        """Every partition, and the directory that has it."""
+        """Every partition, and the directory that has it; one that moves meanwhile into a directory that was looked at
+        is there at the second look."""
         found: dict[TopicPartition, str] = {}
-        for directory in self._directories:
+        for directory in (*self._directories, *self._directories[-2::-1]):
             for partition in log_dirs.list_partitions(directory, files=self._files):
                 found.setdefault(partition, directory)
         return found
