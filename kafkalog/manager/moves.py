@@ -24,6 +24,7 @@ from kafkalog.errors import (
     KafkaException,
     KafkalogError,
     KafkaStorageException,
+    OffsetOutOfRangeException,
     RecordBatchTooLargeException,
     UnexpectedAppendOffsetException,
     UnknownTopicOrPartitionException,
@@ -171,7 +172,12 @@ class Move:
         if future.log_end_offset < start:  # deleted behind us
             future.truncate_fully_and_start_at(start)
         # What a segment may be has perhaps become less than a piece.
-        found = source.read(future.log_end_offset, min(COPY_BYTES, future.config.segment_size))
+        try:
+            found = source.read(future.log_end_offset, min(COPY_BYTES, future.config.segment_size))
+        except OffsetOutOfRangeException:
+            if source.log_start_offset == start:
+                raise
+            return True  # deleted just now
         try:
             data = _bytes_of(source, found)
         except KafkaException:
@@ -236,7 +242,18 @@ def _up_to_markers(data: bytes) -> Iterator[memoryview]:
 def goes_on(source: UnifiedLog, future: UnifiedLog) -> bool:
     """Whether the future log, or what a move left behind, is a beginning of the current one: what it has last is there,
     too, and as many bytes lie before it.  A power loss takes segments out of the middle of what was never flushed."""
-    end, start = future.log_end_offset, source.log_start_offset
+    while True:
+        start = source.log_start_offset
+        try:
+            return _goes_on_from(source, future, start)
+        except OffsetOutOfRangeException:
+            if source.log_start_offset == start:
+                raise
+
+
+def _goes_on_from(source: UnifiedLog, future: UnifiedLog, start: int) -> bool:
+    """OffsetOutOfRangeException where the current log's start has moved on meanwhile."""
+    end = future.log_end_offset
     if future.is_empty or not start < end <= source.log_end_offset or future.log_start_offset > start:
         return False
     last = max(end - 1, start)

@@ -135,7 +135,8 @@ class StoreView:
         overrides, known = stored_content(self._directories, self._files)
         folders: dict[TopicPartition, str] = {}
         by_topic: dict[str, dict[int, str]] = {}
-        for directory in self._directories:
+        # One that moves meanwhile into a directory that was looked at is there at the second look.
+        for directory in (*self._directories, *self._directories[-2::-1]):
             for partition in log_dirs.list_partitions(directory, files=self._files):
                 if folders.setdefault(partition, directory) == directory:
                     by_topic.setdefault(partition.topic, {})[partition.partition] = directory

@@ -23,6 +23,7 @@ from typing import Any
 
 from kafkalog.errors import ProducerFencedException, UnknownTopicOrPartitionException, UnstableOffsetCommitException
 from kafkalog.format.names import partition_of
+from kafkalog.topics import store_batches  # noqa: F401  # else it is imported where somebody is interrupted
 from kafkalog.topics.batching import Producer, RecordFuture
 from kafkalog.topics.store import Store
 from kafkalog.topics.store_reader import StoreReader

@@ -670,6 +670,40 @@ def test_a_future_log_of_something_else_is_copied_anew(house: House) -> None:
         assert contents(manager.move("t-0", house.dirs[1])) == numbered(0, 40)
 
 
+@pytest.mark.parametrize("turn", range(4))
+def test_retention_beside_a_move_that_goes_on(house: House, monkeypatch: pytest.MonkeyPatch, turn: int) -> None:
+    """Segments go while the copy is compared with the log, or copied on."""
+    with house.open() as manager:
+        log = manager.get_or_create_log("t-0", topic_id=TOPIC_ID)
+        for _ in range(10):
+            fill(log, 4)
+            log.roll()
+        future = manager.get_or_create_log("t-0", is_future=True, topic_id=TOPIC_ID, log_dir=house.dirs[1])
+        for piece in read_all(log)[:5]:
+            future.append_as_follower(piece, 0)
+        reads = 0
+        read = UnifiedLog.read
+
+        def late(self: UnifiedLog, *given: Any) -> Any:
+            nonlocal reads
+            if self is log:
+                reads += 1
+                if reads == turn:
+                    log.delete_records(log.log_start_offset + 8)
+                    log.delete_old_segments()
+            return read(self, *given)
+
+        monkeypatch.setattr(UnifiedLog, "read", late)
+        moved = manager.move("t-0", house.dirs[1])
+        monkeypatch.undo()
+        assert contents(moved) == numbered(8 if 0 < turn <= reads else 0, 40)
+
+
+def read_all(log: UnifiedLog) -> list[bytes]:
+    """A log's segments."""
+    return [Path(segment.log.path).read_bytes() for segment in log.log_segments()]
+
+
 def test_a_truncation_during_a_move_is_followed(house: House) -> None:
     with house.open() as manager:
         log = manager.get_or_create_log("t-0")

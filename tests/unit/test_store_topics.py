@@ -34,12 +34,14 @@ from kafkalog.errors import (
     UnknownTopicOrPartitionException,
     UnsupportedCompressionTypeException,
 )
+from kafkalog.files import Files
 from kafkalog.files.testing import Fault, FaultyFiles, UnsyncedFiles
 from kafkalog.format.batch import NO_PRODUCER
 from kafkalog.format.group_records import CommittedOffset
 from kafkalog.format.names import TOPIC_CONFIGS_FILE, TopicPartition
 from kafkalog.format.partition_metadata import topic_id_of
 from kafkalog.log.unified_log import UnifiedLog
+from kafkalog.manager import log_dirs
 from kafkalog.manager.log_manager import LogManager
 from kafkalog.manager.registry import LogRegistry
 from kafkalog.manager.settings import ManagerSettings
@@ -828,6 +830,27 @@ def test_a_look_finds_a_partition_that_moved(tmp_path: Path) -> None:
         writer.delete_topic("t")
         with pytest.raises(UnknownTopicOrPartitionException):
             look._home.source(TopicPartition("t", 0))
+
+
+@pytest.mark.parametrize("there", [0, 1])
+def test_a_look_while_a_partition_moves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, there: int) -> None:
+    dirs = dirs_below(tmp_path)
+    with open_at(dirs) as writer, open_at(dirs, read_only=True) as look:
+        writer.create_topic("t", 1)
+        writer.manager.move("t-0", dirs[1 - there])
+        listed = log_dirs.list_partitions
+        looks = []
+
+        def list_partitions(directory: str, *, files: Files) -> list[TopicPartition]:
+            found = listed(directory, files=files)
+            looks.append(directory)
+            if len(looks) == 1:
+                writer.manager.move("t-0", dirs[there])
+            return found
+
+        monkeypatch.setattr(log_dirs, "list_partitions", list_partitions)
+        assert look.describe_topic("t").partitions == 1
+        assert looks
 
 
 def test_settings_that_change_while_a_partition_is_opened(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
