@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from kafkalog.errors import IllegalArgumentException
 from kafkalog.format import names, values
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from kafkalog.format.names import TopicPartition
 
 T = TypeVar("T")
+# Each spelled out: a Mapping's keys are invariant, so one of TopicPartition is not one of the union.
+Offsets: TypeAlias = "Mapping[str, int] | Mapping[TopicPartition, int] | Mapping[str | TopicPartition, int]"
 
 READ_AHEAD_BYTES = 64 << 20  # of all partitions of a reader, about
 CHUNK_BYTES_MIN = 64 << 10
@@ -31,7 +33,7 @@ class ReaderOptions:
         partitions: Iterable[str | TopicPartition] | None,
         *,
         start: str,
-        start_offsets: Mapping[str | TopicPartition, int] | None,
+        start_offsets: Offsets | None,
         start_time: int | None,
         end_time: int | None,
         isolation: str,
@@ -66,7 +68,7 @@ class ReaderOptions:
         return max(CHUNK_BYTES_MIN, min(most, READ_AHEAD_BYTES // max(partitions, 1)))
 
 
-def offsets_of(given: Mapping[str | TopicPartition, int], what: str) -> dict[TopicPartition, int]:
+def offsets_of(given: Offsets, what: str) -> dict[TopicPartition, int]:
     """Offsets by partition, as a caller gives them."""
     if not isinstance(given, Mapping):
         raise IllegalArgumentException(f"{what}: found {values.shown(given)}, expected offsets by partition")

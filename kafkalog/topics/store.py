@@ -42,7 +42,7 @@ from kafkalog.topics.batching import (
     Producer,
 )
 from kafkalog.topics.catalog import checked_settings
-from kafkalog.topics.reader_options import ReaderOptions
+from kafkalog.topics.reader_options import Offsets, ReaderOptions
 from kafkalog.topics.store_cursors import CursorInfo
 from kafkalog.topics.store_home import StoreHome
 from kafkalog.topics.store_reader import StoreReader
@@ -197,7 +197,7 @@ class Store(Closing):
         topics: Iterable[str] | None = None,
         partitions: Iterable[str | TopicPartition] | None = None,
         start: str = "earliest",
-        start_offsets: Mapping[str | TopicPartition, int] | None = None,
+        start_offsets: Offsets | None = None,
         start_time: int | None = None,
         end_time: int | None = None,
         isolation: str = "read_uncommitted",

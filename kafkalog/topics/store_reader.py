@@ -27,7 +27,7 @@ Where a task is cancelled nothing is lost: what was not handed out comes next ti
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import islice
@@ -48,7 +48,7 @@ from kafkalog.topics import store_cursors
 from kafkalog.topics.in_threads import in_thread
 from kafkalog.topics.partition_turns import PartitionTurns
 from kafkalog.topics.reader import CHUNK_BYTES, walk_records
-from kafkalog.topics.reader_options import ReaderOptions, offsets_of
+from kafkalog.topics.reader_options import Offsets, ReaderOptions, offsets_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -517,9 +517,7 @@ class StoreReader(Closing):
                     )
             return found
 
-    def commit(
-        self, offsets: Mapping[str | TopicPartition, int] | None = None, metadata: str = ""
-    ) -> dict[TopicPartition, int]:
+    def commit(self, offsets: Offsets | None = None, metadata: str = "") -> dict[TopicPartition, int]:
         """Commits how far it has come in all partitions, or `offsets` (of the next record to read); answers what.
 
         A partition whose topic was deleted, or made anew, is left out; where `offsets` names one it is

@@ -23,7 +23,7 @@ import itertools
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeAlias
 
 from kafkalog._native.blocks import Block
 from kafkalog.errors import (
@@ -57,6 +57,10 @@ if TYPE_CHECKING:
     from kafkalog.topics.store_partition import StorePartition
 
 TIMEOUT_MS = 60_000  # transaction.timeout.ms
+OffsetsToCommit: TypeAlias = (  # each spelled out: a Mapping's keys are invariant
+    "Mapping[str, int | CommittedOffset] | Mapping[TopicPartition, int | CommittedOffset]"
+    " | Mapping[str | TopicPartition, int | CommittedOffset]"
+)
 _FENCED = (ProducerFencedException, InvalidProducerEpochException, InvalidPidMappingException)
 
 
@@ -325,7 +329,7 @@ class StoreTransaction(Block):
 
     def commit_offsets(
         self,
-        offsets: CommitsOffsets | Mapping[TopicPartition | str, int | CommittedOffset],
+        offsets: CommitsOffsets | OffsetsToCommit,
         *,
         cursor: str | None = None,
     ) -> None:
@@ -367,7 +371,7 @@ class StoreTransaction(Block):
         return found
 
     def _offsets(
-        self, given: CommitsOffsets | Mapping[TopicPartition | str, int | CommittedOffset], cursor: str | None
+        self, given: CommitsOffsets | OffsetsToCommit, cursor: str | None
     ) -> tuple[str, dict[TopicPartition, CommittedOffset]]:
         if isinstance(given, Mapping):
             if cursor is None:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterable, Mapping
 
 import kafkalog
-from kafkalog import RecordMetadata, Store, Topic
+from kafkalog import RecordMetadata, Store, Topic, TopicPartition
 from kafkalog.errors import TopicExistsException, UnknownTopicOrPartitionException
 
 DEFAULTS: Mapping[str, str] = {"retention.ms": "604800000"}
@@ -34,6 +34,21 @@ def grow(store: Store, name: str, partitions: int) -> int:
     return info.partitions
 
 
+def bill(store: Store, kept: dict[TopicPartition, int]) -> int:
+    """Goes on from offsets that it kept, reads, writes and commits in one transaction."""
+    with store.reader("billing", topics=["orders"], start_offsets=kept) as reader:
+        with store.transaction("biller-1") as txn:
+            for record in reader.poll(100):
+                txn.append("bills", record.value, key=record.key)
+            txn.commit_offsets(reader)
+        ends = dict(kept)
+        ends.update(reader.commit())
+        reader.commit(ends)
+    with store.transaction("biller-1") as txn:
+        txn.commit_offsets(ends, cursor="billing-copy")
+    return sum(ends.values())
+
+
 def main(log_dirs: list[str]) -> int:
     with kafkalog.open(log_dirs, durability="fsync", config=DEFAULTS, compression="lz4", maintenance=False) as store:
         orders = orders_of(store)
@@ -41,6 +56,8 @@ def main(log_dirs: list[str]) -> int:
         offsets = take(orders, "customer-8", [b"1", b"2"])
         grown = grow(store, "orders", 6)
         names: list[str] = store.topics()
+        store.create_topic("bills", exist_ok=True)
+        print(bill(store, {TopicPartition("orders", 0): 0}))
         try:
             store.delete_topic("payments")
         except UnknownTopicOrPartitionException as error:
