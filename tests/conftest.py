@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import signal
 from typing import NoReturn
 
 import pytest
@@ -17,6 +18,12 @@ IN_CI = os.environ.get("CI", "").lower() in ("1", "true")
 LONG = os.environ.get("KAFKALOG_LONG") == "1"
 
 _left_out: dict[str, int] = {}
+
+
+def pytest_configure() -> None:
+    # A shell has its background jobs ignore Ctrl-C, and their children inherit that: those of the tests must not.
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def missing_tool(marker: str) -> str | None:

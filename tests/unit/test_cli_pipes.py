@@ -109,7 +109,10 @@ def test_ctrl_c_ends_a_follower_quietly(log_dir: Path) -> None:
     with subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"x" * 1000 + b"\n"
-        process.send_signal(signal.SIGINT)
-        out, err = process.communicate(timeout=60)
+        try:
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=60)
+        finally:
+            process.kill()  # one that goes on is a failure, not a wait for ever
     assert (process.returncode, out) == (130, b"")
     assert err.strip() == b"kafkalog: interrupted"
