@@ -1,18 +1,20 @@
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, final
 
 from typing_extensions import disjoint_base
 
-@final
-class Collected:
-    @property
-    def records(self) -> list[Any]: ...
-    @property
-    def bytes(self) -> int: ...
-    def add(self, record: Any, size: int) -> int: ...
+from kafkalog._native.blocks import Closing
+from kafkalog._native.collected import Collected
+from kafkalog._native.partitioner import StickyPartition
+
+@disjoint_base
+class Answered:
+    collected: Collected
+    outcomes: Any
+    def __init__(self, topic: str, partition: int, kind: type[tuple[Any, ...]]) -> None: ...
 
 @disjoint_base
 class Numbered:
@@ -20,8 +22,13 @@ class Numbered:
     def _batch(self) -> Any: ...
     @property
     def _number(self) -> int: ...
-    def __init__(self, batch: Any, number: int) -> None: ...
+    def result(self, timeout: float | None = None) -> Any: ...
+    def _awaited(self, timeout: float | None) -> Any: ...
     def _show(self) -> None: ...
+
+@final
+class Known:
+    def __init__(self, present: Any, sticky: StickyPartition) -> None: ...
 
 @disjoint_base
 class Intake:
@@ -37,10 +44,9 @@ class Intake:
     def _wake(self) -> queue.SimpleQueue[None]: ...
     def set_up(
         self,
-        life: Any,
-        clock: Callable[[], int],
-        make_batch: Callable[[Any, Any, float], Any],
-        make_future: Callable[[Any, int], Any],
+        home: Any,
+        make_batch: Callable[[Any, Any, float], Answered],
+        future_kind: type[Numbered],
         wake: queue.SimpleQueue[None],
         *,
         buffer_bytes: int,
@@ -49,8 +55,22 @@ class Intake:
         record_overhead: int,
     ) -> None: ...
     def put(self, place: Any, row: tuple[Any, ...], size: int) -> Any: ...
-    def try_send(self, topic: Any, value: Any, key: Any, headers: Any, timestamp: Any, partition: Any) -> Any: ...
     def refusal(self) -> BaseException: ...
+
+@disjoint_base
+class Sends(Closing):
+    _it: Any
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Sequence[Any] = (),
+        timestamp: int | None = None,
+        partition: int | None = None,
+    ) -> Any: ...
+    def _send(self, topic: Any, value: Any, key: Any, headers: Any, timestamp: Any, partition: Any) -> Any: ...
 
 @final
 class Awaited:

@@ -1,9 +1,9 @@
 """What a producer does for each record, and what of it no signal may split.
 
-Each call is one step for a signal handler, which may come out of any other of the same thread: `Collected.add` gives a
-record its number as it takes it, `Intake.put` has it waiting and its future made, and `Awaited` is what
-`concurrent.futures` asks of a threading.Condition, whose methods are Python and keep their lock where an interrupt
-comes inside.  Of a record it knows its size; batches, futures, topics and clocks are their makers'.
+Each call is one step for a signal handler, which may come out of any other of the same thread: `Sends.send` and
+`Intake.put` have a record waiting and its future made, and `Awaited` is what `concurrent.futures` asks of a
+threading.Condition, whose methods are Python and keep their lock where an interrupt comes inside.  Of a record it knows
+its size; batches, futures, topics and clocks are their makers'.
 """
 from collections import deque
 from threading import Lock, RLock
@@ -11,11 +11,17 @@ from time import monotonic
 
 cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
-from libc.stdint cimport int32_t, uint8_t
+from cpython.ref cimport Py_DECREF, Py_INCREF, PyObject
+from cpython.tuple cimport PyTuple_SET_ITEM
+from libc.stdint cimport int32_t, int64_t, uint8_t
 
+from kafkalog._native.blocks cimport Closing
+from kafkalog._native.collected cimport Collected
 from kafkalog._native.partitioner cimport StickyPartition, counted, of_key
 
 cdef extern from "Python.h":
+    ctypedef struct PyTypeObject:
+        PyObject* (*tp_alloc)(PyTypeObject* kind, Py_ssize_t items) except NULL
     void PyObject_GC_UnTrack(void* thing)
     void PyObject_GC_Track(void* thing)
     int PyObject_GC_IsTracked(object thing)
@@ -24,22 +30,42 @@ cdef object LAST = -1  # of a deque; native indexes are not wrapped around
 
 
 @cython.auto_pickle(False)
-@cython.final
-cdef class Collected:
-    """Records of one batch and the bytes that they count for.  Added by one thread at a time, by its handlers too."""
+cdef class Answered:
+    """What the futures of one batch look at: its records until they are sent, and `outcomes` from then on.
 
-    cdef readonly list records
-    cdef readonly long long bytes
+    An outcome is a record's offset, or an error.  What a future answers is of `kind`: a class of tuples (topic,
+    partition, offset).
+    """
 
-    def __cinit__(self):
-        self.records = []
+    cdef public Collected collected
+    cdef public object outcomes
+    cdef object topic, partition, kind
 
-    def add(self, record, long long size):
-        """Takes a record; its number in the batch."""
-        with cython.critical_section(self):
-            self.records.append(record)
-            self.bytes += size
-            return len(self.records) - 1
+    def __init__(self, topic, partition, kind):
+        if not (isinstance(kind, type) and issubclass(kind, tuple)):
+            raise TypeError("a class of tuples is wanted")
+        self.topic, self.partition, self.kind = topic, partition, kind
+        self.collected = Collected()
+
+    cdef found(self, Py_ssize_t number):
+        """What is answered for a record; None where that is not known yet, or is an error."""
+        cdef PyTypeObject* kind = <PyTypeObject*>self.kind
+        outcomes = self.outcomes
+        offset = None if outcomes is None else outcomes[number]
+        if not isinstance(offset, int):
+            return None
+        # As tuple.__new__(kind, (topic, partition, offset)), at a quarter of the price.
+        made = <object>kind.tp_alloc(kind, 3)
+        Py_DECREF(made)  # the cast has counted it once more
+        set_item(made, 0, self.topic)
+        set_item(made, 1, self.partition)
+        set_item(made, 2, offset)
+        return made
+
+
+cdef inline void set_item(made, Py_ssize_t place, item) noexcept:
+    Py_INCREF(item)
+    PyTuple_SET_ITEM(made, place, item)
 
 
 @cython.auto_pickle(False)
@@ -51,13 +77,17 @@ cdef class Numbered:
     who has it refer to something else calls `_show` before.
     """
 
-    cdef readonly object _batch
+    cdef readonly Answered _batch
     cdef readonly Py_ssize_t _number
 
-    def __init__(self, batch, Py_ssize_t number):
-        self._batch = batch
-        self._number = number
-        PyObject_GC_UnTrack(<void*>self)
+    @cython.nonecheck(True)  # of one that no Intake has made
+    def result(self, timeout=None):
+        """Where the record is; raises why it is nowhere, or TimeoutError where `timeout` (seconds) went first."""
+        found = self._batch.found(self._number)
+        return self._awaited(timeout) if found is None else found
+
+    def _awaited(self, timeout):
+        raise NotImplementedError
 
     def _show(self):
         """From now on the garbage collector sees it."""
@@ -67,11 +97,29 @@ cdef class Numbered:
 
 
 @cython.auto_pickle(False)
+@cython.final
+cdef class Known:
+    """A topic's partitions as they were at one moment (`kafkalog.topics.topic.Present`)."""
+
+    cdef object changes, live, available
+    cdef list places
+    cdef int32_t count
+    cdef StickyPartition sticky
+
+    def __init__(self, present, StickyPartition sticky not None):
+        self.changes, self.live, self.available = present.changes, present.live, present.available
+        self.places = present.places
+        self.count = counted(len(self.places))
+        self.sticky = sticky
+
+
+@cython.auto_pickle(False)
 cdef class Intake:
     """Records that wait for the sender, by partition: what each `send` looks at and changes.
 
-    Its lock is the accumulator's, who extends this.  `topics` has what was looked up already; of a topic it asks
-    `present()` (`places`, `available`) and `sticky`, of `life` whether it is live.
+    Its lock is the accumulator's, who extends this.  Of a `home` it asks whether its `life` is live, and what says that
+    partitions are others than they were: `changes` of its `catalog`, `live` of its `directories`.  `topics` has what
+    was looked up already; of a topic it asks `present()` and `sticky`.
     """
 
     cdef public dict topics
@@ -82,32 +130,45 @@ cdef class Intake:
     cdef public bint _sleeping  # the sender, until somebody wakes it or a batch is old enough
     cdef public bint _is_idle  # there is nothing that could get old
     cdef readonly object _lock, _wake
-    cdef object life, clock, make_batch, make_future, acquire, release
+    cdef object life, catalog, directories, clock, make_batch, future_kind, acquire, release
+    cdef dict known
     cdef long long buffer_bytes, grown_bytes, batch_bytes, record_overhead
 
     # More than eight parameters: what an accumulator is made of, once, and all but the parts by name.
-    def set_up(self, life, clock, make_batch, make_future, wake, *, long long buffer_bytes, long long grown_bytes,
+    def set_up(self, home, make_batch, future_kind, wake, *, long long buffer_bytes, long long grown_bytes,
                long long batch_bytes, long long record_overhead):
-        """Before anything else.  `clock()` gives milliseconds, `make_batch(place, self, now_s)` what has `collected`,
-        `make_future(batch, number)` what is answered; `wake` is the sender's queue."""
-        self.life, self.clock, self.make_batch, self.make_future = life, clock, make_batch, make_future
+        """Before anything else.  `make_batch(place, self, now_s)` gives an Answered, `future_kind` extends Numbered;
+        `wake` is the sender's queue."""
+        if not (isinstance(future_kind, type) and issubclass(future_kind, Numbered)):
+            raise TypeError("a kind of Numbered is wanted")
+        self.life, self.catalog, self.directories = home.life, home.catalog, home.manager.directories
+        self.clock, self.make_batch, self.future_kind = home.clock.milliseconds, make_batch, future_kind
         self.buffer_bytes, self.grown_bytes = buffer_bytes, grown_bytes
         self.batch_bytes, self.record_overhead = batch_bytes, record_overhead
         self.topics = {}
+        self.known = {}
         self._waiting = {}
         self._lock, self._wake = RLock(), wake
         self.acquire, self.release = self._lock.acquire, self._lock.release
 
-    def put(self, place, tuple row, long long size):
-        """Takes a record; its future, or None where there is no room for it now."""
+    def put(self, place, tuple row not None, long long size):
+        """Takes a record, (value, key, headers, timestamp) of exact types; its future, or None where there is no room
+        for it now."""
+        value, key, headers, timestamp = row
+        return self.put_alone(place, value, key, headers, timestamp, size)
+
+    cdef put_alone(self, place, value, key, tuple headers, int64_t timestamp, int64_t size):
         self.acquire()
         try:
-            return self.put_now(place, row, size)
+            return self.put_now(place, value, key, headers, timestamp, size)
         finally:
             self.release()
 
-    cdef put_now(self, place, tuple row, long long size):
+    @cython.nonecheck(True)  # of a batch that its maker has not made
+    cdef put_now(self, place, value, key, tuple headers, int64_t timestamp, int64_t size):
         cdef Collected collected
+        cdef Answered batch
+        cdef Numbered future
         if self.buffered_bytes + size > self.buffer_bytes:
             return None
         if self.closing:
@@ -115,23 +176,28 @@ cdef class Intake:
         waiting = self._waiting.get(place)
         if waiting is None:
             waiting = self._waiting.setdefault(place, deque())
-        batch = waiting[LAST] if waiting else None
-        if batch is None or (<Collected?>batch.collected).bytes + size > self.grown_bytes:
-            batch = self.make_batch(place, self, monotonic())
+        batch = <Answered?>waiting[LAST] if waiting else None
+        if batch is None or batch.collected.bytes + size > self.grown_bytes:
+            batch = <Answered?>self.make_batch(place, self, monotonic())
             waiting.append(batch)
-        collected = <Collected?>batch.collected
+        collected = batch.collected
         self.buffered_bytes += size
         # First, as the sender has to wait for the lock: an interrupt may come behind any of these.
         if self._sleeping and (self._is_idle or collected.bytes + size >= self.batch_bytes):
             self._wake.put(None)
             self._sleeping = False
-        return self.make_future(batch, collected.add(row, size))
+        future = <Numbered>Numbered.__new__(self.future_kind)
+        future._batch = batch
+        future._number = collected.add(value, key, headers, timestamp, size)
+        PyObject_GC_UnTrack(<void*>future)
+        return future
 
-    def try_send(self, topic, value, key, headers, timestamp, partition):
+    cdef try_send(self, topic, value, key, headers, timestamp, partition):
         """The future of a record of the usual kind; None for any other, and where there is no room for it now."""
         cdef long long size = self.record_overhead
         cdef Py_ssize_t value_bytes = 0
         cdef int32_t number = 0
+        cdef Known known
         if timestamp is not None or partition is not None or type(headers) is not tuple or len(<tuple>headers):
             return None
         if value is not None:
@@ -143,23 +209,58 @@ cdef class Intake:
             if type(key) is not bytes:
                 return None
             size += PyBytes_GET_SIZE(key)
-        found = self.topics.get(topic) if type(topic) is str else None
-        if found is None or self.closing or not self.life.live:
+        if type(topic) is not str or self.closing or not self.life.live:
             return None
-        present = found.present()
-        places = <list?>present.places
-        if len(<list>places) == 1:
+        known = self.known_of(topic)
+        if known is None:
+            return None
+        if known.count == 1:
             pass
         elif key is None:
-            number = (<StickyPartition?>found.sticky).next(value_bytes, present.available)
+            number = known.sticky.next(value_bytes, known.available)
         else:
-            number = of_key(
-                <const uint8_t*>PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), counted(len(<list>places))
-            )
-        return self.put((<list>places)[number], (value, key, (), self.clock()), size)
+            number = of_key(<const uint8_t*>PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), known.count)
+        return self.put_alone(known.places[number], value, key, (), self.clock(), size)
+
+    cdef Known known_of(self, topic):
+        """A topic's partitions as they are now; None for one that was not looked up."""
+        cdef Known known = self.known.get(topic)
+        if known is not None and known.changes is self.catalog.changes and known.live is self.directories.live:
+            return known
+        found = self.topics.get(topic)
+        if found is None:
+            return None
+        known = self.known[topic] = Known(found.present(), found.sticky)
+        return known
 
     def refusal(self):
         """Why it takes no records."""
+        raise NotImplementedError
+
+
+@cython.auto_pickle(False)
+cdef class Sends(Closing):
+    """The base of a producer: what it does for each record."""
+
+    cdef public Intake _it
+
+    @cython.nonecheck(True)  # of one whose making was interrupted
+    def send(self, topic, value, *, key=None, headers=(), timestamp=None, partition=None):
+        """Send a record, whose parts are as `Topic.append` takes them; a future of its RecordMetadata.
+
+        The record is in the log once the future is done; a thread that wants to know waits for `result()`, a coroutine
+        for `asyncio.wrap_future(future)`.  Callbacks of the future run in the sender's thread: they may send, but
+        neither flush, nor wait, nor close the store.
+
+        Raised here: IllegalArgumentException for what is no record, UnknownTopicOrPartitionException,
+        RecordTooLargeException for one that is larger than the whole buffer, BufferExhaustedException where there was
+        no room for `max_block_ms`, IllegalStateException when it is closed.  Raised by the future: what `Topic.append`
+        would raise, KafkaStorageException where the disk has failed.
+        """
+        future = self._it.try_send(topic, value, key, headers, timestamp, partition)
+        return self._send(topic, value, key, headers, timestamp, partition) if future is None else future
+
+    def _send(self, topic, value, key, headers, timestamp, partition):
         raise NotImplementedError
 
 

@@ -5,6 +5,7 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import disjoint_base
 
+from kafkalog._native.collected import Collected
 from kafkalog._native.partitioner import StickyPartition
 
 BAD_TIMESTAMP: Final[int]
@@ -29,6 +30,8 @@ class ColumnEncoder:
     def offset_at(self, row: int) -> int | None: ...
     @staticmethod
     def from_rows(records: Any, now_ms: int) -> ColumnEncoder | None: ...
+    @staticmethod
+    def from_collected(given: Collected, start: int = 0, stop: int = -1) -> ColumnEncoder: ...
     @staticmethod
     def from_arrow(batch: Any) -> ColumnEncoder: ...
     def by_partition(

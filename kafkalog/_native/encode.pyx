@@ -16,6 +16,7 @@ import numpy as np
 
 from kafkalog._native cimport record as rec
 from kafkalog._native.arrow cimport ArrowArray, ArrowSchema
+from kafkalog._native.collected cimport Collected, Part
 from kafkalog._native.crc32c cimport crc32c_update
 from kafkalog._native.guard cimport claim, kl_leave
 from kafkalog._native.layout cimport (
@@ -57,12 +58,6 @@ cdef enum:
     FEW_ROWS = 16  # encoded before another thread would have woken up
 
 BAD_TIMESTAMP, BAD_OFFSET, BAD_COLUMN, TOO_LONG = rec.BAD_TIMESTAMP, rec.BAD_OFFSET, rec.BAD_COLUMN, rec.TOO_LONG
-
-
-# One value of a column that is in pieces; `size` -1 for null.
-cdef struct Part:
-    const uint8_t* at
-    int64_t size
 
 
 # A binary column as it comes in: 32 or 64 bit offsets, a bitmap or none; or in pieces.
@@ -493,6 +488,29 @@ cdef class ColumnEncoder:
             self.bytes_bound += 10 + 4 * name.size + max((<Part*>self.contents.at + self.it.header_count).size, 0)
             self.it.header_count += 1
         return True
+
+    @staticmethod
+    def from_collected(Collected given not None, int64_t start=0, int64_t stop=-1):
+        """Of what a producer has collected, from one row to before another; nothing may be added to it any more."""
+        cdef ColumnEncoder encoder = ColumnEncoder.__new__(ColumnEncoder)
+        if stop < 0:
+            stop = given.rows
+        if not 0 <= start <= stop <= given.rows:
+            raise IndexError("no such rows")
+        encoder.held = [given]
+        encoder.rows = stop - start
+        encoder.bytes_bound = given.bytes
+        encoder.it.key.parts = <const Part*>given.keys.at + start
+        encoder.it.value.parts = <const Part*>given.values.at + start
+        encoder.it.timestamps = <const int64_t*>given.times.at + start
+        if given.header_count:
+            encoder.it.wide_lists = <const int64_t*>given.lists.at + start
+            encoder.it.header_count = given.header_count
+            encoder.it.header_key.parts = <const Part*>given.names.at
+            encoder.it.header_value.parts = <const Part*>given.contents.at
+        else:
+            encoder.it.header_key.absent = encoder.it.header_value.absent = True
+        return encoder
 
     @staticmethod
     def from_arrow(batch):

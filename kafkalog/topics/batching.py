@@ -31,8 +31,9 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from kafkalog._native.batching import Collected, Intake
-from kafkalog._native.blocks import Closing
+from kafkalog._native.batching import Intake, Sends
+from kafkalog._native.collected import Collected
+from kafkalog._native.encode import ColumnEncoder
 from kafkalog._native.partitioner import partition_for_key
 from kafkalog.errors import (
     BufferExhaustedException,
@@ -123,8 +124,7 @@ class RecordAccumulator(Intake):
         self.settings = settings
         self.ended = False
         self.set_up(
-            home.life,
-            home.clock.milliseconds,
+            home,
             ProducerBatch,
             RecordFuture,
             queue.SimpleQueue(),
@@ -286,7 +286,7 @@ class RecordAccumulator(Intake):
             for batch in batches:
                 self._answer(batch, self._append(batch))
             return
-        done: dict[TopicPartition, list[tuple[ProducerBatch, list[Outcome]]]] = {}
+        done: dict[TopicPartition, list[tuple[ProducerBatch, Sequence[Outcome]]]] = {}
         for batch in batches:
             done.setdefault(batch.topic_partition, []).append((batch, self._append(batch)))
         for partition, answered in done.items():
@@ -296,16 +296,16 @@ class RecordAccumulator(Intake):
                     outcomes = [error if isinstance(outcome, int) else outcome for outcome in outcomes]
                 self._answer(batch, outcomes)
 
-    def _append(self, batch: ProducerBatch) -> list[Outcome]:
-        rows = batch.collected.records
+    def _append(self, batch: ProducerBatch) -> Sequence[Outcome]:
+        collected = batch.collected
         try:
             partition = self.home.partition(batch.topic_partition)
             appender = self._appenders.get(batch.topic_partition)
             if appender is None or not appender.is_of(partition):
                 appender = self._appenders[batch.topic_partition] = _Appender(partition, self.settings)
         except Exception as error:
-            return [error] * len(rows)
-        return _append_rows(appender.append, rows, syncs=self.home.syncs) if rows else []
+            return [error] * collected.rows
+        return _append_rows(appender.append, collected, 0, collected.rows, syncs=self.home.syncs)
 
     def _sync(self, partition: TopicPartition, outcomes: Sequence[Sequence[Outcome]]) -> Exception | None:
         """Has what was appended on the disk; why it may not be."""
@@ -335,7 +335,7 @@ class RecordAccumulator(Intake):
         why = self.refusal()
         why.__cause__ = error
         for batch in left:
-            self._answer(batch, [why] * len(batch.collected.records))
+            self._answer(batch, [why] * batch.collected.rows)
         self.ended = True
         self.home.producers.discard(self)
 
@@ -368,36 +368,43 @@ class _Appender:
     def is_of(self, partition: StorePartition) -> bool:
         return self._partition is partition and self._theirs is partition.batch_maker
 
-    def append(self, rows: list[Row]) -> range:
+    def append(self, rows: ColumnEncoder) -> range:
         """Not on the disk yet."""
         if self._writer is None:
             return self._partition.append_as(NO_PRODUCER, rows, sync=False, maker=self._maker)
         return self._writer.append_as(rows, sync=False, maker=self._maker)
 
 
-def _append_rows(append: Callable[[list[Row]], range], rows: list[Row], *, syncs: bool) -> list[Outcome]:
-    """Appends rows: the offset of each, or why it has none.  Rows that are refused take no others with them."""
+def _append_rows(
+    append: Callable[[ColumnEncoder], range], collected: Collected, start: int, stop: int, *, syncs: bool
+) -> Sequence[Outcome]:
+    """Appends rows [start, stop): the offset of each, or why it has none.  Rows that are refused take no others with
+    them."""
+    if start == stop:
+        return []
     try:
-        return list(append(rows))
+        return append(ColumnEncoder.from_collected(collected, start, stop))
     except Exception as error:
         done: list[Outcome] = list(error.appended) if isinstance(error, KafkalogError) else []
         if isinstance(error, KafkaStorageException) and syncs:
             done = []  # there perhaps, but not on the disk
-        left = rows[len(done) :]
-        if not isinstance(error, REFUSALS) or len(left) <= 1:
-            return done + [error] * len(left)
-        middle = len(left) // 2
-        for half in (left[:middle], left[middle:]):
-            done += _append_rows(append, half, syncs=syncs)
+        start += len(done)
+        if not isinstance(error, REFUSALS) or stop - start <= 1:
+            return done + [error] * (stop - start)
+        middle = start + (stop - start) // 2
+        for first, last in ((start, middle), (middle, stop)):
+            done += _append_rows(append, collected, first, last, syncs=syncs)
         return done
 
 
-class Producer(Closing):
+class Producer(Sends):
     """Sends records to a store's topics; made by `Store.producer`.  Thread-safe.
 
     Is closed at a `with` block's end, or by its store's close; what is in it then is sent first.  One that is dropped
     sends what it holds, too, with a ResourceWarning; at the end of the process what was not sent is lost.
     """
+
+    _it: RecordAccumulator
 
     def __init__(self, home: StoreHome, settings: BatchingSettings) -> None:
         self._it = RecordAccumulator(home, settings.checked())
@@ -415,33 +422,31 @@ class Producer(Closing):
         """Of records that are not answered yet, about."""
         return self._it.buffered_bytes
 
-    def send(
+    if TYPE_CHECKING:
+
+        def send(
+            self,
+            topic: str,
+            value: bytes | None,
+            *,
+            key: bytes | None = None,
+            headers: Sequence[Header] = (),
+            timestamp: int | None = None,
+            partition: int | None = None,
+        ) -> RecordFuture: ...
+
+    def _send(
         self,
         topic: str,
         value: bytes | None,
-        *,
-        key: bytes | None = None,
-        headers: Sequence[Header] = (),
-        timestamp: int | None = None,
-        partition: int | None = None,
+        key: bytes | None,
+        headers: Sequence[Header],
+        timestamp: int | None,
+        partition: int | None,
     ) -> RecordFuture:
-        """Send a record, whose parts are as `Topic.append` takes them; a future of its RecordMetadata.
-
-        The record is in the log once the future is done; a thread that wants to know waits for `result()`, a coroutine
-        for `asyncio.wrap_future(future)`.  Callbacks of the future run in the sender's thread: they may send, but
-        neither flush, nor wait, nor close the store.
-
-        Raised here: IllegalArgumentException for what is no record, UnknownTopicOrPartitionException,
-        RecordTooLargeException for one that is larger than the whole buffer, BufferExhaustedException where there was
-        no room for `max_block_ms`, IllegalStateException when it is closed.  Raised by the future: what `Topic.append`
-        would raise, KafkaStorageException where the disk has failed.
-        """
-        future: RecordFuture | None = self._it.try_send(topic, value, key, headers, timestamp, partition)
-        return future or self._send(topic, as_row((value, key, headers, timestamp)), partition)
-
-    def _send(self, topic: str, row: Row, partition: int | None) -> RecordFuture:
         """Of a record that is not of the usual kind, or finds no room."""
         it = self._it
+        row = as_row((value, key, headers, timestamp))
         if it.closing or not it.life.live:
             raise it.refusal()
         found: Topic = (it.topics.get(topic) if type(topic) is str else None) or it.look(topic)

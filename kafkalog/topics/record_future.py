@@ -16,7 +16,7 @@ from concurrent.futures import Future, InvalidStateError
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import TYPE_CHECKING, Any, Protocol
 
-from kafkalog._native.batching import Awaited, Collected, Numbered
+from kafkalog._native.batching import Answered, Awaited, Numbered
 from kafkalog.files.lines import Lines
 from kafkalog.topics.topic import RecordMetadata
 
@@ -37,23 +37,20 @@ class Owner(Protocol):
         """IllegalStateException where nobody would ever answer who waits for `what`."""
 
 
-class ProducerBatch:
+class ProducerBatch(Answered):
     """Records of one partition on their way to its log; the lock of its accumulator guards `collected`."""
 
-    __slots__ = (
-        "collected", "condition", "created_s", "is_over", "is_urgent", "outcomes", "owner", "topic_partition",
-        "watched",
-    )  # fmt: skip
+    __slots__ = ("condition", "created_s", "is_over", "is_urgent", "owner", "topic_partition", "watched")
+    outcomes: Sequence[Outcome] | None  # of its records, once they are known
 
     def __init__(self, topic_partition: TopicPartition, owner: Owner, created_s: float) -> None:
+        super().__init__(*topic_partition, RecordMetadata)
         self.topic_partition = topic_partition
         self.owner = owner
         self.created_s = created_s  # of time.monotonic
         self.is_urgent = False  # somebody waits for it
         self.is_over = False  # callbacks have returned
-        self.collected = Collected()
         self.condition = Awaited()
-        self.outcomes: Sequence[Outcome] | None = None  # of its records, once they are known
         self.watched: list[RecordFuture] = []  # those that somebody waits for in a way of his own
 
     def answer(self, outcomes: Sequence[Outcome]) -> None:
@@ -168,12 +165,12 @@ class RecordFuture(Numbered, Future[RecordMetadata]):
 
     # --- what others ask -----------------------------------------------------------------------------
 
-    def result(self, timeout: float | None = None) -> RecordMetadata:
-        """Where the record is; raises why it is nowhere, or TimeoutError where `timeout` (seconds) went first."""
-        batch = self._batch
-        if batch.outcomes is not None and type(outcome := batch.outcomes[self._number]) is int:
-            return RecordMetadata(*batch.topic_partition, outcome)
-        if not batch.wait(timeout):
+    if TYPE_CHECKING:
+
+        def result(self, timeout: float | None = None) -> RecordMetadata: ...
+
+    def _awaited(self, timeout: float | None) -> RecordMetadata:
+        if not self._batch.wait(timeout):
             raise FutureTimeoutError
         error, found = self._exception, self._result
         if found is None:

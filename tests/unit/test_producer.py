@@ -472,9 +472,9 @@ def test_futures_keep_no_records(store: Store) -> None:
         future = producer.send("t", b"v" * 10_000)
         future.result(10)
         deadline = time.monotonic() + 10
-        while future._batch.collected.records and time.monotonic() < deadline:
+        while future._batch.collected.rows and time.monotonic() < deadline:
             time.sleep(0.001)
-        assert future._batch.collected.records == []
+        assert future._batch.collected.rows == 0
 
 
 # --- futures -------------------------------------------------------------------------------------------

@@ -1,0 +1,128 @@
+"""What a producer copies as it is sent: the same bytes in the log as a list of the same records."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import kafkalog
+from kafkalog._native.batching import Intake, Numbered
+from kafkalog._native.collected import Collected
+from kafkalog._native.encode import ColumnEncoder
+from kafkalog.errors import RecordTooLargeException
+from kafkalog.files import ManualClock
+from kafkalog.topics import Producer, RecordFuture, Store
+from kafkalog.topics.batching import RecordAccumulator
+
+NOW_MS = 1_700_000_000_000
+CHUNK_BYTES = 64 << 10  # collected.pyx
+
+
+def rows(seed: int, count: int) -> list[tuple[Any, ...]]:
+    rng = random.Random(seed)
+    sizes = (0, 1, 63, 64, 200, 8191, CHUNK_BYTES - 1, CHUNK_BYTES, CHUNK_BYTES + 1)
+
+    def some(most: int) -> bytes | None:
+        return None if rng.random() < 0.1 else rng.randbytes(rng.choice(sizes[:most]))
+
+    def headers() -> tuple[tuple[str, bytes | None], ...]:
+        names = ("", "trace", "größe", "日本")
+        return tuple((rng.choice(names), some(5)) for _ in range(rng.choice((0, 0, 0, 1, 3))))
+
+    return [
+        (some(len(sizes)), some(5), headers(), rng.choice((None, -1, 0, NOW_MS + rng.randrange(1000))))
+        for _ in range(count)
+    ]
+
+
+def log_bytes(store: Store, topic: str) -> bytes:
+    log = store.manager.get_log(f"{topic}-0")
+    assert log is not None
+    return b"".join(Path(segment.log.path).read_bytes() for segment in log.log_segments())
+
+
+@pytest.mark.parametrize("codec", ["producer", "gzip", "snappy", "lz4", "zstd"])
+@pytest.mark.parametrize("count", [1, 4, 5, 63, 64, 65, 400])
+def test_as_a_list(tmp_path: Path, codec: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kafkalog.topics.batching.GROWN_BYTES", 1 << 30)  # one batch, as far as the topic lets it
+    config = {"compression.type": codec, "message.timestamp.type": "CreateTime"}
+    given = rows(count, count)
+    with kafkalog.open(tmp_path, maintenance=False, clock=ManualClock(NOW_MS)) as store:
+        for topic in ("sent", "listed"):
+            store.create_topic(topic, config=config)
+        with store.producer(linger_ms=60_000, batch_bytes=1 << 30, buffer_bytes=1 << 30) as producer:
+            futures = [
+                producer.send("sent", value, key=key, headers=headers, timestamp=timestamp)
+                for value, key, headers, timestamp in given
+            ]
+        for at in range(0, count, 50_000):
+            store.topic("listed").append_many(given[at : at + 50_000])
+        assert [future.result().offset for future in futures] == list(range(count))
+        assert log_bytes(store, "sent") == log_bytes(store, "listed")
+
+
+def test_what_was_given_may_change(tmp_path: Path) -> None:
+    value, key = bytearray(b"value"), bytearray(b"key")
+    with kafkalog.open(tmp_path, maintenance=False) as store:
+        store.create_topic("t")
+        with store.producer(linger_ms=60_000) as producer:
+            producer.send("t", value, key=key)  # type: ignore[arg-type]
+            value[:], key[:] = b"other", b"xxx"
+        with store.reader(topics=["t"]) as reader:
+            assert [(record.value, record.key) for record in reader] == [(b"value", b"key")]
+
+
+def test_refused_among_others(tmp_path: Path) -> None:
+    """Their batch is divided, headers and all, until they are alone."""
+    with kafkalog.open(tmp_path, maintenance=False) as store:
+        store.create_topic("t", config={"max.message.bytes": "2000"})
+        with store.producer(linger_ms=60_000, batch_bytes=1 << 30) as producer:
+            futures = [
+                producer.send("t", bytes(5000 if number % 7 == 3 else number), headers=[("n", b"%d" % number)] * 2)
+                for number in range(100)
+            ]
+        refused = {number for number, future in enumerate(futures) if future.exception() is not None}
+        assert refused == set(range(3, 100, 7))
+        assert all(isinstance(futures[number].exception(), RecordTooLargeException) for number in refused)
+        with store.reader(topics=["t"]) as reader:
+            found = [record.headers for record in reader]
+        assert found == [(("n", b"%d" % number),) * 2 for number in range(100) if number not in refused]
+
+
+def test_made_by_hand() -> None:
+    """What only its maker makes whole says so, and crashes nothing."""
+    future = RecordFuture.__new__(RecordFuture)
+    producer = Producer.__new__(Producer)
+    for broken in (
+        lambda: future.result(0),
+        lambda: Numbered().result(),
+        lambda: producer.send("t", b"x"),
+        lambda: RecordAccumulator.__new__(RecordAccumulator).put(("t", 0), (b"x", None, (), 0), 1),
+        lambda: Intake().put(("t", 0), (b"x", None, (), 0), 1),
+        lambda: Intake().put(("t", 0), None, 1),  # type: ignore[arg-type]
+        lambda: ColumnEncoder.from_collected(None),  # type: ignore[arg-type]
+    ):
+        with pytest.raises((AttributeError, TypeError)):
+            broken()
+    for start, stop in ((-1, 0), (0, 1), (1, 0)):
+        with pytest.raises(IndexError):
+            ColumnEncoder.from_collected(Collected(), start, stop)
+    assert ColumnEncoder.from_collected(Collected()).rows == 0
+
+
+def test_rows_that_none_makes(tmp_path: Path) -> None:
+    with kafkalog.open(tmp_path, maintenance=False) as store:
+        store.create_topic("t")
+        with store.producer(linger_ms=60_000) as producer:
+            place = store.topic("t").present().places[0]
+            for row in ((bytearray(b"x"), None, (), 0), (b"x", 1, (), 0), (b"x", None, ((1, b""),), 0),
+                        (b"x", None, (("n",),), 0), (b"x", None, (("n", "text"),), 0), (b"x", None, (["n", b""],), 0),
+                        (b"x", None, [], 0), (b"x", None, (), "now"), (b"x",)):  # fmt: skip
+                with pytest.raises((TypeError, ValueError)):
+                    producer._it.put(place, row, 10)
+            producer.send("t", b"whole", headers=[("n", b"1")])
+        with store.reader(topics=["t"]) as reader:
+            assert [(record.value, record.headers) for record in reader] == [(b"whole", (("n", b"1"),))]
