@@ -6,6 +6,7 @@ threading.Condition, whose methods are Python and keep their lock where an inter
 its size; batches, futures, topics and clocks are their makers'.
 """
 from collections import deque
+from collections.abc import Sequence
 from threading import Lock, RLock
 from time import monotonic
 
@@ -44,9 +45,11 @@ cdef class Answered:
     def __init__(self, topic, partition, kind):
         if not (isinstance(kind, type) and issubclass(kind, tuple)):
             raise TypeError("a class of tuples is wanted")
+        tuple.__new__(kind, (topic, partition, 0))  # TypeError for one that has more than its items
         self.topic, self.partition, self.kind = topic, partition, kind
         self.collected = Collected()
 
+    @cython.boundscheck(True)
     cdef found(self, Py_ssize_t number):
         """What is answered for a record; None where that is not known yet, or is an error."""
         cdef PyTypeObject* kind = <PyTypeObject*>self.kind
@@ -54,6 +57,8 @@ cdef class Answered:
         offset = None if outcomes is None else outcomes[number]
         if not isinstance(offset, int):
             return None
+        if self.kind is None:
+            raise TypeError("a batch that was not made whole")
         # As tuple.__new__(kind, (topic, partition, offset)), at a quarter of the price.
         made = <object>kind.tp_alloc(kind, 3)
         Py_DECREF(made)  # the cast has counted it once more
@@ -74,13 +79,14 @@ cdef class Numbered:
 
     Whoever sends keeps many of them, and the garbage collector would go over all again and again, which costs more than
     to send.  As long as a future refers to its batch alone it can be in no cycle, and is out of the collector's sight;
-    who has it refer to something else calls `_show` before.
+    who has it refer to something else calls `_show` before (RecordFuture does for attributes).
     """
 
     cdef readonly Answered _batch
     cdef readonly Py_ssize_t _number
 
     @cython.nonecheck(True)  # of one that no Intake has made
+    @cython.embedsignature(False)
     def result(self, timeout=None):
         """Where the record is; raises why it is nowhere, or TimeoutError where `timeout` (seconds) went first."""
         found = self._batch.found(self._number)
@@ -245,7 +251,18 @@ cdef class Sends(Closing):
     cdef public Intake _it
 
     @cython.nonecheck(True)  # of one whose making was interrupted
-    def send(self, topic, value, *, key=None, headers=(), timestamp=None, partition=None):
+    @cython.annotation_typing(False)
+    @cython.embedsignature(False)
+    def send(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Sequence[tuple[str, bytes | None]] = (),
+        timestamp: int | None = None,
+        partition: int | None = None,
+    ):
         """Send a record, whose parts are as `Topic.append` takes them; a future of its RecordMetadata.
 
         The record is in the log once the future is done; a thread that wants to know waits for `result()`, a coroutine

@@ -15,8 +15,10 @@ cdef extern from "Python.h":
     const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
 
 cdef enum:
-    CHUNK_BYTES = 64 << 10  # below what an allocator asks the system for
-    ROWS_MIN = 64
+    # From the one to the other, so that a record in each of many partitions holds little.
+    CHUNK_BYTES_MIN = 512
+    CHUNK_BYTES_MAX = 64 << 10  # below what an allocator asks the system for
+    ROWS_MIN = 4
     NOTHING = -1
 
 
@@ -107,8 +109,9 @@ cdef class Collected:
         return 0
 
     cdef int add_chunk(self, int64_t size) except -1:
-        cdef int64_t bytes = size if size > CHUNK_BYTES else CHUNK_BYTES
+        cdef int64_t bytes = CHUNK_BYTES_MIN << self.chunk_count if self.chunk_count < 7 else CHUNK_BYTES_MAX
         cdef uint8_t* chunk
+        bytes = max(bytes, size)
         if not reserve(&self.chunks, (self.chunk_count + 1) * sizeof(void*)):
             raise MemoryError
         chunk = <uint8_t*>malloc(<size_t>bytes)

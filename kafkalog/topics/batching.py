@@ -10,7 +10,8 @@ or for room.  While it is at work batches grow, up to GROWN_BYTES: the slower th
 encodes and appends them, syncs once for all of a round where the store is durable so, and answers.
 
 Promised.  Order: records of one partition that one thread sends stay in order.  Memory: at most `buffer_bytes` of
-records are held; who finds no room waits, as long as `max_block_ms`.  Errors: each future has its own record's.  Where
+records are held, counted as the log has them (each takes some 50 bytes more here); who finds no room waits, as long as
+`max_block_ms`.  Errors: each future has its own record's.  Where
 the log refuses records (too large, without a key on a compacted topic, ...) their batch is divided until they are
 alone, and the others are appended.  Interrupts: `send`, `flush` and `close` may be cut anywhere; every record whose
 future was returned is answered, one whose `send` was cut is there once or not at all.
@@ -318,13 +319,14 @@ class RecordAccumulator(Intake):
         return None
 
     def _answer(self, batch: ProducerBatch, outcomes: Sequence[Outcome]) -> None:
+        size = batch.collected.bytes
+        batch.collected = Collected()  # futures that are kept keep no records, nor does a callback that takes its time
         with self._lock:
-            self.buffered_bytes = max(self.buffered_bytes - batch.collected.bytes, 0)
+            self.buffered_bytes = max(self.buffered_bytes - size, 0)
             waiting, self._without_room = self._without_room, []
         for room in waiting:
             room.release()
         batch.answer(outcomes)
-        batch.collected = Collected()  # futures that are kept keep no records
 
     def _end(self, error: BaseException | None) -> None:
         """The thread ends: what it leaves is answered."""

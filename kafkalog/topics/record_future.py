@@ -99,6 +99,10 @@ class RecordFuture(Numbered, Future[RecordMetadata]):
 
     _batch: ProducerBatch
 
+    def __setattr__(self, name: str, value: object) -> None:
+        self._show()  # it may be in a cycle from now on
+        super().__setattr__(name, value)
+
     def number_of(self) -> int:
         """Of the record in its batch."""
         return self._number

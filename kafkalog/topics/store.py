@@ -178,7 +178,8 @@ class Store(Closing):
         """A producer: `send()` from any thread, appends in batches by one of its own.  A context manager.
 
         A partition's records wait for more for `linger_ms`, or until there are `batch_bytes` of them; all that are not
-        answered yet take at most `buffer_bytes`, and a send that finds no room waits for at most `max_block_ms`.
+        answered yet take at most `buffer_bytes`, as the log has them, and a send that finds no room waits for at most
+        `max_block_ms`.
         `compression` is how its batches are packed, by default as all appends of the store.  With a `name` it is
         idempotent, as `Topic.writer`: batches carry its producer id, and their sequence numbers.
 

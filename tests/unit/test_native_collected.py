@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import gc
+import os
+import queue
 import random
+import sys
+import time
+import weakref
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import kafkalog
-from kafkalog._native.batching import Intake, Numbered
+from kafkalog._native.batching import Answered, Intake, Numbered
 from kafkalog._native.collected import Collected
 from kafkalog._native.encode import ColumnEncoder
 from kafkalog.errors import RecordTooLargeException
@@ -18,7 +25,7 @@ from kafkalog.topics import Producer, RecordFuture, Store
 from kafkalog.topics.batching import RecordAccumulator
 
 NOW_MS = 1_700_000_000_000
-CHUNK_BYTES = 64 << 10  # collected.pyx
+CHUNK_BYTES = 64 << 10  # the largest of collected.pyx
 
 
 def rows(seed: int, count: int) -> list[tuple[Any, ...]]:
@@ -111,6 +118,83 @@ def test_made_by_hand() -> None:
         with pytest.raises(IndexError):
             ColumnEncoder.from_collected(Collected(), start, stop)
     assert ColumnEncoder.from_collected(Collected()).rows == 0
+
+
+def test_only_tuples_of_three() -> None:
+    class Unready(Answered):
+        def __init__(self, *given: object) -> None:
+            self.collected = Collected()
+
+    class Late(Numbered):
+        pass
+
+    def intake(kind: Any) -> Intake:
+        live = SimpleNamespace(live=True)
+        home = SimpleNamespace(
+            life=live,
+            catalog=SimpleNamespace(changes=0),
+            manager=SimpleNamespace(directories=SimpleNamespace(live={})),
+            clock=ManualClock(0),
+        )
+        made = Intake()
+        sizes = dict.fromkeys(("buffer_bytes", "grown_bytes", "batch_bytes", "record_overhead"), 1000)
+        made.set_up(home, kind, Late, queue.SimpleQueue(), **sizes)
+        return made
+
+    for kind in (time.struct_time, os.stat_result, int, None):
+        with pytest.raises(TypeError):
+            Answered("t", 0, kind)  # type: ignore[arg-type]
+    batches: list[Unready] = []
+    future = intake(lambda *given: batches.append(Unready()) or batches[-1]).put(("t", 0), (b"x", None, (), 0), 22)
+    batches[0].outcomes = [7]
+    with pytest.raises(TypeError, match="not made whole"):
+        future.result()
+    batches[0].outcomes = []
+    with pytest.raises(IndexError):
+        future.result()
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_a_little_in_each_of_many_partitions(tmp_path: Path) -> None:
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+    with kafkalog.open(tmp_path, maintenance=False) as store:
+        store.create_topic("t", partitions=2000)
+        with store.producer(linger_ms=60_000) as producer:
+            producer.send("t", b"a", partition=0)
+            before = resident()
+            for number in range(2000):
+                producer.send("t", b"a", partition=number)
+            assert resident() - before < 24 << 20  # a whole chunk for each would be 125 MiB
+
+
+def test_a_callback_holds_no_records(tmp_path: Path) -> None:
+    held: list[int] = []
+    with kafkalog.open(tmp_path, maintenance=False) as store:
+        store.create_topic("t")
+        with store.producer(linger_ms=60_000) as producer:
+            future = producer.send("t", bytes(1000))
+            future.add_done_callback(lambda it: held.append(it._batch.collected.rows))  # type: ignore[attr-defined]
+    assert held == [0]
+
+
+def test_a_cycle_through_an_attribute(tmp_path: Path) -> None:
+    class Job:
+        future: RecordFuture
+
+    jobs: weakref.WeakSet[Job] = weakref.WeakSet()
+    with kafkalog.open(tmp_path, maintenance=False) as store:
+        store.create_topic("t")
+        with store.producer() as producer:
+            for _ in range(100):
+                job = Job()
+                jobs.add(job)
+                job.future = producer.send("t", b"x")
+                job.future.job = job  # type: ignore[attr-defined]
+        del job
+    gc.collect()
+    assert not jobs
 
 
 def test_rows_that_none_makes(tmp_path: Path) -> None:
