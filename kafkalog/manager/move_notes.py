@@ -25,7 +25,7 @@ from kafkalog.files import Files, LogDirFailureChannel
 from kafkalog.files.lines import Lines
 from kafkalog.format import names
 from kafkalog.log.unified_log import UnifiedLog
-from kafkalog.manager.moves import goes_on
+from kafkalog.manager.moves import has_last_of
 
 LOGGER = "kafkalog.manager"
 
@@ -159,12 +159,12 @@ def destination_of(one: UnifiedLog, other: UnifiedLog, files: Files) -> UnifiedL
 
 def is_left_behind(log: UnifiedLog, other: UnifiedLog, files: Files) -> bool:
     """Whether all that `log` has was there when the note beside `other`, which counts, was written, as far as `other`
-    still has it.  OSError, KafkaStorageException."""
+    still has it.  It may have less, for a power loss takes what was never flushed.  OSError, KafkaStorageException."""
     said = _says(other, log, files)
     end = None if said is None else said.end
     if end is not None and (log.log_end_offset > end or log.log_end_offset <= other.log_start_offset):
         return log.log_end_offset <= end
-    return log.is_empty or goes_on(other, log)
+    return log.is_empty or has_last_of(other, log)
 
 
 def _says(log: UnifiedLog, other: UnifiedLog, files: Files) -> _Said | None:

@@ -240,27 +240,43 @@ def _up_to_markers(data: bytes) -> Iterator[memoryview]:
 
 
 def goes_on(source: UnifiedLog, future: UnifiedLog) -> bool:
-    """Whether the future log, or what a move left behind, is a beginning of the current one: what it has last is there,
-    too, and as many bytes lie before it.  A power loss takes segments out of the middle of what was never flushed."""
+    """Whether the future log is a beginning of the current one: what it has last is there, too, and as many bytes lie
+    before it.  A power loss takes segments out of the middle of what was never flushed."""
+
+    def is_beginning(start: int) -> bool:
+        end = future.log_end_offset
+        return (
+            future.log_start_offset <= start
+            and _has_last_of(source, future, start)
+            and _distance(future, start, end) == _distance(source, start, end)
+        )
+
+    return _beside_retention(source, is_beginning)
+
+
+def has_last_of(log: UnifiedLog, other: UnifiedLog) -> bool:
+    """Whether what the other log has last is in this one, too: so nothing came to that one which this one has not."""
+    return _beside_retention(log, lambda start: _has_last_of(log, other, start))
+
+
+def _beside_retention(log: UnifiedLog, ask: Callable[[int], bool]) -> bool:
+    """What `ask` says of the log's start, again where that moved on meanwhile."""
     while True:
-        start = source.log_start_offset
+        start = log.log_start_offset
         try:
-            return _goes_on_from(source, future, start)
+            return ask(start)
         except OffsetOutOfRangeException:
-            if source.log_start_offset == start:
+            if log.log_start_offset == start:
                 raise
 
 
-def _goes_on_from(source: UnifiedLog, future: UnifiedLog, start: int) -> bool:
-    """OffsetOutOfRangeException where the current log's start has moved on meanwhile."""
-    end = future.log_end_offset
-    if future.is_empty or not start < end <= source.log_end_offset or future.log_start_offset > start:
+def _has_last_of(log: UnifiedLog, other: UnifiedLog, start: int) -> bool:
+    """OffsetOutOfRangeException where the start of the first has moved on."""
+    end = other.log_end_offset
+    if other.is_empty or not start < end <= log.log_end_offset:
         return False
-    last = max(end - 1, start)
-    ours, theirs = future.read(last, 1), source.read(last, 1)
-    if not ours.records.size or _bytes_of(future, ours) != _bytes_of(source, theirs):
-        return False
-    return _distance(future, start, end) == _distance(source, start, end)
+    found = other.read(end - 1, 1)
+    return bool(found.records.size) and _bytes_of(other, found) == _bytes_of(log, log.read(end - 1, 1))
 
 
 def _distance(log: UnifiedLog, start: int, end: int) -> int:

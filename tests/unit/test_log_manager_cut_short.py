@@ -53,10 +53,16 @@ def cut_at(monkeypatch: pytest.MonkeyPatch, step: str) -> None:
     monkeypatch.setattr(UnifiedLog, "rename_dir", stop)
 
 
-def between_the_renames(house: House, monkeypatch: pytest.MonkeyPatch, count: int = 10) -> None:
-    """Killed between the two renames of a move from disk0 to disk1: both have a folder t-0."""
+def between_the_renames(house: House, monkeypatch: pytest.MonkeyPatch, count: int = 10, *, rolls: bool = False) -> None:
+    """Killed between the two renames of a move from disk0 to disk1: both have a folder t-0; with `rolls` of 15 records
+    in three segments."""
     manager = house.open()
-    fill(manager.get_or_create_log("t-0", log_dir=house.dirs[0]), count)
+    log = manager.get_or_create_log("t-0", log_dir=house.dirs[0])
+    if rolls:
+        for _ in range(2):
+            fill(log, 5)
+            log.roll()
+    fill(log, 5 if rolls else count)
     cut_at(monkeypatch, "-delete")
     with pytest.raises(KeyboardInterrupt):
         manager.move("t-0", house.dirs[1])
@@ -266,6 +272,22 @@ def test_a_folder_that_took_nothing_is_given_up(house: House, monkeypatch: pytes
             manager.cleanup_logs()
     with house.open() as manager:
         assert contents(log_of(manager)) == (numbered(12, 15) if goes_on else numbered(0, 10))
+        house.advance(3 * MINUTE_MS)
+        assert house.folders(0) == []
+
+
+@pytest.mark.parametrize("lost", [(0,), (5,), (0, 5)])
+def test_a_folder_that_lost_segments_is_given_up(
+    house: House, monkeypatch: pytest.MonkeyPatch, lost: tuple[int, ...]
+) -> None:
+    """A power loss took what was never flushed out of the folder that is left: all is where the move went."""
+    between_the_renames(house, monkeypatch, rolls=True)
+    for base in lost:
+        for path in (house.dirs[0] / "t-0").glob(f"{base:020}.*"):
+            path.unlink()
+    with house.open() as manager:
+        log = log_of(manager)
+        assert (log.parent_dir, contents(log)) == (str(house.dirs[1]), numbered(0, 15))
         house.advance(3 * MINUTE_MS)
         assert house.folders(0) == []
 
