@@ -16,7 +16,7 @@ import os
 import pickle
 import struct
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -225,7 +225,7 @@ class StoreOracle:
         """`last` is what the store holds when all is over, `cursors` where those of the transactional workers are."""
         for place, end in last.items():
             self._take_last(place, end)
-        self._judge_outcomes()
+        self._judge_outcomes(last)
         for place, end in last.items():
             self._judge_senders(place)
             self._judge_last(place, end)
@@ -249,7 +249,22 @@ class StoreOracle:
         beyond = np.flatnonzero(story.there[last.end :])
         assert not len(beyond), f"{place} ends at {last.end}, and had records at {beyond[:5] + last.end}"
 
-    def _judge_outcomes(self) -> None:
+    def _where(self, txn: int, last: Mapping[Place, Last]) -> dict[Place, list[str]]:
+        """The transaction's records: offset, whether a reader of committed ones saw it, and who does in the end."""
+        found: dict[Place, list[str]] = {}
+        for place, story in self.stories.items():
+            for offset in np.flatnonzero((story.seen >> TXN_SHIFT) == txn):
+                end = last.get(place)
+                states = ["committed" if story.committed[offset] else "hidden"]
+                if end is not None and offset in end.offsets:
+                    states.append("there in the end")
+                if end is not None and offset in end.committed:
+                    states.append("committed in the end")
+                states += [who for who, saw in story.saw.items() if offset < len(saw) and saw[offset]]
+                found.setdefault(place, []).append(f"{offset}: {', '.join(states)}")
+        return found
+
+    def _judge_outcomes(self, last: Mapping[Place, Last]) -> None:
         """Where nobody was told how a transaction ended, readers say it."""
         shown: set[int] = set()
         for story in self.stories.values():
@@ -260,7 +275,7 @@ class StoreOracle:
                 self.outcomes[txn] = "committed" if txn in shown else "aborted"
                 self.counts["transactions whose end was cut short"] += 1
             elif txn in shown:
-                assert outcome == "committed", f"transaction {txn:x} ({outcome}) is visible"
+                assert outcome == "committed", f"transaction {txn:x} ({outcome}) is visible: {self._where(txn, last)}"
             self.counts[f"transactions: {self.outcomes[txn]}"] += 1
         assert shown <= self.outcomes.keys(), [f"{txn:x}" for txn in shown - self.outcomes.keys()][:5]
 
