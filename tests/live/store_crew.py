@@ -351,10 +351,12 @@ class Follower(Worker):
             codes.append(read_code(key, value))
         for place, (offsets, codes) in found.items():
             at = self.position.get(place, 0)
-            if offsets[0] != at:
+            if offsets[0] != at or offsets[-1] - at + 1 != len(offsets):  # retention comes between any two
                 start = self.log_start(reader, place)
-                if start > at:
-                    self.journal.write("jumped", self.name, place, at, start)
+                for offset in offsets:
+                    if at < offset and at < start:
+                        self.journal.write("jumped", self.name, place, at, min(offset, start))
+                    at = offset + 1
             self.journal.write("saw", self.name, place, offsets.tobytes(), codes.tobytes())
             self.position[place] = offsets[-1] + 1
 
