@@ -40,18 +40,24 @@ cdef class Answered:
 
     cdef public Collected collected
     cdef public object outcomes
-    cdef object topic, partition, kind
+    cdef readonly object topic_partition
+    cdef object kind
 
-    def __init__(self, topic, partition, kind):
+    def __init__(self, topic_partition, kind):
         if not (isinstance(kind, type) and issubclass(kind, tuple)):
             raise TypeError("a class of tuples is wanted")
-        tuple.__new__(kind, (topic, partition, 0))  # TypeError for one that has more than its items
-        self.topic, self.partition, self.kind = topic, partition, kind
+        if not isinstance(topic_partition, tuple):
+            raise TypeError("a pair is wanted, topic and partition")
+        tuple.__new__(kind, (*topic_partition, 0))  # TypeError for one that has more than its items
+        self.topic_partition, self.kind = topic_partition, kind
         self.collected = Collected()
 
-    @cython.boundscheck(True)
-    cdef found(self, Py_ssize_t number):
+    def found(self, Py_ssize_t number):
         """What is answered for a record; None where that is not known yet, or is an error."""
+        return self._found(number)
+
+    @cython.boundscheck(True)
+    cdef _found(self, Py_ssize_t number):
         cdef PyTypeObject* kind = <PyTypeObject*>self.kind
         outcomes = self.outcomes
         offset = None if outcomes is None else outcomes[number]
@@ -59,11 +65,12 @@ cdef class Answered:
             return None
         if self.kind is None:
             raise TypeError("a batch that was not made whole")
-        # As tuple.__new__(kind, (topic, partition, offset)), at a quarter of the price.
+        # As tuple.__new__(kind, (*topic_partition, offset)), at a quarter of the price.
+        topic, partition = <tuple>self.topic_partition
         made = <object>kind.tp_alloc(kind, 3)
         Py_DECREF(made)  # the cast has counted it once more
-        set_item(made, 0, self.topic)
-        set_item(made, 1, self.partition)
+        set_item(made, 0, topic)
+        set_item(made, 1, partition)
         set_item(made, 2, offset)
         return made
 
@@ -89,7 +96,7 @@ cdef class Numbered:
     @cython.embedsignature(False)
     def result(self, timeout=None):
         """Where the record is; raises why it is nowhere, or TimeoutError where `timeout` (seconds) went first."""
-        found = self._batch.found(self._number)
+        found = self._batch._found(self._number)
         return self._awaited(timeout) if found is None else found
 
     def _awaited(self, timeout):

@@ -15,9 +15,10 @@ cdef extern from "Python.h":
     const char* PyUnicode_AsUTF8AndSize(object text, Py_ssize_t* size) except NULL
 
 cdef enum:
-    # From the one to the other, so that a record in each of many partitions holds little.
-    CHUNK_BYTES_MIN = 512
-    CHUNK_BYTES_MAX = 64 << 10  # below what an allocator asks the system for
+    # Of the first chunk, so that a record in each of many partitions holds little; the others double, up to 64 KiB,
+    # which is below what an allocator asks the system for.
+    CHUNK_BYTES = 512
+    DOUBLINGS = 7
     ROWS_MIN = 4
     NOTHING = -1
 
@@ -64,7 +65,7 @@ cdef class Collected:
             return row
 
     cdef int make_room(self, int64_t row) except -1:
-        cdef int64_t rows = row + 1 if row >= ROWS_MIN else ROWS_MIN
+        cdef int64_t rows = max(row + 1, <int64_t>ROWS_MIN)
         if not (
             reserve(&self.values, rows * sizeof(Part))
             and reserve(&self.keys, rows * sizeof(Part))
@@ -109,9 +110,8 @@ cdef class Collected:
         return 0
 
     cdef int add_chunk(self, int64_t size) except -1:
-        cdef int64_t bytes = CHUNK_BYTES_MIN << self.chunk_count if self.chunk_count < 7 else CHUNK_BYTES_MAX
+        cdef int64_t bytes = max(size, CHUNK_BYTES << min(self.chunk_count, <int64_t>DOUBLINGS))
         cdef uint8_t* chunk
-        bytes = max(bytes, size)
         if not reserve(&self.chunks, (self.chunk_count + 1) * sizeof(void*)):
             raise MemoryError
         chunk = <uint8_t*>malloc(<size_t>bytes)

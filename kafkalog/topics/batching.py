@@ -11,10 +11,10 @@ encodes and appends them, syncs once for all of a round where the store is durab
 
 Promised.  Order: records of one partition that one thread sends stay in order.  Memory: at most `buffer_bytes` of
 records are held, counted as the log has them (each takes some 50 bytes more here); who finds no room waits, as long as
-`max_block_ms`.  Errors: each future has its own record's.  Where
-the log refuses records (too large, without a key on a compacted topic, ...) their batch is divided until they are
-alone, and the others are appended.  Interrupts: `send`, `flush` and `close` may be cut anywhere; every record whose
-future was returned is answered, one whose `send` was cut is there once or not at all.
+`max_block_ms`.  Errors: each future has its own record's.  Where the log refuses records (too large, without a key on a
+compacted topic, ...) their batch is divided until they are alone, and the others are appended.  Interrupts: `send`,
+`flush` and `close` may be cut anywhere; every record whose future was returned is answered, one whose `send` was cut is
+there once or not at all.
 
 `_lock` guards what is collected and the counts; it is re-entrant, and each step under it leaves things whole, for a
 signal's handler may send, too.  No append, no callback and no wait happens with it held.

@@ -40,12 +40,11 @@ class Owner(Protocol):
 class ProducerBatch(Answered):
     """Records of one partition on their way to its log; the lock of its accumulator guards `collected`."""
 
-    __slots__ = ("condition", "created_s", "is_over", "is_urgent", "owner", "topic_partition", "watched")
+    __slots__ = ("condition", "created_s", "is_over", "is_urgent", "owner", "watched")
     outcomes: Sequence[Outcome] | None  # of its records, once they are known
 
     def __init__(self, topic_partition: TopicPartition, owner: Owner, created_s: float) -> None:
-        super().__init__(*topic_partition, RecordMetadata)
-        self.topic_partition = topic_partition
+        super().__init__(topic_partition, RecordMetadata)
         self.owner = owner
         self.created_s = created_s  # of time.monotonic
         self.is_urgent = False  # somebody waits for it
@@ -119,9 +118,8 @@ class RecordFuture(Numbered, Future[RecordMetadata]):
 
     @property
     def _result(self) -> RecordMetadata | None:  # type: ignore[override]
-        outcomes = self._batch.outcomes
-        offset = None if outcomes is None else outcomes[self._number]
-        return RecordMetadata(*self._batch.topic_partition, offset) if isinstance(offset, int) else None
+        found: RecordMetadata | None = self._batch.found(self._number)
+        return found
 
     @property
     def _exception(self) -> BaseException | None:  # type: ignore[override]

@@ -65,8 +65,7 @@ def test_as_a_list(tmp_path: Path, codec: str, count: int, monkeypatch: pytest.M
                 producer.send("sent", value, key=key, headers=headers, timestamp=timestamp)
                 for value, key, headers, timestamp in given
             ]
-        for at in range(0, count, 50_000):
-            store.topic("listed").append_many(given[at : at + 50_000])
+        store.topic("listed").append_many(given)
         assert [future.result().offset for future in futures] == list(range(count))
         assert log_bytes(store, "sent") == log_bytes(store, "listed")
 
@@ -143,7 +142,7 @@ def test_only_tuples_of_three() -> None:
 
     for kind in (time.struct_time, os.stat_result, int, None):
         with pytest.raises(TypeError):
-            Answered("t", 0, kind)  # type: ignore[arg-type]
+            Answered(("t", 0), kind)  # type: ignore[arg-type]
     batches: list[Unready] = []
     future = intake(lambda *given: batches.append(Unready()) or batches[-1]).put(("t", 0), (b"x", None, (), 0), 22)
     batches[0].outcomes = [7]
