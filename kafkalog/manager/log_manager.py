@@ -33,7 +33,7 @@ from contextlib import AbstractContextManager, suppress
 from typing import NamedTuple, TypeVar
 
 from kafkalog._native.blocks import Closing
-from kafkalog._native.log_end import PartitionLock
+from kafkalog._native.log_end import CLOSING, PartitionLock
 from kafkalog.cleaner.log_cleaner import LogCleaner
 from kafkalog.cleaner.uncleanable import Uncleanable
 from kafkalog.config import CleanerConfig, LogConfig
@@ -471,6 +471,15 @@ class LogManager(Closing):
             self.changes.settle()
         return self.registry.get(partition, is_future=is_future)
 
+    def log_to_change(self, partition: TopicPartition) -> UnifiedLog | None:
+        """As `get_log`, for whoever found that one refuses changes: waits for the last step of a move or a deletion,
+        and finishes one that an interrupt came out of."""
+        log = self.registry.get(partition)
+        if log is not None and log.local_log.life == CLOSING:
+            self.changes.settle()
+            log = self.registry.get(partition)
+        return log
+
     def all_logs(self) -> list[UnifiedLog]:
         """All logs, future ones included."""
         self._check_not_lost()
@@ -544,7 +553,9 @@ class LogManager(Closing):
         def create(folder: str) -> UnifiedLog:
             context = self._context(folder, partition)
             try:
-                return UnifiedLog.load(context, 0, 0, True, topic_id)
+                # What lies there is of a load that was cut short: not all of it is as a clean end leaves it.
+                is_clean = self._bare or not self.files.names_in(folder)
+                return UnifiedLog.load(context, 0, 0, is_clean, topic_id)
             except OSError as error:
                 context.raise_offline(f"Error while creating log for {partition} in dir {context.parent_dir}", error)
 

@@ -157,6 +157,7 @@ class Move:
         """Makes the future log a beginning of the current one, or empty."""
         if self._truncations == source.local_log.truncations:
             return
+        future.settle()  # an earlier move may have been interrupted in the middle of a cut
         known = self._truncations < 0 and goes_on(source, future)
         self._truncations = source.local_log.truncations
         is_new = future.is_empty and future.log_start_offset == source.log_start_offset

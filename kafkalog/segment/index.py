@@ -61,6 +61,15 @@ class IndexOutOfBoundsException(IllegalStateException, IndexError):
     """java.lang.IndexOutOfBoundsException: an index that was cut below its entries is asked for one that is gone."""
 
 
+class Making:
+    """Whether the making of a file has begun: what an interrupt left of that has no entries, only zeros."""
+
+    __slots__ = ("begun",)
+
+    def __init__(self) -> None:
+        self.begun = False
+
+
 class AbstractIndex(IndexEnd):
     """An index file.  `entries` count, `max_entries` fit, `length` is the file's bytes, `path` where it is.
 
@@ -74,7 +83,9 @@ class AbstractIndex(IndexEnd):
     offset_column: ClassVar[int]
     channel: File | None  # None until it is needed again; while it is open, what is held is a map of it
 
-    def __init__(self, path: str, base_offset: int, max_index_size: int, files: Files) -> None:
+    def __init__(
+        self, path: str, base_offset: int, max_index_size: int, files: Files, making: Making | None = None
+    ) -> None:
         super().__init__(base_offset, self.kind, self.key_column)
         self.path = path
         self.max_index_size = max_index_size
@@ -84,17 +95,20 @@ class AbstractIndex(IndexEnd):
         self.dirty = True  # what an earlier process left unsynced is unknown
         self._lock = threading.RLock()
         self._generation = generation()
-        self._open()
+        self._open(making or Making())
         self.max_entries = self.length // self.entry_size
         self._entries_changed()
 
     # --- opening ---------------------------------------------------------------------------------------
 
-    def _open(self) -> None:
+    def _open(self, making: Making) -> None:
         files, size = self._files, self.entry_size
+        is_new = False
         try:
             file, self.length = files.open_sized(self.path)
+            is_new = making.begun and not file.pread(self.length, 0).strip(b"\0")
         except FileNotFoundError:
+            is_new = making.begun = True
             try:
                 file = files.open(self.path, create=True, exclusive=True)
             except FileNotFoundError:  # the folder is just being renamed, or gone
@@ -102,11 +116,12 @@ class AbstractIndex(IndexEnd):
             if self.max_index_size < size:
                 self.close()
                 raise IllegalArgumentException(f"Invalid max index size: {self.max_index_size}") from None
-            self.length = self.max_index_size // size * size
-            file.truncate(self.length)
         except OSError as error:
             raise_if_full(error, self.path)
             raise
+        if is_new:
+            self.length = self.max_index_size // size * size
+            file.truncate(self.length)
         else:
             self.entries = self.length // size
         files.pool.admit(self, file)

@@ -11,7 +11,7 @@ import threading
 from typing import Generic, TypeVar
 
 from kafkalog.files import Files
-from kafkalog.segment.index import AbstractIndex
+from kafkalog.segment.index import AbstractIndex, Making
 
 I = TypeVar("I", bound=AbstractIndex)  # noqa: E741
 
@@ -19,7 +19,7 @@ I = TypeVar("I", bound=AbstractIndex)  # noqa: E741
 class LazyIndex(Generic[I]):
     """The index at `path`; `get()` opens it.  Thread-safe."""
 
-    __slots__ = ("_args", "_files", "_kind", "_lock", "_path", "index")
+    __slots__ = ("_args", "_files", "_kind", "_lock", "_making", "_path", "index")
 
     def __init__(self, kind: type[I], path: str, base_offset: int, max_index_size: int, files: Files) -> None:
         self.index: I | None = None  # None until the first use
@@ -27,6 +27,7 @@ class LazyIndex(Generic[I]):
         self._path = path
         self._args = (base_offset, max_index_size)
         self._files = files
+        self._making = Making()
         self._lock = threading.RLock()
 
     @property
@@ -42,7 +43,7 @@ class LazyIndex(Generic[I]):
         with self._lock:
             if self.index is None:
                 base_offset, max_index_size = self._args
-                self.index = self._kind(self._path, base_offset, max_index_size, self._files)
+                self.index = self._kind(self._path, base_offset, max_index_size, self._files, self._making)
             return self.index
 
     def update_parent_dir(self, parent_dir: str) -> None:

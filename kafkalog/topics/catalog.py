@@ -137,7 +137,7 @@ class Catalog:
         info = self.info(partition.topic)
         if info is None:
             return None
-        return self._manager.get_log(partition) or self._log_to_end(partition)
+        return self._manager.log_to_change(partition) or self._log_to_end(partition)
 
     def _log_to_end(self, partition: TopicPartition) -> UnifiedLog | None:
         with self.changing:  # what is just deleted must not be made anew

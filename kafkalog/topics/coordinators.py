@@ -51,7 +51,7 @@ class StoreStateLog(UnifiedStateLog):
         log.flushes_rolls = syncs
 
     def moved_from(self, log: UnifiedLog) -> UnifiedLog | None:
-        found = self._manager.registry.get(log.topic_partition)
+        found = self._manager.log_to_change(log.topic_partition)
         if found is not None:
             found.flushes_rolls = self._syncs
         return found

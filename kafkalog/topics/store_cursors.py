@@ -95,14 +95,13 @@ def cursors(home: StoreHome | StoreView) -> list[CursorInfo]:
     for keeper in _all_keepers(home):
         for group in keeper.groups():
             found.setdefault(group.group, group.state)
+    offsets = {name: committed(home, name) for name in sorted(found)}  # all before an end: no cursor is beyond that
     ends: dict[TopicPartition, int | None] = {}
     return [
         CursorInfo(
-            name,
-            found[name],
-            [GroupLag(each, value, _end_for(home, each, value, ends)) for each, value in committed(home, name).items()],
+            name, found[name], [GroupLag(each, value, _end_for(home, each, value, ends)) for each, value in its.items()]
         )
-        for name in sorted(found)
+        for name, its in offsets.items()
     ]
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kafkalog._native.log_end import CLOSING
 from kafkalog.errors import KafkalogError, KafkaStorageException, UnknownTopicOrPartitionException
 from kafkalog.files import Clock
 from kafkalog.files.processes import Life
@@ -57,10 +56,7 @@ class StorePartition(PartitionAppends):
             self._config = config
 
     def moved_from(self, engine: UnifiedLog) -> UnifiedLog | None:
-        found = self._manager.registry.get(self.topic_partition)
-        if found is engine and engine.local_log.life == CLOSING:
-            self._manager.changes.settle()  # an interrupt came out of the middle of a move, or a deletion
-            found = self._manager.registry.get(self.topic_partition)
+        found = self._manager.log_to_change(self.topic_partition)
         if found is None or found is engine or found.topic_id != engine.topic_id:
             return None
         found.flushes_rolls = self.sync_appends

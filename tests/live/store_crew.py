@@ -54,6 +54,19 @@ class GivenUpError(Exception):
     """A worker that thinks better of a transaction."""
 
 
+class Flag:
+    """An Event that nobody waits for: it has no lock that an interrupt could leave held."""
+
+    def __init__(self) -> None:
+        self._is_set = False
+
+    def is_set(self) -> bool:
+        return self._is_set
+
+    def set(self) -> None:
+        self._is_set = True
+
+
 class Worker:
     """A thread that repeats `step` until it is stopped."""
 
@@ -63,7 +76,7 @@ class Worker:
         self.store, self.name, self.process = store, name, process
         self.rng = random.Random(f"{seed} {process} {name}")
         self.journal = Journal(folder / f"{process:04d}.{name}")
-        self.stopping = threading.Event()
+        self.stopping = Flag()
         self.inside = False
         self.unhurt = threading.Lock()  # held while it starts a thread: CPython may raise into that one, which hangs
         self.steps = self.interrupts = 0
@@ -129,7 +142,7 @@ class Writer(Worker):
         self.closed: list[Producer] = []
 
     def step(self) -> None:
-        self.stopping.wait(self.rng.random() * PAUSE_S)
+        time.sleep(self.rng.random() * PAUSE_S)
         how = {1: self.one, 2: self.many, 3: self.many_at, 4: self.columns, 5: self.produce, 6: self.produce}
         how.get(self.slot, self.named)()
 
@@ -246,7 +259,7 @@ class Follower(Worker):
         self.position = dict(positions)
         self.reader: StoreReader | None = None
         self.is_in_step = False
-        self.draining = threading.Event()
+        self.draining = Flag()
         self.is_drained = False
         self.deadline_s = float("inf")
         self.journal.write("follower", name, self.is_committed, kind == "prefix")
@@ -311,7 +324,7 @@ class Follower(Worker):
 
     def _cursor(self, reader: StoreReader) -> None:
         self.saw(reader, map(row_of, itertools.islice(reader.records(), self.rng.randint(1, 500))))
-        self.stopping.wait(0.02)
+        time.sleep(0.02)
 
     def _arrow(self, reader: StoreReader) -> None:
         for batch in reader.batches(batch_rows=self.rng.choice((7, 1000)), timeout_ms=50):
@@ -397,7 +410,7 @@ class Transactor(Worker):
         self.position: dict[Place, int] = {}
 
     def step(self) -> None:
-        self.stopping.wait(self.rng.random() * PAUSE_S)
+        time.sleep(self.rng.random() * PAUSE_S)
         with contextlib.suppress(GivenUpError):
             (self.transform if self.rng.random() < 0.8 else self.write)()
 
@@ -499,7 +512,7 @@ class Mover(Worker):
     """Partitions move between the directories."""
 
     def step(self) -> None:
-        self.stopping.wait(self.rng.random() * 0.3)
+        time.sleep(self.rng.random() * 0.3)
         log = self.rng.choice([each for each in self.store.manager.all_logs() if each.topic_partition.topic in TOPICS])
         where = self.rng.choice(self.store.manager.live_log_dirs)
         if where != log.parent_dir:
@@ -511,7 +524,7 @@ class Changer(Worker):
     """Adds partitions, changes settings, ends overdue transactions, and looks at everything."""
 
     def step(self) -> None:
-        self.stopping.wait(self.rng.random() * 0.3)
+        time.sleep(self.rng.random() * 0.3)
         topic, most = self.rng.choice((("plain", 6), ("timed", 3), (INPUT, 4), ("out", 4)))
         count = self.store.topic(topic).partitions
         if count < most and self.rng.random() < 0.05:
@@ -546,7 +559,7 @@ class Maker(Worker):
             with contextlib.suppress(UnknownTopicOrPartitionException):
                 assert not reader.poll(), "read from a topic that was deleted"
         self.journal.write("counted", "topics made and deleted", 1)
-        self.stopping.wait(self.rng.random() * 0.5)
+        time.sleep(self.rng.random() * 0.5)
 
 
 def all_workers(

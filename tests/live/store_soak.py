@@ -104,6 +104,7 @@ def write(root: Path, process: int, seed: int) -> None:
     for follower in followers:
         join(follower.thread)
         assert follower.is_drained, follower.name
+    assert not store.manager.uncleanable_partitions(), store.manager.uncleanable_partitions()
     store.close()
     gc.collect()
     assert not no_descriptors_below(root / "disk0"), no_descriptors_below(root / "disk0")

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import shutil
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,6 +25,8 @@ from kafkalog.errors import (
 from kafkalog.files.testing import Fault, FaultyFiles, UnsyncedFiles
 from kafkalog.format import names
 from kafkalog.format.names import TopicPartition
+from kafkalog.log import loader
+from kafkalog.log.local_log import LocalLog
 from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.manager import jobs, moves
 from kafkalog.manager.log_manager import LogManager
@@ -107,6 +110,94 @@ def test_a_switch_that_had_begun_is_made(house: House, monkeypatch: pytest.Monke
     moved = log_of(manager)
     assert (moved.parent_dir, contents(moved)) == (str(house.dirs[1]), numbered(0, 10))
     fill(moved, 1)
+    manager.shutdown()
+
+
+def test_whoever_changes_waits_for_a_switch_that_an_interrupt_is_just_leaving(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = house.open()
+    log = manager.get_or_create_log("t-0", log_dir=house.dirs[0])
+    fill(log, 10)
+    cut_at(monkeypatch, "t-0")
+    leaving, found = threading.Event(), []
+
+    class Slow:
+        """As the change's own lock; the interrupt is on its way out for a while."""
+
+        def __init__(self) -> None:
+            self.lock = threading.Lock()
+            self.locked = self.lock.locked
+
+        def __enter__(self) -> None:
+            self.lock.acquire()
+
+        def __exit__(self, *exc: object) -> None:
+            if log.refuses_changes:
+                leaving.set()
+                time.sleep(0.2)
+            self.lock.release()
+
+    def look() -> None:
+        assert leaving.wait(20)
+        found.append(manager.log_to_change(T0))
+
+    monkeypatch.setattr(manager.changes, "_making", Slow())
+    thread = threading.Thread(target=look)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        manager.move("t-0", house.dirs[1])
+    thread.join()
+    moved = manager.get_log("t-0")
+    assert moved is not log
+    assert found == [moved]
+    manager.shutdown()
+
+
+def test_a_log_whose_making_was_interrupted_has_no_entries_in_its_indexes(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = house.open()
+    rebuild = loader.rebuild_producer_state
+
+    def stop(*_: object) -> None:
+        monkeypatch.setattr(loader, "rebuild_producer_state", rebuild)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(loader, "rebuild_producer_state", stop)
+    with pytest.raises(KeyboardInterrupt):
+        manager.get_or_create_log("t-0", log_dir=house.dirs[0])
+    log = manager.get_or_create_log("t-0")
+    segment = log.local_log.segments.active_segment
+    assert (segment.time_index.entries, segment.offset_index.entries) == (0, 0)
+    assert not segment.time_index.is_full
+    manager.shutdown()
+
+
+def test_a_copy_whose_cut_was_interrupted(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    manager = house.open()
+    log = manager.get_or_create_log("t-0", log_dir=house.dirs[0])
+    fill(log, 10)
+
+    def stop(owner: type, name: str) -> None:
+        method = getattr(owner, name)
+
+        def cut(*_: object) -> None:
+            monkeypatch.setattr(owner, name, method)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(owner, name, cut)
+
+    stop(LogManager, "switch_to_future_log")
+    with pytest.raises(KeyboardInterrupt):
+        manager.move("t-0", house.dirs[1])  # a copy of all ten is left
+    log.truncate_to(4)
+    stop(LocalLog, "update_log_end_offset")
+    with pytest.raises(KeyboardInterrupt):
+        manager.move("t-0", house.dirs[1])  # in the middle of throwing it away
+    fill(log, 6)
+    expected = contents(log)
+    assert contents(manager.move("t-0", house.dirs[1])) == expected
     manager.shutdown()
 
 

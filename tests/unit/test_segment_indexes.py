@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import struct
 import threading
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,6 +22,8 @@ from kafkalog.errors import (
     KafkaException,
 )
 from kafkalog.files import OS_FILES
+from kafkalog.files.os_files import OsFile
+from kafkalog.files.pool import OpenFiles
 from kafkalog.format.index_entries import TXN_ENTRY
 from kafkalog.segment.lazy_index import LazyIndex
 from kafkalog.segment.offset_index import OffsetIndex
@@ -347,3 +352,49 @@ def test_lazy_index_waits(tmp_path: Path) -> None:
     lazy.get().path = str(tmp_path / "c.index")
     assert lazy.delete_if_exists()
     assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("step", ["made", "sized", "kept"])
+def test_lazy_index_interrupted(tmp_path: Path, step: str) -> None:
+    """What an interrupt left of a file that was being made has no entries."""
+    path = str(tmp_path / "a.index")
+    lazy = LazyIndex(OffsetIndex, path, BASE, 80, OS_FILES)
+    where = {
+        "made": (OsFile, "truncate", False), "sized": (OsFile, "truncate", True), "kept": (OpenFiles, "admit", False),
+    }[step]  # fmt: skip
+    with interrupted(*where), pytest.raises(KeyboardInterrupt):
+        lazy.get()
+    assert os.path.getsize(path) == (0 if step == "made" else 80)
+    index = lazy.get()
+    assert (index.entries, index.length, index.is_full) == (0, 80, False)
+    index.append(BASE + 1, 7)
+    index.close()
+    assert LazyIndex(OffsetIndex, path, BASE, 80, OS_FILES).get().entries == 10  # what another left is as Kafka has it
+
+
+def test_lazy_index_beside_a_renaming(tmp_path: Path) -> None:
+    """The folder was not there for a moment: a file that comes with it again keeps its entries."""
+    (tmp_path / "now").mkdir()
+    there = OffsetIndex(str(tmp_path / "now" / "a.index"), BASE, 80, OS_FILES)
+    there.append(BASE + 1, 7)
+    there.trim_to_valid_size()
+    lazy = LazyIndex(OffsetIndex, str(tmp_path / "before" / "a.index"), BASE, 80, OS_FILES)
+    with pytest.raises(ClosedChannelException):
+        lazy.get()
+    lazy.update_parent_dir(str(tmp_path / "now"))
+    assert lazy.get().entries == 1
+
+
+@contextlib.contextmanager
+def interrupted(owner: type, name: str, is_done: bool) -> Iterator[None]:
+    """Ctrl-C before the first call of a method, or behind it."""
+    method = getattr(owner, name)
+
+    def cut(*given: Any) -> Any:
+        if is_done:
+            method(*given)
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(owner, name, cut)
+        yield

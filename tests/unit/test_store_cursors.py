@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from kafkalog.errors import (
 )
 from kafkalog.format.group_records import CommittedOffset
 from kafkalog.format.names import TopicPartition
+from kafkalog.topics import store_cursors
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -94,6 +96,24 @@ def test_cursors_are_listed_and_deleted(tmp_path: Path) -> None:
                 store.delete_cursor(name)
         store.delete_topic("t")
         assert store.committed("b") == {}
+
+
+def test_no_cursor_is_beyond_the_end_beside_which_it_is_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with kafkalog.open(tmp_path) as store:
+        topic = filled(store)
+        for name in ("a", "b"):
+            store.reader(name, topics=["t"]).commit()
+        committed = store_cursors.committed
+
+        def beside(home: Any, name: str) -> Any:
+            if name == "b":  # another thread's work
+                topic.append(b"more", partition=0)
+                store.reader("b", topics=["t"]).commit({T0: 11})
+            return committed(home, name)
+
+        monkeypatch.setattr(store_cursors, "committed", beside)
+        lags = {each.name: each.partitions[0].lag for each in store.cursors()}
+        assert lags["b"] == 0
 
 
 def test_members_of_a_dead_broker_give_way(tmp_path: Path) -> None:
