@@ -270,8 +270,22 @@ class LocalLog(LogEnd):
         self._delete_files([segment_to_delete], async_delete)
         return new_segment
 
-    def roll(self, expected_next_offset: int = 0) -> LogSegment:
-        """Closes the active segment for writing and opens the next at max(expected, log end); answers it."""
+    def _is_begun_at(self, offset: int) -> bool:
+        """Whether the log's last segment begins there, is empty, and its file has its name."""
+        active, path = self.segments.active_segment, names.log_file(self.context.dir, offset)
+        return (
+            active.base_offset == offset
+            and active.size == 0
+            and active.log.path == path
+            and self.context.files.exists(path)
+        )
+
+    def roll(self, expected_next_offset: int = 0, *, is_again: bool = False) -> LogSegment:
+        """Closes the active segment for writing and opens the next at max(expected, log end); answers it.
+
+        `is_again`: what was interrupted may have opened it already.  Then it stays: to delete it as well, its files
+        would get the names of those that are just being deleted.
+        """
         with self.guard("rolling log segment"):
             self.check_if_closed()
             end = self.log_end_offset
@@ -281,6 +295,9 @@ class LocalLog(LogEnd):
                 f"Trying to roll a new log segment for topic partition {self.context.topic_partition} with start "
                 f"offset {new_offset} =max(provided offset = {expected_next_offset}, LEO = {end})"
             )
+            if is_again and self._is_begun_at(new_offset):
+                self.update_log_end_offset(end)
+                return active
             if self.segments.contains(new_offset):
                 if active.base_offset == new_offset and active.size == 0:
                     self.context.logger.warning("%s while it is active and empty: it is made anew", attempt)
@@ -309,11 +326,14 @@ class LocalLog(LogEnd):
             self.update_log_end_offset(end)
             return new_segment
 
-    def truncate_fully_and_start_at(self, new_offset: int) -> list[LogSegment]:
-        """Throws everything away and starts anew at `new_offset`; answers the segments thrown away."""
+    def truncate_fully_and_start_at(self, new_offset: int, *, is_again: bool = False) -> list[LogSegment]:
+        """Throws everything away and starts anew at `new_offset`; answers the segments thrown away.  `is_again`: as
+        for `roll`."""
         with self.guard("truncating the entire log"):
             self.check_if_closed()
             to_delete = list(self.segments.values())
+            if is_again and len(to_delete) == 1 and self._is_begun_at(new_offset):
+                to_delete = []
             if to_delete:
                 # Last first: whatever a crash leaves is a beginning of the log.  And all before the new one is there:
                 # recovery would begin at that and take what is left of the old ones for whole.

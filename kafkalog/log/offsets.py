@@ -81,6 +81,7 @@ class PartitionOffsets(Watermarks):
         self.high_watermark_metadata = LogOffsetMetadata(log_start_offset)
         self.first_unstable_offset_metadata = None
         self.unfinished = None
+        self.is_again = False  # `settle` is making a change once more
 
     def _settle_offsets(self, log_start_offset: int) -> None:
         """After a load: raises what lies below the log start, which is not below the first segment."""
@@ -115,7 +116,11 @@ class PartitionOffsets(Watermarks):
                 change = self.unfinished
                 if change is not None:
                     self.context.logger.warning("finishing what was interrupted")
-                    self._make(change, None)
+                    self.is_again = True
+                    try:
+                        self._make(change, None)
+                    finally:
+                        self.is_again = False
 
     def _make(self, change: Callable[[], T], outer: Callable[[], object] | None) -> T:
         """Makes a change that `unfinished` holds; it is `outer` that is left to be made then."""

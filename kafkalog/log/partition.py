@@ -123,7 +123,7 @@ class PartitionState(PartitionOffsets):
         return self.whole(lambda: self._roll(expected_next_offset))
 
     def _roll(self, expected_next_offset: int) -> LogSegment:
-        new_segment = self.local_log.roll(expected_next_offset)
+        new_segment = self.local_log.roll(expected_next_offset, is_again=self.is_again)
         psm = self.producer_state_manager
         psm.update_map_end_offset(new_segment.base_offset)
         snapshot = psm.take_snapshot(False)

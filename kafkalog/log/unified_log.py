@@ -500,7 +500,7 @@ class UnifiedLog(PartitionState):
             )
 
     def _truncate_fully(self, new_offset: int, log_start_offset: int) -> None:
-        self.local_log.truncate_fully_and_start_at(new_offset)
+        self.local_log.truncate_fully_and_start_at(new_offset, is_again=self.is_again)
         self.leader_epoch_cache.clear_and_flush()
         self.producer_state_manager.truncate_fully_and_start_at(new_offset)
         self.log_start_offset = log_start_offset

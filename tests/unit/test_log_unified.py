@@ -24,6 +24,7 @@ from kafkalog.errors import (
 )
 from kafkalog.format.batch import MemoryRecords
 from kafkalog.log import append as appending
+from kafkalog.log.local_log import LocalLog
 from kafkalog.log.types import FetchIsolation
 from tests.unit.log_kit import NOW_MS, TOPIC_ID, Kit, bases, batch, name
 
@@ -277,6 +278,29 @@ def test_truncating_fully_starts_anew(kit: Kit) -> None:
     assert [entry for entry in kit.names if entry.endswith(".snapshot")] == [name(100, ".snapshot")]
     log.truncate_fully_and_start_at(50)
     assert not [entry for entry in kit.names if entry.endswith(".snapshot")]
+
+
+@pytest.mark.parametrize("change", ["truncation", "roll"])
+def test_a_segment_that_an_interrupt_left_is_not_made_anew(
+    kit: Kit, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    """To make it once more would give its files the names of those that are just being deleted."""
+    log = kit.filled(6)
+    finish = LocalLog.update_log_end_offset
+
+    def stop(*_: object) -> None:
+        monkeypatch.setattr(LocalLog, "update_log_end_offset", finish)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(LocalLog, "update_log_end_offset", stop)
+    with pytest.raises(KeyboardInterrupt):
+        log.truncate_fully_and_start_at(0) if change == "truncation" else log.roll()
+    begun = log.local_log.segments.active_segment
+    log.settle()
+    assert log.local_log.segments.active_segment is begun
+    assert log.log_end_offset == begun.base_offset == (0 if change == "truncation" else 12)
+    log.append_as_leader(batch(), 0)
+    assert begun.size > 0
 
 
 def test_offsets_by_time(kit: Kit) -> None:
