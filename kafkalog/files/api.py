@@ -28,12 +28,14 @@ class HasFileno(Protocol):
 
 
 class FileStat(NamedTuple):
-    """What a path is: size in bytes, modification time in milliseconds since the epoch, kind (links followed)."""
+    """What a path is: size in bytes, modification time in milliseconds since the epoch, kind (links followed); `inode`
+    tells a file from the one that took its name."""
 
     size: int
     mtime_ms: int
     is_file: bool
     is_dir: bool
+    inode: int = 0
 
 
 class Listing(NamedTuple):

@@ -105,9 +105,9 @@ class OsFiles(Files):
 
     def stat(self, path: str) -> FileStat:
         found = os.stat(path)
-        return FileStat(
-            found.st_size, found.st_mtime_ns // _NS_PER_MS, stat.S_ISREG(found.st_mode), stat.S_ISDIR(found.st_mode)
-        )
+        mode = found.st_mode
+        mtime_ms = found.st_mtime_ns // _NS_PER_MS
+        return FileStat(found.st_size, mtime_ms, stat.S_ISREG(mode), stat.S_ISDIR(mode), found.st_ino)
 
     def size_of(self, path: str) -> int:
         return os.stat(path).st_size

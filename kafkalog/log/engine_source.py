@@ -156,7 +156,7 @@ class EngineSource:
         next_base = following.base_offset if whole and following is not None else None
         # Asked after the read: an append between the two moves the end, and the stretch holds what it brought.
         limit = self.visible_end(isolation) - 1
-        return Extent(file, base, records.position, end, next_base=next_base, base_limit=limit)
+        return Extent(file, base, records.position, end, next_base=next_base, base_limit=limit, owner=here)
 
     def _walked(self, offset: int, committed: bool) -> Extent | None:
         """As `extent`, by the log alone: the index led astray, compaction took `offset`, or something is damaged."""
@@ -173,7 +173,8 @@ class EngineSource:
             position = SegmentReader(file, base, highest_offset(base, next_base), end).find(offset)
             if position is not None:
                 next_base = next_base if end == segment.log.size else None
-                return Extent(file, base, position, end, next_base=next_base, base_limit=bound.message_offset - 1)
+                limit = bound.message_offset - 1
+                return Extent(file, base, position, end, next_base=next_base, base_limit=limit, owner=segment)
             segment = following
         return None
 
@@ -181,6 +182,9 @@ class EngineSource:
     def cuts(self) -> int:
         """How often the log was truncated: what was found before is no longer sure to be there."""
         return self._engine.local_log.truncations
+
+    def has(self, extent: Extent) -> bool:
+        return self._engine.local_log.segments.get(extent.segment_base) is extent.owner
 
     def aborted_in(self, first_offset: int, last_offset: int) -> list[AbortedTxn]:
         try:

@@ -34,7 +34,7 @@ from kafkalog.segment.transaction_index import AbortedTxn
 from kafkalog.segment.transactions import TransactionFollower, open_in_snapshot
 
 if TYPE_CHECKING:
-    from kafkalog.files import File, Files
+    from kafkalog.files import File, Files, FileStat
 
 OPEN_FILES = 16
 
@@ -73,11 +73,11 @@ class SegmentView:
     """One segment as it was when the directory was listed.  `size` is the .log file's bytes; `suffix` stands behind the
     names of its files while it takes the place of others."""
 
-    __slots__ = ("_files", "_offsets", "_times", "base_offset", "directory", "mtime_ms", "path", "size", "suffix")
+    __slots__ = (
+        "_files", "_offsets", "_times", "base_offset", "directory", "inode", "mtime_ms", "path", "size", "suffix"
+    )  # fmt: skip
 
-    def __init__(
-        self, files: Files, directory: str, base_offset: int, size: int, mtime_ms: int, suffix: str = ""
-    ) -> None:
+    def __init__(self, files: Files, directory: str, base_offset: int, stat: FileStat, suffix: str = "") -> None:
         self._files = files
         self._offsets: OffsetEntries | None = None
         self._times: TimeEntries | None = None
@@ -85,8 +85,9 @@ class SegmentView:
         self.base_offset = base_offset
         self.suffix = suffix
         self.path = names.log_file(directory, base_offset) + suffix
-        self.size = size
-        self.mtime_ms = mtime_ms
+        self.size = stat.size
+        self.mtime_ms = stat.mtime_ms
+        self.inode = stat.inode
 
     @property
     def _offset_index(self) -> str:
@@ -263,6 +264,7 @@ class Snapshot:
             end,
             next_base=following,
             indexed_position=segment.indexed_position,
+            owner=segment,
         )
 
     def visible_end(self, isolation: str = "read_uncommitted") -> int:

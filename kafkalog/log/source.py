@@ -45,6 +45,10 @@ class Source(Protocol):
         OffsetOutOfRangeException where the log does not have it.
         """
 
+    def has(self, extent: Extent) -> bool:
+        """Whether the stretch's file is still the segment's.  Compaction puts others in its place, and a move another
+        log: `aborted_in` says nothing then of records that are there no more."""
+
     def aborted_in(self, first_offset: int, last_offset: int) -> Sequence[AbortedTxn]:
         """Aborted transactions that may have a record in [first_offset, last_offset]."""
 

@@ -227,11 +227,11 @@ class PartitionView(Closing):
             if not stat.is_file:
                 continue
             old = known.get(os.path.join(self.directory, name))
-            if old is not None and old.size == stat.size and old.mtime_ms == stat.mtime_ms:
+            if old is not None and (old.size, old.mtime_ms, old.inode) == (stat.size, stat.mtime_ms, stat.inode):
                 segments.append(old)
             else:
                 suffix = names.SWAP_FILE_SUFFIX if name.endswith(names.SWAP_FILE_SUFFIX) else ""
-                segments.append(SegmentView(self._files, self.directory, base, stat.size, stat.mtime_ms, suffix))
+                segments.append(SegmentView(self._files, self.directory, base, stat, suffix))
         segments.sort(key=lambda segment: segment.base_offset)
         if gone and (_is_exchanged(listed) or not (segments and max(gone) < segments[0].base_offset)):
             raise gone[max(gone)]
@@ -254,7 +254,7 @@ class PartitionView(Closing):
         base = names.segment_base(swap, names.LOG_FILE_SUFFIX + names.SWAP_FILE_SUFFIX)
         assert base is not None
         stat = self._files.stat(os.path.join(self.directory, swap))
-        segment = SegmentView(self._files, self.directory, base, stat.size, stat.mtime_ms, names.SWAP_FILE_SUFFIX)
+        segment = SegmentView(self._files, self.directory, base, stat, names.SWAP_FILE_SUFFIX)
         with self._files.open(segment.path, writable=False) as file:
             return self._walk_to_end(file, segment)[0]
 
@@ -367,6 +367,18 @@ class PartitionView(Closing):
 
     def extent(self, offset: int, isolation: str = "read_uncommitted") -> Extent | None:
         return self._sure(lambda seen: seen.extent(offset, isolation))
+
+    def has(self, extent: Extent) -> bool:
+        """As Source; looks at the directory again where it has not."""
+        segment = extent.owner
+        assert isinstance(segment, SegmentView), extent
+        try:
+            if self._files.stat(segment.path).inode == segment.inode:
+                return True
+        except OSError:
+            pass  # a look says what is wrong
+        self.refresh()
+        return False
 
     def visible_end(self, isolation: str = "read_uncommitted") -> int:
         return self._sure(lambda seen: seen.visible_end(isolation))

@@ -59,6 +59,8 @@ class Moving(Protocol):
 
     def get_log(self, topic_partition: TopicPartition, *, is_future: bool = False) -> UnifiedLog | None: ...
 
+    def log_to_change(self, partition: TopicPartition) -> UnifiedLog | None: ...
+
     def get_or_create_log(
         self,
         topic_partition: TopicPartition,
@@ -130,7 +132,7 @@ class Move:
                 return
 
     def _source(self) -> UnifiedLog:
-        source = self._manager.get_log(self.partition)
+        source = self._manager.get_log(self.partition) and self._manager.log_to_change(self.partition)
         if source is None:
             offline = self._manager.offline_log_dirs
             if offline:

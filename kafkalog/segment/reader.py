@@ -59,7 +59,8 @@ class Extent:
 
     `next_base`: the stretch goes to the end of a segment that is not the last, and the next one begins at this offset.
     `final`: nothing is to be asked for behind it.  `base_limit`: no batch in it begins at a higher offset.
-    `indexed_position`: asks for the position that the index file's last entry names.
+    `indexed_position`: asks for the position that the index file's last entry names.  `owner`: by what its source knows
+    the segment.
     """
 
     file: File
@@ -70,6 +71,7 @@ class Extent:
     final: bool = False
     base_limit: int | None = None
     indexed_position: Callable[[], int] | None = None
+    owner: object = None
 
     @property
     def path(self) -> str:

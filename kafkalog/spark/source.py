@@ -214,6 +214,9 @@ class RangeSource:
             )
         return None
 
+    def has(self, extent: Extent) -> bool:
+        return True  # the transactions are of the plan, as the stretches
+
     def aborted_in(self, first_offset: int, last_offset: int) -> Sequence[AbortedTxn]:
         return [
             txn for txn in self._work.aborted if txn.first_offset <= last_offset and txn.last_offset >= first_offset

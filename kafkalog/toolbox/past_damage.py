@@ -70,6 +70,9 @@ class PastDamage:
             return None
         return seen.extent_at(place, resumed.position, isolation)
 
+    def has(self, extent: Extent) -> bool:
+        return self._view.has(extent)
+
     def aborted_in(self, first_offset: int, last_offset: int) -> Sequence[AbortedTxn]:
         return self._view.aborted_in(first_offset, last_offset)
 

@@ -293,8 +293,10 @@ class ChunkReader(Closing):
         last_offset = int(table["last_offset"][-1])
         if self.committed and last_offset >= begin:
             chunk.aborted = self.source.aborted_in(int(table["base_offset"][0]), last_offset)
-            if self.source.log_start_offset > begin or self.source.cuts != self._cuts:
-                self.close()  # with the segment, or with its end, its list of aborted transactions has gone
+            if (
+                self.source.log_start_offset > begin or self.source.cuts != self._cuts or not self.source.has(extent)
+            ):  # behind the list: with the segment, or with its end, what it says of these records has gone
+                self.close()
                 return None
         self._partial = data[reached:]
         self._position += reached

@@ -113,8 +113,9 @@ def test_a_switch_that_had_begun_is_made(house: House, monkeypatch: pytest.Monke
     manager.shutdown()
 
 
-def test_whoever_changes_waits_for_a_switch_that_an_interrupt_is_just_leaving(
-    house: House, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("who", ["a change", "a move"])
+def test_whoever_comes_waits_for_a_switch_that_an_interrupt_is_just_leaving(
+    house: House, monkeypatch: pytest.MonkeyPatch, who: str
 ) -> None:
     manager = house.open()
     log = manager.get_or_create_log("t-0", log_dir=house.dirs[0])
@@ -140,7 +141,7 @@ def test_whoever_changes_waits_for_a_switch_that_an_interrupt_is_just_leaving(
 
     def look() -> None:
         assert leaving.wait(20)
-        found.append(manager.log_to_change(T0))
+        found.append(manager.log_to_change(T0) if who == "a change" else manager.move("t-0", house.dirs[1]))
 
     monkeypatch.setattr(manager.changes, "_making", Slow())
     thread = threading.Thread(target=look)
