@@ -93,6 +93,16 @@ class PartitionTurns:
         return found
 
     def _add(self, partition: TopicPartition, *, is_new: bool) -> None:
+        for look in range(LOOKS_MAX):
+            try:
+                self.readers[partition] = self._reader_of(partition, is_new=is_new)
+                return
+            except UnknownTopicOrPartitionException:
+                if not self._home.read_only or look + 1 == LOOKS_MAX:
+                    raise
+                time.sleep(LOOK_AGAIN_S)  # another process is moving it, perhaps
+
+    def _reader_of(self, partition: TopicPartition, *, is_new: bool) -> PartitionReader:
         options, home = self._options, self._home
         source = home.source(partition)
         source.recheck()
@@ -124,7 +134,7 @@ class PartitionTurns:
         )
         if epoch is not None:
             reader.leader_epoch = epoch
-        self.readers[partition] = reader
+        return reader
 
     def close(self) -> None:
         """Lets go of the files."""

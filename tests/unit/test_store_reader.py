@@ -34,6 +34,7 @@ from kafkalog.format.control import ControlRecordType
 from kafkalog.format.names import TopicPartition
 from kafkalog.topics import store_reader
 from kafkalog.topics.store_reader import StoreReader
+from kafkalog.topics.store_view import TopicView
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 NOW_MS = 1_700_000_000_000
@@ -343,6 +344,24 @@ def test_it_follows_a_log_that_was_moved(tmp_path: Path) -> None:
         assert topic.appends(0).engine is not engine
         assert found + values(walk) == [*wanted(0, 0, 10), b"moved"]
         assert reader.lag() == {T0: 0}
+
+
+def test_it_is_made_while_another_process_moves_its_partition(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dirs = [tmp_path / "a", tmp_path / "b"]
+    recheck = TopicView.recheck
+    with kafkalog.open(dirs) as store, kafkalog.open(dirs, read_only=True) as looking:
+        topic = filled(store, 1)
+
+        def moved(view: TopicView) -> None:
+            """Between the look for its directory and the look into it."""
+            monkeypatch.setattr(TopicView, "recheck", recheck)
+            engine = topic.appends(0).engine
+            store.manager.move(T0, next(str(each) for each in dirs if str(each) != engine.parent_dir))
+            view.recheck()
+
+        monkeypatch.setattr(TopicView, "recheck", moved)
+        with looking.reader(topics=["t"], start="earliest") as reader:
+            assert values(reader) == wanted(0, 0, 10)
 
 
 def test_a_directory_that_fails_is_told(tmp_path: Path) -> None:
