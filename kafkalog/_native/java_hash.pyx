@@ -10,8 +10,11 @@ Compiled, though no loop is hot: a producer joins the map in the middle of an ap
 between two steps.
 """
 
+import codecs
 from collections.abc import Mapping
 
+# Looked up here: Python may remember a codec whose first use an interrupt cut short as one that it does not know.
+_UTF_16 = codecs.lookup("utf-16-le")
 DEFAULT_CAPACITY = 16
 _TREEIFY_AT = 8
 _MIN_TREEIFY_CAPACITY = 64
@@ -25,6 +28,11 @@ def _int32(value):
     return value - (1 << 32) if value & 0x80000000 else value
 
 
+def utf_16(text):
+    """The units of a String, two bytes each."""
+    return _UTF_16.encode(text, "surrogatepass")[0]
+
+
 def string_hash(text):
     """String.hashCode, over UTF-16 units."""
     value = 0
@@ -32,7 +40,7 @@ def string_hash(text):
         for unit in text.encode("ascii"):
             value = (value * 31 + unit) & 0xFFFFFFFF
     else:
-        data = text.encode("utf-16-le", "surrogatepass")
+        data = utf_16(text)
         for position in range(0, len(data), 2):
             value = (value * 31 + (data[position] | data[position + 1] << 8)) & 0xFFFFFFFF
     return _int32(value)

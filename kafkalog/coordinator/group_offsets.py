@@ -21,6 +21,7 @@ import threading
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
+from kafkalog._native.java_hash import utf_16
 from kafkalog.coordinator.groups import ClassicGroup, Group, Groups, GroupType, ListedGroup, ListedMember
 from kafkalog.coordinator.state_log import (
     KeyValue,
@@ -242,7 +243,7 @@ class GroupOffsets:
     def _checked(self, partition: TopicPartition, value: CommittedOffset, now_ms: int) -> CommittedOffset:
         if value.offset < 0:
             raise IllegalArgumentException(f"offset of {partition}: found {value.offset}, expected 0 or more")
-        length = len(value.metadata.encode("utf-16-le", "surrogatepass")) // 2
+        length = len(utf_16(value.metadata)) // 2
         if length > self.settings.offset_metadata_max:
             raise OffsetMetadataTooLarge(
                 f"metadata of {partition}: found {length} characters, expected at most "
