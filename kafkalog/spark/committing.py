@@ -14,6 +14,7 @@ import logging
 import os
 import time
 from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 from kafkalog.errors import CorruptRecordException, KafkaStorageException, LogDirLockedException, NoSuchFileException
 from kafkalog.format.group_records import CommittedOffset
@@ -26,6 +27,8 @@ from kafkalog.topics.store import Store, open_store
 from kafkalog.topics.store_transaction import StoreTransaction
 
 log = logging.getLogger("kafkalog.spark")
+
+Cursor: TypeAlias = Mapping[TopicPartition, CommittedOffset]
 
 TIMEOUT_MS = 900_000  # transaction.max.timeout.ms
 LOOK_AGAIN_S = 0.05
@@ -50,9 +53,10 @@ def commit(options: SinkOptions, files: Sequence[StagedFile], write: WriteId) ->
     filled = [each for each in files if each.runs]
     if filled:
         with _opened(options) as store:
-            if not _is_there(store, write):
+            cursor = {} if write.batch_id is None else store.committed(write.transactional_id)
+            if not _is_there(cursor, write):
                 _create_topics(store, options, filled)
-                _append(store, filled, write)
+                _append(store, filled, write, cursor)
     sweep(options.staging, write)
 
 
@@ -73,11 +77,9 @@ def _opened(options: SinkOptions) -> Store:
             time.sleep(LOOK_AGAIN_S)
 
 
-def _is_there(store: Store, write: WriteId) -> bool:
-    if write.batch_id is None:
-        return False
-    done = [_batch_id(each.metadata) for each in store.committed(write.transactional_id).values()]
-    if max(done, default=-1) < write.batch_id:
+def _is_there(cursor: Cursor, write: WriteId) -> bool:
+    done = max((_batch_id(each.metadata) for each in cursor.values()), default=-1)
+    if write.batch_id is None or done < write.batch_id:
         return False
     log.info("micro-batch %d of query %s is there already", write.batch_id, write.name)
     return True
@@ -100,13 +102,14 @@ def _create_topics(store: Store, options: SinkOptions, files: Sequence[StagedFil
         store.create_topic(name, options.new_partitions, exist_ok=True)
 
 
-def _append(store: Store, files: Sequence[StagedFile], write: WriteId) -> None:
+def _append(store: Store, files: Sequence[StagedFile], write: WriteId, cursor: Cursor) -> None:
     ends: dict[TopicPartition, int] = {}
     with store.transaction(write.transactional_id, timeout_ms=TIMEOUT_MS) as txn:
         for each in files:
             _append_file(txn, each, ends)
         if write.batch_id is not None:
-            txn.commit_offsets(_cursor(store, ends, write.batch_id), cursor=write.transactional_id)
+            moved = _moved(cursor, store, ends, write.batch_id)
+            txn.commit_offsets(moved, cursor=write.transactional_id)
 
 
 def _append_file(txn: StoreTransaction, staged: StagedFile, ends: dict[TopicPartition, int]) -> None:
@@ -140,17 +143,18 @@ def _read(descriptor: int, run: Run, path: str) -> bytes:
     return data
 
 
-def _cursor(store: Store, ends: Mapping[TopicPartition, int], batch_id: int) -> dict[TopicPartition, CommittedOffset]:
-    """One entry a topic, so that it outlives the others, and never expires: the first partition that got records, and
-    where they end."""
+def _moved(cursor: Cursor, store: Store, ends: Mapping[TopicPartition, int], batch_id: int) -> Cursor:
+    """One entry a topic, so that who deletes one topic leaves the others', and none that expires: of partition 0, with
+    the end of what the query has written there."""
     metadata = json.dumps({"batchId": batch_id})
-    firsts = {partition.topic: partition for partition in sorted(ends, reverse=True)}
-    return {
-        partition: CommittedOffset(
-            ends[partition],
+    moved: dict[TopicPartition, CommittedOffset] = {}
+    for topic in {partition.topic for partition in ends}:
+        place = TopicPartition(topic, 0)
+        before = cursor.get(place)
+        moved[place] = CommittedOffset(
+            ends.get(place, 0 if before is None else before.offset),
             metadata=metadata,
             expire_timestamp=LONG_MAX,
             topic_id=store.describe_topic(topic).topic_id or ZERO_UUID,
         )
-        for topic, partition in firsts.items()
-    }
+    return moved

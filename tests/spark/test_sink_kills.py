@@ -27,7 +27,7 @@ pytestmark = pytest.mark.spark
 LONG = bool(os.environ.get("KAFKALOG_LONG"))
 KILLS = 20
 ROOT = Path(__file__).parents[2]
-START_S = 240
+START_S = 900  # a machine may have neighbours
 CLUSTER = "local-cluster[2,1,512]"
 
 
