@@ -1,7 +1,7 @@
-"""Streaming writes while tasks, executors, the driver are killed by kill -9: nothing lost, nothing doubled.
+"""Streaming writes while tasks, executors, committers, the driver are killed by kill -9: nothing lost, nothing doubled.
 
 The driver (`sink_driver`) runs in a process of its own; what is killed are its descendants, found by their parents.
-Twenty kills of each kind with KAFKALOG_LONG=1, on a cluster of processes for tasks and executors; else two of each.
+Twenty kills of each kind with KAFKALOG_LONG=1, on a cluster of processes for tasks and executors; else three tasks.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ KILLS = 20
 ROOT = Path(__file__).parents[2]
 START_S = 900  # a machine may have neighbours
 CLUSTER = "local-cluster[2,1,512]"
+LOCAL = "local[2,50]"
 
 
 class Driver:
@@ -75,10 +76,13 @@ class Driver:
 
 
 def tasks(driver: Driver) -> list[int]:
-    """Python workers: forked by the daemons of executors (or of the driver), also those that commit."""
-    return [
-        pid for pid, command in driver.family().items() if "pyspark.daemon" in command or "pyspark/daemon" in command
-    ]
+    """Python workers of tasks, and the daemons that fork them."""
+    return [pid for pid, command in driver.family().items() if "pyspark.daemon pyspark.worker" in command]
+
+
+def committers(driver: Driver) -> list[int]:
+    """Those beside the driver: what plans, and what commits.  Without them the query ends."""
+    return [pid for pid, command in driver.family().items() if "pyspark.daemon pyspark.sql" in command]
 
 
 def executors(driver: Driver) -> list[int]:
@@ -143,13 +147,16 @@ def kill_one(driver: Driver, victims: Callable[[Driver], list[int]], random_: ra
     return bool(found)
 
 
-@pytest.mark.parametrize(("victims", "master"), [(tasks, CLUSTER), (executors, CLUSTER), (tasks, "local[2,50]")])
+@pytest.mark.parametrize(
+    ("victims", "master"),
+    [(tasks, CLUSTER), (executors, CLUSTER), (tasks, LOCAL), (committers, LOCAL)],
+)
 def test_killed_while_the_driver_goes_on(tmp_path: Path, victims: Callable[[Driver], list[int]], master: str) -> None:
-    if not LONG and master == CLUSTER:
+    if not LONG and (victims, master) != (tasks, LOCAL):
         pytest.skip("KAFKALOG_LONG=1 has it")
     random_ = random.Random(f"{victims.__name__} {master}")
     kills = 0
-    while kills < (KILLS if LONG else 3):  # killing what commits ends the query: it is begun again, as a job would be
+    while kills < (KILLS if LONG else 3):  # where the query ended it is begun again, as a job would be
         with driven(tmp_path, master) as driver:
             while kills < (KILLS if LONG else 3):
                 time.sleep(random_.uniform(0, 1.5))
@@ -159,15 +166,16 @@ def test_killed_while_the_driver_goes_on(tmp_path: Path, victims: Callable[[Driv
             else:
                 with contextlib.suppress(AssertionError):
                     stop(driver, tmp_path)
-    with driven(tmp_path, "local[2,50]") as driver:
+    with driven(tmp_path, LOCAL) as driver:
         stop(driver, tmp_path)
     check(tmp_path)
 
 
+@pytest.mark.skipif(not LONG, reason="KAFKALOG_LONG=1 has it")
 def test_killed_driver(tmp_path: Path) -> None:
     random_ = random.Random("driver")
-    for turn in range(KILLS if LONG else 1):
-        driver = Driver(tmp_path, "local[2,50]")
+    for turn in range(KILLS):
+        driver = Driver(tmp_path, LOCAL)
         try:
             await_batch(driver, tmp_path, committed_batch(tmp_path) + random_.randint(1, 3))
             time.sleep(random_.uniform(0, 1.0))
@@ -179,6 +187,6 @@ def test_killed_driver(tmp_path: Path) -> None:
         finally:
             driver.end()
         check(tmp_path)
-    with driven(tmp_path, "local[2,50]") as driver:
+    with driven(tmp_path, LOCAL) as driver:
         stop(driver, tmp_path)
     check(tmp_path)
