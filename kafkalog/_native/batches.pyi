@@ -121,6 +121,9 @@ def restamped_header(
     timestamp_type: int | None = None,
     max_timestamp: int | None = None,
 ) -> bytes: ...
+def producer_header(
+    data: Buffer, position: int, producer_id: int, producer_epoch: int, base_sequence: int, transactional: bool
+) -> bytes: ...
 
 @final
 class IndexPlan:

@@ -20,6 +20,7 @@ from kafkalog._native.guard cimport claim, kl_leave
 from kafkalog._native.layout cimport (
     ATTRIBUTES,
     BASE_OFFSET,
+    BASE_SEQUENCE,
     BATCH_LENGTH,
     CODEC_MASK,
     CONTROL_FLAG,
@@ -37,6 +38,8 @@ from kafkalog._native.layout cimport (
     OFFSET_ENTRY,
     OFFSET_ENTRY_OFFSET,
     OFFSET_ENTRY_POSITION,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
     RECORDS,
     TIME_ENTRY,
     TIME_ENTRY_OFFSET,
@@ -44,6 +47,7 @@ from kafkalog._native.layout cimport (
     TIMESTAMP_TYPE_FLAG,
     TRANSACTIONAL_FLAG,
     load8,
+    load16,
     load32,
     load64,
     store16,
@@ -684,6 +688,38 @@ def restamped_header(data, int64_t position=0, *, last_offset=None, leader_epoch
         header = PyBytes_FromStringAndSize(<const char*>p, head)
         stamp(<uint8_t*>PyBytes_AS_STRING(header), magic, p + head, size - head, last_offset, leader_epoch,
               timestamp_type, max_timestamp)
+        return header
+    finally:
+        PyBuffer_Release(&view)
+
+
+def producer_header(data, int64_t position, int64_t producer_id, int producer_epoch, int base_sequence,
+                    bint transactional):
+    """The header (61 bytes) of the batch of magic 2 at `position`, with its checksum, as that producer would have sent
+    it; data stays as it is.  ValueError where there is none."""
+    cdef Py_buffer view
+    cdef const uint8_t* p
+    cdef uint8_t* head
+    cdef int64_t size
+    cdef uint32_t crc, attributes
+    cdef int8_t magic
+    cdef bytes header
+    open_octets(data, &view)
+    try:
+        size = whole_batch(&view, position, &magic)
+        if magic != 2:
+            raise ValueError(f"a batch of magic {magic} has no producer")
+        p = <const uint8_t*>view.buf + position
+        header = PyBytes_FromStringAndSize(<const char*>p, RECORDS)
+        head = <uint8_t*>PyBytes_AS_STRING(header)
+        attributes = load16(head + ATTRIBUTES) & ~<uint32_t>TRANSACTIONAL_FLAG
+        store16(head + ATTRIBUTES, <uint16_t>(attributes | (TRANSACTIONAL_FLAG if transactional else 0)))
+        store64(head + PRODUCER_ID, <uint64_t>producer_id)
+        store16(head + PRODUCER_EPOCH, <uint16_t>producer_epoch)
+        store32(head + BASE_SEQUENCE, <uint32_t>base_sequence)
+        with nogil:
+            crc = crc32c_update(0, head + ATTRIBUTES, RECORDS - ATTRIBUTES)
+            store32(head + CRC, crc32c_update(crc, p + RECORDS, <size_t>(size - RECORDS)))
         return header
     finally:
         PyBuffer_Release(&view)

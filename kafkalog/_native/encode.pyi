@@ -35,7 +35,11 @@ class ColumnEncoder:
     @staticmethod
     def from_arrow(batch: Any) -> ColumnEncoder: ...
     def by_partition(
-        self, partitions: int, sticky: StickyPartition, available: Sequence[int] | None = None
+        self,
+        partitions: int,
+        sticky: StickyPartition,
+        available: Sequence[int] | None = None,
+        wanted: NDArray[np.int32] | None = None,
     ) -> dict[int, ColumnEncoder]: ...
     def encode(
         self,

@@ -594,11 +594,12 @@ cdef class ColumnEncoder:
         self.arrow_source(&self.it.header_value, entries.children[1], pairs.children[1], pairs.offset)
         return 0
 
-    def by_partition(self, partitions, StickyPartition sticky not None, available=None):
+    def by_partition(self, partitions, StickyPartition sticky not None, available=None, wanted=None):
         """An encoder for the rows of each partition that gets some, of a topic with so many: a dict by its number.
 
-        `available` are those for rows without a key; by default all.  The rows of one partition keep their order.  What
-        they hold is held, not copied.
+        `available` are those for rows without a key; by default all.  `wanted` is a column (int32) of the partitions
+        that rows ask for, negative where one does not; IndexError for one that there is not.  The rows of one partition
+        keep their order.  What they hold is held, not copied.
         """
         cdef int32_t count = counted(partitions), number
         cdef Block plan
@@ -618,7 +619,7 @@ cdef class ColumnEncoder:
             order = starts + count + 1
             numbers = <int32_t*>(order + self.rows)
             memset(starts, 0, (count + 1) * sizeof(int64_t))
-            self.choose(numbers, count, sticky, range(count) if available is None else available)
+            self.choose(numbers, count, sticky, range(count) if available is None else available, wanted)
             for row in range(self.rows):
                 starts[numbers[row] + 1] += 1
             for number in range(count):
@@ -637,16 +638,30 @@ cdef class ColumnEncoder:
             kl_leave(&self.busy)
             free(plan.at)
 
-    cdef int choose(self, int32_t* numbers, int32_t count, StickyPartition sticky, available) except -1:
+    cdef int choose(self, int32_t* numbers, int32_t count, StickyPartition sticky, available, wanted) except -1:
         """The partition of each row."""
         cdef const uint8_t* at = NULL
+        cdef const int32_t* asked = NULL
         cdef int64_t row, size
         cdef bint is_sticky = False
+        if wanted is not None:
+            wanted = np.ascontiguousarray(wanted)
+            if len(wanted) != self.rows:
+                raise IndexError("as many partitions as rows are wanted")
+            asked = <const int32_t*><size_t>self.numbers(wanted, np.int32)
         with nogil:
             for row in range(self.rows):
-                size = span(&self.it.key, row, &at)
-                numbers[row] = of_key(at, size, count) if size >= 0 else -1
-                is_sticky = is_sticky or size < 0
+                numbers[row] = -1
+                if asked != NULL:
+                    numbers[row] = asked[row]
+                    KL_ONCE(numbers[row])
+                if numbers[row] < 0:
+                    size = span(&self.it.key, row, &at)
+                    numbers[row] = of_key(at, size, count) if size >= 0 else -1
+                    is_sticky = is_sticky or size < 0
+                elif numbers[row] >= count:
+                    with gil:
+                        raise IndexError("no such partition")
         if is_sticky:
             for row in range(self.rows):
                 if numbers[row] < 0:

@@ -50,6 +50,8 @@ MOVE_FILE_SUFFIX = ".kafkalog_move"  # ours as well: topic-0.kafkalog_move while
 LOG_DIR_FILES = frozenset(
     {*OFFSET_CHECKPOINT_FILES, LOCK_FILE, META_PROPERTIES_FILE, CLEAN_SHUTDOWN_FILE, TOPIC_CONFIGS_FILE}
 )
+# Files that Spark's executors leave in a log directory for the committer: neither a broker nor a store looks at them.
+STAGED_FILE_PREFIX = ".kafkalog_staged."
 REMOTE_LOG_INDEX_CACHE_DIR = "remote-log-index-cache"
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
 GROUP_METADATA_TOPIC = "__consumer_offsets"

@@ -131,7 +131,7 @@ def refuse_partition_folder(entries: Iterable[str], path: str) -> None:
 
 def _refuse_foreign_folder(found: list[str], path: str, files: Files) -> None:
     """IllegalArgumentException when a folder has something in it, but nothing of a log directory."""
-    foreign = [name for name in found if name not in _NOT_FOREIGN]
+    foreign = [name for name in found if name not in _NOT_FOREIGN and not name.startswith(names.STAGED_FILE_PREFIX)]
     if not foreign or not names.LOG_DIR_FILES.isdisjoint(name.removesuffix(".tmp") for name in found):
         return
     if any(_looks_like_partition(path, name, files) for name in foreign):

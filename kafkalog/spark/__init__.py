@@ -1,4 +1,6 @@
-"""Spark reads Kafka log directories: `spark.read.format("kafkalog")`, with the columns and options of its Kafka source.
+"""Spark reads and writes Kafka log directories: `format("kafkalog")`, with the columns and options of its Kafka source
+and sink.
 
-`options` and `planning` know nothing of pyspark; `source` does, and is found by Spark through `pyspark_kafkalog`.
+`options` and `planning`, `write_options`, `staging` and `committing` know nothing of pyspark; `source` and `writing`
+do.  Spark finds `source` through `pyspark_kafkalog`.
 """

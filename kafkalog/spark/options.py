@@ -10,7 +10,7 @@ import difflib
 import json
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -129,9 +129,11 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
     )
 
 
-def _note_unknown(options: Mapping[str, str]) -> None:
-    known = {name.lower() for name in KNOWN}
-    ignored = {name.lower() for name in IGNORED}
+def _note_unknown(
+    options: Mapping[str, str], names: Sequence[str] = KNOWN, without_meaning: Sequence[str] = IGNORED
+) -> None:
+    known = {name.lower() for name in names}
+    ignored = {name.lower() for name in without_meaning}
     for name in options:
         lowered = name.lower()
         if lowered in known:
@@ -140,7 +142,7 @@ def _note_unknown(options: Mapping[str, str]) -> None:
             log.info("option %s has no meaning without a broker and is ignored", name)
             continue
         near = difflib.get_close_matches(lowered, sorted(known), n=1)
-        spelled = next((known_name for known_name in KNOWN if near and known_name.lower() == near[0]), None)
+        spelled = next((known_name for known_name in names if near and known_name.lower() == near[0]), None)
         log.warning("unknown option %s is ignored%s", name, f" (did you mean {spelled}?)" if spelled else "")
 
 

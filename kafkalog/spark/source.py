@@ -32,6 +32,7 @@ from kafkalog.segment.reader import Extent
 from kafkalog.segment.transaction_index import AbortedTxn
 from kafkalog.spark.options import SourceOptions, parse_options
 from kafkalog.spark.planning import OffsetRange, damaged, lost, plan
+from kafkalog.spark.write_options import parse_sink_options
 from kafkalog.topics.reader import ChunkReader
 
 COLUMN_TYPES = {
@@ -48,10 +49,6 @@ BATCH_ROWS = 64_000
 NO_STREAM = (
     "kafkalog does not read streams in Spark yet; read batches: spark.read.format('kafkalog') with startingOffsets "
     "and endingOffsets"
-)
-NO_WRITE = (
-    "kafkalog does not write from Spark yet; append with kafkalog.open_log(dir, 'topic-0').append_columns(...), in "
-    "foreachPartition or foreachBatch with one task a partition"
 )
 CHUNK_BYTES = 4 << 20
 
@@ -75,10 +72,25 @@ class KafkalogDataSource(DataSource):  # type: ignore[misc]
         return _NoStream()  # raising here instead, Spark would report its own missing variable
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        raise UnsupportedOperationException(NO_WRITE)
+        if overwrite:
+            raise IllegalArgumentException(
+                "Save mode Overwrite not allowed for kafkalog. Allowed save mode is Append.", hint='.mode("append")'
+            )
+        return _writing().KafkalogWriter(parse_sink_options(self.options), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
-        raise UnsupportedOperationException(NO_WRITE)
+        # Output mode complete says overwrite: as to Kafka, each micro-batch's rows are appended.
+        return _writing().KafkalogStreamWriter(parse_sink_options(self.options), schema)
+
+
+def _writing() -> Any:
+    try:
+        from kafkalog.spark import writing
+    except ImportError as error:
+        raise UnsupportedOperationException(
+            "this PySpark has no Arrow writers for data sources", hint="PySpark 4.2 or newer writes"
+        ) from error
+    return writing
 
 
 class _NoStream(DataSourceStreamReader):  # type: ignore[misc]

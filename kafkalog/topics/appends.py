@@ -33,6 +33,7 @@ from kafkalog.format.names import TopicPartition
 from kafkalog.log.types import AppendOrigin, LogAppendInfo
 from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.topics.batch_maker import BatchMaker, Records, encode_columns
+from kafkalog.topics.ready_batches import ReadyBatches
 from kafkalog.topics.rows import check_records
 
 COORDINATOR_EPOCH = 0
@@ -127,9 +128,9 @@ class PartitionAppends(Single):
         if built is not None:
             if len(built) == 1:
                 return self._append_one(engine, built[0], sync)
-            return self._append_groups(engine, (built,), sync)
+            return self._append_groups(engine, (built,), sync, looks=type(records) is not ReadyBatches)
         check_records(records)
-        assert not isinstance(records, ColumnEncoder)
+        assert not isinstance(records, (ColumnEncoder, ReadyBatches))
         return self._append_groups(engine, maker.batches(records, now_ms, producer), sync)
 
     def append_columns(self, columns: Any, keys: Any, headers: Any, timestamps: Any) -> range:
@@ -166,14 +167,17 @@ class PartitionAppends(Single):
             raise raised from None
         return range(first, last + 1)
 
-    def _append_groups(self, engine: UnifiedLog, groups: Iterable[Sequence[bytes]], sync: bool) -> range:
+    def _append_groups(
+        self, engine: UnifiedLog, groups: Iterable[Sequence[bytes]], sync: bool, *, looks: bool = True
+    ) -> range:
+        """`looks`: each of a group's batches is judged before any of them is appended."""
         first = last = -1
         record = 0  # its number, of those that were given
         try:
             for group in groups:
                 if not group:
                     continue
-                if len(group) > 1:
+                if looks and len(group) > 1:
                     self._check_each(engine, group, record)
                 done: list[LogAppendInfo] = []
                 try:

@@ -23,6 +23,7 @@ from kafkalog.format.builder import MemoryRecordsBuilder
 from kafkalog.format.values import octets as as_octets
 from kafkalog.format.values import shown
 from kafkalog.limits import INT_MAX
+from kafkalog.topics.ready_batches import ReadyBatches
 from kafkalog.topics.records import Header
 from kafkalog.topics.rows import RecordInput, Row, as_headers_column, as_row, as_times, has_entries
 
@@ -37,7 +38,8 @@ FEW_ROWS = 4
 
 
 NO_OFFSET = bytes(8)
-Records: TypeAlias = Iterable[RecordInput] | ColumnEncoder  # as a caller gives them, or looked at already
+# As a caller gives them, looked at already, or made elsewhere.
+Records: TypeAlias = Iterable[RecordInput] | ColumnEncoder | ReadyBatches
 # Whether lists of records are encoded natively where their records are of the usual kind; else rows are made first.
 # With the same bytes and errors, which tests compare.
 NATIVE_ROWS = True
@@ -89,6 +91,8 @@ class BatchMaker:
     def at_once(self, records: Records, now_ms: int, producer: ProducerFields = NO_PRODUCER) -> list[bytes] | None:
         """As `batches`, for a list or tuple whose records are all of the usual kind, and for what is ready to be
         encoded; None for anything else."""
+        if type(records) is ReadyBatches:
+            return records.sent_by(producer)
         encoder = records if type(records) is ColumnEncoder else ready_rows(records, now_ms)
         if encoder is None:
             return None

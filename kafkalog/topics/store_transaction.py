@@ -44,6 +44,7 @@ from kafkalog.format.java_text import ZERO_UUID
 from kafkalog.format.names import TopicPartition, partition_of
 from kafkalog.limits import INT_MAX
 from kafkalog.topics.batch_maker import Records, next_sequence
+from kafkalog.topics.ready_batches import ReadyBatches
 from kafkalog.topics.records import Header
 from kafkalog.topics.rows import RecordInput, as_row, check_records
 from kafkalog.topics.topic import RecordMetadata, Topic
@@ -297,6 +298,22 @@ class StoreTransaction(Block):
             }
             self._add(list(places))
             return self._append_all(places)
+
+    def append_batches(self, topic: str, data: bytes | bytearray | memoryview, partition: int) -> range:
+        """Append whole batches in Kafka's format, made elsewhere, as a producer would send them: their records stay as
+        they are, packed or not, and the transaction signs their headers.  Returns the offsets.
+
+        They are judged as they go in; errors as `append_many`.  CorruptRecordException where a batch is torn or
+        damaged, IllegalArgumentException where one is a producer's already, or of an older format: nothing is appended.
+        """
+        self._enter_call()
+        ready = ReadyBatches(values.buffer(data, "data"))
+        with self._calling:
+            self._check_mine()
+            handle = self._topic(topic)
+            place = TopicPartition(handle.name, handle.checked(partition))
+            self._add([place])
+            return self._append(place, ready)
 
     def _append_all(self, places: Mapping[TopicPartition, Records]) -> dict[int, range]:
         done: dict[int, range] = {}

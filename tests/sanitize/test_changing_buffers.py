@@ -130,6 +130,7 @@ def test_one_batch(data: bytes) -> None:
             lambda: batches.compute_crc(view),
             lambda: batches.crc_matches(view, 0, len(view)),
             lambda: batches.restamped_header(view, max_timestamp=5, timestamp_type=1),
+            lambda: batches.producer_header(view, 0, 5, 1, 7, True),
             lambda: batches.restamp(view, last_offset=9, max_timestamp=5, timestamp_type=1),
             lambda: crc32c.crc32c(view),
             lambda: crc32c.crc32(view),

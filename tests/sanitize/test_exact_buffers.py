@@ -115,6 +115,7 @@ def test_one_batch_cut_at_every_byte() -> None:
                 (batches.crc_matches, (0, 2**31 - 1), {}),
                 (batches.restamped_header, (0,), stamp),
                 (batches.restamp, (0,), stamp),
+                (batches.producer_header, (0, 5, 1, 7, True), {}),
             ):
                 with contextlib.suppress(ValueError):
                     call(data, *arguments, **keywords)

@@ -180,16 +180,6 @@ def test_what_is_not_there_yet_is_one_sentence(spark: Any, log_dir: str, tmp_pat
     with pytest.raises(Exception, match="kafkalog does not read streams in Spark yet; read batches") as caught:
         writer.start().processAllAvailable()
     assert "UnboundLocalError" not in str(caught.value)
-    rows = spark.range(3).selectExpr("cast(cast(id as string) as binary) value")
-    for mode in ("append", "overwrite"):
-        with pytest.raises(Exception, match="kafkalog does not write from Spark yet; append with") as caught:
-            rows.write.format("kafkalog").mode(mode).option("path", str(tmp_path)).save()
-        assert len(str(caught.value).splitlines()) < 12
-    ticks = spark.readStream.format("rate").load().selectExpr("cast(cast(value as string) as binary) value")
-    writer = ticks.writeStream.format("kafkalog").option("path", str(tmp_path))
-    writer = writer.option("checkpointLocation", str(tmp_path / "b"))
-    with pytest.raises(Exception, match="kafkalog does not write from Spark yet; append with"):
-        writer.start().processAllAvailable()
 
 
 def test_found_by_itself_from_any_folder(log_dir: str, tmp_path: Path) -> None:

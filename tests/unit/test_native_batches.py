@@ -12,6 +12,7 @@ import pytest
 
 from kafkalog._native import batches as native
 from kafkalog._native import fetch
+from kafkalog.format.builder import MemoryRecordsBuilder
 from tests.reference import batches as reference
 from tests.reference.batches import Row, legacy_batch, v2_batch
 
@@ -313,6 +314,24 @@ def test_restamping_equals_kafkas_setters(batch: bytes, stamp: dict[str, int]) -
     assert bytes(data) == b"before" + want + b"behind"
     assert header == want[: 61 if batch[16] >= 2 else 26]
     assert native.crc_matches(want)
+
+
+@pytest.mark.parametrize("transactional", [False, True])
+def test_a_producers_header_is_the_one_that_it_would_have_built(transactional: bool) -> None:
+    def built(**fields: Any) -> bytes:
+        builder = MemoryRecordsBuilder(codec=3, **fields)
+        for number in range(50):
+            builder.append(1000 + number, b"k", b"value", (("h", b"1"),))
+        return builder.build()
+
+    plain = built()
+    want = built(producer_id=1 << 61, producer_epoch=7, base_sequence=99, is_transactional=transactional)
+    head = native.producer_header(b"before" + plain + b"behind", 6, 1 << 61, 7, 99, transactional)
+    assert head == want[:61]
+    assert native.producer_header(want, 0, -1, -1, -1, False) == plain[:61]
+    for data, position in ((plain[:-1], 0), (plain, 1), (plain, len(plain)), (legacy_batch(0), 0)):
+        with pytest.raises(ValueError, match=r"no whole batch|has no producer"):
+            native.producer_header(data, position, 1, 1, 1, True)
 
 
 def test_setting_what_is_there_keeps_foreign_bits_and_even_a_wrong_checksum() -> None:

@@ -195,6 +195,25 @@ def test_columns_by_partition(shape: str) -> None:
     assert {number: decoded(each) for number, each in found.items()} == wanted
 
 
+def test_rows_that_name_their_partition_go_there() -> None:
+    given = rows(300)
+    asked = np.array([number % 5 - 1 for number in range(300)], np.int32)
+    encoder = ColumnEncoder.from_rows(given, 5)
+    assert encoder is not None
+    found = encoder.by_partition(4, StickyPartition(lambda choices: 2), None, asked)
+    wanted = collections.defaultdict(list)
+    for row, number in zip(given, asked.tolist(), strict=True):
+        key = row[1]
+        choice = partition_for_key(key, 4) if isinstance(key, bytes) else 2
+        wanted[choice if number < 0 else number].append(row)
+    assert {number: decoded(each) for number, each in found.items()} == wanted
+    for wrong in (asked[1:], np.full(300, 4, np.int32)):
+        with pytest.raises(IndexError):
+            encoder.by_partition(4, StickyPartition(), None, wrong)
+    with pytest.raises(TypeError):
+        encoder.by_partition(4, StickyPartition(), None, asked.astype(np.int64))
+
+
 def test_no_rows_go_nowhere() -> None:
     assert ColumnEncoder(np.zeros(0, np.int64)).by_partition(4, StickyPartition()) == {}
 

@@ -1,0 +1,115 @@
+"""`python -m bench.spark_write`: Spark's sink into a directory beside Spark's Kafka sink with its live broker.
+
+Both in one run, one Spark and one disk: the same rows (a key of a few bytes, a value of about 200), made by Spark as
+they are written, into a topic of four partitions, by two tasks; the best of several turns after a warm one.  The broker
+is Apache Kafka 4.4.0 on loopback (the tests' own).  Theirs has the connector's defaults but for the codec, and leaves
+syncing to the system; ours syncs before it commits, and is all or nothing.
+
+Spark's connector must be of PySpark's version: it is fetched by `--packages`, or given as `--jars A.jar,B.jar`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+import kafkalog
+from tests.broker import clients, kraft
+
+PARTITIONS = 4
+TASKS = 2
+CODECS = ("none", "lz4", "zstd")
+
+
+def session(jars: str | None, place: Path) -> Any:
+    import pyspark
+    from pyspark.sql import SparkSession
+
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    builder = SparkSession.builder.master(f"local[{TASKS}]").appName("kafkalog bench")
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.memory": "1g",
+        "spark.sql.warehouse.dir": str(place / "warehouse"),
+    }
+    if jars:
+        settings["spark.jars"] = jars
+    else:
+        settings["spark.jars.packages"] = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def rows(spark: Any, count: int) -> Any:
+    return spark.range(0, count, 1, TASKS).selectExpr(
+        "cast(id % 100000 as string) key",
+        """concat('{"id": ', id, ', "text": "', sha2(cast(id as string), 512), repeat('text ', 10), '"}') value""",
+    )
+
+
+def ours(frame: Any, place: Path, topic: str, codec: str) -> float:
+    with kafkalog.open(place) as store:
+        store.create_topic(topic, PARTITIONS)
+    begin = time.perf_counter()
+    writer = frame.write.format("kafkalog").mode("append").option("topic", topic)
+    writer.option("kafka.compression.type", codec).save(str(place))
+    return time.perf_counter() - begin
+
+
+def theirs(frame: Any, node: kraft.Broker, topic: str, codec: str) -> float:
+    clients.create_topics(node.bootstrap, {topic: (PARTITIONS, {})})
+    begin = time.perf_counter()
+    writer = frame.write.format("kafka").option("topic", topic).option("kafka.bootstrap.servers", node.bootstrap)
+    writer.option("kafka.compression.type", codec).save()
+    return time.perf_counter() - begin
+
+
+def main() -> None:
+    """Runs, and prints a table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jars", help="the connector's jars, and what they need")
+    parser.add_argument("--records", type=int, default=2_000_000)
+    parser.add_argument("--turns", type=int, default=3)
+    given = parser.parse_args()
+    place = Path(tempfile.mkdtemp(prefix="kafkalog-bench-"))
+    print("| write, k records/s | kafkalog | Spark's Kafka sink, live broker | ratio |")
+    print("|---|---|---|---|")
+    try:
+        with kraft.broker(place / "broker", settings={"num.network.threads": "2", "num.io.threads": "4"}) as node:
+            node.start()
+            spark = session(given.jars, place)
+            frame = rows(spark, given.records)
+            for codec in CODECS:
+                best = {"ours": 0.0, "theirs": 0.0}
+                for turn in range(given.turns + 1):
+                    topic = f"{codec}-{turn}"
+                    for name, seconds in (
+                        ("ours", ours(frame, place / "ours", topic, codec)),
+                        ("theirs", theirs(frame, node, topic, codec)),
+                    ):
+                        if turn:
+                            best[name] = max(best[name], given.records / seconds)
+                    shutil.rmtree(place / "ours")
+                mine, their = best["ours"] / 1e3, best["theirs"] / 1e3
+                print(f"| {codec} | {mine:,.0f} | {their:,.0f} | {mine / their:.1f}x (aim 3) |", flush=True)
+            spark.stop()
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

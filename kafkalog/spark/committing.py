@@ -1,0 +1,160 @@
+"""The committer: the one process that opens the directory, and appends what executors have staged.
+
+Runs on the driver's side, once all tasks are done.  All runs of all files go in, as they are, inside one transaction of
+the store: readers of committed records see all of it or nothing, whatever is killed when.  Of a stream the same
+transaction moves a cursor, `spark-<query id>`, whose metadata says which micro-batch that was; who comes again with
+that one, or an earlier one, finds it there and leaves.  A directory has one holder at a time: who comes while another
+has it waits for as long as `kafka.max.block.ms` says.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import time
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+from kafkalog.errors import CorruptRecordException, KafkaStorageException, LogDirLockedException, NoSuchFileException
+from kafkalog.format.group_records import CommittedOffset
+from kafkalog.format.java_text import ZERO_UUID
+from kafkalog.format.names import TopicPartition
+from kafkalog.limits import LONG_MAX
+from kafkalog.spark.staging import Run, StagedFile, TopicFacts, WriteId, sweep
+from kafkalog.spark.write_options import SinkOptions
+from kafkalog.topics.store import Store, open_store
+from kafkalog.topics.store_transaction import StoreTransaction
+
+log = logging.getLogger("kafkalog.spark")
+
+Cursor: TypeAlias = Mapping[TopicPartition, CommittedOffset]
+
+TIMEOUT_MS = 900_000  # transaction.max.timeout.ms
+LOOK_AGAIN_S = 0.05
+
+
+def look_at_topics(options: SinkOptions) -> dict[str, TopicFacts]:
+    """The topics that rows may go to, as they are now; without the directory's lock."""
+    there = [path for path in options.paths if os.path.isdir(path)]
+    if not there:
+        return {}
+    with open_store(there, read_only=True) as store:
+        names = store.topics()
+        if options.topic is not None:
+            names = [options.topic] if options.topic in names else []
+        infos = [store.describe_topic(name) for name in names]
+    return {info.name: TopicFacts(info.partitions, dict(info.overrides)) for info in infos}
+
+
+def commit(options: SinkOptions, files: Sequence[StagedFile], write: WriteId) -> None:
+    """Appends all that was staged, or nothing; a stream's micro-batch once, however often it comes.  What is staged of
+    this write is removed.  LogDirLockedException, and what the store raises."""
+    filled = [each for each in files if each.runs]
+    if filled:
+        with _opened(options) as store:
+            cursor = {} if write.batch_id is None else store.committed(write.transactional_id)
+            if not _is_there(cursor, write):
+                _create_topics(store, options, filled)
+                _append(store, filled, write, cursor)
+    sweep(options.staging, write)
+
+
+def _opened(options: SinkOptions) -> Store:
+    """The store, as soon as nobody else has it."""
+    until = time.monotonic() + options.max_block_ms / 1000
+    while True:
+        try:
+            # Nothing but the write: retention and compaction are for whoever lives longer.
+            return open_store(options.paths, durability=options.durability, maintenance=False)
+        except LogDirLockedException as error:
+            if time.monotonic() >= until:
+                error.hint = (
+                    f"the sink appends by itself, and waited for {options.max_block_ms} ms (kafka.max.block.ms): stop "
+                    "the broker, or close the store, that has the directory"
+                )
+                raise
+            time.sleep(LOOK_AGAIN_S)
+
+
+def _is_there(cursor: Cursor, write: WriteId) -> bool:
+    done = max((_batch_id(each.metadata) for each in cursor.values()), default=-1)
+    if write.batch_id is None or done < write.batch_id:
+        return False
+    log.info("micro-batch %d of query %s is there already", write.batch_id, write.name)
+    return True
+
+
+def _batch_id(metadata: str) -> int:
+    """-1 where somebody else has set the cursor."""
+    try:
+        found = json.loads(metadata)["batchId"]
+    except (ValueError, TypeError, KeyError):
+        return -1
+    return found if isinstance(found, int) else -1
+
+
+def _create_topics(store: Store, options: SinkOptions, files: Sequence[StagedFile]) -> None:
+    if not options.creates_topics:
+        return
+    there = set(store.topics())
+    for name in sorted({run.topic for each in files for run in each.runs} - there):
+        store.create_topic(name, options.new_partitions, exist_ok=True)
+
+
+def _append(store: Store, files: Sequence[StagedFile], write: WriteId, cursor: Cursor) -> None:
+    ends: dict[TopicPartition, int] = {}
+    with store.transaction(write.transactional_id, timeout_ms=TIMEOUT_MS) as txn:
+        for each in files:
+            _append_file(txn, each, ends)
+        if write.batch_id is not None:
+            moved = _moved(cursor, store, ends, write.batch_id)
+            txn.commit_offsets(moved, cursor=write.transactional_id)
+
+
+def _append_file(txn: StoreTransaction, staged: StagedFile, ends: dict[TopicPartition, int]) -> None:
+    try:
+        with open(staged.path, "rb", buffering=0) as file:
+            for run in staged.runs:
+                offsets = txn.append_batches(run.topic, _read(file.fileno(), run, staged.path), run.partition)
+                ends[TopicPartition(run.topic, run.partition)] = offsets.stop
+                if len(offsets) != run.record_count:
+                    raise CorruptRecordException(
+                        f"found {len(offsets)} records, {run.record_count} were staged",
+                        path=staged.path,
+                        position=run.position,
+                    )
+    except FileNotFoundError as error:
+        raise NoSuchFileException(
+            "what a task has staged is gone",
+            path=staged.path,
+            hint="the driver must see the folder that executors write to: the option stagingPath",
+        ) from error
+    except OSError as error:
+        raise KafkaStorageException.because_of(error, "cannot read what a task has staged") from error
+
+
+def _read(descriptor: int, run: Run, path: str) -> bytes:
+    data = os.pread(descriptor, run.size_bytes, run.position)
+    if len(data) != run.size_bytes:
+        raise CorruptRecordException(
+            f"found {len(data)} bytes, {run.size_bytes} were staged", path=path, position=run.position
+        )
+    return data
+
+
+def _moved(cursor: Cursor, store: Store, ends: Mapping[TopicPartition, int], batch_id: int) -> Cursor:
+    """One entry a topic, so that who deletes one topic leaves the others', and none that expires: of partition 0, with
+    the end of what the query has written there."""
+    metadata = json.dumps({"batchId": batch_id})
+    moved: dict[TopicPartition, CommittedOffset] = {}
+    for topic in {partition.topic for partition in ends}:
+        place = TopicPartition(topic, 0)
+        before = cursor.get(place)
+        moved[place] = CommittedOffset(
+            ends.get(place, 0 if before is None else before.offset),
+            metadata=metadata,
+            expire_timestamp=LONG_MAX,
+            topic_id=store.describe_topic(topic).topic_id or ZERO_UUID,
+        )
+    return moved

@@ -1,0 +1,126 @@
+"""The options and columns of the sink: names, defaults and errors of Spark's own Kafka sink, plus `path` and what a
+directory without a broker needs to be told.
+
+Names are case-insensitive.  What only makes sense with a broker is accepted and ignored, so that a job moves over by
+changing `format` and giving `path`.  Everything is checked on the driver, before anything is written.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kafkalog.errors import IllegalArgumentException, IllegalStateException
+from kafkalog.format import codecs
+from kafkalog.limits import INT_MAX
+from kafkalog.spark.options import _boolean, _note_unknown, _positive
+
+if TYPE_CHECKING:
+    from kafkalog.topics.opening import Durability
+
+KNOWN = (
+    "path",
+    "topic",
+    "createTopics",
+    "numPartitions",
+    "stagingPath",
+    "durability",
+    "kafka.compression.type",
+    "kafka.batch.size",
+    "kafka.max.block.ms",
+)
+IGNORED = ("includeHeaders", "checkpointLocation", "queryName")  # of the read side, and Spark's own
+COLUMN_TYPES = {
+    "topic": ("string",),
+    "key": ("string", "binary"),
+    "value": ("string", "binary"),
+    "headers": ("array<struct<key:string,value:binary>>",),
+    "partition": ("int",),
+}
+MAX_BLOCK_MS = 60_000  # max.block.ms
+
+
+@dataclass(frozen=True)
+class SinkOptions:
+    """Checked options.  `topic` wins over a column of that name; `compression` None is as the topic says."""
+
+    paths: tuple[str, ...]
+    staging: str
+    topic: str | None = None
+    creates_topics: bool = False
+    new_partitions: int = 1
+    compression: str | None = None
+    batch_bytes: int | None = None
+    durability: Durability = "fsync"
+    max_block_ms: int = MAX_BLOCK_MS
+
+
+def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
+    """SinkOptions of a batch or a stream; IllegalArgumentException says what was found and what is expected."""
+    given = {name.lower(): value for name, value in options.items()}
+    _note_unknown(options, KNOWN, IGNORED)
+    paths = tuple(_local(part) for part in given.get("path", "").split(",") if part.strip())
+    if not paths:
+        raise IllegalArgumentException(
+            "option path is missing",
+            hint="expected the log directory, as .save(dir), .start(dir) or .option('path', dir)",
+        )
+    compression = given.get("kafka.compression.type")
+    if compression is not None:
+        compression = compression.strip().lower()
+        if compression not in codecs.NAMES:
+            raise IllegalArgumentException(
+                f"option kafka.compression.type is {compression!r}", hint=f"expected one of {', '.join(codecs.NAMES)}"
+            )
+    durability = given.get("durability", "fsync").strip().lower()
+    if durability not in ("os", "fsync"):
+        raise IllegalArgumentException(f"option durability is {durability!r}", hint="expected os or fsync")
+    topic = given.get("topic", "").strip() or None
+    return SinkOptions(
+        paths=paths,
+        staging=_local(given.get("stagingpath", "")) or paths[0],
+        topic=topic,
+        creates_topics=_boolean(given, "createTopics", False),
+        new_partitions=_positive(given, "numPartitions") or 1,
+        compression=compression,
+        batch_bytes=_bounded(given, "kafka.batch.size"),
+        durability="os" if durability == "os" else "fsync",
+        max_block_ms=_milliseconds(given, "kafka.max.block.ms", MAX_BLOCK_MS),
+    )
+
+
+def _local(path: str) -> str:
+    return path.strip().removeprefix("file://")
+
+
+def _bounded(given: Mapping[str, str], name: str) -> int | None:
+    found = _positive(given, name)
+    if found is not None and found > INT_MAX:
+        raise IllegalArgumentException(f"option {name} is {found}", hint=f"expected bytes, at most {INT_MAX}")
+    return found
+
+
+def _milliseconds(given: Mapping[str, str], name: str, default: int) -> int:
+    text = given.get(name.lower(), str(default)).strip()
+    if not re.fullmatch(r"\d+", text):
+        raise IllegalArgumentException(f"option {name} is {text!r}", hint="expected milliseconds")
+    return int(text)
+
+
+def check_columns(schema: Any, topic: str | None) -> None:
+    """IllegalStateException, in the words of Spark's Kafka sink, for columns that no record is made of.  Others than
+    COLUMN_TYPES are left out, as there."""
+    found = {column.name: column.dataType.simpleString() for column in schema.fields}
+    if topic is None and "topic" not in found:
+        raise IllegalStateException(
+            "topic option required when no 'topic' attribute is present. Use the topic option for setting a topic."
+        )
+    if "value" not in found:
+        raise IllegalStateException("Required attribute 'value' not found")
+    for name, kinds in COLUMN_TYPES.items():
+        if name in found and found[name] not in kinds and not (name == "topic" and topic is not None):
+            raise IllegalStateException(
+                f"{name} attribute unsupported type {found[name]}. {name} must be a(n) {' or '.join(kinds)}"
+            )

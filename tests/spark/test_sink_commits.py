@@ -1,0 +1,151 @@
+"""The committer by itself: killed by kill -9 wherever it is, done again, and never in the directory twice."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import kafkalog
+from kafkalog.errors import CorruptRecordException, IllegalArgumentException, NoSuchFileException
+from kafkalog.spark.committing import commit, look_at_topics
+from kafkalog.spark.staging import StagedFile, Stager, WriteId
+from kafkalog.spark.write_options import SinkOptions
+
+pa = pytest.importorskip("pyarrow")
+
+QUERY = "0c9a5b1e-1111-2222-3333-444455556666"
+TOPICS = ("a", "b")
+ROWS = 2000
+
+
+@pytest.fixture
+def options(tmp_path: Path) -> SinkOptions:
+    with kafkalog.open(tmp_path / "data") as store:
+        for topic in TOPICS:
+            store.create_topic(topic, 3)
+    return SinkOptions((str(tmp_path / "data"),), str(tmp_path / "data"), compression="lz4", batch_bytes=2048)
+
+
+def stage(options: SinkOptions, batch_id: int, task: int = 0) -> StagedFile:
+    first = (2 * batch_id + task) * ROWS
+    numbers = range(first, first + ROWS)
+    rows = pa.record_batch(
+        {
+            "topic": pa.array([TOPICS[number % 2] for number in numbers]),
+            "key": pa.array([f"{number % 50}" for number in numbers]),
+            "value": pa.array([b"%d" % number for number in numbers]),
+        }
+    )
+    with Stager(options, look_at_topics(options), WriteId(QUERY, batch_id), task) as stager:
+        stager.add(rows)
+        return stager.finish()
+
+
+def found(options: SinkOptions) -> list[int]:
+    with (
+        kafkalog.open(options.paths[0], read_only=True) as store,
+        store.reader(topics=TOPICS, isolation="read_committed") as reader,
+    ):
+        return sorted(int(record.value) for record in reader)
+
+
+def test_a_micro_batch_is_committed_once(options: SinkOptions) -> None:
+    for batch_id, again in ((0, False), (0, True), (1, False), (0, True), (1, True)):
+        before = found(options)
+        commit(options, [stage(options, batch_id, task) for task in range(2)], WriteId(QUERY, batch_id))
+        assert (found(options) == before) == again
+    assert found(options) == list(range(4 * ROWS))
+    commit(options, [stage(options, 0)], WriteId("another", 0))
+    assert len(found(options)) == 5 * ROWS
+
+
+def test_records_keep_their_order_and_their_bytes(options: SinkOptions) -> None:
+    commit(options, [stage(options, 0)], WriteId(QUERY, 0))
+    with kafkalog.open(options.paths[0], read_only=True) as store, store.reader(topics=["a"]) as reader:
+        by_partition: dict[int, list[int]] = {}
+        for record in reader:
+            assert record.key == b"%d" % (int(record.value) % 50)
+            by_partition.setdefault(record.partition, []).append(int(record.value))
+    assert len(by_partition) == 3
+    assert all(numbers == sorted(numbers) for numbers in by_partition.values())
+
+
+@pytest.mark.parametrize("damage", ["flip", "cut", "gone"])
+def test_what_is_staged_is_looked_at(options: SinkOptions, damage: str) -> None:
+    commit(options, [stage(options, 0)], WriteId(QUERY, 0))
+    staged = [stage(options, 1, task) for task in range(2)]
+    path = Path(staged[1].path)
+    content = bytearray(path.read_bytes())
+    if damage == "flip":
+        content[-1] ^= 1
+        path.write_bytes(content)
+    elif damage == "cut":
+        path.write_bytes(content[:-1])
+    else:
+        path.unlink()
+    with pytest.raises(NoSuchFileException if damage == "gone" else CorruptRecordException):
+        commit(options, staged, WriteId(QUERY, 1))
+    assert found(options) == list(range(ROWS))
+    commit(options, [stage(options, 1, task) for task in range(2)], WriteId(QUERY, 1))
+    assert found(options) == list(range(ROWS)) + list(range(2 * ROWS, 4 * ROWS))
+
+
+def test_batches_that_somebody_signed_are_refused(options: SinkOptions) -> None:
+    path = Path(stage(options, 0).path)
+    with kafkalog.open(options.paths[0]) as store:
+        with store.transaction("signer") as txn:
+            assert len(txn.append_batches("a", path.read_bytes(), 1)) == ROWS
+        [segment] = Path(options.paths[0], "a-1").glob("*.log")
+        with store.transaction("again") as txn, pytest.raises(IllegalArgumentException, match="another producer"):
+            txn.append_batches("a", segment.read_bytes(), 1)
+        with store.transaction("again") as txn, pytest.raises(IllegalArgumentException, match="no batch"):
+            txn.append_batches("a", b"", 1)
+
+
+COMMITTER = """
+import pickle, sys
+from kafkalog.spark.committing import commit
+options, staged, write = pickle.load(sys.stdin.buffer)
+print("go", flush=True)
+commit(options, staged, write)
+print("done", flush=True)
+"""
+
+
+def test_killed_while_it_commits(options: SinkOptions) -> None:
+    """Twenty times at a random moment, and each time done again: by the same task's files, or new ones."""
+    import pickle
+
+    random_ = random.Random(5)
+    killed = done = 0
+    for batch_id in range(20):
+        write = WriteId(QUERY, batch_id)
+        staged = [stage(options, batch_id, task) for task in range(2)]
+        process = subprocess.Popen([sys.executable, "-c", COMMITTER], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(pickle.dumps((options, staged, write)))
+        process.stdin.close()
+        assert process.stdout.readline() == b"go\n"
+        time.sleep(random_.uniform(0, 0.25))
+        process.send_signal(signal.SIGKILL)
+        done += process.stdout.read() == b"done\n"
+        killed += process.wait() == -signal.SIGKILL
+        process.stdout.close()
+        now = found(options)
+        assert now in (list(range(2 * batch_id * ROWS)), list(range(2 * (batch_id + 1) * ROWS)))
+        if not all(os.path.exists(each.path) for each in staged) or random_.random() < 0.5:
+            staged = [stage(options, batch_id, task) for task in range(2)]
+        commit(options, staged, write)
+        assert found(options) == list(range(2 * (batch_id + 1) * ROWS))
+    assert killed > done
+    assert not [name for name in os.listdir(options.staging) if name.startswith(".kafkalog_staged")]
+    shutil.rmtree(options.paths[0])
