@@ -32,6 +32,7 @@ from kafkalog.segment.reader import Extent
 from kafkalog.segment.transaction_index import AbortedTxn
 from kafkalog.spark.options import SourceOptions, parse_options
 from kafkalog.spark.planning import OffsetRange, damaged, lost, plan
+from kafkalog.spark.triggers import parse_triggers
 from kafkalog.topics.reader import ChunkReader
 
 COLUMN_TYPES = {
@@ -45,10 +46,6 @@ COLUMN_TYPES = {
     "headers": "array<struct<key:string,value:binary>>",
 }
 BATCH_ROWS = 64_000
-NO_STREAM = (
-    "kafkalog does not read streams in Spark yet; read batches: spark.read.format('kafkalog') with startingOffsets "
-    "and endingOffsets"
-)
 NO_WRITE = (
     "kafkalog does not write from Spark yet; append with kafkalog.open_log(dir, 'topic-0').append_columns(...), in "
     "foreachPartition or foreachBatch with one task a partition"
@@ -65,29 +62,23 @@ class KafkalogDataSource(DataSource):  # type: ignore[misc]
 
     def schema(self) -> str:
         """The columns of Spark's Kafka source; `headers` with includeHeaders."""
-        with_headers = parse_options(self.options).include_headers
+        with_headers = parse_options(self.options, streaming=None).include_headers
         return ", ".join(f"{name} {kind}" for name, kind in COLUMN_TYPES.items() if with_headers or name != "headers")
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return KafkalogReader(parse_options(self.options), _columns(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        return _NoStream()  # raising here instead, Spark would report its own missing variable
+        from kafkalog.spark.streaming import KafkalogStreamReader  # needs a newer PySpark than batch reads do
+
+        options = parse_options(self.options, streaming=True)
+        return KafkalogStreamReader(options, parse_triggers(self.options), _columns(schema))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         raise UnsupportedOperationException(NO_WRITE)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         raise UnsupportedOperationException(NO_WRITE)
-
-
-class _NoStream(DataSourceStreamReader):  # type: ignore[misc]
-    """Says so at the first thing that Spark asks."""
-
-    def _refuse(self, *given: Any) -> Any:
-        raise UnsupportedOperationException(NO_STREAM)
-
-    initialOffset = latestOffset = partitions = read = _refuse  # noqa: N815
 
 
 def _columns(schema: StructType) -> tuple[str, ...]:
