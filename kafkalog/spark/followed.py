@@ -63,7 +63,7 @@ class FollowedPartitions:
                 less = {each: end for each, end in ends.items() if end < known.get(each, 0)}
                 if not less or number == looks:
                     return ends
-                log.warning("Found incorrect offsets in some partitions (now %s, before %s): looking again", less, known)
+                log.warning("Found incorrect offsets in some partitions (%s after %s): looking again", less, known)
             time.sleep(interval_ms / 1000)
         raise AssertionError("there is at least one look")
 

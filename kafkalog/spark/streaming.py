@@ -128,8 +128,8 @@ class KafkalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not self._partitions.views:
             self._partitions.look()
         if begin == self._initial and not self._initial_is_kept:
-            # The first batch again, after a crash: it ended where it began (but with Trigger.Once), and what we take for
-            # the initial offsets now lies at or behind these.
+            # The first batch again, after a crash: it ended where it began (but with Trigger.Once), and what we take
+            # for the initial offsets now lies at or behind these.
             self._initial_is_kept = True
             begin = {each: min(offset, until[each]) for each, offset in begin.items() if each in until}
         begin |= self._begin_of_new(set(until) - set(begin))

@@ -132,7 +132,7 @@ def bytes_between(seen: Snapshot, start: int, end: int) -> int:
 
 
 def batches_within(seen: Snapshot, start: int, end: int, budget: int) -> tuple[int, int]:
-    """(offset behind the last batch of [start, end) that `budget` bytes hold whole, their bytes); (start, 0) for none."""
+    """(offset behind the last batch of [start, end) that `budget` bytes hold whole, bytes); (start, 0) without one."""
     place, position = seen.position_of(start)
     reached, taken = start, 0
     for number in range(place, len(seen.segments)):
