@@ -39,12 +39,16 @@ DAMAGE_HINT = "the source option failOnDataLoss=false goes on where a later segm
 
 
 class Piece(NamedTuple):
-    """Bytes [start, end) of a .log file; `start` is a batch's first byte."""
+    """Bytes [start, end) of a .log file; `start` is a batch's first byte.
+
+    `inode`: of the file in which it is (0 where `start` is): compaction puts another one in its place.
+    """
 
     path: str
     segment_base: int
     start: int
     end: int
+    inode: int = 0
 
 
 @dataclass(frozen=True)
@@ -281,7 +285,8 @@ def span(view: Snapshot, start: int, end: int, isolation: str) -> OffsetRange:
         segment = view.segments[number]
         stop = last_end if number == last_place else view.readable_bytes(segment)
         if position < stop:
-            pieces.append(Piece(segment.path, segment.base_offset, position, stop))
+            inode = os.fstat(view.file(segment).fileno()).st_ino if position else 0
+            pieces.append(Piece(segment.path, segment.base_offset, position, stop, inode))
         position = 0
     return _range(view, start, end, tuple(pieces), isolation)
 

@@ -425,6 +425,26 @@ def test_retention_between_the_plan_and_the_task(tmp_path: Path) -> None:
     assert start
 
 
+def test_compaction_between_the_plan_and_the_task(tmp_path: Path) -> None:
+    """Segments are put together and their files change place; batches of one size, so that wrong bytes look right."""
+    policy = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0", "index.interval.bytes": "500"}
+    with kafkalog.open_log(tmp_path, "t-0", config=policy | {"internal.segment.bytes": "4000"}) as log:
+        for n in range(600):
+            log.append(value(n)[0], key=b"%03d" % (n if n % 2 else 0), timestamp=START_MS)
+    end = {"t": {"0": 600}}
+    plans = {start: reader(tmp_path).partitions({"t": {"0": start}}, end) for start in (0, 7, 311, 590)}
+    before = len(list((tmp_path / "t-0").glob("*.log")))
+    with kafkalog.open_log(tmp_path, "t-0", config=policy | {"internal.segment.bytes": "40000"}) as log:
+        log.compact()
+        left = [record.offset for record in log.records()]
+    assert len(left) < 350
+    assert len(list((tmp_path / "t-0").glob("*.log"))) < before
+    for start, (task,) in plans.items():
+        batches = list(reader(tmp_path).read(task))
+        offsets = [offset for batch in batches for offset in batch.column("offset").to_pylist()]
+        assert offsets == [offset for offset in left if offset >= start]
+
+
 def test_truncation_under_a_running_query(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     fill(tmp_path, "t-0", 100)
     start = {"t": {"0": 80}}
