@@ -1,4 +1,6 @@
 """Spark reads Kafka log directories: `spark.read.format("kafkalog")`, with the columns and options of its Kafka source.
 
-`options` and `planning` know nothing of pyspark; `source` does, and is found by Spark through `pyspark_kafkalog`.
+`source` (and of streams `streaming`) is what Spark sees; it finds it through `pyspark_kafkalog`.  The rest knows nothing
+of pyspark: `options` and `triggers` say what is wanted, `planning` makes ranges of it, `followed` looks at partitions
+again and again, `offsets` are the checkpoint's.
 """

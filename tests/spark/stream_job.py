@@ -23,6 +23,7 @@ def main() -> None:
         "spark.executor.memory": "512m",
         "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1",
         "spark.task.maxFailures": "100",
+        "spark.python.authenticate.socketTimeout": "120s",
         "spark.stage.maxConsecutiveAttempts": "100",
         "spark.deploy.maxExecutorRetries": "-1",
         "spark.executor.maxNumFailures": "1000",
