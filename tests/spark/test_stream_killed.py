@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 KILLS = int(os.environ.get("KAFKALOG_KILLS", "20"))
 PARTITIONS = 2
 APPENDED = 20_000  # to each partition after each kill
-WAIT_S = 300
+WAIT_S = 900
 SLOW_START = "Python worker failed to connect back"
 
 T = TypeVar("T")
