@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import pyspark
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -42,6 +43,7 @@ COLUMN_TYPES = {
     "headers": "array<struct<key:string,value:binary>>",
 }
 BATCH_ROWS = 64_000
+OLD_PYSPARK = "kafkalog reads streams with PySpark 4.2 or newer"
 NO_WRITE = (
     "kafkalog does not write from Spark yet; append with kafkalog.open_log(dir, 'topic-0').append_columns(...), in "
     "foreachPartition or foreachBatch with one task a partition"
@@ -65,16 +67,33 @@ class KafkalogDataSource(DataSource):  # type: ignore[misc]
         return KafkalogReader(parse_options(self.options), _columns(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        from kafkalog.spark.streaming import KafkalogStreamReader  # needs a newer PySpark than batch reads do
+        try:
+            from kafkalog.spark.streaming import KafkalogStreamReader
 
-        options = parse_options(self.options, streaming=True)
-        return KafkalogStreamReader(options, parse_triggers(self.options), _columns(schema), read_range)
+            options = parse_options(self.options, streaming=True)
+            return KafkalogStreamReader(options, parse_triggers(self.options), _columns(schema), read_range)
+        except ModuleNotFoundError:
+            return _NoStream(UnsupportedOperationException(f"{OLD_PYSPARK}, this is {pyspark.__version__}"))
+        except IllegalArgumentException as error:
+            return _NoStream(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         raise UnsupportedOperationException(NO_WRITE)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
         raise UnsupportedOperationException(NO_WRITE)
+
+
+class _NoStream(DataSourceStreamReader):  # type: ignore[misc]
+    """Says why not when Spark first asks: where streamReader raises, it reports a missing variable of its own."""
+
+    def __init__(self, why: Exception) -> None:
+        self.why = why
+
+    def _refuse(self, *given: Any) -> Any:
+        raise self.why
+
+    initialOffset = latestOffset = partitions = read = _refuse  # noqa: N815
 
 
 def _columns(schema: StructType) -> tuple[str, ...]:

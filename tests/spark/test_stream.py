@@ -260,8 +260,9 @@ def test_columns(spark: Any, query: Query) -> None:
 )
 def test_errors(query: Query, options: dict[str, str], text: str) -> None:
     fill(query.root, "t-0", 3)
-    with pytest.raises(Exception, match=text):
+    with pytest.raises(Exception, match=text) as caught:
         query.run(options)
+    assert "UnboundLocalError" not in str(caught.value)
 
 
 CLUSTER = """

@@ -21,6 +21,7 @@ from kafkalog.errors import (
     IllegalArgumentException,
     IllegalStateException,
     UnknownTopicOrPartitionException,
+    UnsupportedOperationException,
 )
 from kafkalog.spark.offsets import behind_latest, flat, nested
 from kafkalog.spark.options import parse_options
@@ -143,6 +144,15 @@ def test_starts(tmp_path: Path, options: dict[str, Any], start: dict[str, int]) 
 def test_refused_options(tmp_path: Path, options: dict[str, Any], text: str) -> None:
     with pytest.raises(IllegalArgumentException, match=text):
         reader(tmp_path, **options)
+
+
+def test_an_old_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
+    from kafkalog.spark.source import KafkalogDataSource
+
+    monkeypatch.setitem(sys.modules, "kafkalog.spark.streaming", None)  # as where its imports fail
+    stream = KafkalogDataSource({"path": "/logs", "subscribe": "t"}).streamReader(None)
+    with pytest.raises(UnsupportedOperationException, match=r"with PySpark 4\.2 or newer, this is"):
+        stream.initialOffset()
 
 
 def test_refused_at_the_start(tmp_path: Path) -> None:
