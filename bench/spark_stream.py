@@ -96,7 +96,7 @@ def main() -> None:
     try:
         broker.start()
         produce(broker.bootstrap, given.records)
-        spark = connector.session(place)
+        spark = connector.session(place, **{"spark.python.authenticate.socketTimeout": "120s"})
         sides = [Stream(spark, source, broker, place) for source in ("kafkalog", "kafka")]
         print(f"{given.records:,} records of 200 B, {PARTITIONS} partitions\n", flush=True)
         print("| stream | kafkalog, k rows/s | Spark's Kafka connector | ratio |\n|---|---|---|---|", flush=True)

@@ -190,8 +190,10 @@ def test_killed(victim: str, tmp_path: Path) -> None:
     job.start()
     try:
         for number in range(KILLS):
-            pid = random.choice(wait_for(job.reading, job, 0.01))
-            time.sleep(random.random() * 0.1)
+            wait_for(job.reading, job, 0.03)
+            time.sleep(random.random() * (3 if victim == "driver" else 0.1))  # some batches later
+            append(tmp_path, APPENDED)
+            pid = random.choice(wait_for(job.reading, job, 0.03))
             if victim == "driver":
                 job.kill()
                 job.start()
@@ -200,7 +202,6 @@ def test_killed(victim: str, tmp_path: Path) -> None:
                 with contextlib.suppress(ProcessLookupError):
                     if target is not None:
                         os.kill(target, signal.SIGKILL)
-            append(tmp_path, APPENDED)
             print(f"kill {number + 1} of a {victim}", flush=True)
         (tmp_path / "stop").touch()
         wait_for(job.has_ended, job)
