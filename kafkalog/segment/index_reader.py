@@ -57,8 +57,14 @@ class OffsetEntries(_Entries):
     def at_or_behind(self, position: int) -> tuple[int, int] | None:
         """The first entry with a position >= `position`."""
         # Behind the last that lies below: a search for an upper bound, Kafka's, never looks whether the first is equal.
-        slot = self.find(BYTE_POSITION, min(position - 1, INT_MAX)) + 1
-        data = self.copied(slot * OFFSET_ENTRY.size, OFFSET_ENTRY.size) if slot < self.entries else None
+        return self._entry(self.find(BYTE_POSITION, min(position - 1, INT_MAX)) + 1)
+
+    def at_or_before(self, position: int) -> tuple[int, int] | None:
+        """The last entry with a position <= `position`."""
+        return self._entry(self.find(BYTE_POSITION, min(position, INT_MAX)))
+
+    def _entry(self, slot: int) -> tuple[int, int] | None:
+        data = self.copied(slot * OFFSET_ENTRY.size, OFFSET_ENTRY.size) if 0 <= slot < self.entries else None
         if data is None:
             return None
         offset, found = OFFSET_ENTRY.unpack(data)

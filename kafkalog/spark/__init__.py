@@ -1,6 +1,7 @@
 """Spark reads and writes Kafka log directories: `format("kafkalog")`, with the columns and options of its Kafka source
 and sink.
 
-`options` and `planning`, `write_options`, `staging` and `committing` know nothing of pyspark; `source` and `writing`
-do.  Spark finds `source` through `pyspark_kafkalog`.
+`source`, `streaming`, `tasks` and `writing` are what Spark sees, through `pyspark_kafkalog`.  The rest knows nothing of
+pyspark: `options` and `triggers` say what is wanted, `planning` makes ranges of it, `followed` looks at partitions
+again and again, `offsets` are the checkpoint's; `write_options`, `staging` and `committing` are the sink's.
 """

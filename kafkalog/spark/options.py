@@ -43,17 +43,17 @@ KNOWN = (
     "maxRecordsPerPartition",
     "maxBytesPerPartition",
     "kafka.isolation.level",
-)
-# Of Spark's Kafka source, without a meaning where there is no broker or no stream.
-IGNORED = (
-    "groupIdPrefix",
-    "kafkaConsumer.pollTimeoutMs",
-    "fetchOffset.numRetries",
-    "fetchOffset.retryIntervalMs",
     "maxOffsetsPerTrigger",
     "minOffsetsPerTrigger",
     "maxTriggerDelay",
     "maxBytesPerTrigger",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+)
+# Of Spark's Kafka source, without a meaning where there is no broker.
+IGNORED = (
+    "groupIdPrefix",
+    "kafkaConsumer.pollTimeoutMs",
 )
 
 
@@ -89,8 +89,9 @@ class SourceOptions:
     max_bytes_per_partition: int = MAX_BYTES_PER_PARTITION
 
 
-def parse_options(options: Mapping[str, str]) -> SourceOptions:
-    """SourceOptions for a batch read; IllegalArgumentException in the words of Spark's Kafka source."""
+def parse_options(options: Mapping[str, str], *, streaming: bool | None = False) -> SourceOptions:
+    """SourceOptions for a batch read, a stream, or (None) whichever it will be; IllegalArgumentException in the words
+    of Spark's Kafka source."""
     given = {name.lower(): value for name, value in options.items()}
     _note_unknown(options)
     path = given.get("path", "").strip()
@@ -99,9 +100,12 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
             "option path is missing", hint="expected the log directory, as .load(dir) or .option('path', dir)"
         )
     assign, subscribe, pattern = _strategy(given)
-    start = _bound(given, "starting", EARLIEST)
+    start = _bound(given, "starting", LATEST if streaming else EARLIEST)
     end = _bound(given, "ending", LATEST)
-    _check_batch_bounds(start, end)
+    if streaming:
+        _refuse_end(given)
+    elif streaming is False:
+        _check_batch_bounds(start, end)
     strategy = given.get("startingoffsetsbytimestampstrategy", "error").strip().lower()
     if strategy not in ("error", "latest"):
         raise IllegalArgumentException(
@@ -123,9 +127,9 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
         fail_on_data_loss=_boolean(given, "failOnDataLoss", True),
         include_headers=_boolean(given, "includeHeaders", False),
         isolation=isolation,
-        min_partitions=_positive(given, "minPartitions"),
-        max_records_per_partition=_positive(given, "maxRecordsPerPartition"),
-        max_bytes_per_partition=_positive(given, "maxBytesPerPartition") or MAX_BYTES_PER_PARTITION,
+        min_partitions=positive(given, "minPartitions"),
+        max_records_per_partition=positive(given, "maxRecordsPerPartition"),
+        max_bytes_per_partition=positive(given, "maxBytesPerPartition") or MAX_BYTES_PER_PARTITION,
     )
 
 
@@ -266,6 +270,13 @@ def _time_ms(value: object, name: str) -> int:
     )
 
 
+def _refuse_end(given: Mapping[str, str]) -> None:
+    if "endingoffsets" in given:
+        raise IllegalArgumentException("ending offset not valid in streaming queries")
+    if "endingoffsetsbytimestamp" in given or "endingtimestamp" in given:
+        raise IllegalArgumentException("ending timestamp not valid in streaming queries")
+
+
 def _check_batch_bounds(start: Bound, end: Bound) -> None:
     if start.word == LATEST:
         raise IllegalArgumentException("starting offset can't be latest for batch queries on Kafka")
@@ -296,7 +307,7 @@ def _boolean(given: Mapping[str, str], name: str, default: bool) -> bool:
     return text.strip().lower() == "true"
 
 
-def _positive(given: Mapping[str, str], name: str) -> int | None:
+def positive(given: Mapping[str, str], name: str) -> int | None:
     text = given.get(name.lower())
     if text is None:
         return None

@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from kafkalog.errors import (
     CorruptRecordException,
@@ -33,17 +33,22 @@ from kafkalog.spark.options import EARLIEST, LATEST, Bound, SourceOptions
 
 log = logging.getLogger("kafkalog.spark")
 
+T = TypeVar("T")
 DATA_LOSS_HINT = "set the source option failOnDataLoss to false to go on without what is gone"
 DAMAGE_HINT = "the source option failOnDataLoss=false goes on where a later segment starts"
 
 
 class Piece(NamedTuple):
-    """Bytes [start, end) of a .log file; `start` is a batch's first byte."""
+    """Bytes [start, end) of a .log file; `start` is a batch's first byte.
+
+    `inode`: of the file in which it is (0 where `start` is): compaction puts another one in its place.
+    """
 
     path: str
     segment_base: int
     start: int
     end: int
+    inode: int = 0
 
 
 @dataclass(frozen=True)
@@ -100,21 +105,22 @@ def find_partitions(options: SourceOptions) -> dict[TopicPartition, str]:
 def plan(options: SourceOptions) -> list[OffsetRange]:
     """The ranges of a batch read, by topic, partition and offset."""
     partitions = find_partitions(options)
-    _check_complete("startingOffsets", options.start, partitions)
-    _check_complete("endingOffsets", options.end, partitions)
+    check_complete("startingOffsets", options.start, partitions)
+    check_complete("endingOffsets", options.end, partitions)
     planned: list[OffsetRange] = []
     views: dict[TopicPartition, PartitionView] = {}  # one look at a partition serves all of its ranges
     for partition, log_dir in partitions.items():
         view = PartitionView(log_dir, partition)
-        planned += _ask(view, partial(_plan_one, options=options))
+        planned += ask(view, partial(_plan_one, options=options))
         if options.min_partitions is not None:
             views[partition] = view
-    return planned if options.min_partitions is None else _split_further(planned, views, options)
+    return planned if options.min_partitions is None else split_further(planned, views, options)
 
 
-def _ask(view: PartitionView, ask: Callable[[Snapshot], list[OffsetRange]]) -> list[OffsetRange]:
+def ask(view: PartitionView, question: Callable[[Snapshot], T]) -> T:
+    """A snapshot's answer."""
     try:
-        return view.over(ask)
+        return view.over(question)
     finally:
         view.rest()  # there may be more partitions than a process may open files
 
@@ -122,6 +128,11 @@ def _ask(view: PartitionView, ask: Callable[[Snapshot], list[OffsetRange]]) -> l
 def _plan_one(seen: Snapshot, options: SourceOptions) -> list[OffsetRange]:
     """The ranges of one partition."""
     start, end = _resolve(seen, options)
+    return ranges_of(seen, start, end, options)
+
+
+def ranges_of(seen: Snapshot, start: int, end: int, options: SourceOptions) -> list[OffsetRange]:
+    """The ranges of [start, end) of one partition."""
     if start >= end:
         return []
     try:
@@ -139,7 +150,7 @@ def damaged(options: SourceOptions, error: KafkalogError) -> None:
     log.warning("Some data may have been lost. %s", error)
 
 
-def _check_complete(name: str, bound: Bound, partitions: dict[TopicPartition, str]) -> None:
+def check_complete(name: str, bound: Bound, partitions: dict[TopicPartition, str]) -> None:
     given = bound.offsets if bound.offsets is not None else bound.timestamps_ms
     if given is None:
         return
@@ -161,8 +172,8 @@ def _check_complete(name: str, bound: Bound, partitions: dict[TopicPartition, st
 def _resolve(view: Snapshot, options: SourceOptions) -> tuple[int, int]:
     """The offsets [start, end) to read of one partition, checked against what there is."""
     latest = view.visible_end(options.isolation)
-    start = _offset(view, options.start, latest, starting=True, options=options)
-    end = _offset(view, options.end, latest, starting=False, options=options)
+    start = offset_of(view, options.start, latest, starting=True, options=options)
+    end = offset_of(view, options.end, latest, starting=False, options=options)
     if start < view.log_start_offset or start > view.log_end_offset:
         lost(
             options,
@@ -192,7 +203,7 @@ def lost(options: SourceOptions, text: str) -> None:
     log.warning("Some data may have been lost. %s", text)
 
 
-def _offset(view: Snapshot, bound: Bound, latest: int, *, starting: bool, options: SourceOptions) -> int:
+def offset_of(view: Snapshot, bound: Bound, latest: int, *, starting: bool, options: SourceOptions) -> int:
     partition = view.topic_partition
     timestamp: int | None
     if bound.word is not None:
@@ -274,7 +285,8 @@ def span(view: Snapshot, start: int, end: int, isolation: str) -> OffsetRange:
         segment = view.segments[number]
         stop = last_end if number == last_place else view.readable_bytes(segment)
         if position < stop:
-            pieces.append(Piece(segment.path, segment.base_offset, position, stop))
+            inode = os.fstat(view.file(segment).fileno()).st_ino if position else 0
+            pieces.append(Piece(segment.path, segment.base_offset, position, stop, inode))
         position = 0
     return _range(view, start, end, tuple(pieces), isolation)
 
@@ -302,7 +314,7 @@ def _halves(seen: Snapshot, whole: OffsetRange, middle: int, isolation: str) -> 
     ]
 
 
-def _split_further(
+def split_further(
     planned: list[OffsetRange], views: Mapping[TopicPartition, PartitionView], options: SourceOptions
 ) -> list[OffsetRange]:
     """Halve the largest ranges by offset until there are as many as `minPartitions` asks for."""
@@ -319,7 +331,7 @@ def _split_further(
             continue
         view = views[TopicPartition(largest.topic, largest.partition)]
         try:
-            halves = _ask(view, partial(_halves, whole=largest, middle=middle, isolation=options.isolation))
+            halves = ask(view, partial(_halves, whole=largest, middle=middle, isolation=options.isolation))
         except CorruptRecordException as error:
             damaged(options, error)
             done.append(largest)

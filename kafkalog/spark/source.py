@@ -6,10 +6,10 @@ The driver plans (`planning`), executors read their bytes and yield Arrow record
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import pyspark
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -26,12 +26,10 @@ from kafkalog.errors import (
     InvalidRecordException,
     UnsupportedOperationException,
 )
-from kafkalog.files import OS_FILES
-from kafkalog.format.names import TopicPartition
-from kafkalog.segment.reader import Extent
-from kafkalog.segment.transaction_index import AbortedTxn
 from kafkalog.spark.options import SourceOptions, parse_options
-from kafkalog.spark.planning import OffsetRange, damaged, lost, plan
+from kafkalog.spark.planning import OffsetRange, damaged, plan
+from kafkalog.spark.tasks import RangePartition, RangeSource
+from kafkalog.spark.triggers import parse_triggers
 from kafkalog.spark.write_options import parse_sink_options
 from kafkalog.topics.reader import ChunkReader
 
@@ -46,10 +44,7 @@ COLUMN_TYPES = {
     "headers": "array<struct<key:string,value:binary>>",
 }
 BATCH_ROWS = 64_000
-NO_STREAM = (
-    "kafkalog does not read streams in Spark yet; read batches: spark.read.format('kafkalog') with startingOffsets "
-    "and endingOffsets"
-)
+OLD_PYSPARK = "kafkalog reads streams with PySpark 4.2 or newer"
 CHUNK_BYTES = 4 << 20
 
 
@@ -62,14 +57,22 @@ class KafkalogDataSource(DataSource):  # type: ignore[misc]
 
     def schema(self) -> str:
         """The columns of Spark's Kafka source; `headers` with includeHeaders."""
-        with_headers = parse_options(self.options).include_headers
+        with_headers = parse_options(self.options, streaming=None).include_headers
         return ", ".join(f"{name} {kind}" for name, kind in COLUMN_TYPES.items() if with_headers or name != "headers")
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return KafkalogReader(parse_options(self.options), _columns(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        return _NoStream()  # raising here instead, Spark would report its own missing variable
+        try:
+            from kafkalog.spark.streaming import KafkalogStreamReader
+
+            options = parse_options(self.options, streaming=True)
+            return KafkalogStreamReader(options, parse_triggers(self.options), _columns(schema), read_range)
+        except ModuleNotFoundError:
+            return _NoStream(UnsupportedOperationException(f"{OLD_PYSPARK}, this is {pyspark.__version__}"))
+        except IllegalArgumentException as error:
+            return _NoStream(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         if overwrite:
@@ -94,10 +97,13 @@ def _writing() -> Any:
 
 
 class _NoStream(DataSourceStreamReader):  # type: ignore[misc]
-    """Says so at the first thing that Spark asks."""
+    """Says why not when Spark first asks: where streamReader raises, it reports a missing variable of its own."""
+
+    def __init__(self, why: Exception) -> None:
+        self.why = why
 
     def _refuse(self, *given: Any) -> Any:
-        raise UnsupportedOperationException(NO_STREAM)
+        raise self.why
 
     initialOffset = latestOffset = partitions = read = _refuse  # noqa: N815
 
@@ -118,18 +124,6 @@ def _columns(schema: StructType) -> tuple[str, ...]:
             )
         columns.append(column.name)
     return tuple(columns)
-
-
-class RangePartition(InputPartition):  # type: ignore[misc]
-    """One task."""
-
-    def __init__(self, work: OffsetRange) -> None:
-        super().__init__(None)
-        self.work = work
-
-    def __repr__(self) -> str:
-        work = self.work
-        return f"{work.topic}-{work.partition}[{work.start_offset}, {work.end_offset})"
 
 
 class KafkalogReader(DataSourceReader):  # type: ignore[misc]
@@ -170,72 +164,6 @@ def read_range(work: OffsetRange, options: SourceOptions, columns: Sequence[str]
             if later is None:
                 return
             reader.seek(later)
-
-
-class RangeSource:
-    """What ChunkReader needs of a partition, over the pieces of one range: all bytes of a piece are whole batches."""
-
-    def __init__(self, work: OffsetRange, options: SourceOptions) -> None:
-        self.topic_partition = TopicPartition(work.topic, work.partition)
-        self._work = work
-        self._bases = [piece.segment_base for piece in work.pieces]
-        self._place = 0  # of the piece that was handed out last
-        self._options = options
-
-    cuts = 0  # a plan is made once
-
-    @property
-    def log_start_offset(self) -> int:
-        return self._work.start_offset
-
-    def visible_end(self, isolation: str = "read_uncommitted") -> int:
-        return self._work.end_offset
-
-    def check_usable(self) -> None:
-        """Asked by readers before each read."""
-
-    def recheck(self) -> None:
-        """The plan stays as it is."""
-
-    def check_end(self, isolation: str = "read_uncommitted") -> None:
-        """The driver has judged the log's end."""
-
-    def later_segment(self) -> int | None:
-        """Where the piece after the present one begins; its offsets are above all that come before it."""
-        following = self._bases[self._place + 1 : self._place + 2]
-        return following[0] if following else None
-
-    def extent(self, offset: int, isolation: str = "read_uncommitted") -> Extent | None:
-        pieces = self._work.pieces
-        for place in range(max(bisect_right(self._bases, offset) - 1, 0), len(pieces)):
-            piece = pieces[place]
-            self._place = place
-            try:
-                file = OS_FILES.open(piece.path, writable=False)
-            except FileNotFoundError:
-                lost(self._options, f"{piece.path} was deleted since the query was planned")
-                continue
-            return Extent(
-                file,
-                piece.segment_base,
-                piece.start,
-                piece.end,
-                next_base=self.later_segment(),
-                final=place + 1 == len(pieces),
-                base_limit=self._work.end_offset - 1,
-            )
-        return None
-
-    def has(self, extent: Extent) -> bool:
-        return True  # the transactions are of the plan, as the stretches
-
-    def aborted_in(self, first_offset: int, last_offset: int) -> Sequence[AbortedTxn]:
-        return [
-            txn for txn in self._work.aborted if txn.first_offset <= last_offset and txn.last_offset >= first_offset
-        ]
-
-    def offset_for_time(self, timestamp_ms: int) -> int | None:
-        return None
 
 
 def register(spark: Any) -> None:

@@ -174,14 +174,6 @@ def test_damage_in_a_task(spark: Any, tmp_path: Path, fail: str) -> None:
     assert lost == list(range(lost[0], behind))
 
 
-def test_what_is_not_there_yet_is_one_sentence(spark: Any, log_dir: str, tmp_path: Path) -> None:
-    stream = spark.readStream.format("kafkalog").option("path", log_dir).option("subscribe", "t").load()
-    writer = stream.writeStream.format("noop").option("checkpointLocation", str(tmp_path / "a"))
-    with pytest.raises(Exception, match="kafkalog does not read streams in Spark yet; read batches") as caught:
-        writer.start().processAllAvailable()
-    assert "UnboundLocalError" not in str(caught.value)
-
-
 def test_found_by_itself_from_any_folder(log_dir: str, tmp_path: Path) -> None:
     """Spark looks with pkgutil for modules named pyspark_*: it found ours in the clone's own folder only."""
     code = (

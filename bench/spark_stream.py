@@ -1,0 +1,117 @@
+"""`python -m bench.spark_stream`: Spark's stream from kafkalog beside Spark's own Kafka connector and a live broker.
+
+Both sides in one run, in one session, over one topic: the broker (Apache Kafka 4.4.0 on loopback, the tests' own) has
+written it, kafkalog reads its directory while it runs.  A turn is a query with Trigger.AvailableNow from the earliest
+offset, from its start to its end, planning and checkpoint included; the sides take turns, the best of each counts.
+Needs the PySpark that there is a connector for (`tests.spark.connector`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tests.broker import clients, kraft
+from tests.spark import connector
+
+RECORDS = 2_000_000
+PARTITIONS = 4
+TURNS = 3
+TOPIC = "orders"
+VALUE = b"v" * 190
+WAIT_S = 600
+
+
+class Broker(kraft.Broker):
+    """The tests' broker with a server's JVM settings: no early stop of the compiler."""
+
+    def _command(self, main: str, *args: str) -> list[str]:
+        quick_start = ("-XX:TieredStopAtLevel=1", "-Xmx512m", "-XX:+UseSerialGC")
+        return [part for part in super()._command(main, *args) if part not in quick_start]
+
+
+def produce(bootstrap: str, count: int) -> None:
+    from confluent_kafka import Producer
+
+    clients.create_topics(bootstrap, {TOPIC: (PARTITIONS, {})})
+    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 50, "queue.buffering.max.messages": 500_000})
+    for number in range(count):
+        while True:
+            try:
+                producer.produce(TOPIC, b"%08d" % number + VALUE, b"%08d" % (number % 1000), number % PARTITIONS)
+                break
+            except BufferError:
+                producer.poll(0.05)
+    assert producer.flush(WAIT_S) == 0
+
+
+class Stream:
+    """Queries of one source; `rows` and `seconds` are of the last one."""
+
+    def __init__(self, spark: Any, source: str, broker: kraft.Broker, place: Path) -> None:
+        self.spark, self.source, self.place = spark, source, place
+        self.options = {"path": str(broker.log_dir), "kafka.bootstrap.servers": broker.bootstrap, "subscribe": TOPIC}
+        self.turn = 0
+        self.rows = 0
+
+    def run(self, job: Callable[[Any], Any], limit: int | None) -> float:
+        """Seconds of one query over the whole topic."""
+        self.turn += 1
+        options = self.options | {"startingOffsets": "earliest"}
+        if limit is not None:
+            options["maxOffsetsPerTrigger"] = str(limit)
+        frames = job(self.spark.readStream.format(self.source).options(**options).load())
+        writer = frames.writeStream.format("noop").option(
+            "checkpointLocation", f"{self.place}/{self.source}{self.turn}"
+        )
+        begin = time.perf_counter()
+        query = writer.trigger(availableNow=True).start()
+        assert query.awaitTermination(WAIT_S)
+        seconds = time.perf_counter() - begin
+        self.rows = sum(progress["numInputRows"] for progress in query.recentProgress)
+        return seconds
+
+
+JOBS: list[tuple[str, Callable[[Any], Any], int | None]] = [
+    ("all columns", lambda frames: frames, None),
+    ("sum(length(value))", lambda frames: frames.selectExpr("length(value) n").where("n < 0"), None),
+    ("all columns, 200,000 a trigger", lambda frames: frames, 200_000),
+]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.spark_stream")
+    parser.add_argument("--records", type=int, default=RECORDS)
+    parser.add_argument("--turns", type=int, default=TURNS)
+    given = parser.parse_args()
+    place = Path(tempfile.mkdtemp(prefix="kafkalog-bench-"))
+    (place / "broker").mkdir()
+    broker = Broker(place / "broker", settings={"num.network.threads": "3", "num.io.threads": "8"})
+    try:
+        broker.start()
+        produce(broker.bootstrap, given.records)
+        spark = connector.session(place, **{"spark.python.authenticate.socketTimeout": "120s"})
+        sides = [Stream(spark, source, broker, place) for source in ("kafkalog", "kafka")]
+        print(f"{given.records:,} records of 200 B, {PARTITIONS} partitions\n", flush=True)
+        print("| stream | kafkalog, k rows/s | Spark's Kafka connector | ratio |\n|---|---|---|---|", flush=True)
+        for name, job, limit in JOBS:
+            best = dict.fromkeys(("kafkalog", "kafka"), float("inf"))
+            for _ in range(given.turns):
+                for side in sides:
+                    best[side.source] = min(best[side.source], side.run(job, limit))
+            ours, theirs = (given.records / best[source] / 1e3 for source in ("kafkalog", "kafka"))
+            print(f"| {name} | {ours:,.0f} | {theirs:,.0f} | {ours / theirs:.1f}x (aim 3) |", flush=True)
+        spark.stop()
+    finally:
+        broker.kill()
+        shutil.rmtree(place, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

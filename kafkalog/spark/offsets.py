@@ -1,0 +1,67 @@
+"""Offsets of many partitions: their JSON, which is the checkpoint's (`{"t":{"0":23}}`), and how far a query is behind.
+
+An offset is that of the next record to be read, as in Spark's Kafka source, so that its checkpoints can be gone on
+with.  Knows nothing of pyspark.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from kafkalog.errors import IllegalArgumentException
+from kafkalog.format.names import TopicPartition
+
+Offsets = dict[TopicPartition, int]
+Nested = dict[str, dict[str, int]]
+
+
+def nested(offsets: Mapping[TopicPartition, int]) -> Nested:
+    """The object of the JSON, topics and partitions in order: equal offsets have equal text."""
+    found: Nested = {}
+    for (topic, partition), offset in sorted(offsets.items()):
+        found.setdefault(topic, {})[str(partition)] = offset
+    return found
+
+
+def flat(given: Any) -> Offsets:
+    """Offsets of such an object; IllegalArgumentException for anything else."""
+    expected = f'Expected e.g. {{"topicA":{{"0":23,"1":-1}},"topicB":{{"0":-2}}}}, got {json.dumps(given)}'
+    try:
+        return {
+            TopicPartition(topic, int(partition)): int(offset)
+            for topic, partitions in given.items()
+            for partition, offset in partitions.items()
+        }
+    except (AttributeError, TypeError, ValueError):
+        raise IllegalArgumentException(expected, hint="is the checkpoint of another source?") from None
+
+
+def shown(partitions: Iterable[TopicPartition]) -> str:
+    return ", ".join(map(str, sorted(partitions)))
+
+
+def behind_latest(source: Any) -> dict[str, str]:
+    """How far a query's source is behind, as the metrics of Spark's Kafka source: minOffsetsBehindLatest,
+    maxOffsetsBehindLatest and avgOffsetsBehindLatest, over partitions.
+
+    `source` is one of a StreamingQueryProgress's `sources`, or of a `lastProgress["sources"]`.  Empty where it does not
+    say both endOffset and latestOffset.
+    """
+    read, latest = (_of_progress(source, name) for name in ("endOffset", "latestOffset"))
+    if not read or not latest:
+        return {}
+    behind = [offset - read.get(partition, 0) for partition, offset in latest.items()]
+    return {
+        "minOffsetsBehindLatest": str(min(behind)),
+        "maxOffsetsBehindLatest": str(max(behind)),
+        "avgOffsetsBehindLatest": str(sum(behind) / len(behind)),
+    }
+
+
+def _of_progress(source: Any, name: str) -> Offsets:
+    value = source.get(name) if isinstance(source, Mapping) else getattr(source, name)
+    if isinstance(value, str):
+        value = json.loads(value)
+    return flat(value) if value else {}

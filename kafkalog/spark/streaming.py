@@ -1,0 +1,188 @@
+"""The stream: `spark.readStream.format("kafkalog")`, with the offsets, limits and complaints of Spark's Kafka source.
+
+One reader lives beside the driver as long as the query and says how far each micro-batch goes; others, on executors,
+only read ranges, by the same way as batch reads.  All that must outlive a process is in Spark's checkpoint.  A query's
+first batch is therefore empty: it puts the initial offsets there, for Spark gives a Python source no other place, and
+whoever starts the query again after a crash in that batch must not begin elsewhere ("latest" is another offset then).
+
+Needs PySpark 4.2: before it a source is not told where a batch starts when it is asked how far it shall go.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+
+from kafkalog.format.names import TopicPartition
+from kafkalog.limits import LONG_MAX
+from kafkalog.log.snapshot import Snapshot
+from kafkalog.spark.followed import FollowedPartitions
+from kafkalog.spark.offsets import Nested, Offsets, flat, nested, shown
+from kafkalog.spark.options import LATEST, SourceOptions
+from kafkalog.spark.planning import OffsetRange, ask, check_complete, lost, offset_of, ranges_of, split_further
+from kafkalog.spark.tasks import RangePartition
+from kafkalog.spark.triggers import TriggerOptions, limited_by_bytes, limited_by_offsets, waiting
+
+ReadRange = Callable[[OffsetRange, SourceOptions, Sequence[str]], Iterator[Any]]
+
+
+class KafkalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+    """Spark's Python source of a stream.  `read` is called on executors, all else in one process beside the driver.
+
+    `read_range` is how batch reads do it.
+    """
+
+    def __init__(
+        self, options: SourceOptions, triggers: TriggerOptions, columns: tuple[str, ...], read_range: ReadRange
+    ) -> None:
+        self.options = options
+        self.triggers = triggers
+        self.columns = columns
+        self._read_range = read_range
+        self._partitions = FollowedPartitions(options)
+        self._initial: Offsets | None = None
+        self._initial_is_kept = False  # in the checkpoint, or about to be
+        self._latest: Offsets | None = None
+        self._is_available_now = False
+        self._all_available: Offsets | None = None  # what a query with Trigger.AvailableNow ends with
+        self._last_trigger_ms = 0.0
+
+    # --- how far ------------------------------------------------------------------------------------
+
+    def initialOffset(self) -> Nested:  # noqa: N802
+        """Where a new query starts; Spark asks more than once for the first batch."""
+        if self._initial is None:
+            self._initial = self._starting_offsets()
+        return nested(self._initial)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Anything but ReadAllAvailable, which comes with Trigger.Once alone: the limits are the options', which no one
+        ReadLimit can say."""
+        return ReadMaxRows(self.triggers.max_offsets or LONG_MAX)
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._is_available_now = True
+
+    def latestOffset(self, start: Nested, limit: ReadLimit) -> Nested:  # noqa: N802
+        """Where the batch from `start` on ends."""
+        begin = flat(start)
+        self._latest = self._ends(begin)
+        if begin == self._initial and not self._initial_is_kept:
+            self._initial_is_kept = True
+            if not isinstance(limit, ReadAllAvailable) or self.options.start.word == LATEST:
+                return start
+        return nested(self._latest if isinstance(limit, ReadAllAvailable) else self._limited(begin, self._latest))
+
+    def reportLatestOffset(self) -> Nested | None:  # noqa: N802
+        return nested(self._latest) if self._latest else None
+
+    def _ends(self, begin: Offsets) -> Offsets:
+        if self._all_available is not None:
+            return self._all_available
+        ends = self._partitions.look_again(begin, self.triggers.looks, self.triggers.look_interval_ms)
+        if self._is_available_now:
+            self._all_available = ends
+        return ends
+
+    def _limited(self, begin: Offsets, latest: Offsets) -> Offsets:
+        triggers = self.triggers
+        # With AvailableNow a batch that waits for more would be the query's end, before all is read.
+        if triggers.min_offsets is not None and not self._is_available_now:
+            now_ms = time.time() * 1000
+            is_late = now_ms - self._last_trigger_ms >= triggers.max_delay_ms
+            if not is_late and waiting(begin, latest) < triggers.min_offsets:
+                return begin
+            self._last_trigger_ms = now_ms
+        if triggers.max_offsets is None and triggers.max_bytes is None:
+            return latest
+        begin = begin | self._first_offsets(set(latest) - set(begin))
+        latest = {partition: end for partition, end in latest.items() if partition in begin}
+        end = latest
+        if triggers.max_offsets is not None:
+            end = limited_by_offsets(triggers.max_offsets, begin, end)
+        if triggers.max_bytes is not None:
+            end = limited_by_bytes(triggers.max_bytes, begin, end, self._partitions.ask)
+        return end
+
+    def _starting_offsets(self) -> Offsets:
+        ends = self._partitions.look()
+        views = self._partitions.views
+        check_complete("startingOffsets", self.options.start, {each: view.log_dir for each, view in views.items()})
+
+        def start(seen: Snapshot) -> int:
+            end = ends[seen.topic_partition]
+            return offset_of(seen, self.options.start, end, starting=True, options=self.options)
+
+        return {partition: ask(view, start) for partition, view in views.items()}
+
+    def _first_offsets(self, partitions: set[TopicPartition]) -> Offsets:
+        """Where those of them that there are begin."""
+        views = {partition: self._partitions.refresh(partition) for partition in partitions}
+        return {partition: view.log_start_offset for partition, view in views.items() if view is not None}
+
+    # --- what of it ---------------------------------------------------------------------------------
+
+    def partitions(self, start: Nested, end: Nested) -> Sequence[RangePartition]:
+        """A task for each range of [start, end).  IllegalStateException, or with failOnDataLoss=false a warning, where
+        something of it is gone."""
+        if start == end:
+            return []  # asked at each start of a query, too
+        begin, until = flat(start), flat(end)
+        if not self._partitions.views:
+            self._partitions.look()
+        if begin == self._initial and not self._initial_is_kept:
+            # The first batch again, after a crash: it ended where it began (but with Trigger.Once), and what we take
+            # for the initial offsets now lies at or behind these.
+            self._initial_is_kept = True
+            begin = {each: min(offset, until[each]) for each, offset in begin.items() if each in until}
+        begin |= self._begin_of_new(set(until) - set(begin))
+        deleted = set(begin) - set(until)
+        if deleted:
+            lost(self.options, f"Partitions {shown(deleted)} have been deleted.")
+        planned: list[OffsetRange] = []
+        for partition in sorted(set(begin) & set(until)):
+            planned += self._plan_one(partition, begin[partition], until[partition])
+        if self.options.min_partitions is not None:
+            planned = split_further(planned, self._partitions.views, self.options)
+        return [RangePartition(work) for work in planned]
+
+    def _begin_of_new(self, partitions: set[TopicPartition]) -> Offsets:
+        """New partitions are read from their first record on, which is expected to be offset 0."""
+        found = self._first_offsets(partitions)
+        if partitions - set(found):
+            missing = shown(partitions - set(found))
+            lost(self.options, f"Cannot find initial offsets for partitions {missing}. They may have been deleted.")
+        for partition, offset in found.items():
+            if offset:
+                lost(self.options, f"Added partition {partition} starts from {offset} instead of 0.")
+        return found
+
+    def _plan_one(self, partition: TopicPartition, start: int, end: int) -> list[OffsetRange]:
+        if end < start:
+            lost(self.options, f"Partition {partition} offset was changed from {start} to {end}.")
+        if end <= start:
+            return []
+        view = self._partitions.refresh(partition)  # what retention or deleteRecords took since the look is known then
+        if view is None:
+            lost(self.options, f"Partitions {partition} have been deleted.")
+            return []
+        return ask(view, partial(self._ranges, start=start, end=end))
+
+    def _ranges(self, seen: Snapshot, start: int, end: int) -> list[OffsetRange]:
+        name = seen.topic_partition
+        if start < seen.log_start_offset:
+            lost(self.options, f"Starting offset for {name} was {start} but the log starts at {seen.log_start_offset}.")
+        if end > seen.log_end_offset:
+            lost(self.options, f"Partition {name} offset was changed from {end} to {seen.log_end_offset}.")
+        start, end = max(start, seen.log_start_offset), min(end, seen.log_end_offset)
+        return ranges_of(seen, start, end, self.options)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """Arrow record batches of one range."""
+        work = getattr(partition, "work", None)
+        return iter(()) if work is None else self._read_range(work, self.options, self.columns)

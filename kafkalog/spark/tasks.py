@@ -1,0 +1,151 @@
+"""A task's work, and where it finds it: the range that the driver planned, over the files as they are when it runs."""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+from pyspark.sql.datasource import InputPartition
+
+from kafkalog.errors import CorruptRecordException, KafkaStorageException, UnknownTopicOrPartitionException
+from kafkalog.files import OS_FILES, File
+from kafkalog.format.names import TopicPartition
+from kafkalog.log.snapshot import Snapshot
+from kafkalog.log.view import PartitionView
+from kafkalog.segment.reader import Extent
+from kafkalog.segment.transaction_index import AbortedTxn
+from kafkalog.spark.options import SourceOptions
+from kafkalog.spark.planning import OffsetRange, Piece, ask, lost, span
+
+PLANS_MAX = 20  # of one task
+
+
+class RangePartition(InputPartition):  # type: ignore[misc]
+    """One task."""
+
+    def __init__(self, work: OffsetRange) -> None:
+        super().__init__(None)
+        self.work = work
+
+    def __repr__(self) -> str:
+        work = self.work
+        return f"{work.topic}-{work.partition}[{work.start_offset}, {work.end_offset})"
+
+
+class RangeSource:
+    """What ChunkReader needs of a partition, over the pieces of one range: all bytes of a piece are whole batches.
+
+    Where compaction or retention has changed the files since they were planned, what is left is planned anew.
+    """
+
+    def __init__(self, work: OffsetRange, options: SourceOptions) -> None:
+        self.topic_partition = TopicPartition(work.topic, work.partition)
+        self._work = work
+        self._bases = [piece.segment_base for piece in work.pieces]
+        self._place = 0  # of the piece that was handed out last
+        self._options = options
+        self._is_doubtful = False
+        self._plans = 1
+
+    cuts = 0  # the driver has said where the range ends
+
+    @property
+    def log_start_offset(self) -> int:
+        return self._work.start_offset
+
+    def visible_end(self, isolation: str = "read_uncommitted") -> int:
+        return self._work.end_offset
+
+    def check_usable(self) -> None:
+        """Asked by readers before each read."""
+
+    def recheck(self) -> None:
+        """What was read makes no sense: are these the files that were planned?"""
+        self._is_doubtful = True
+
+    def check_end(self, isolation: str = "read_uncommitted") -> None:
+        """The driver has judged the log's end."""
+
+    def later_segment(self) -> int | None:
+        """Where the piece after the present one begins; its offsets are above all that come before it."""
+        following = self._bases[self._place + 1 : self._place + 2]
+        return following[0] if following else None
+
+    def extent(self, offset: int, isolation: str = "read_uncommitted") -> Extent | None:
+        if self._is_doubtful:
+            self._plan_anew(offset)
+        while True:
+            place = max(bisect_right(self._bases, offset) - 1, 0)
+            if place >= len(self._work.pieces):
+                return None
+            file = self._file(self._work.pieces[place])
+            if file is not None:
+                return self._extent(place, file)
+            self._plan_anew(offset)
+
+    def _file(self, piece: Piece) -> File | None:
+        """The piece's file; None where that is gone, or another one has its name."""
+        try:
+            file = OS_FILES.open(piece.path, writable=False)
+        except FileNotFoundError:
+            return None
+        return None if piece.inode and os.fstat(file.fileno()).st_ino != piece.inode else file
+
+    def _extent(self, place: int, file: File) -> Extent:
+        self._place = place
+        piece = self._work.pieces[place]
+        return Extent(
+            file,
+            piece.segment_base,
+            piece.start,
+            piece.end,
+            next_base=self.later_segment(),
+            final=place + 1 == len(self._work.pieces),
+            base_limit=self._work.end_offset - 1,
+        )
+
+    def _plan_anew(self, offset: int) -> None:
+        """Take the files as they are now, for what is left from `offset` on."""
+        self._is_doubtful = False
+        self._plans += 1
+        if self._plans > PLANS_MAX:
+            raise KafkaStorageException(
+                f"{self.topic_partition}: its files went away {PLANS_MAX} times while a task read them",
+                path=self._work.log_dir,
+                hint="is somebody moving or deleting the directory?",
+            )
+        try:
+            with PartitionView(self._work.log_dir, self.topic_partition) as view:
+                self._work = ask(view, partial(self._left, offset=offset))
+        except CorruptRecordException:
+            return  # damage, which is to be told as it was met
+        except UnknownTopicOrPartitionException:
+            lost(self._options, f"{self.topic_partition} was deleted since the query was planned")
+            self._work = replace(self._work, pieces=())
+        self._bases = [piece.segment_base for piece in self._work.pieces]
+        self._place = 0
+
+    def _left(self, seen: Snapshot, offset: int) -> OffsetRange:
+        start, end = max(offset, seen.log_start_offset), min(self._work.end_offset, seen.log_end_offset)
+        if start > offset or end < self._work.end_offset:
+            lost(
+                self._options,
+                f"{self.topic_partition}: offsets [{offset}, {self._work.end_offset}) were planned, now the log has "
+                f"[{seen.log_start_offset}, {seen.log_end_offset})",
+            )
+        left = span(seen, start, max(start, end), self._options.isolation)
+        return replace(left, start_offset=self._work.start_offset, end_offset=self._work.end_offset)
+
+    def has(self, extent: Extent) -> bool:
+        return True  # the transactions are of the plan, as the stretches
+
+    def aborted_in(self, first_offset: int, last_offset: int) -> Sequence[AbortedTxn]:
+        return [
+            txn for txn in self._work.aborted if txn.first_offset <= last_offset and txn.last_offset >= first_offset
+        ]
+
+    def offset_for_time(self, timestamp_ms: int) -> int | None:
+        return None
