@@ -43,6 +43,8 @@ KNOWN = (
     "maxRecordsPerPartition",
     "maxBytesPerPartition",
     "kafka.isolation.level",
+    "columns",
+    "latest",
 )
 # Of Spark's Kafka source, without a meaning where there is no broker or no stream.
 IGNORED = (
@@ -87,6 +89,8 @@ class SourceOptions:
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
     max_bytes_per_partition: int = MAX_BYTES_PER_PARTITION
+    columns: tuple[str, ...] | None = None
+    latest: bool = False
 
 
 def parse_options(options: Mapping[str, str]) -> SourceOptions:
@@ -126,7 +130,19 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
         min_partitions=_positive(given, "minPartitions"),
         max_records_per_partition=_positive(given, "maxRecordsPerPartition"),
         max_bytes_per_partition=_positive(given, "maxBytesPerPartition") or MAX_BYTES_PER_PARTITION,
+        columns=_listed(given, "columns"),
+        latest=_boolean(given, "latest", False),
     )
+
+
+def _listed(given: Mapping[str, str], name: str) -> tuple[str, ...] | None:
+    text = given.get(name.lower())
+    if text is None:
+        return None
+    listed = tuple(part.strip() for part in text.split(",") if part.strip())
+    if not listed or len(set(listed)) < len(listed):
+        raise IllegalArgumentException(f"option {name} is {text!r}", hint="expected names, each once: key,offset")
+    return listed
 
 
 def _note_unknown(options: Mapping[str, str]) -> None:

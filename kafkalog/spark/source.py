@@ -6,8 +6,9 @@ The driver plans (`planning`), executors read their bytes and yield Arrow record
 
 from __future__ import annotations
 
+import sys
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from pyspark.sql.datasource import (
@@ -30,6 +31,7 @@ from kafkalog.files import OS_FILES
 from kafkalog.format.names import TopicPartition
 from kafkalog.segment.reader import Extent
 from kafkalog.segment.transaction_index import AbortedTxn
+from kafkalog.spark.filters import ALL, Wanted, push
 from kafkalog.spark.options import SourceOptions, parse_options
 from kafkalog.spark.planning import OffsetRange, damaged, lost, plan
 from kafkalog.topics.reader import ChunkReader
@@ -45,6 +47,10 @@ COLUMN_TYPES = {
     "headers": "array<struct<key:string,value:binary>>",
 }
 BATCH_ROWS = 64_000
+FILL_ROWS = 48_000  # where a batch of the log is never cut in two
+BATCH_BYTES = 16 << 20
+LATEST_MEMORY_BYTES = 96 << 20
+PUSHDOWN_PLANNER = "pyspark.sql.worker.data_source_pushdown_filters"
 NO_STREAM = (
     "kafkalog does not read streams in Spark yet; read batches: spark.read.format('kafkalog') with startingOffsets "
     "and endingOffsets"
@@ -64,12 +70,21 @@ class KafkalogDataSource(DataSource):  # type: ignore[misc]
         return "kafkalog"
 
     def schema(self) -> str:
-        """The columns of Spark's Kafka source; `headers` with includeHeaders."""
-        with_headers = parse_options(self.options).include_headers
-        return ", ".join(f"{name} {kind}" for name, kind in COLUMN_TYPES.items() if with_headers or name != "headers")
+        """The columns of Spark's Kafka source, `headers` with includeHeaders; or those that option `columns` lists."""
+        options = parse_options(self.options)
+        columns = options.columns
+        if columns is None:
+            columns = tuple(name for name in COLUMN_TYPES if options.include_headers or name != "headers")
+        return ", ".join(f"{name} {_type_of(name)}" for name in columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return KafkalogReader(parse_options(self.options), _columns(schema))
+        options, columns = parse_options(self.options), _columns(schema)
+        if options.columns not in (None, columns):
+            raise IllegalArgumentException(
+                f"option columns is {','.join(options.columns or ())}, the schema has {','.join(columns)}",
+                hint="give one of them",
+            )
+        return (PushingReader if _pushes() else KafkalogReader)(options, columns)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         return _NoStream()  # raising here instead, Spark would report its own missing variable
@@ -90,15 +105,28 @@ class _NoStream(DataSourceStreamReader):  # type: ignore[misc]
     initialOffset = latestOffset = partitions = read = _refuse  # noqa: N815
 
 
+def _pushes() -> bool:
+    """Whether the planner that calls pushes filters: elsewhere Spark refuses a reader that takes some."""
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        if frame.f_globals.get("__spec__") and frame.f_globals["__spec__"].name == PUSHDOWN_PLANNER:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _type_of(column: str) -> str:
+    kind = COLUMN_TYPES.get(column)
+    if kind is None:
+        raise IllegalArgumentException(f"there is no column {column!r}", hint=f"there are {', '.join(COLUMN_TYPES)}")
+    return kind
+
+
 def _columns(schema: StructType) -> tuple[str, ...]:
     """The columns of a user's schema, which prunes what is decoded; IllegalArgumentException for any other."""
     columns = []
     for column in schema.fields:
-        kind = COLUMN_TYPES.get(column.name)
-        if kind is None:
-            raise IllegalArgumentException(
-                f"there is no column {column.name!r}", hint=f"there are {', '.join(COLUMN_TYPES)}"
-            )
+        kind = _type_of(column.name)
         if column.dataType.simpleString() != kind:
             raise IllegalArgumentException(
                 f"column {column.name} is {kind}, the schema says {column.dataType.simpleString()}",
@@ -126,21 +154,41 @@ class KafkalogReader(DataSourceReader):  # type: ignore[misc]
     def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
         self.options = options
         self.columns = columns
+        self.wanted = ALL
 
     def partitions(self) -> Sequence[RangePartition]:
-        return [RangePartition(work) for work in plan(self.options)]
+        return [RangePartition(work) for work in plan(self.options, self.wanted)]
 
     def read(self, partition: InputPartition | None) -> Iterator[Any]:
         """Arrow record batches of one range; nothing for the partition that Spark makes of an empty plan."""
         work = getattr(partition, "work", None)
-        return iter(()) if work is None else read_range(work, self.options, self.columns)
+        return iter(()) if work is None else read_range(work, self.options, self.columns, self.wanted)
 
 
-def read_range(work: OffsetRange, options: SourceOptions, columns: Sequence[str]) -> Iterator[Any]:
-    """The record batches of a range, about 64,000 rows each."""
+class PushingReader(KafkalogReader):
+    """Takes the filters that it applies exactly."""
+
+    def pushFilters(self, filters: list[Any]) -> Iterable[Any]:  # noqa: N802
+        # What a key's last value is, no filter of rows may change.
+        self.wanted, left = push(filters, rows=not self.options.latest)
+        return left
+
+
+def read_range(
+    work: OffsetRange, options: SourceOptions, columns: Sequence[str], wanted: Wanted = ALL
+) -> Iterator[Any]:
+    """The record batches of a range: about FILL_ROWS rows each, or BATCH_BYTES of keys, values and headers."""
     from kafkalog.topics import arrow
 
     source = RangeSource(work, options)
+    if options.latest:
+        yield from _latest(source, options, columns)
+        return
+    limits = {
+        "timestamp_min": wanted.timestamp_min,
+        "timestamp_max": wanted.timestamp_max,
+        "rows_max": FILL_ROWS,
+    }
     with ChunkReader(
         source,
         work.start_offset,
@@ -150,7 +198,9 @@ def read_range(work: OffsetRange, options: SourceOptions, columns: Sequence[str]
     ) as reader:
         while True:
             try:
-                yield from arrow.record_batches(reader, columns, BATCH_ROWS, arrow.SPARK_COLUMNS)
+                yield from arrow.record_batches(
+                    reader, columns, BATCH_ROWS, arrow.SPARK_COLUMNS, batch_bytes=BATCH_BYTES, limits=limits
+                )
                 return
             except (BadBytesError, InvalidRecordException) as error:
                 damaged(options, error)
@@ -158,6 +208,18 @@ def read_range(work: OffsetRange, options: SourceOptions, columns: Sequence[str]
             if later is None:
                 return
             reader.seek(later)
+
+
+def _latest(source: RangeSource, options: SourceOptions, columns: Sequence[str]) -> Iterator[Any]:
+    """The last value of each key of a range, by offset; at damage, where that is let pass, the state before it."""
+    from kafkalog.topics import arrow
+    from kafkalog.topics.latest import Latest
+
+    found = Latest(source, isolation=options.isolation, memory_bytes=LATEST_MEMORY_BYTES)
+    try:
+        yield from found.batches(columns, BATCH_ROWS, arrow.SPARK_COLUMNS, batch_bytes=BATCH_BYTES)
+    except (BadBytesError, InvalidRecordException) as error:
+        damaged(options, error)
 
 
 class RangeSource:
