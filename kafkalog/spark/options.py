@@ -45,6 +45,7 @@ KNOWN = (
     "kafka.isolation.level",
     "columns",
     "latest",
+    "pushDownPredicate",
 )
 # Of Spark's Kafka source, without a meaning where there is no broker or no stream.
 IGNORED = (
@@ -91,6 +92,7 @@ class SourceOptions:
     max_bytes_per_partition: int = MAX_BYTES_PER_PARTITION
     columns: tuple[str, ...] | None = None
     latest: bool = False
+    push_down_predicate: bool | None = None  # None: where Spark does it right
 
 
 def parse_options(options: Mapping[str, str]) -> SourceOptions:
@@ -132,6 +134,7 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
         max_bytes_per_partition=_positive(given, "maxBytesPerPartition") or MAX_BYTES_PER_PARTITION,
         columns=_listed(given, "columns"),
         latest=_boolean(given, "latest", False),
+        push_down_predicate=_boolean(given, "pushDownPredicate", False) if "pushdownpredicate" in given else None,
     )
 
 

@@ -264,10 +264,14 @@ def _cuts(view: Snapshot, start: int, end: int, target_bytes: int) -> Iterator[i
         segment = view.segments[place]
         if segment.base_offset >= end:
             return
-        entries = segment.offset_entries
         if filled >= target_bytes and segment.base_offset > start:
             yield segment.base_offset
             filled = 0
+        size = view.readable_bytes(segment)
+        if filled + size < target_bytes:  # its index is not even opened: there may be 100,000 of them
+            filled, position = filled + size, 0
+            continue
+        entries = segment.offset_entries
         while (entry := entries.at_or_behind(max(target_bytes - filled, position + 1))) is not None:
             last_offset, position = entry
             offset = view.first_offset_at(place, position, last_offset)
@@ -278,7 +282,7 @@ def _cuts(view: Snapshot, start: int, end: int, target_bytes: int) -> Iterator[i
                     return
                 yield offset
                 filled = -position
-        filled += view.readable_bytes(segment)
+        filled += size
         position = 0
 
 

@@ -50,7 +50,7 @@ BATCH_ROWS = 64_000
 FILL_ROWS = 48_000  # where a batch of the log is never cut in two
 BATCH_BYTES = 16 << 20
 LATEST_MEMORY_BYTES = 96 << 20
-PUSHDOWN_PLANNER = "pyspark.sql.worker.data_source_pushdown_filters"
+PUSHDOWN_PLANNERS = "pyspark.sql.worker.data_source_pushdown"
 NO_STREAM = (
     "kafkalog does not read streams in Spark yet; read batches: spark.read.format('kafkalog') with startingOffsets "
     "and endingOffsets"
@@ -84,7 +84,7 @@ class KafkalogDataSource(DataSource):  # type: ignore[misc]
                 f"option columns is {','.join(options.columns or ())}, the schema has {','.join(columns)}",
                 hint="give one of them",
             )
-        return (PushingReader if _pushes() else KafkalogReader)(options, columns)
+        return (PushingReader if _pushes(options.push_down_predicate) else KafkalogReader)(options, columns)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         return _NoStream()  # raising here instead, Spark would report its own missing variable
@@ -105,11 +105,19 @@ class _NoStream(DataSourceStreamReader):  # type: ignore[misc]
     initialOffset = latestOffset = partitions = read = _refuse  # noqa: N815
 
 
-def _pushes() -> bool:
-    """Whether the planner that calls pushes filters: elsewhere Spark refuses a reader that takes some."""
+def _pushes(asked: bool | None) -> bool:
+    """Whether to take filters: only from a planner that pushes them (elsewhere Spark refuses a reader that takes some),
+    and only where each scan keeps its own plan, or its user says that no other scan comes from the same frame.
+
+    Up to Spark 4.3 a filter's plan stays with the frame: what else is read from it, unfiltered or by other filters,
+    gets the same rows.  Where that is mended readers are asked for limits too.
+    """
+    if not (hasattr(DataSourceReader, "pushLimit") if asked is None else asked):
+        return False
     frame: Any = sys._getframe(1)
     while frame is not None:
-        if frame.f_globals.get("__spec__") and frame.f_globals["__spec__"].name == PUSHDOWN_PLANNER:
+        spec = frame.f_globals.get("__spec__")
+        if spec is not None and spec.name.startswith(PUSHDOWN_PLANNERS):
             return True
         frame = frame.f_back
     return False
