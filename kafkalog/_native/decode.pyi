@@ -23,6 +23,10 @@ class ColumnBuilder:
         null_empty_headers: bool = False,
         offset_min: int | None = None,
         offset_max: int | None = None,
+        timestamp_min: int | None = None,
+        timestamp_max: int | None = None,
+        rows_max: int | None = None,
+        bytes_max: int | None = None,
     ) -> None: ...
     @property
     def rows(self) -> int: ...

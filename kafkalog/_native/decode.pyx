@@ -110,6 +110,28 @@ cdef struct Sink:
     bint bad_text
     int64_t offset_min
     int64_t offset_max
+    int64_t timestamp_min
+    int64_t timestamp_max
+    int64_t rows_max
+    int64_t bytes_max
+
+
+cdef inline int64_t filled_bytes(const Sink* sink) noexcept nogil:
+    return sink.key.filled + sink.value.filled + sink.header_key.filled + sink.header_value.filled
+
+
+cdef inline bint is_wanted(const Sink* sink, const Row* row) noexcept nogil:
+    """Whether a batch may have records for the sink, by its header alone.
+
+    Its largest timestamp is every record's where the log set it; what is older than magic 2 is not asked.
+    """
+    if row.last_offset < sink.offset_min:
+        return False
+    if row.magic < 2:
+        return True
+    if row.base_offset > sink.offset_max or row.max_timestamp < sink.timestamp_min:
+        return False
+    return not (row.attributes & TIMESTAMP_TYPE_FLAG and row.max_timestamp > sink.timestamp_max)
 
 
 cdef inline void put_binary(
@@ -196,7 +218,7 @@ cdef int decode_payload(
     cdef RecordView view
     cdef Cursor cursor
     cdef const uint8_t* end = start + size
-    cdef int64_t _i, offset, row
+    cdef int64_t _i, offset, timestamp, row
     cdef int64_t rows = min(batch.count, size // RECORD_BYTES_MIN)
     cdef int verdict = rec.OK
     cdef Mark mark
@@ -231,9 +253,12 @@ cdef int decode_payload(
         offset = rec.offset_of(&base, &view)
         if offset < sink.offset_min or offset > sink.offset_max:
             continue
+        timestamp = rec.timestamp_of(&base, &view)
+        if timestamp < sink.timestamp_min or timestamp > sink.timestamp_max:
+            continue
         row = sink.rows
         offsets[row] = offset
-        timestamps[row] = rec.timestamp_of(&base, &view)
+        timestamps[row] = timestamp
         if sink.with_types:
             (<int32_t*>sink.types.at)[row] = type_id
         if sink.with_keys:
@@ -332,9 +357,11 @@ cdef int decode_table(
             return rec.BAD_BOUNDS
         if (skip != NULL and skip[next_row[0]]) or (
             skip_control and row.magic >= 2 and row.attributes & CONTROL_FLAG
-        ) or row.last_offset < sink.offset_min or (row.magic >= 2 and row.base_offset > sink.offset_max):
+        ) or not is_wanted(sink, &row):
             next_row[0] += 1
             continue
+        if sink.rows and (sink.rows >= sink.rows_max or filled_bytes(sink) >= sink.bytes_max):
+            return rec.FULL
         if row.magic < 2 or row.attributes & CODEC_MASK:
             return rec.NEEDS_PAYLOAD
         if row.size < RECORDS:
@@ -364,8 +391,10 @@ cdef class ColumnBuilder:
     """Collects records as columns until `finish`.
 
     keys, values, headers, timestamp_types: which columns beside offset and timestamp.  null_empty_headers: a record
-    without headers gets a null instead of an empty list.  offset_min, offset_max: records outside are left out
-    (both inclusive).  At most 2^31-1 bytes a column: then FULL is answered, and `finish` makes room.
+    without headers gets a null instead of an empty list.  offset_min, offset_max, timestamp_min, timestamp_max (ms):
+    records outside are left out (all inclusive).  rows_max, bytes_max: with so many rows, or bytes of keys, values and
+    headers, no further batch of a table is taken.  At most 2^31-1 bytes a column.  FULL is answered then, and `finish`
+    makes room.
     One thread at a time: a second one gets a RuntimeError.
     """
     cdef Sink sink
@@ -373,7 +402,8 @@ cdef class ColumnBuilder:
 
     def __init__(
         self, bint keys=True, bint values=True, bint headers=True, *, bint timestamp_types=False,
-        bint null_empty_headers=False, offset_min=None, offset_max=None,
+        bint null_empty_headers=False, offset_min=None, offset_max=None, timestamp_min=None, timestamp_max=None,
+        rows_max=None, bytes_max=None,
     ):
         self.sink.with_keys = keys
         self.sink.with_values = values
@@ -382,6 +412,10 @@ cdef class ColumnBuilder:
         self.sink.null_empty_headers = null_empty_headers
         self.sink.offset_min = INT64_MIN if offset_min is None else offset_min
         self.sink.offset_max = INT64_MAX if offset_max is None else offset_max
+        self.sink.timestamp_min = INT64_MIN if timestamp_min is None else timestamp_min
+        self.sink.timestamp_max = INT64_MAX if timestamp_max is None else timestamp_max
+        self.sink.rows_max = INT64_MAX if rows_max is None else rows_max
+        self.sink.bytes_max = INT64_MAX if bytes_max is None else bytes_max
 
     def __dealloc__(self):
         free(self.sink.offsets.at)
@@ -413,10 +447,7 @@ cdef class ColumnBuilder:
             kl_leave(&self.busy)
 
     cdef int64_t filled(self) noexcept nogil:
-        return (
-            self.sink.key.filled + self.sink.value.filled + self.sink.header_key.filled
-            + self.sink.header_value.filled
-        )
+        return filled_bytes(&self.sink)
 
     def append_payload(
         self, payload, int64_t count, int64_t base_offset, int64_t base_timestamp, log_append_time=None, *,
@@ -596,7 +627,10 @@ cdef class ColumnBuilder:
             if not reserve_rows(sink, len(rows), total):
                 raise MemoryError
             for taken in rows:
-                if sink.offset_min <= <int64_t>taken[0] <= sink.offset_max:
+                if (
+                    sink.offset_min <= <int64_t>taken[0] <= sink.offset_max
+                    and sink.timestamp_min <= <int64_t>taken[1] <= sink.timestamp_max
+                ):
                     self.put_record(taken[0], taken[1], taken[2], taken[3], taken[4], taken[5])
             return rec.OK
         finally:

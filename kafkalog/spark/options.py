@@ -43,6 +43,9 @@ KNOWN = (
     "maxRecordsPerPartition",
     "maxBytesPerPartition",
     "kafka.isolation.level",
+    "columns",
+    "latest",
+    "pushDownPredicate",
     "maxOffsetsPerTrigger",
     "minOffsetsPerTrigger",
     "maxTriggerDelay",
@@ -87,6 +90,9 @@ class SourceOptions:
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
     max_bytes_per_partition: int = MAX_BYTES_PER_PARTITION
+    columns: tuple[str, ...] | None = None
+    latest: bool = False
+    push_down_predicate: bool | None = None  # None: where Spark does it right
 
 
 def parse_options(options: Mapping[str, str], *, streaming: bool | None = False) -> SourceOptions:
@@ -130,7 +136,20 @@ def parse_options(options: Mapping[str, str], *, streaming: bool | None = False)
         min_partitions=positive(given, "minPartitions"),
         max_records_per_partition=positive(given, "maxRecordsPerPartition"),
         max_bytes_per_partition=positive(given, "maxBytesPerPartition") or MAX_BYTES_PER_PARTITION,
+        columns=_listed(given, "columns"),
+        latest=_boolean(given, "latest", False),
+        push_down_predicate=_boolean(given, "pushDownPredicate", False) if "pushdownpredicate" in given else None,
     )
+
+
+def _listed(given: Mapping[str, str], name: str) -> tuple[str, ...] | None:
+    text = given.get(name.lower())
+    if text is None:
+        return None
+    listed = tuple(part.strip() for part in text.split(",") if part.strip())
+    if not listed or len(set(listed)) < len(listed):
+        raise IllegalArgumentException(f"option {name} is {text!r}", hint="expected names, each once: key,offset")
+    return listed
 
 
 def _note_unknown(

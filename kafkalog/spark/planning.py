@@ -29,6 +29,7 @@ from kafkalog.log.snapshot import Snapshot
 from kafkalog.log.view import PartitionView
 from kafkalog.manager.log_dirs import list_partitions
 from kafkalog.segment.transaction_index import AbortedTxn
+from kafkalog.spark.filters import ALL, Wanted
 from kafkalog.spark.options import EARLIEST, LATEST, Bound, SourceOptions
 
 log = logging.getLogger("kafkalog.spark")
@@ -102,16 +103,18 @@ def find_partitions(options: SourceOptions) -> dict[TopicPartition, str]:
     return {partition: log_dir for partition, log_dir in sorted(found.items()) if partition in chosen}
 
 
-def plan(options: SourceOptions) -> list[OffsetRange]:
-    """The ranges of a batch read, by topic, partition and offset."""
+def plan(options: SourceOptions, wanted: Wanted = ALL) -> list[OffsetRange]:
+    """The ranges of a batch read, by topic, partition and offset; of records that are not wanted as few as may be."""
     partitions = find_partitions(options)
     check_complete("startingOffsets", options.start, partitions)
     check_complete("endingOffsets", options.end, partitions)
     planned: list[OffsetRange] = []
     views: dict[TopicPartition, PartitionView] = {}  # one look at a partition serves all of its ranges
     for partition, log_dir in partitions.items():
+        if not wanted.has(partition):
+            continue
         view = PartitionView(log_dir, partition)
-        planned += ask(view, partial(_plan_one, options=options))
+        planned += ask(view, partial(_plan_one, options=options, wanted=wanted))
         if options.min_partitions is not None:
             views[partition] = view
     return planned if options.min_partitions is None else split_further(planned, views, options)
@@ -125,9 +128,9 @@ def ask(view: PartitionView, question: Callable[[Snapshot], T]) -> T:
         view.rest()  # there may be more partitions than a process may open files
 
 
-def _plan_one(seen: Snapshot, options: SourceOptions) -> list[OffsetRange]:
+def _plan_one(seen: Snapshot, options: SourceOptions, wanted: Wanted) -> list[OffsetRange]:
     """The ranges of one partition."""
-    start, end = _resolve(seen, options)
+    start, end = _narrowed(seen, *_resolve(seen, options), options, wanted)
     return ranges_of(seen, start, end, options)
 
 
@@ -135,11 +138,25 @@ def ranges_of(seen: Snapshot, start: int, end: int, options: SourceOptions) -> l
     """The ranges of [start, end) of one partition."""
     if start >= end:
         return []
+    if options.latest:  # a key's last value is that of the whole partition
+        return [span(seen, start, end, options.isolation)]
     try:
         return list(_split(seen, start, end, options))
     except CorruptRecordException as error:
         damaged(options, error)
         return list(_by_segment(seen, start, end, options))
+
+
+def _narrowed(seen: Snapshot, start: int, end: int, options: SourceOptions, wanted: Wanted) -> tuple[int, int]:
+    """[start, end) without what lies before and behind all records that are wanted."""
+    start, end = max(start, wanted.offset_min), min(end, wanted.offset_max + 1)
+    if start < end and wanted.timestamp_min > 0:
+        try:
+            found = seen.offset_for_time(wanted.timestamp_min)
+        except CorruptRecordException:  # who reads what is there will say so
+            return start, end
+        start = end if found is None else max(start, found)
+    return start, end
 
 
 def damaged(options: SourceOptions, error: KafkalogError) -> None:
@@ -258,10 +275,14 @@ def _cuts(view: Snapshot, start: int, end: int, target_bytes: int) -> Iterator[i
         segment = view.segments[place]
         if segment.base_offset >= end:
             return
-        entries = segment.offset_entries
         if filled >= target_bytes and segment.base_offset > start:
             yield segment.base_offset
             filled = 0
+        size = view.readable_bytes(segment)
+        if filled + size < target_bytes:  # its index is not even opened: there may be 100,000 of them
+            filled, position = filled + size, 0
+            continue
+        entries = segment.offset_entries
         while (entry := entries.at_or_behind(max(target_bytes - filled, position + 1))) is not None:
             last_offset, position = entry
             offset = view.first_offset_at(place, position, last_offset)
@@ -272,7 +293,7 @@ def _cuts(view: Snapshot, start: int, end: int, target_bytes: int) -> Iterator[i
                     return
                 yield offset
                 filled = -position
-        filled += view.readable_bytes(segment)
+        filled += size
         position = 0
 
 

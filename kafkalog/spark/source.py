@@ -6,7 +6,8 @@ The driver plans (`planning`), executors read their bytes and yield Arrow record
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import pyspark
@@ -26,6 +27,7 @@ from kafkalog.errors import (
     InvalidRecordException,
     UnsupportedOperationException,
 )
+from kafkalog.spark.filters import ALL, Wanted, push
 from kafkalog.spark.options import SourceOptions, parse_options
 from kafkalog.spark.planning import OffsetRange, damaged, plan
 from kafkalog.spark.tasks import RangePartition, RangeSource
@@ -44,6 +46,10 @@ COLUMN_TYPES = {
     "headers": "array<struct<key:string,value:binary>>",
 }
 BATCH_ROWS = 64_000
+FILL_ROWS = 48_000  # where a batch of the log is never cut in two
+BATCH_BYTES = 16 << 20
+LATEST_MEMORY_BYTES = 96 << 20
+PUSHDOWN_PLANNERS = "pyspark.sql.worker.data_source_pushdown"
 OLD_PYSPARK = "kafkalog reads streams with PySpark 4.2 or newer"
 CHUNK_BYTES = 4 << 20
 
@@ -56,12 +62,21 @@ class KafkalogDataSource(DataSource):  # type: ignore[misc]
         return "kafkalog"
 
     def schema(self) -> str:
-        """The columns of Spark's Kafka source; `headers` with includeHeaders."""
-        with_headers = parse_options(self.options, streaming=None).include_headers
-        return ", ".join(f"{name} {kind}" for name, kind in COLUMN_TYPES.items() if with_headers or name != "headers")
+        """The columns of Spark's Kafka source, `headers` with includeHeaders; or those that option `columns` lists."""
+        options = parse_options(self.options, streaming=None)
+        columns = options.columns
+        if columns is None:
+            columns = tuple(name for name in COLUMN_TYPES if options.include_headers or name != "headers")
+        return ", ".join(f"{name} {_type_of(name)}" for name in columns)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return KafkalogReader(parse_options(self.options), _columns(schema))
+        options, columns = parse_options(self.options), _columns(schema)
+        if options.columns not in (None, columns):
+            raise IllegalArgumentException(
+                f"option columns is {','.join(options.columns or ())}, the schema has {','.join(columns)}",
+                hint="give one of them",
+            )
+        return (PushingReader if _pushes(options.push_down_predicate) else KafkalogReader)(options, columns)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         try:
@@ -108,15 +123,36 @@ class _NoStream(DataSourceStreamReader):  # type: ignore[misc]
     initialOffset = latestOffset = partitions = read = _refuse  # noqa: N815
 
 
+def _pushes(asked: bool | None) -> bool:
+    """Whether to take filters: only from a planner that pushes them (elsewhere Spark refuses a reader that takes some),
+    and only where each scan keeps its own plan, or its user says that no other scan comes from the same frame.
+
+    Up to Spark 4.3 a filter's plan stays with the frame: what else is read from it, unfiltered or by other filters,
+    gets the same rows.  Where that is mended readers are asked for limits too.
+    """
+    if not (hasattr(DataSourceReader, "pushLimit") if asked is None else asked):
+        return False
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        spec = frame.f_globals.get("__spec__")
+        if spec is not None and spec.name.startswith(PUSHDOWN_PLANNERS):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _type_of(column: str) -> str:
+    kind = COLUMN_TYPES.get(column)
+    if kind is None:
+        raise IllegalArgumentException(f"there is no column {column!r}", hint=f"there are {', '.join(COLUMN_TYPES)}")
+    return kind
+
+
 def _columns(schema: StructType) -> tuple[str, ...]:
     """The columns of a user's schema, which prunes what is decoded; IllegalArgumentException for any other."""
     columns = []
     for column in schema.fields:
-        kind = COLUMN_TYPES.get(column.name)
-        if kind is None:
-            raise IllegalArgumentException(
-                f"there is no column {column.name!r}", hint=f"there are {', '.join(COLUMN_TYPES)}"
-            )
+        kind = _type_of(column.name)
         if column.dataType.simpleString() != kind:
             raise IllegalArgumentException(
                 f"column {column.name} is {kind}, the schema says {column.dataType.simpleString()}",
@@ -132,21 +168,41 @@ class KafkalogReader(DataSourceReader):  # type: ignore[misc]
     def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:
         self.options = options
         self.columns = columns
+        self.wanted = ALL
 
     def partitions(self) -> Sequence[RangePartition]:
-        return [RangePartition(work) for work in plan(self.options)]
+        return [RangePartition(work) for work in plan(self.options, self.wanted)]
 
     def read(self, partition: InputPartition | None) -> Iterator[Any]:
         """Arrow record batches of one range; nothing for the partition that Spark makes of an empty plan."""
         work = getattr(partition, "work", None)
-        return iter(()) if work is None else read_range(work, self.options, self.columns)
+        return iter(()) if work is None else read_range(work, self.options, self.columns, self.wanted)
 
 
-def read_range(work: OffsetRange, options: SourceOptions, columns: Sequence[str]) -> Iterator[Any]:
-    """The record batches of a range, about 64,000 rows each."""
+class PushingReader(KafkalogReader):
+    """Takes the filters that it applies exactly."""
+
+    def pushFilters(self, filters: list[Any]) -> Iterable[Any]:  # noqa: N802
+        # What a key's last value is, no filter of rows may change.
+        self.wanted, left = push(filters, rows=not self.options.latest)
+        return left
+
+
+def read_range(
+    work: OffsetRange, options: SourceOptions, columns: Sequence[str], wanted: Wanted = ALL
+) -> Iterator[Any]:
+    """The record batches of a range: about FILL_ROWS rows each, or BATCH_BYTES of keys, values and headers."""
     from kafkalog.topics import arrow
 
     source = RangeSource(work, options)
+    if options.latest:
+        yield from _latest(source, options, columns)
+        return
+    limits = {
+        "timestamp_min": wanted.timestamp_min,
+        "timestamp_max": wanted.timestamp_max,
+        "rows_max": FILL_ROWS,
+    }
     with ChunkReader(
         source,
         work.start_offset,
@@ -156,7 +212,9 @@ def read_range(work: OffsetRange, options: SourceOptions, columns: Sequence[str]
     ) as reader:
         while True:
             try:
-                yield from arrow.record_batches(reader, columns, BATCH_ROWS, arrow.SPARK_COLUMNS)
+                yield from arrow.record_batches(
+                    reader, columns, BATCH_ROWS, arrow.SPARK_COLUMNS, batch_bytes=BATCH_BYTES, limits=limits
+                )
                 return
             except (BadBytesError, InvalidRecordException) as error:
                 damaged(options, error)
@@ -164,6 +222,18 @@ def read_range(work: OffsetRange, options: SourceOptions, columns: Sequence[str]
             if later is None:
                 return
             reader.seek(later)
+
+
+def _latest(source: RangeSource, options: SourceOptions, columns: Sequence[str]) -> Iterator[Any]:
+    """The last value of each key of a range, by offset; at damage, where that is let pass, the state before it."""
+    from kafkalog.topics import arrow
+    from kafkalog.topics.latest import Latest
+
+    found = Latest(source, isolation=options.isolation, memory_bytes=LATEST_MEMORY_BYTES)
+    try:
+        yield from found.batches(columns, BATCH_ROWS, arrow.SPARK_COLUMNS, batch_bytes=BATCH_BYTES)
+    except (BadBytesError, InvalidRecordException) as error:
+        damaged(options, error)
 
 
 def register(spark: Any) -> None:

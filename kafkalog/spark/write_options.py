@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from kafkalog.errors import IllegalArgumentException, IllegalStateException
 from kafkalog.format import codecs
 from kafkalog.limits import INT_MAX
-from kafkalog.spark.options import _boolean, _note_unknown, _positive
+from kafkalog.spark.options import _boolean, _note_unknown, positive
 
 if TYPE_CHECKING:
     from kafkalog.topics.opening import Durability
@@ -83,7 +83,7 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
         staging=_local(given.get("stagingpath", "")) or paths[0],
         topic=topic,
         creates_topics=_boolean(given, "createTopics", False),
-        new_partitions=_positive(given, "numPartitions") or 1,
+        new_partitions=positive(given, "numPartitions") or 1,
         compression=compression,
         batch_bytes=_bounded(given, "kafka.batch.size"),
         durability="os" if durability == "os" else "fsync",
@@ -96,7 +96,7 @@ def _local(path: str) -> str:
 
 
 def _bounded(given: Mapping[str, str], name: str) -> int | None:
-    found = _positive(given, name)
+    found = positive(given, name)
     if found is not None and found > INT_MAX:
         raise IllegalArgumentException(f"option {name} is {found}", hint=f"expected bytes, at most {INT_MAX}")
     return found

@@ -50,6 +50,8 @@ SPARK_COLUMNS: Mapping[str, tuple[str, Any]] = {
     "headers": ("headers", HEADERS_TYPE),
 }
 
+NO_LIMITS: Mapping[str, int] = {}
+
 
 def schema(columns: Sequence[str] | None, known: Mapping[str, tuple[str, Any]] = PYTHON_COLUMNS) -> pa.Schema:
     """The Arrow schema of some columns, by default of the usual ones; IllegalArgumentException for an unknown name, and
@@ -95,13 +97,15 @@ def record_batches(
     known: Mapping[str, tuple[str, Any]] = PYTHON_COLUMNS,
     *,
     batch_bytes: int = LONG_MAX,
+    limits: Mapping[str, int] = NO_LIMITS,
 ) -> Iterator[pa.RecordBatch]:
     """What the reader finds from its offset to its end, in record batches of up to `batch_rows` rows.
 
-    One that has `batch_bytes` of keys, values and headers takes no further chunk: it is about that large, and a chunk.
-    At damage the records before it come first, then the error.
+    One that has `batch_bytes` of keys, values and headers takes no further batch of the log: it is about that large,
+    and one of those.  `limits` are ColumnBuilder's, of timestamps and rows.  At damage the records before it come
+    first, then the error.
     """
-    for _, batch in placed_batches(reader, columns, batch_rows, known, batch_bytes=batch_bytes):
+    for _, batch in placed_batches(reader, columns, batch_rows, known, batch_bytes=batch_bytes, limits=limits):
         yield batch
 
 
@@ -112,10 +116,11 @@ def placed_batches(
     known: Mapping[str, tuple[str, Any]] = PYTHON_COLUMNS,
     *,
     batch_bytes: int = LONG_MAX,
+    limits: Mapping[str, int] = NO_LIMITS,
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     """`record_batches`, each with the offset of its last row."""
     wanted = schema(columns, known)
-    decoder = Decoder(reader, {known[name][0] for name in wanted.names})
+    decoder = Decoder(reader, {known[name][0] for name in wanted.names}, {"bytes_max": batch_bytes, **limits})
     damage: KafkalogError | None = None
     try:
         for chunk in reader:
@@ -181,9 +186,10 @@ def _as_type(array: Any, source: str, kind: pa.DataType) -> Any:
 class Decoder:
     """Chunks to columns by source name; collects several chunks until `finish`."""
 
-    def __init__(self, reader: Chunks, sources: set[str]) -> None:
+    def __init__(self, reader: Chunks, sources: set[str], limits: Mapping[str, int] = NO_LIMITS) -> None:
         self._reader = reader
         self._sources = sources
+        self._limits = limits
         self._epochs: list[np.ndarray] = []
         self._builder: ColumnBuilder | None = None
         self.offset_min = -1  # of the builder
@@ -209,6 +215,7 @@ class Decoder:
                 null_empty_headers=True,
                 offset_min=reader.first_offset,
                 offset_max=LONG_MAX if reader.end_offset is None else reader.end_offset - 1,
+                **self._limits,
             )
         if "leader_epoch" in self._sources and start_row == 0:
             self._epochs.append(table[["base_offset", "leader_epoch"]])

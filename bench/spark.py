@@ -1,0 +1,216 @@
+"""`python -m bench.spark`: the Spark source beside Spark's own Kafka connector, which asks a live broker.
+
+Both sides in one run, in one session, over the same topics: the broker (Apache Kafka 4.4.0 on loopback, the tests' own)
+has written them, kafkalog reads its directories while it runs.  Needs the PySpark that there is a connector for, so
+`make bench-spark` runs it in an environment of its own.  A turn is a whole job as a user has it, from `spark.read` to
+the answer, planning included; the sides take turns, and the best of the warm ones counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.broker import clients, kraft
+from tests.spark import connector
+
+RECORDS = 2_000_000
+PARTITIONS = 4
+TURNS = 5
+CODECS = ("none", "lz4", "zstd")
+START_MS = 1_700_000_000_000
+COUNTRIES = ("DE", "FR", "US", "JP", "BR", "IN", "GB", "PL")
+VALUE_SCHEMA = "id bigint, user string, country string, amount double, status string, note string"
+WORDS = ("order", "created", "berlin", "paid", "tokyo", "shipped", "returned", "pending", "express", "gift")
+
+
+class Broker(kraft.Broker):
+    """The tests' broker with a server's JVM settings: no early stop of the compiler."""
+
+    def _command(self, main: str, *args: str) -> list[str]:
+        command = super()._command(main, *args)
+        if main.endswith("StorageTool"):
+            command.append("--ignore-formatted")  # a place that was kept
+        return [part for part in command if part not in ("-XX:TieredStopAtLevel=1", "-Xmx512m", "-XX:+UseSerialGC")]
+
+
+def value(draw: random.Random, number: int) -> bytes:
+    """About 200 bytes of JSON."""
+    fields = {
+        "id": number,
+        "user": f"user-{draw.randrange(100_000):06d}",
+        "country": COUNTRIES[draw.randrange(len(COUNTRIES))],
+        "amount": round(draw.random() * 1000, 2),
+        "status": WORDS[draw.randrange(len(WORDS))],
+        "note": f"{' '.join(draw.choices(WORDS, k=9))} {draw.getrandbits(96):024x}",
+    }
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def produce(bootstrap: str, topic: str, codec: str, count: int) -> None:
+    """Records by librdkafka with its defaults, but for the codec and a linger that fills batches."""
+    from confluent_kafka import Producer
+
+    clients.create_topics(bootstrap, {topic: (PARTITIONS, {})})
+    draw = random.Random(topic)
+    values = [value(draw, number) for number in range(50_000)]
+    producer = Producer(
+        {
+            "bootstrap.servers": bootstrap,
+            "compression.codec": codec,
+            "linger.ms": 50,
+            "queue.buffering.max.messages": 500_000,
+        }
+    )
+    for number in range(count):
+        while True:
+            try:
+                producer.produce(
+                    topic,
+                    values[number % len(values)],
+                    b"%08d" % (number % 100_000),
+                    partition=number // 1000 % PARTITIONS,
+                    timestamp=START_MS + number,
+                )
+                break
+            except BufferError:
+                producer.poll(0.05)
+        if not number % 1000:
+            producer.poll(0)
+    left = producer.flush(120)
+    assert left == 0, left
+
+
+class Sides:
+    """The two readers of one topic; `columns` prunes where a side can."""
+
+    def __init__(self, spark: Any, broker: kraft.Broker) -> None:
+        self.spark = spark
+        self.broker = broker
+
+    def connector(self, topic: str, columns: str) -> Any:
+        del columns  # Spark prunes for it
+        reader = self.spark.read.format("kafka").option("kafka.bootstrap.servers", self.broker.bootstrap)
+        return reader.option("subscribe", topic).load()
+
+    def kafkalog(self, topic: str, columns: str) -> Any:
+        reader = self.spark.read.format("kafkalog").option("path", str(self.broker.log_dir)).option("subscribe", topic)
+        return (reader.option("columns", columns) if columns else reader).load()
+
+
+class Job:
+    """`run(frame, place)` is the job; `columns` is what a user would prune to, "" for all."""
+
+    def __init__(self, name: str, aim: float, columns: str, run: Callable[[Any, Path], Any]) -> None:
+        self.name, self.aim, self.columns, self.run = name, aim, columns, run
+
+
+def _group(frame: Any, place: Path) -> Any:
+    from pyspark.sql import functions as f
+
+    parsed = frame.select(f.from_json(f.col("value").cast("string"), VALUE_SCHEMA).alias("v"))
+    rows = parsed.groupBy("v.country").agg(f.count("*"), f.sum("v.amount").cast("decimal(20,2)")).collect()
+    return sorted(tuple(row) for row in rows)
+
+
+def _parquet(frame: Any, place: Path) -> Any:
+    frame.write.mode("overwrite").parquet(str(place / "out"))
+
+
+def _aggregates(frame: Any, place: Path) -> Any:
+    rows = frame.groupBy("partition").agg({"offset": "max", "timestamp": "max"})
+    return sorted(tuple(row) for row in rows.collect())
+
+
+JOBS = (
+    Job("count(*)", 4.5, "", lambda frame, place: frame.count()),
+    Job("sum(length(value))", 4, "", lambda frame, place: frame.selectExpr("sum(length(value))").first()[0]),
+    Job("offsets and timestamps, pruned schema", 8, "partition,offset,timestamp", _aggregates),
+    Job("write.parquet, all columns", 2.3, "", _parquet),
+    Job("from_json and groupBy", 2, "", _group),
+)
+
+
+def timed(what: Callable[[], Any]) -> tuple[float, Any]:
+    begin = time.perf_counter()
+    answer = what()
+    return time.perf_counter() - begin, answer
+
+
+@contextlib.contextmanager
+def place_of(kept: str | None) -> Iterator[Path]:
+    if kept is not None:
+        yield Path(kept)
+        return
+    made = tempfile.mkdtemp(prefix="kafkalog-bench-")
+    try:
+        yield Path(made)
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+def measure(sides: Sides, job: Job, topic: str, place: Path, turns: int, only: str | None) -> dict[str, float]:
+    """Best seconds of each side; their answers must be the same."""
+    best: dict[str, float] = {}
+    answers = {}
+    for _ in range(turns):
+        for side in ("kafkalog", "connector"):
+            if only in (None, side):
+                read = getattr(sides, side)
+                seconds, answers[side] = timed(lambda read=read: job.run(read(topic, job.columns), place))
+                best[side] = min(seconds, best.get(side, seconds))
+    assert len(set(map(str, answers.values()))) == 1, answers
+    return best
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.spark")
+    parser.add_argument("--records", type=int, default=RECORDS)
+    parser.add_argument("--turns", type=int, default=TURNS)
+    parser.add_argument("--codec", action="append", choices=CODECS)
+    parser.add_argument("--job", type=int, action="append", help=f"0 to {len(JOBS) - 1}")
+    parser.add_argument("--only", choices=("kafkalog", "connector"))
+    parser.add_argument("--place", help="a folder for the broker, kept for the next run")
+    given = parser.parse_args()
+    with place_of(given.place) as place:
+        place.mkdir(parents=True, exist_ok=True)
+        broker = Broker(place, settings={"num.network.threads": "3", "num.io.threads": "8"})
+        broker.start()
+        spark = connector.session(place / "spark")
+        try:
+            run(given, broker, spark, place)
+        finally:
+            spark.stop()
+            broker.stop()
+
+
+def run(given: Any, broker: kraft.Broker, spark: Any, place: Path) -> None:
+    sides = Sides(spark, broker)
+    print(f"{given.records:,} records of about 200 B, {PARTITIONS} partitions, {os.cpu_count()} cores", flush=True)
+    print("| job | codec | kafkalog, M rows/s | connector, M rows/s | ratio |")
+    print("|---|---|---|---|---|", flush=True)
+    for codec in given.codec or CODECS:
+        topic = f"bench-{codec}-{given.records}"
+        if not (broker.log_dir / f"{topic}-0").exists():
+            produce(broker.bootstrap, topic, codec, given.records)
+        for job in [JOBS[number] for number in given.job] if given.job else JOBS:
+            best = measure(sides, job, topic, place, given.turns, given.only)
+            rates = {side: given.records / seconds / 1e6 for side, seconds in best.items()}
+            ours, theirs = rates.get("kafkalog"), rates.get("connector")
+            ratio = f"{ours / theirs:.1f}x (aim {job.aim})" if ours and theirs else ""
+            shown = [f"{rate:.2f}" if rate else "" for rate in (ours, theirs)]
+            print(f"| {job.name} | {codec} | {shown[0]} | {shown[1]} | {ratio} |", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,150 @@
+"""Which filters a read applies itself: what Spark pushes down, brought to bounds.
+
+Spark does not look again at a row whose filter was accepted, so one is accepted only where it is applied exactly:
+comparisons of offset and timestamp become bounds that the decoder keeps row by row; topic and partition are asked once
+for each partition.  Of a list of offsets or times its ends narrow the read, and Spark filters the rest, as it does
+with everything else.  Knows filters by their class names, and so nothing of pyspark.
+
+A timestamp bound prunes as Kafka's own search by time does: what lies before the first record of that time is not
+read, and a batch whose header names an older time is not decoded.  An upper bound prunes batches whose time the log
+set; times that producers set are in no order, and are looked at record by record.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from kafkalog.format.names import TopicPartition
+from kafkalog.limits import LONG_MAX, LONG_MIN
+
+NEVER_NULL = ("topic", "partition", "offset", "timestamp", "timestampType")
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+COMPARISONS: Mapping[str, Callable[[Any, Any], bool]] = {
+    "EqualTo": operator.eq,
+    "EqualNullSafe": operator.eq,
+    "GreaterThan": operator.gt,
+    "GreaterThanOrEqual": operator.ge,
+    "LessThan": operator.lt,
+    "LessThanOrEqual": operator.le,
+    "In": lambda it, listed: it in listed,
+}
+OF_TEXT: Mapping[str, Callable[[Any, Any], bool]] = {
+    "StringStartsWith": str.startswith,
+    "StringEndsWith": str.endswith,
+    "StringContains": lambda it, part: part in it,
+}
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One comparison of a partition's topic (text) or number."""
+
+    column: str
+    name: str
+    value: Any
+    negated: bool
+
+    def holds(self, partition: TopicPartition) -> bool:
+        compare = COMPARISONS.get(self.name) or OF_TEXT[self.name]
+        return compare(getattr(partition, self.column), self.value) != self.negated
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """The records that pass: bounds are inclusive, timestamps in milliseconds; all must hold."""
+
+    offset_min: int = LONG_MIN
+    offset_max: int = LONG_MAX
+    timestamp_min: int = LONG_MIN
+    timestamp_max: int = LONG_MAX
+    asked: tuple[Asked, ...] = ()
+
+    def has(self, partition: TopicPartition) -> bool:
+        """Whether records of a partition may pass."""
+        return (
+            self.offset_min <= self.offset_max
+            and self.timestamp_min <= self.timestamp_max
+            and all(each.holds(partition) for each in self.asked)
+        )
+
+
+ALL = Wanted()
+
+
+def push(filters: Sequence[Any], *, rows: bool = True) -> tuple[Wanted, list[Any]]:
+    """The bounds of pushed filters, and those of them that Spark must apply itself.
+
+    `rows`: whether single records may be left out, and not only whole partitions.
+    """
+    wanted, left = ALL, []
+    for each in filters:
+        narrowed, exact = _narrowed(wanted, each, rows)
+        wanted = narrowed
+        if not exact:
+            left.append(each)
+    return wanted, left
+
+
+def _narrowed(wanted: Wanted, it: Any, rows: bool) -> tuple[Wanted, bool]:
+    """`wanted` with one filter more, and whether that is all that it says."""
+    name, negated = type(it).__name__, False
+    if name == "Not":
+        it, negated = it.child, True
+        name = type(it).__name__
+    column = it.attribute[0] if len(it.attribute) == 1 else ""
+    if name == "IsNotNull":
+        return wanted, not negated and column in NEVER_NULL
+    value: Any = getattr(it, "value", None)
+    if column in ("topic", "partition"):
+        kind = str if column == "topic" else int
+        if not _comparable(name, value, kind):
+            return wanted, False
+        return replace(wanted, asked=(*wanted.asked, Asked(column, name, value, negated))), True
+    if negated or not rows or name not in COMPARISONS:
+        return wanted, False
+    if column == "offset" and _comparable(name, value, int):
+        return _bounded(wanted, "offset", name, value, value)
+    if column == "timestamp" and _comparable(name, value, datetime):
+        listed = value if name == "In" else (value,)
+        if any(time.tzinfo is None for time in listed):
+            return wanted, False
+        micros = [(time - EPOCH) // timedelta(microseconds=1) for time in listed]
+        # Whole milliseconds: the first at or above a time, and the last at or below it.
+        above, below = [-(-micro // 1000) for micro in micros], [micro // 1000 for micro in micros]
+        if name == "In":
+            return _bounded(wanted, "timestamp", name, above, below)
+        return _bounded(wanted, "timestamp", name, above[0], below[0])
+    return wanted, False
+
+
+def _comparable(name: str, value: Any, kind: type) -> bool:
+    if name in OF_TEXT:
+        return kind is str and isinstance(value, str)
+    if name not in COMPARISONS:
+        return False
+    listed = value if name == "In" else (value,)
+    return len(listed) > 0 and all(isinstance(one, kind) and not isinstance(one, bool) for one in listed)
+
+
+def _bounded(wanted: Wanted, column: str, name: str, above: Any, below: Any) -> tuple[Wanted, bool]:
+    """Bounds of a column by a comparison; `above` and `below` are the whole numbers next to its value."""
+    low, high = LONG_MIN, LONG_MAX
+    if name == "In":
+        low, high = min(above), max(below)
+    elif name in ("EqualTo", "EqualNullSafe"):
+        low, high = above, below
+    elif name == "GreaterThan":
+        low = below + 1
+    elif name == "GreaterThanOrEqual":
+        low = above
+    elif name == "LessThan":
+        high = above - 1
+    else:
+        high = below
+    low, high = max(low, getattr(wanted, f"{column}_min")), min(high, getattr(wanted, f"{column}_max"))
+    return replace(wanted, **{f"{column}_min": low, f"{column}_max": high}), name != "In"
