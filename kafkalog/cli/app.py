@@ -94,8 +94,8 @@ EXAMPLES = {
     ),
     "salvage": ("kafkalog salvage /var/kafka-logs /mnt/rescued orders",),
     "spark": (
-        "kafkalog spark verify /disk1/kafka-logs /disk2/kafka-logs --master spark://master:7077",
-        "kafkalog spark export /var/kafka-logs --to /lake/kafka --only orders",
+        "kafkalog spark verify /disk1/kafka-logs /disk2/kafka-logs",
+        "kafkalog spark recover /disk1/kafka-logs",
     ),
     "topics": ("kafkalog topics /disk1/kafka-logs /disk2/kafka-logs",),
     "transactions": ("kafkalog transactions /var/kafka-logs orders --hanging-after 1h",),

@@ -24,6 +24,14 @@ COMMANDS = {
     "verify": "Check every batch and index entry of directories, one task a partition.",
 }
 
+EXAMPLES = {
+    "compact": "compact /var/kafka-logs --only prices -X cleanup.policy=compact --yes",
+    "export": "export /var/kafka-logs --to /lake/kafka --only orders --master spark://master:7077",
+    "import": "import /lake/kafka /disk3/kafka-logs --only orders-0 --yes",
+    "recover": "recover /disk1/kafka-logs /disk2/kafka-logs --yes",
+    "verify": "verify /disk1/kafka-logs /disk2/kafka-logs --deep --conf spark.executor.memory=1g",
+}
+
 
 class SparkGroup(click.Group):
     """Commands by name, imported when they are asked for."""
@@ -34,8 +42,9 @@ class SparkGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        commands: dict[str, click.Command] = importlib.import_module("kafkalog.cli.spark_jobs").BY_NAME
-        return commands[cmd_name]
+        command: click.Command = importlib.import_module(f"kafkalog.cli.spark_{cmd_name}").command
+        command.epilog = f"\b\nFor example:\n  kafkalog spark {EXAMPLES[cmd_name]}"
+        return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -82,3 +91,20 @@ def session(master: str | None, conf: tuple[str, ...]) -> Iterator[Any]:
         yield spark
     finally:
         spark.stop()
+
+
+# --- what the commands share ----------------------------------------------------------------------
+
+DIRS = click.argument("log_dirs", nargs=-1, required=True, type=click.Path(), metavar="DIR...")
+ONLY = click.option("--only", "only", multiple=True, metavar="TOPIC|PARTITION", help="orders, or orders-0; else all.")
+YES = click.option("--yes", is_flag=True, help="Do it.  Without it, only tell; the default.")
+JSON = click.option("--json", "as_json", is_flag=True, help="JSON lines, and a summary.")
+PROGRESS = click.option("--progress", is_flag=True, help="Show progress also where stderr is no terminal.")
+
+
+def total_of(log_dirs: list[str], only: tuple[str, ...]) -> tuple[int, list[str] | None]:
+    """Bytes of what is chosen, and its names."""
+    from kafkalog.spark.jobs.run import choose
+
+    named = list(only) or None
+    return sum(each.bytes for each in choose(log_dirs, named)), named

@@ -76,6 +76,7 @@ class How(NamedTuple):
     token: bytes
 
 
+# More than eight parameters: each is a choice of its own, given by its name.
 def export(
     spark: Any,
     log_dirs: Dirs,

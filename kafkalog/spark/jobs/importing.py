@@ -20,7 +20,10 @@ from kafkalog.spark.jobs.shared import Loan, Returned, SharedDirectory, borrowed
 from kafkalog.toolbox.export_hours import HourFile, exported
 from kafkalog.toolbox.import_hours import Imported, import_partition
 
-SCHEMA = "topic string, partition int, records bigint, log_start_offset bigint, end_offset bigint, bytes bigint, error string"
+SCHEMA = (
+    "topic string, partition int, records bigint, log_start_offset bigint, end_offset bigint, bytes bigint, "
+    "error string"
+)
 
 
 class How(NamedTuple):
