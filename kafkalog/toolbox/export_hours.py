@@ -29,14 +29,14 @@ import pyarrow.compute as pc
 from kafkalog.errors import CorruptCheckpointException, IllegalArgumentException
 from kafkalog.files import OS_FILES, Files
 from kafkalog.format.names import TopicPartition
-from kafkalog.toolbox.export_files import WholeFile, Writer, writer
+from kafkalog.toolbox.export_files import ParquetGroups, WholeFile
 from kafkalog.topics.arrow import SPARK_COLUMNS, schema
 
 NOTES = "_kafkalog"
 HOUR_US = 3_600_000_000
 GROUP_ROWS = 262_144  # of a row group at most
-GROUP_BYTES = 24 << 20
-PENDING_BYTES = 48 << 20  # of records that wait for their hour's next row group
+GROUP_BYTES = 16 << 20
+PENDING_BYTES = 32 << 20  # of records that wait for their hour's next row group
 OPEN_HOURS_MAX = 32
 FILE_COLUMNS = ("key", "value", "partition", "offset", "timestamp", "timestampType", "headers")  # topic: the path
 _FILE = re.compile(r"(?P<name>.+-\d+)-(?P<first>\d{20})\.parquet")
@@ -199,7 +199,7 @@ def export_range(
 class _OpenHour:
     """A file that is being written, and the batches that wait for its next row group."""
 
-    def __init__(self, path: str, sink: WholeFile, out: Writer, first_offset: int) -> None:
+    def __init__(self, path: str, sink: WholeFile, out: ParquetGroups, first_offset: int) -> None:
         self.path = path
         self.sink = sink
         self.out = out
@@ -219,10 +219,8 @@ class _OpenHour:
 
     def write(self) -> None:
         if self.pending:
-            table = pa.Table.from_batches(self.pending).combine_chunks()
-            self.pending, self.pending_rows, self.pending_bytes = [], 0, 0
-            for batch in table.to_batches():
-                self.out.write(batch)
+            batches, self.pending, self.pending_rows, self.pending_bytes = self.pending, [], 0, 0
+            self.out.write_group(batches)
 
 
 class _Hours:
@@ -257,7 +255,7 @@ class _Hours:
         self._files.mkdirs_synced(os.path.dirname(whole))
         sink = WholeFile(self._files, whole, force=True)
         sink.__enter__()
-        return _OpenHour(path, sink, writer("parquet", sink, self._schema, self._codec, in_base64=False), first_offset)
+        return _OpenHour(path, sink, ParquetGroups(sink, self._schema, self._codec), first_offset)
 
     def _end(self, hour: int) -> None:
         opened = self._open[hour]
