@@ -674,8 +674,9 @@ cdef class Survivors:
             if items[i].key != NULL and items[i].offset <= self.map.latest_offset:
                 keys[asked] = items[i].key
                 sizes[asked] = <uint32_t>items[i].key_size
+                offsets[asked] = items[i].offset
                 asked += 1
-        self.map.get_some(keys, sizes, asked, offsets)
+        self.map.last_of(keys, sizes, asked, offsets)
         asked = 0
         for i in range(count):
             if items[i].key != NULL and items[i].offset <= self.map.latest_offset:

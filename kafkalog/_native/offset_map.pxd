@@ -41,6 +41,9 @@ cdef class SkimpyOffsetMap:
     cdef void get_some(
         self, const uint8_t* const* keys, const uint32_t* sizes, int64_t count, int64_t* offsets
     ) noexcept nogil
+    cdef void last_of(
+        self, const uint8_t* const* keys, const uint32_t* sizes, int64_t count, int64_t* offsets
+    ) noexcept nogil
     cdef int64_t _put_group(
         self, const uint8_t* const* keys, const uint32_t* sizes, const int64_t* offsets, int64_t count
     ) noexcept nogil

@@ -179,8 +179,9 @@ cdef class SkimpyOffsetMap:
             kl_leave(&self.busy)
         return done
 
-    def get_many(self, data, bounds):
-        """The offsets of a column of keys as `put_many` takes it: a bytearray of int64, -1 where it is not known."""
+    def get_many(self, data, bounds, own=None):
+        """The offsets of a column of keys as `put_many` takes it: a bytearray of int64, -1 where it is not known.  `own`:
+        the offsets of the records that the keys are of, which a map of keys does not ask for."""
         cdef _Column column = _Column(data, bounds)
         cdef bytearray found = bytearray(8 * column.count)
         cdef int64_t* to = <int64_t*><void*><char*>found
@@ -211,6 +212,12 @@ cdef class SkimpyOffsetMap:
         if done:
             self.latest_offset = offsets[done - 1]
         return done
+
+    cdef void last_of(
+        self, const uint8_t* const* keys, const uint32_t* sizes, int64_t count, int64_t* offsets
+    ) noexcept nogil:
+        """`get_some`, for who knows the offsets of the records that the keys are of, and has put them there."""
+        self.get_some(keys, sizes, count, offsets)
 
     cdef int64_t _put_group(
         self, const uint8_t* const* keys, const uint32_t* sizes, const int64_t* offsets, int64_t count
@@ -308,6 +315,51 @@ cdef class SkimpyOffsetMap:
                         still += 1
                 waiting = still
             done += group
+
+
+@cython.auto_pickle(False)
+cdef class LastOffsets(SkimpyOffsetMap):
+    """What a map would say, where somebody else has found the last offset of each key: a bit for each offset from
+    `first_offset` on, 1 where the record there is the last of its key.  `LastOffsets(0)` has none; `use` gives it them.
+    Memory is one bit an offset, in the caller's buffer, whatever the keys are."""
+
+    cdef object _bits
+    cdef const uint8_t* _at
+    cdef int64_t _first
+    cdef int64_t _count
+
+    def use(self, bits, int64_t first_offset, int64_t end_offset):
+        """Bits of the offsets up to `end_offset` (exclusive), the lowest of a byte first; beyond them nothing is known.
+        ValueError where they are too few."""
+        cdef Py_buffer view
+        open_octets(bits, &view)
+        if first_offset < 0 or end_offset < first_offset or view.len < (end_offset - first_offset + 7) // 8:
+            PyBuffer_Release(&view)
+            raise ValueError(f"found {view.len} bytes of bits, expected one for each of {end_offset - first_offset}")
+        claim(&self.busy, "LastOffsets")
+        self._bits = memoryview(bits)  # holds the buffer where it is
+        self._at, self._first, self._count = <const uint8_t*>view.buf, first_offset, end_offset - first_offset
+        self.latest_offset = end_offset - 1
+        kl_leave(&self.busy)
+        PyBuffer_Release(&view)
+
+    def get_many(self, data, bounds, own=None):
+        """Of each record, by its own offset: that, or one more where a later record has its key."""
+        cdef bytearray found = bytearray(memoryview(own).cast("B"))
+        cdef int64_t count = len(found) // 8
+        claim(&self.busy, "LastOffsets")
+        self.last_of(NULL, NULL, count, <int64_t*><void*><char*>found)
+        kl_leave(&self.busy)
+        return found
+
+    cdef void last_of(
+        self, const uint8_t* const* keys, const uint32_t* sizes, int64_t count, int64_t* offsets
+    ) noexcept nogil:
+        cdef int64_t i, place
+        for i in range(count):
+            place = offsets[i] - self._first
+            if 0 <= place < self._count and not (self._at[place >> 3] >> (place & 7)) & 1:
+                offsets[i] += 1
 
 
 @cython.auto_pickle(False)

@@ -4,6 +4,7 @@
     group              all segments below what the map reached, neighbours together as far as they fit into one
     clean_segments     a group is copied into a `.cleaned` segment, what is superseded left out, and takes its place
 
+Where somebody else has found the last offsets (`LastOffsets`) there is no first walk.
 Between the two walks a log of one replica flushes the records that supersede others.
 Appends and reads go on meanwhile: what is read does not change, and only the exchange of segments is made under the
 partition's lock.  Who truncates, moves or deletes a log waits until the pass is over, or has it stop (`check_done`);
@@ -25,7 +26,7 @@ from typing import NamedTuple
 
 from kafkalog._native import batches as native
 from kafkalog._native.log_end import FORKED
-from kafkalog._native.offset_map import SkimpyOffsetMap
+from kafkalog._native.offset_map import LastOffsets, SkimpyOffsetMap
 from kafkalog.cleaner.filter import FilterResult, filter_to
 from kafkalog.cleaner.grouping import group_segments_by_size
 from kafkalog.cleaner.io_buffers import Chunk, IoBuffers
@@ -127,9 +128,13 @@ class Cleaner:
     def _do_clean(self, cleanable: LogToClean, log: UnifiedLog, now_ms: int) -> CleanResult:
         stats = CleanerStats(self.clock.milliseconds())
         present = _Pass(cleanable, now_ms, stats)
-        under_way = self.build_offset_map(
-            log, cleanable.first_dirty_offset, cleanable.first_uncleanable_offset, stats
-        ).has_committed_under_way
+        if isinstance(self.offset_map, LastOffsets):
+            under_way = True  # nobody looked
+            _check_known(self.offset_map, cleanable)
+        else:
+            under_way = self.build_offset_map(
+                log, cleanable.first_dirty_offset, cleanable.first_uncleanable_offset, stats
+            ).has_committed_under_way
         end_offset = self.offset_map.latest_offset + 1
         if log.high_watermark_follows:
             # What goes now was superseded by records that no power loss may take when it is gone.  With Kafka there
@@ -342,6 +347,16 @@ class _Pass:
         return LogCleaningAbortedException(
             f"{self.log.topic_partition} was cut or lost segments while it was cleaned",
             hint="the next pass goes on from what is there",
+        )
+
+
+def _check_known(lasts: LastOffsets, cleanable: LogToClean) -> None:
+    """A record that no pass may touch yet supersedes nothing: it may be aborted, or not all replicas may have it."""
+    end_offset, limit = lasts.latest_offset + 1, cleanable.first_uncleanable_offset
+    if not cleanable.first_dirty_offset < end_offset <= limit:
+        raise IllegalArgumentException(
+            f"last offsets are known up to {end_offset}, expected an end behind {cleanable.first_dirty_offset}, and at "
+            f"most {limit}, the first offset of {cleanable.log.topic_partition} that may not be cleaned yet"
         )
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from kafkalog._native.log_end import OPEN
+from kafkalog._native.offset_map import LastOffsets
 from kafkalog.cleaner.cleaner import Cleaner
 from kafkalog.cleaner.cleaner_thread import cleaner_settings, map_bytes
 from kafkalog.cleaner.log_cleaner_manager import Grabbed, LogCleanerManager
@@ -93,15 +94,19 @@ def compact(
     passes_max: int | None = None,
     by_ratio: bool = False,
     callbacks: Callbacks | None = None,
+    lasts: LastOffsets | None = None,
 ) -> CompactionStats:
     """Passes until nothing is dirty, or `passes_max` of them; `by_ratio`: only while the share of dirty bytes is above
-    the topic's min.cleanable.dirty.ratio.  The log is one of the manager's, and compacted.
+    the topic's min.cleanable.dirty.ratio.  The log is one of the manager's, and compacted.  `lasts`: what somebody else
+    has found, for one pass without a map.
 
     IllegalStateException where this thread is compacting the log already; else the errors of `Cleaner.do_clean`, among
     them KafkaStorageException where the log was closed, and LogCleaningAbortedException where it was cut again and
     again.
     """
-    return _Compaction(manager, log, config, callbacks or Callbacks(), by_ratio).run(passes_max)
+    return _Compaction(manager, log, config, callbacks or Callbacks(), by_ratio, lasts).run(
+        passes_max if lasts is None else 1
+    )
 
 
 class _Compaction:
@@ -114,12 +119,14 @@ class _Compaction:
         config: CleanerConfig,
         callbacks: Callbacks,
         by_ratio: bool,
+        lasts: LastOffsets | None,
     ) -> None:
         self.manager = manager
         self.log = log
         self.config = config
         self.callbacks = callbacks
         self.by_ratio = by_ratio
+        self.lasts = lasts
         self.done: list[CleanerStats] = []  # of each pass
 
     def run(self, passes_max: int | None) -> CompactionStats:
@@ -191,7 +198,7 @@ class _Compaction:
         offsets = self.log.log_end_offset - to_clean.first_dirty_offset
         wanted = (int(offsets / max(config.dedupe_buffer_load_factor, 0.01)) + 2) * SLOT_BYTES
         return Cleaner(
-            offset_map_of(min(map_bytes(config), wanted)),
+            offset_map_of(min(map_bytes(config), wanted)) if self.lasts is None else self.lasts,
             cleaner_settings(config),
             self.manager.clock,
             check_done=self._check_done,

@@ -141,7 +141,8 @@ class Retention:
         """The last offset that the map has for each record's key; -1 where it has none."""
         known = array("q")
         if records:
-            known.frombytes(self.offset_map.get_many(*column([record.key or b"" for record in records])))
+            keys = column([record.key or b"" for record in records])
+            known.frombytes(self.offset_map.get_many(*keys, array("q", [record.offset for record in records])))
         return known
 
     def _retains_tombstones(self, header: BatchHeader) -> bool:

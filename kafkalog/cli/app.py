@@ -45,6 +45,7 @@ COMMANDS = {
     "reindex": "Check the indexes of partitions against their logs and rebuild the wrong ones.",
     "retain": "Delete old segments by retention's rules, or until so many bytes are free.",
     "salvage": "Copy what can be read of damaged partitions to a new directory.",
+    "spark": "Verify, recover, compact, export and import over a Spark cluster.",
     "topics": "Show the topics of log directories in one table.",
     "transactions": "Show open and hanging transactions, and which one holds read_committed readers back.",
     "verify": "Check every batch and every index entry of a log directory.",
@@ -92,6 +93,10 @@ EXAMPLES = {
         "kafkalog retain /var/kafka-logs/orders -X retention.ms=86400000 --yes",
     ),
     "salvage": ("kafkalog salvage /var/kafka-logs /mnt/rescued orders",),
+    "spark": (
+        "kafkalog spark verify /disk1/kafka-logs /disk2/kafka-logs",
+        "kafkalog spark recover /disk1/kafka-logs",
+    ),
     "topics": ("kafkalog topics /disk1/kafka-logs /disk2/kafka-logs",),
     "transactions": ("kafkalog transactions /var/kafka-logs orders --hanging-after 1h",),
     "verify": ("kafkalog verify /var/kafka-logs orders-0 --deep",),

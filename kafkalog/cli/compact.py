@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -90,16 +91,23 @@ def command(
         note(
             f"note: {names.HIGH_WATERMARK_CHECKPOINT_FILE} is an empty file: all replicas count as having every record"
         )
-    code, total = CLEAN, _Total()
     with Progress(2 * log_bytes(wanted.values()), "compacted" if act else "looked at", force=progress) as bar:
-        for result in compact(log_dir, wanted, known, how, act=act, progress=bar.advance):
-            if result.error is not None:
-                code = max(code, IO if isinstance(result.error, DiskError) else FINDINGS)
-            total.add(result)
-            if as_json:
-                emit_json(_json(result, act))
-            else:
-                _print(result, act)
+        return print_all(compact(log_dir, wanted, known, how, act=act, progress=bar.advance), act, as_json, alone)
+
+
+def print_all(
+    results: Iterable[Compacted], act: bool, as_json: bool, alone: dict[TopicPartition, Reason] | None = None
+) -> int:
+    """Each partition as it comes, and a summary; the exit code.  `alone`: those that are left alone."""
+    code, total, alone = CLEAN, _Total(), dict(alone or {})
+    for result in results:
+        if result.error is not None:
+            code = max(code, IO if isinstance(result.error, DiskError) else FINDINGS)
+        total.add(result)
+        if as_json:
+            emit_json(_json(result, act))
+        else:
+            _print(result, act)
     _sum_up(total, alone, act, as_json)
     return code
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Iterable
 from typing import Any
 
 import click
@@ -44,31 +45,40 @@ def command(
     act = yes and not dry_run
     config = topic_settings(log_dir, settings).given
     logging.getLogger("kafkalog").addHandler(logging.NullHandler())  # what the engine would log is told here
+    with Progress(log_bytes(chosen.values()), "recovered" if act else "looked at", force=progress) as bar:
+        results = recover(log_dir, chosen, act=act, config=config, from_start=from_start, progress=bar.advance)
+        return print_all(results, act, as_json, [log_dir])
+
+
+def print_all(results: Iterable[Recovered], act: bool, as_json: bool, log_dirs: Iterable[str]) -> int:
+    """Each partition as it comes, and a summary; the exit code."""
     code = CLEAN
     total = {"partitions": 0, "lostRecords": 0, "lostBytes": 0}
-    with Progress(log_bytes(chosen.values()), "recovered" if act else "looked at", force=progress) as bar:
-        for result in recover(log_dir, chosen, act=act, config=config, from_start=from_start, progress=bar.advance):
-            if as_json:
-                emit_json(_json(result, act))
-            else:
-                _print(result, act)
-            total["partitions"] += 1
-            total["lostRecords"] += result.lost_records
-            total["lostBytes"] += result.lost_bytes
-            if result.error is not None:
-                note(f"kafkalog: {result.partition}: {one_line(result.error)}")
-                code = max(code, exit_code_of(result.error))
-            if result.lost_bytes:
-                code = max(code, FINDINGS)
-    left = not_recovered(log_dir)
+    for result in results:
+        if as_json:
+            emit_json(_json(result, act))
+        else:
+            _print(result, act)
+        total["partitions"] += 1
+        total["lostRecords"] += result.lost_records
+        total["lostBytes"] += result.lost_bytes
+        if result.error is not None:
+            note(f"kafkalog: {result.partition}: {one_line(result.error)}")
+            code = max(code, exit_code_of(result.error))
+        if result.lost_bytes:
+            code = max(code, FINDINGS)
+    left = {log_dir: not_recovered(log_dir) for log_dir in log_dirs}
     if as_json:
-        emit_json({"kind": "summary", "done": act, **total, "notRecovered": left})
+        emit_json(
+            {"kind": "summary", "done": act, **total, "notRecovered": [path for each in left.values() for path in each]}
+        )
     else:
-        if left:
-            note(
-                f"note: the next start recovers {some(map(os.path.basename, left))}, which this command does not open; "
-                f"until then {log_dir} does not count as closed cleanly"
-            )
+        for log_dir, paths in left.items():
+            if paths:
+                note(
+                    f"note: the next start recovers {some(map(os.path.basename, paths))}, which this command does not "
+                    f"open; until then {log_dir} does not count as closed cleanly"
+                )
         emit(
             f"in all: {total['partitions']} partitions, {_lost(total['lostRecords'], total['lostBytes'])} "
             f"{'lost' if act else 'would be lost'}"

@@ -6,6 +6,7 @@ import click
 
 from kafkalog.cli.app import CLEAN, FINDINGS
 from kafkalog.cli.console import Progress, emit, emit_json, fields, locate, log_bytes, note, paint, size_words
+from kafkalog.toolbox.report import Report
 from kafkalog.toolbox.verify import verify
 
 
@@ -25,6 +26,11 @@ def command(log_dir: str, partitions: tuple[str, ...], deep: bool, as_json: bool
     some = list(chosen) if partitions or root != log_dir else None
     with Progress(log_bytes(chosen.values()), "verified", force=progress) as bar:
         report = verify(root, some, deep=deep, progress=bar.advance)
+    return print_report(report, as_json)
+
+
+def print_report(report: Report, as_json: bool) -> int:
+    """Findings, notes and a summary; the exit code."""
     for finding in report.findings:
         if as_json:
             emit_json({"kind": "finding", **fields(finding)})

@@ -143,6 +143,13 @@ class FileLock(ABC):
     def release(self, *, remove: bool = True) -> None:
         """Give the lock up and, as Kafka does, remove its file; a second call does nothing."""
 
+    def share(self, token: bytes) -> None:  # noqa: B027
+        """Let guests who know the token work under this lock (`kafkalog.files.lock.OsGuest`)."""
+
+    def take_back(self) -> bool:
+        """Hold it alone again; False while guests are at work."""
+        return True
+
     def __enter__(self) -> FileLock:
         return self
 

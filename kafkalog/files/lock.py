@@ -12,6 +12,11 @@ that is about to vanish; and after locking the name is looked at again for the s
 The lock lives as long as its descriptor, and this as long as the OsFileLock: one that is forgotten, as an interrupt
 may do to it, is held no more.  A forked child closes its copy at once, or it would keep the directory locked after
 its parent is gone.
+
+A holder may let others work for it (`share`), in processes that are not his children: then he keeps the file's first
+byte locked, and each guest (`OsGuest`) one byte of its own behind that.  Who wants the directory locks all bytes, and
+so waits for the last guest, also where the holder was killed.  A guest that comes late, whose holder is gone, finds the
+first byte free, or another holder's token in the file, and is sent away.
 """
 
 from __future__ import annotations
@@ -56,11 +61,12 @@ class _Busy(Exception):
 class OsFileLock(FileLock):
     """Taken by construction; LogDirLockedException where someone else holds it."""
 
-    __slots__ = ("__weakref__", "_file", "_inode")
+    __slots__ = ("__weakref__", "_file", "_inode", "_shared")
 
     def __init__(self, path: str) -> None:
         self.path = path
         self._file: Descriptor | None = None
+        self._shared = False
         belongs_here(self)
         for _ in range(_ATTEMPTS):
             try:
@@ -105,7 +111,7 @@ class OsFileLock(FileLock):
             if file is None or file.closed:
                 return
             try:
-                if remove and _inode_of(self.path) == self._inode:
+                if remove and not self._shared and _inode_of(self.path) == self._inode:  # guests would keep nobody out
                     with contextlib.suppress(FileNotFoundError):
                         os.unlink(self.path)
             finally:
@@ -116,10 +122,72 @@ class OsFileLock(FileLock):
                     del _HELD[self._inode]
                 file.close()
 
+    def share(self, token: bytes) -> None:
+        with _HELD_LOCK:
+            assert self._file is not None
+            self._file.truncate(0)
+            self._file.pwrite(token, 0)
+            self._shared = True
+            _set_range(self._file.fileno(), fcntl.F_UNLCK, 1, 0)
+
+    def take_back(self) -> bool:
+        with _HELD_LOCK:
+            assert self._file is not None
+            try:
+                _set_lock(self._file.fileno())
+            except _Busy:
+                return False
+            self._file.truncate(0)
+            self._shared = False
+            return True
+
     def disown(self) -> None:
         _HELD.clear()
         if self._file is not None:
             self._file.close()  # never unlocks: parent and child share the open file
+
+
+class OsGuest(FileLock):
+    """A place in a directory that its holder shares: one of `slot` at a time, whatever became of the holder.
+
+    LogDirLockedException where the slot is taken, or the directory is not shared under `token` any more.
+    """
+
+    __slots__ = ("_file",)
+
+    def __init__(self, path: str, token: bytes, slot: int) -> None:
+        self.path = path
+        try:
+            self._file = Descriptor(path, os.open(path, os.O_RDWR | os.O_CLOEXEC))
+        except FileNotFoundError:
+            raise _ended(path) from None
+        try:
+            fd = self._file.fileno()
+            try:
+                _set_range(fd, fcntl.F_WRLCK, 1 + slot, 1)
+            except _Busy:
+                raise _locked(path, f"another one is at work in place {slot}") from None
+            found = os.fstat(fd)
+            if self._file.pread(len(token) + 1, 0) != token or _inode_of(path) != (found.st_dev, found.st_ino):
+                raise _ended(path)
+            try:
+                _set_range(fd, fcntl.F_RDLCK, 0, 1)
+            except _Busy:
+                return  # the holder has it, as it should be
+            raise _ended(path)
+        except BaseException:
+            self._file.close()
+            raise
+
+    def release(self, *, remove: bool = True) -> None:
+        """Gives the place up; the file is the holder's."""
+        self._file.close()
+
+
+def _ended(path: str) -> LogDirLockedException:
+    return LogDirLockedException(
+        "the directory is not shared any more by whom this work is for", path=path, hint="start the job anew"
+    )
 
 
 def _inode_of(path: str) -> _Inode | None:
@@ -131,15 +199,27 @@ def _inode_of(path: str) -> _Inode | None:
 
 
 def _set_lock(fd: int) -> None:
+    _set_range(fd, fcntl.F_WRLCK, 0, 0)
+
+
+_LOCKF = {
+    fcntl.F_WRLCK: fcntl.LOCK_EX | fcntl.LOCK_NB,
+    fcntl.F_RDLCK: fcntl.LOCK_SH | fcntl.LOCK_NB,
+    fcntl.F_UNLCK: fcntl.LOCK_UN,
+}
+
+
+def _set_range(fd: int, kind: int, start: int, length: int) -> None:
+    """Locks or unlocks bytes; a length of 0 goes to the end, wherever that will be.  _Busy; OSError."""
     try:
         if _F_OFD_SETLK is not None:
             try:
-                fcntl.fcntl(fd, _F_OFD_SETLK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+                fcntl.fcntl(fd, _F_OFD_SETLK, _FLOCK.pack(kind, os.SEEK_SET, start, length, 0))
                 return
             except OSError as error:
                 if error.errno != errno.EINVAL:  # EINVAL: a kernel or file system without them
                     raise
-        fcntl.lockf(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.lockf(fd, _LOCKF[kind], length, start)
     except OSError as error:
         if error.errno in (errno.EACCES, errno.EAGAIN):
             found = os.fstat(fd)

@@ -298,6 +298,21 @@ class LogDirectory:
             _OCCUPIED.discard(self)
         self._holds = False  # the last step: until then there is something left to do
 
+    # --- others who work for us --------------------------------------------------------------------
+
+    def share(self, token: bytes) -> None:
+        """Let guests who know the token work on partitions of the directory, in other processes, while everyone else is
+        kept out.  Whose partition a guest works on is for the caller to say, who has a lease of it.  OSError."""
+        with self._guard:
+            self._check_process()
+            self._held.share(token)
+
+    def take_back(self) -> bool:
+        """Hold the directory alone again, before leases are left; False while guests are at work.  OSError."""
+        with self._guard:
+            self._check_process()
+            return self._held.take_back()
+
     # --- checkpoints -------------------------------------------------------------------------------
 
     def checkpoint(

@@ -66,6 +66,15 @@ class HeldDirectory:
                 Lines(LOGGER, self.path).warning("%s was unlocked, but not removed", self._lock.path, exc_info=True)
         self._lock = None
 
+    def share(self, token: bytes) -> None:
+        """Let guests who know the token work in it.  OSError."""
+        assert self._lock is not None
+        self._lock.share(token)
+
+    def take_back(self) -> bool:
+        """Hold it alone again; False while guests are at work.  OSError."""
+        return self._lock is None or self._lock.take_back()
+
     # --- its id --------------------------------------------------------------------------------------
 
     def directory_id(self) -> str | None:

@@ -16,10 +16,11 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from kafkalog._native.offset_map import LastOffsets
 from kafkalog.cleaner.compaction import Callbacks, CompactionStats
 from kafkalog.cleaner.to_clean import LogToClean, calculate_cleanable_bytes, first_uncleaned
 from kafkalog.config import CleanerConfig, LogConfig
@@ -34,7 +35,7 @@ from kafkalog.toolbox.compaction_state import Reason, tell
 from kafkalog.toolbox.recovery import hold_directory, open_undamaged, unlink_what_waits
 from kafkalog.toolbox.segment_facts import was_compacted
 from kafkalog.toolbox.topic_settings import TopicSettings
-from kafkalog.topics.compaction import policy_of
+from kafkalog.topics.compaction import PartitionCleaning, policy_of
 
 LOOKS_MAX = 10
 REST_S = 0.05  # longer before each look
@@ -42,11 +43,13 @@ RATIO = "min.cleanable.dirty.ratio"
 
 
 class How(NamedTuple):
-    """`cleaner`: the memory; `rolls`: active segments with records are closed first, so that they count, too."""
+    """`cleaner`: the memory; `rolls`: active segments with records are closed first, so that they count, too; `lasts`:
+    the last offset of each key as somebody else has found it, for one partition."""
 
     cleaner: CleanerConfig = CleanerConfig(num_threads=1)
     rolls: bool = False
     clock: Clock = SYSTEM_CLOCK
+    lasts: LastOffsets | None = None
 
 
 @dataclass
@@ -235,9 +238,18 @@ def _what_is_wrong(error: KafkalogError) -> KafkalogError:
 def _compact_one(
     root: str, result: Compacted, settings: TopicSettings, how: How, files: Files, callbacks: Callbacks
 ) -> None:
-    partition = result.partition
-    config = LogConfig.from_props(settings.of(partition.topic), {"file.delete.delay.ms": "0"})
     by_ratio = RATIO in settings.given
+    with _ready(root, result.partition, settings, how, files) as (engine, cleaning):
+        result.stats = cleaning.compact(how.cleaner, by_ratio=by_ratio, callbacks=callbacks, lasts=how.lasts)
+        result.held = _held(engine, result.stats.end_offset, how.clock.milliseconds())
+
+
+@contextmanager
+def _ready(
+    root: str, partition: TopicPartition, settings: TopicSettings, how: How, files: Files
+) -> Iterator[tuple[UnifiedLog, PartitionCleaning]]:
+    """A log that may be compacted now, as far as its replicas have it."""
+    config = LogConfig.from_props(settings.of(partition.topic), {"file.delete.delay.ms": "0"})
     told = CheckpointLines(root, files).told(names.HIGH_WATERMARK_CHECKPOINT_FILE, partition)
     watermark = told.sure_watermark("nothing is compacted")
     with open_undamaged(root, partition, config, files, how.clock) as log:
@@ -248,8 +260,34 @@ def _compact_one(
             engine.roll()
         if watermark is not None:
             engine.update_high_watermark(watermark)
-        result.stats = cleaning.compact(how.cleaner, by_ratio=by_ratio, callbacks=callbacks)
-        result.held = _held(engine, result.stats.end_offset, how.clock.milliseconds())
+        yield engine, cleaning
+
+
+class Cleanable(NamedTuple):
+    """Offsets of a log: where it starts, what the next pass would begin with, and what it must leave alone."""
+
+    log_start_offset: int
+    first_dirty_offset: int
+    first_uncleanable_offset: int
+
+
+def cleanable(
+    log_dir: str, partition: TopicPartition, settings: TopicSettings, how: How, files: Files = OS_FILES
+) -> Cleanable:
+    """What a pass over a partition would clean now; it is opened as for one.  LogDirLockedException and the errors of
+    an open."""
+    hold = hold_directory(log_dir, files)
+    clean = False
+    try:
+        with _ready(log_dir, partition, settings, how, files) as (engine, cleaning):
+            dirty = cleaning.compact(how.cleaner, passes_max=0).end_offset
+            uncleaned = first_uncleaned(engine, dirty, how.clock.milliseconds())
+            limit, _ = calculate_cleanable_bytes(engine, dirty, max(dirty, uncleaned.offset))
+            found = Cleanable(engine.log_start_offset, dirty, limit)
+        clean = True
+    finally:
+        hold.leave(clean=clean)
+    return found
 
 
 def watermarks_are_blank(log_dir: str, partition: TopicPartition, files: Files = OS_FILES) -> bool:

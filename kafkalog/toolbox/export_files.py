@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 BYTES = ("key", "value")
+REPEATING = ("topic", "partition", "timestampType")
 FIRST_MS, LAST_MS = -62_135_596_800_000, 253_402_300_799_999  # years 1 to 9999, which ISO 8601 writes in four digits
 
 
@@ -105,7 +106,7 @@ class Writer(Protocol):
 def writer(kind: str, sink: WholeFile, schema: Any, codec: str, *, in_base64: bool) -> Writer:
     """The writer of a format (of `export.FORMATS`) for batches of a schema."""
     makers: dict[str, Callable[[], Writer]] = {
-        "parquet": lambda: _Parquet(sink, schema, codec),
+        "parquet": lambda: ParquetGroups(sink, schema, codec),
         "arrow": lambda: _Arrow(sink, schema, codec),
         "csv": lambda: _Csv(sink, schema, in_base64=in_base64),
         "jsonl": lambda: _JsonLines(sink, in_base64=in_base64),
@@ -113,16 +114,28 @@ def writer(kind: str, sink: WholeFile, schema: Any, codec: str, *, in_base64: bo
     return makers[kind]()
 
 
-class _Parquet:
-    """A row group a batch: what is in memory is one batch."""
+class ParquetGroups:
+    """A row group a batch, or a few: what is in memory is one group.  Keys and values have no dictionary: few of them
+    come twice, and looking for those takes longer than all the rest."""
 
     def __init__(self, sink: WholeFile, schema: Any, codec: str) -> None:
         import pyarrow.parquet as parquet
 
-        self._writer = parquet.ParquetWriter(pa.PythonFile(sink, mode="w"), schema, compression=codec)
+        self._writer = parquet.ParquetWriter(
+            pa.PythonFile(sink, mode="w"),
+            schema,
+            compression=codec,
+            use_dictionary=[name for name in REPEATING if name in schema.names],
+            write_statistics=[name for name in schema.names if name not in BYTES],
+        )
 
     def write(self, batch: Any) -> None:
-        self._writer.write_table(pa.Table.from_batches([batch]))
+        self.write_group([batch])
+
+    def write_group(self, batches: list[Any]) -> None:
+        """Batches as one row group."""
+        table = pa.Table.from_batches(batches)
+        self._writer.write_table(table, row_group_size=table.num_rows)
 
     def close(self) -> None:
         self._writer.close()

@@ -60,9 +60,7 @@ def verify(
     report = Report()
     if partitions is None:
         chosen = dict(there)
-        _check_directory_files(root, files, report)
-        for path, partition in folders_of(root, files).other_names.items():
-            report.add(path, 0, 0, another_name(path, partition).removeprefix(f"{path}: "))
+        verify_directory(root, files, report)
     else:
         by_name = {str(tp): tp for tp in there}
         chosen = {}
@@ -80,7 +78,8 @@ def verify(
     return report
 
 
-def _check_directory_files(root: str, files: Files, report: Report) -> None:
+def verify_directory(root: str, files: Files, report: Report) -> None:
+    """Check what a log directory has beside partitions: its checkpoints, and the names of folders."""
     reads: dict[str, Callable[[], object]] = {}
     for name in names.OFFSET_CHECKPOINT_FILES:
         path = os.path.join(root, name)
@@ -88,6 +87,8 @@ def _check_directory_files(root: str, files: Files, report: Report) -> None:
             reads[path] = OffsetCheckpointFile(path, files, create=False).read
     _check_small_files(reads, report)
     _check_blank(root, files, report)
+    for path, partition in folders_of(root, files).other_names.items():
+        report.add(path, 0, 0, another_name(path, partition).removeprefix(f"{path}: "))
 
 
 def _check_blank(root: str, files: Files, report: Report) -> None:

@@ -146,17 +146,22 @@ def _sliced(
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
     offsets = decoded["offset"]
     rows = len(offsets)
-    try:
-        arrays = [_as_type(decoded[known[field.name][0]], known[field.name][0], field.type) for field in wanted]
-    except pa.ArrowInvalid as error:  # milliseconds that are too many for microseconds
-        raise _unfitting_time(decoded, error) from None
-    batch = pa.RecordBatch.from_arrays(arrays, schema=wanted)
+    batch = typed(decoded, wanted, known)
     # Even slices: Spark is at its best with batches of one size, and none is ever tiny.
     count = max(1, (rows + batch_rows - 1) // batch_rows)
     for number in range(count):
         begin, end = rows * number // count, rows * (number + 1) // count
         if begin < end:
             yield offsets[end - 1].as_py(), batch.slice(begin, end - begin)
+
+
+def typed(decoded: Mapping[str, Any], wanted: pa.Schema, known: Mapping[str, tuple[str, Any]]) -> pa.RecordBatch:
+    """Decoded columns, by source name, as those of a schema."""
+    try:
+        arrays = [_as_type(decoded[known[field.name][0]], known[field.name][0], field.type) for field in wanted]
+    except pa.ArrowInvalid as error:  # milliseconds that are too many for microseconds
+        raise _unfitting_time(decoded, error) from None
+    return pa.RecordBatch.from_arrays(arrays, schema=wanted)
 
 
 def _unfitting_time(decoded: Mapping[str, Any], error: Exception) -> KafkalogError:

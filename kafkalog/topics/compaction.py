@@ -22,6 +22,7 @@ from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.manager.directory import Lease
 
 if TYPE_CHECKING:
+    from kafkalog._native.offset_map import LastOffsets
     from kafkalog.cleaner.compaction import Callbacks, CompactionStats
     from kafkalog.config import CleanerConfig, LogConfig
 
@@ -86,6 +87,7 @@ class PartitionCleaning:
         rolls: bool = False,
         by_ratio: bool = False,
         callbacks: Callbacks | None = None,
+        lasts: LastOffsets | None = None,
     ) -> CompactionStats:
         """As `kafkalog.cleaner.compaction.compact`; `rolls`: an active segment that has records is closed first.
         PolicyViolationException for a log that is not compacted."""
@@ -110,6 +112,7 @@ class PartitionCleaning:
                 passes_max=passes_max,
                 by_ratio=by_ratio,
                 callbacks=callbacks,
+                lasts=lasts,
             )
 
     def pause(self) -> Pause:

@@ -1,0 +1,6 @@
+import numpy as np
+from numpy.typing import NDArray
+from typing_extensions import Buffer
+
+def crc32c_column(data: Buffer, offsets: Buffer) -> NDArray[np.int64]: ...
+def partition_column(data: Buffer, offsets: Buffer, partitions: int) -> NDArray[np.int64]: ...

@@ -1,0 +1,110 @@
+"""`kafkalog spark`: the checks, repairs and exports of many partitions, over a Spark cluster.
+
+The commands print what their namesakes do, and have the same exit codes.  Which cluster it is, is said as Spark is
+told: `--master` and `--conf`, or the environment of spark-submit.  pyspark is imported when one of them runs.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import click
+
+from kafkalog.cli.app import Usage
+
+# Name -> what `kafkalog spark --help` says.
+COMMANDS = {
+    "compact": "Compact partitions as a broker's cleaner does, one task a partition.",
+    "export": "Write records to Parquet files by topic and hour; again, it goes on.",
+    "import": "Make partitions of what export wrote, offsets kept.",
+    "recover": "Tell or do what an open after a crash does, one task a partition.",
+    "verify": "Check every batch and index entry of directories, one task a partition.",
+}
+
+EXAMPLES = {
+    "compact": "compact /var/kafka-logs --only prices -X cleanup.policy=compact --yes",
+    "export": "export /var/kafka-logs --to /lake/kafka --only orders --master spark://master:7077",
+    "import": "import /lake/kafka /disk3/kafka-logs --only orders-0 --yes",
+    "recover": "recover /disk1/kafka-logs /disk2/kafka-logs --yes",
+    "verify": "verify /disk1/kafka-logs /disk2/kafka-logs --deep --conf spark.executor.memory=1g",
+}
+
+
+class SparkGroup(click.Group):
+    """Commands by name, imported when they are asked for."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(f"kafkalog.cli.spark_{cmd_name}").command
+        command.epilog = f"\b\nFor example:\n  kafkalog spark {EXAMPLES[cmd_name]}"
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(sorted(COMMANDS.items()))
+
+
+@click.group("spark", cls=SparkGroup, short_help="Run checks, repairs and exports over a Spark cluster.")
+def command() -> None:
+    """Run a command over a Spark cluster: a task for each partition.  The directories are where the driver and all
+    executors find them, and the executors' Python has kafkalog (PYSPARK_PYTHON says which one that is)."""
+
+
+MASTER = click.option("--master", metavar="URL", help="The cluster; as spark-submit says, else local[*].")
+CONF = click.option("--conf", "conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark's.")
+
+
+def cluster(work: Callable[..., Any]) -> Callable[..., Any]:
+    """The options that say which cluster."""
+    return MASTER(CONF(work))
+
+
+@contextmanager
+def session(master: str | None, conf: tuple[str, ...]) -> Iterator[Any]:
+    """Spark, for as long as the command runs; Usage where there is none."""
+    try:
+        from pyspark.errors import PySparkException
+        from pyspark.sql import SparkSession
+    except ImportError:
+        raise Usage("found no pyspark, expected `pip install kafkalog[spark]`") from None
+    builder = SparkSession.builder.appName("kafkalog").config("spark.ui.showConsoleProgress", "false")
+    for text in conf:
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise Usage(f"--conf {text!r} has no '=', expected such as --conf spark.executor.memory=2g")
+        builder = builder.config(key.strip(), value.strip())
+    if master is not None:
+        builder = builder.master(master)
+    try:
+        spark = builder.getOrCreate()
+    except (PySparkException, RuntimeError) as error:
+        raise Usage(f"Spark does not start: {error}") from error
+    spark.sparkContext.setLogLevel("ERROR")
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+# --- what the commands share ----------------------------------------------------------------------
+
+DIRS = click.argument("log_dirs", nargs=-1, required=True, type=click.Path(), metavar="DIR...")
+ONLY = click.option("--only", "only", multiple=True, metavar="TOPIC|PARTITION", help="orders, or orders-0; else all.")
+YES = click.option("--yes", is_flag=True, help="Do it.  Without it, only tell; the default.")
+JSON = click.option("--json", "as_json", is_flag=True, help="JSON lines, and a summary.")
+PROGRESS = click.option("--progress", is_flag=True, help="Show progress also where stderr is no terminal.")
+
+
+def total_of(log_dirs: list[str], only: tuple[str, ...]) -> tuple[int, list[str] | None]:
+    """Bytes of what is chosen, and its names."""
+    from kafkalog.spark.jobs.run import choose
+
+    named = list(only) or None
+    return sum(each.bytes for each in choose(log_dirs, named)), named

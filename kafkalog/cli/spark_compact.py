@@ -1,0 +1,74 @@
+"""`kafkalog spark compact`: what a broker's cleaner would do, on executors."""
+
+from __future__ import annotations
+
+import click
+
+from kafkalog.cli import compact as compaction
+from kafkalog.cli.app import Usage
+from kafkalog.cli.console import Progress, note, parse_settings
+from kafkalog.cli.places import SETTINGS, log_dirs_at, parse_bytes
+from kafkalog.cli.spark import DIRS, JSON, ONLY, PROGRESS, YES, cluster, session, total_of
+
+
+@click.command("compact")
+@DIRS
+@ONLY
+@YES
+@click.option("--by-shuffle", is_flag=True, help="One partition, its last offsets by a shuffle: for too many keys.")
+@SETTINGS
+@click.option("--dedupe-buffer-size", metavar="BYTES", help="Memory for keys of a task, 24 bytes each; 96MiB.")
+@click.option("--roll", is_flag=True, help="Close active segments first, so that their records count, too.")
+@JSON
+@PROGRESS
+@cluster
+def command(
+    log_dirs: tuple[str, ...],
+    only: tuple[str, ...],
+    yes: bool,
+    by_shuffle: bool,
+    settings: tuple[str, ...],
+    dedupe_buffer_size: str | None,
+    roll: bool,
+    as_json: bool,
+    progress: bool,
+    master: str | None,
+    conf: tuple[str, ...],
+) -> int:
+    """Compact partitions of log directories as a broker's cleaner does.
+
+    As `kafkalog compact`: without --yes it is only told.  Exit 1 where a partition cannot be compacted for damage, 3
+    where somebody has a directory.
+    """
+    roots = log_dirs_at(log_dirs)
+    given = parse_settings(settings)
+    if "cleanup.policy" in given and not only:
+        raise Usage(
+            "found -X cleanup.policy for whole directories, expected --only with the topics that it is meant for"
+        )
+    if by_shuffle and not (yes and len(only) == len(roots) == 1):
+        raise Usage("--by-shuffle does one partition: expected one DIR, --only orders-0 and --yes")
+    with session(master, conf) as spark:
+        from kafkalog.spark.jobs import compaction as jobs
+        from kafkalog.spark.jobs.shuffle import compacted_by_shuffle
+
+        buffer = jobs.MAP_BYTES
+        if dedupe_buffer_size is not None:
+            buffer = parse_bytes(dedupe_buffer_size, "--dedupe-buffer-size")
+        size, named = total_of(roots, only)
+        with Progress(size, "compacted" if yes else "looked at", force=progress) as bar:
+            if by_shuffle:
+                _, result = compacted_by_shuffle(
+                    spark, roots[0], only[0], config=given, rolls=roll, progress=bar.advance
+                )
+                results, alone = [result], {}
+            else:
+                found = jobs.compacted(
+                    spark, roots, named, act=yes, config=given, map_bytes=buffer, rolls=roll, progress=bar.advance
+                )
+                left = [each.result for each in found if each.is_left_alone]
+                alone = {each.partition: each.held for each in left if each.held is not None}
+                results = [each.result for each in found if not each.is_left_alone]
+    for partition, why in alone.items():
+        note(f"note: {partition} is left alone: {why.text}")
+    return compaction.print_all(results, yes, as_json, alone)

@@ -1,0 +1,74 @@
+"""`kafkalog spark export`: records to Parquet by topic and hour."""
+
+from __future__ import annotations
+
+import click
+
+from kafkalog.cli.app import CLEAN, exit_code_of, one_line
+from kafkalog.cli.choosing import COMMITTED, isolation
+from kafkalog.cli.console import Progress, emit, emit_json, fields, note, size_words
+from kafkalog.cli.places import log_dirs_at, parse_bytes
+from kafkalog.cli.spark import DIRS, JSON, ONLY, PROGRESS, cluster, session, total_of
+
+
+@click.command("export")
+@DIRS
+@click.option("--to", "target", required=True, type=click.Path(), metavar="FOLDER", help="Where the files go.")
+@ONLY
+@click.option("--codec", default="zstd", show_default=True, help="none, snappy, gzip, lz4 or zstd.")
+@click.option("--headers", is_flag=True, help="Also the headers.")
+@COMMITTED
+@click.option("--skip-damage", is_flag=True, help="Go on in the next segment where records cannot be read.")
+@click.option("--range-size", default="128MiB", show_default=True, metavar="BYTES", help="Of a log, for one task.")
+@JSON
+@PROGRESS
+@cluster
+def command(
+    log_dirs: tuple[str, ...],
+    target: str,
+    only: tuple[str, ...],
+    codec: str,
+    headers: bool,
+    committed: bool,
+    skip_damage: bool,
+    range_size: str,
+    as_json: bool,
+    progress: bool,
+    master: str | None,
+    conf: tuple[str, ...],
+) -> int:
+    """Write what FOLDER does not have yet to Parquet files, topic=orders/hour=2026-11-01-09/orders-0-<offset>.parquet.
+
+    What is there stays, so the same command once an hour writes what was appended since, and one that was cut short
+    goes on.  Exit 1 where a range could not be read for damage, 3 for the disk, or while another export is at work.
+    """
+    roots = log_dirs_at(log_dirs)
+    with session(master, conf) as spark:
+        from kafkalog.spark.jobs.exporting import export_ranges
+
+        size, named = total_of(roots, only)
+        with Progress(size, "exported", force=progress) as bar:
+            found = export_ranges(
+                spark, roots, target, named, codec=codec, headers=headers, isolation=isolation(committed),
+                skip_damage=skip_damage, range_bytes=parse_bytes(range_size, "--range-size"), progress=bar.advance,
+            )  # fmt: skip
+    code = CLEAN
+    for each in found:
+        where = f"{each.range.partition} [{each.range.start}, {each.range.end})"
+        if each.error is not None:
+            code = max(code, exit_code_of(each.error))
+            note(f"{where}: nothing was written: {one_line(each.error)}")
+        for file in each.files:
+            if as_json:
+                emit_json({"kind": "file", **fields(each.range.partition), **fields(file)})
+            else:
+                emit(f"{file.path}: {file.records} records, {size_words(file.bytes)}")
+    totals = (sum(each.records for each in found), sum(each.bytes for each in found))
+    files, failed = sum(len(each.files) for each in found), sum(each.error is not None for each in found)
+    if as_json:
+        summary = {"files": files, "ranges": len(found), "failed": failed, "records": totals[0], "bytes": totals[1]}
+        emit_json({"kind": "summary", **summary})
+    else:
+        words = f"{totals[0]} records, {size_words(totals[1])} in {files} files"
+        emit(f"in all: {words}" + (f"; {failed} of {len(found)} ranges failed" if failed else ""))
+    return code

@@ -1,0 +1,82 @@
+"""`kafkalog spark import`: an export back into a directory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from kafkalog.cli.app import CLEAN, FINDINGS, exit_code_of, one_line
+from kafkalog.cli.console import Progress, emit, emit_json, fields, parse_settings
+from kafkalog.cli.places import SETTINGS
+from kafkalog.cli.spark import JSON, ONLY, PROGRESS, YES, cluster, session
+
+
+@click.command("import")
+@click.argument("source", type=click.Path(), metavar="FOLDER")
+@click.argument("log_dir", type=click.Path(), metavar="DIR")
+@ONLY
+@YES
+@SETTINGS
+@click.option("--compression", help="Of the batches: none, gzip, snappy, lz4 or zstd.")
+@click.option("--resume", is_flag=True, help="Append behind what partitions have already.")
+@JSON
+@PROGRESS
+@cluster
+def command(
+    source: str,
+    log_dir: str,
+    only: tuple[str, ...],
+    yes: bool,
+    settings: tuple[str, ...],
+    compression: str | None,
+    resume: bool,
+    as_json: bool,
+    progress: bool,
+    master: str | None,
+    conf: tuple[str, ...],
+) -> int:
+    """Make partitions of DIR of what `kafkalog spark export` wrote to FOLDER, every record at its offset.
+
+    Without --yes it is only told which, with how many records.  Exit 1 where a partition could not be made.
+    """
+    from kafkalog.spark.jobs.importing import imported, to_import
+
+    if not yes:
+        planned = to_import(source, list(only) or None)
+        for partition, written in planned.items():
+            records = sum(file.records for file in written)
+            if as_json:
+                emit_json({"kind": "partition", **fields(partition), "done": False, "records": records})
+            else:
+                emit(f"{partition}: {records} records in {len(written)} files would come (--yes does it)")
+        return CLEAN
+    total = sum(file.bytes for written in to_import(source, list(only) or None).values() for file in written)
+    with session(master, conf) as spark, Progress(total, "imported", force=progress) as bar:
+        found = imported(
+            spark, source, log_dir, list(only) or None, config=parse_settings(settings), compression=compression,
+            resume=resume, progress=bar.advance,
+        )  # fmt: skip
+    code = CLEAN
+    for each in found:
+        code = max(code, CLEAN if each.error is None else max(exit_code_of(each.error), FINDINGS))
+        if as_json:
+            emit_json(_import_json(each))
+        elif each.error is not None:
+            emit(f"{each.partition}: was not made: {one_line(each.error)}")
+        else:
+            emit(f"{each.partition}: {each.records} records, offsets {each.log_start_offset} to {each.end_offset - 1}")
+    return code
+
+
+def _import_json(each: Any) -> dict[str, Any]:
+    return {
+        "kind": "partition",
+        **fields(each.partition),
+        "done": each.error is None,
+        "records": each.records,
+        "logStartOffset": each.log_start_offset,
+        "endOffset": each.end_offset,
+        "bytes": each.bytes,
+        "error": None if each.error is None else one_line(each.error),
+    }

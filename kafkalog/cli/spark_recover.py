@@ -1,0 +1,45 @@
+"""`kafkalog spark recover`: what an unclean open does, on executors."""
+
+from __future__ import annotations
+
+import click
+
+from kafkalog.cli import recover as recovery
+from kafkalog.cli.console import Progress, parse_settings
+from kafkalog.cli.places import SETTINGS, log_dirs_at
+from kafkalog.cli.spark import DIRS, JSON, ONLY, PROGRESS, YES, cluster, session, total_of
+
+
+@click.command("recover")
+@DIRS
+@ONLY
+@YES
+@click.option("--from-start", is_flag=True, help="Distrust everything, not only what lies behind the recovery point.")
+@SETTINGS
+@JSON
+@PROGRESS
+@cluster
+def command(
+    log_dirs: tuple[str, ...],
+    only: tuple[str, ...],
+    yes: bool,
+    from_start: bool,
+    settings: tuple[str, ...],
+    as_json: bool,
+    progress: bool,
+    master: str | None,
+    conf: tuple[str, ...],
+) -> int:
+    """Recover partitions of log directories as after a crash, from their recovery points on.
+
+    As `kafkalog recover`: without --yes it is only told.  Exit 1 when something was, or would be, cut.
+    """
+    roots = log_dirs_at(log_dirs)
+    given = parse_settings(settings)
+    with session(master, conf) as spark:
+        from kafkalog.spark.jobs.recovery import recovered
+
+        size, named = total_of(roots, only)
+        with Progress(size, "recovered" if yes else "looked at", force=progress) as bar:
+            found = recovered(spark, roots, named, act=yes, config=given, from_start=from_start, progress=bar.advance)
+    return recovery.print_all([each.result for each in found], yes, as_json, roots)

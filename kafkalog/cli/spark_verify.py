@@ -1,0 +1,49 @@
+"""`kafkalog spark verify`: what is wrong in directories, looked at by executors."""
+
+from __future__ import annotations
+
+import click
+
+from kafkalog.cli.app import CLEAN, IO, one_line
+from kafkalog.cli.console import Progress, note
+from kafkalog.cli.places import log_dirs_at
+from kafkalog.cli.spark import DIRS, JSON, ONLY, PROGRESS, cluster, session, total_of
+from kafkalog.cli.verify import print_report
+from kafkalog.toolbox.report import Report
+
+
+@click.command("verify")
+@DIRS
+@ONLY
+@click.option("--deep", is_flag=True, help="Decode every record; check sequences, transactions and epochs too.")
+@JSON
+@PROGRESS
+@cluster
+def command(
+    log_dirs: tuple[str, ...],
+    only: tuple[str, ...],
+    deep: bool,
+    as_json: bool,
+    progress: bool,
+    master: str | None,
+    conf: tuple[str, ...],
+) -> int:
+    """Check every batch, index entry and small file of log directories, or of some topics and partitions.
+
+    As `kafkalog verify`.  Exit 0 when all is well, 1 with findings, 3 where something could not be read.
+    """
+    roots = log_dirs_at(log_dirs)
+    with session(master, conf) as spark:
+        from kafkalog.spark.jobs.verification import verified
+
+        size, named = total_of(roots, only)
+        with Progress(size, "verified", force=progress) as bar:
+            found = verified(spark, roots, named, deep=deep, progress=bar.advance)
+    report, code = Report(), CLEAN
+    for each in found:
+        report.take(each.report)
+        report.partitions += each.partition is not None and each.report.partitions == 0
+        if each.error is not None:
+            note(f"{each.partition} of {each.log_dir} could not be read: {one_line(each.error)}")
+            code = IO
+    return max(code, print_report(report, as_json))

@@ -1,0 +1,173 @@
+"""compact: `kafkalog.toolbox.compact` over a cluster, one task a partition, each with an offset map of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from functools import partial
+from typing import Any, NamedTuple
+
+from kafkalog.config import CleanerConfig
+from kafkalog.errors import KafkalogError
+from kafkalog.format.names import TopicPartition
+from kafkalog.spark.jobs.run import Chosen, Dirs, Progress, choose, frame, portable, run, told
+from kafkalog.spark.jobs.shared import Loan, Returned, SharedDirectory, borrowed
+from kafkalog.toolbox.compact import Compacted, left_alone
+from kafkalog.toolbox.compact import How as ToolboxHow
+from kafkalog.toolbox.compact import compact as compact_here
+from kafkalog.toolbox.compaction_state import Reason
+from kafkalog.toolbox.topic_settings import TopicSettings
+
+MAP_BYTES = 96 << 20  # 24 for each key: a worker stays small; a partition with more of them takes more passes
+SCHEMA = (
+    "log_dir string, topic string, partition int, done boolean, passes int, first_dirty_offset bigint, "
+    "end_offset bigint, bytes_before bigint, bytes_after bigint, records bigint, superseded bigint, "
+    "tombstones bigint, without_key bigint, aborted bigint, markers bigint, batches bigint, segments bigint, "
+    "elapsed_ms bigint, held string, error string"
+)
+
+
+class Done(NamedTuple):
+    """One partition of a directory."""
+
+    log_dir: str
+    result: Compacted
+
+    @property
+    def is_left_alone(self) -> bool:
+        """Nothing was looked at; `result.held` says why."""
+        return self.result.stats is None and self.result.error is None
+
+
+class How(NamedTuple):
+    config: Mapping[str, str]
+    map_bytes: int
+    rolls: bool
+
+
+def compact(
+    spark: Any,
+    log_dirs: Dirs,
+    partitions: Iterable[TopicPartition | str] | None = None,
+    *,
+    act: bool = False,
+    config: Mapping[str, str] | None = None,
+    map_bytes: int = MAP_BYTES,
+    rolls: bool = False,
+    progress: Progress | None = None,
+) -> Any:
+    """Compact partitions as a broker's cleaner does, or only tell what would go (`act=False`).
+
+    A topic's cleanup.policy is what is kept beside the data, or what `config` says of topics that are named.  `rolls`
+    closes active segments first; `map_bytes` is the memory for keys of each task, 24 bytes for one.
+
+    A DataFrame with a row for each partition, also for those that are left alone: what went (or would), by why; `held`,
+    what keeps the rest; `error`, what is wrong with it.  With `act` each directory is held until its partitions are
+    done: LogDirLockedException where somebody has it.
+    """
+    found = compacted(
+        spark, log_dirs, partitions, act=act, config=config, map_bytes=map_bytes, rolls=rolls, progress=progress
+    )
+    return frame(spark, [row(it.log_dir, it.result, act) for it in found], SCHEMA)
+
+
+def row(log_dir: str, result: Compacted, act: bool) -> tuple[Any, ...]:
+    """Of a DataFrame."""
+    stats = result.stats
+    held = None if result.held is None else result.held.text
+    if stats is None:
+        return (log_dir, *result.partition, False, *[None] * 14, held, told(result.error))
+    return (
+        log_dir,
+        *result.partition,
+        act and stats.passes > 0,
+        stats.passes,
+        stats.first_dirty_offset,
+        stats.end_offset,
+        stats.bytes_before,
+        stats.bytes_after,
+        stats.records,
+        stats.superseded,
+        stats.tombstones,
+        stats.without_key,
+        stats.aborted,
+        stats.markers,
+        stats.batches,
+        stats.segments,
+        round(stats.elapsed_s * 1000),
+        held,
+        told(result.error),
+    )
+
+
+def compacted(
+    spark: Any,
+    log_dirs: Dirs,
+    partitions: Iterable[TopicPartition | str] | None = None,
+    *,
+    act: bool,
+    config: Mapping[str, str] | None = None,
+    map_bytes: int = MAP_BYTES,
+    rolls: bool = False,
+    progress: Progress | None = None,
+) -> list[Done]:
+    """As `compact`, in the toolbox's own words; without statistics for what is left alone."""
+    tasks = choose(log_dirs, partitions)
+    how = How(dict(config or {}), map_bytes, rolls)
+    alone = _alone(tasks, how)
+    todo = [task for task in tasks if task not in alone]
+    with ExitStack() as stack:
+        if act:
+            roots = dict.fromkeys(task.log_dir for task in todo)
+            held = {root: stack.enter_context(SharedDirectory(root)) for root in roots}
+            loans = [(task, held[task.log_dir].lend(task.partition)) for task in todo]
+            done = run(spark, partial(_compact, how), loans, size=lambda it: it[0].bytes, progress=progress)
+            for task, (_, returned) in zip(todo, done, strict=True):
+                held[task.log_dir].take(task.partition, returned)
+        else:
+            done = run(spark, partial(_tell, how), todo, size=lambda it: it.bytes, progress=progress)
+    results = {task: result for task, (result, _) in zip(todo, done, strict=True)}
+    return [
+        Done(task.log_dir, results[task] if task in results else Compacted(task.partition, held=alone[task]))
+        for task in tasks
+    ]
+
+
+def _alone(tasks: list[Chosen], how: How) -> dict[Chosen, Reason]:
+    """What is not to be compacted, and why."""
+    found = {}
+    for root in dict.fromkeys(task.log_dir for task in tasks):
+        here = {task.partition: task for task in tasks if task.log_dir == root}
+        for each, why in left_alone(root, here, TopicSettings(root, how.config)).items():
+            found[here[each]] = why
+    return found
+
+
+def _how(how: How) -> ToolboxHow:
+    return ToolboxHow(CleanerConfig(num_threads=1, dedupe_buffer_size=how.map_bytes), how.rolls)
+
+
+def _tell(how: How, task: Chosen) -> tuple[Compacted, None]:
+    settings = TopicSettings(task.log_dir, how.config)
+    try:
+        (result,) = compact_here(task.log_dir, {task.partition: task.path}, settings, _how(how), act=False)
+    except (KafkalogError, OSError) as error:
+        result = Compacted(task.partition, error=portable(error))
+    return result, None
+
+
+def _compact(how: How, task: tuple[Chosen, Loan]) -> tuple[Compacted, Returned | None]:
+    return compact_loan(task[1], how.config, _how(how))
+
+
+def compact_loan(loan: Loan, config: Mapping[str, str], how: ToolboxHow) -> tuple[Compacted, Returned | None]:
+    """On an executor: one partition that was lent."""
+    try:
+        with borrowed(loan) as home:
+            settings = TopicSettings(home.path, config)
+            (result,) = compact_here(home.path, {loan.partition: home.path}, settings, how, act=True)
+        if result.error is not None:
+            home.real_error(result.error)
+        return result, home.returned
+    except (KafkalogError, OSError) as error:
+        return Compacted(loan.partition, error=portable(error)), None

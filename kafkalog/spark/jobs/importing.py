@@ -1,0 +1,114 @@
+"""import_: an export back into log directories, one task a partition, every record at the offset that it had.
+
+What lay between them (compacted away, markers of transactions, what damage took) stays a gap, as compaction leaves
+them; of a log whose beginning was gone the start is that of its first record.  Batches are made anew: `compression`
+says how, and leader epochs begin again at 0.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+from kafkalog.errors import IllegalArgumentException, KafkalogError, UnknownTopicOrPartitionException
+from kafkalog.format import codecs
+from kafkalog.format.names import TopicPartition
+from kafkalog.spark.jobs.run import Progress, frame, portable, run, told
+from kafkalog.spark.jobs.shared import Loan, Returned, SharedDirectory, borrowed
+from kafkalog.toolbox.export_hours import HourFile, exported
+from kafkalog.toolbox.import_hours import Imported, import_partition
+
+SCHEMA = (
+    "topic string, partition int, records bigint, log_start_offset bigint, end_offset bigint, bytes bigint, "
+    "error string"
+)
+
+
+class How(NamedTuple):
+    source: str
+    config: Mapping[str, str]
+    compression: str | None
+    resume: bool
+
+
+def import_(
+    spark: Any,
+    source: str | os.PathLike[str],
+    log_dir: str | os.PathLike[str],
+    partitions: Iterable[TopicPartition | str] | None = None,
+    *,
+    config: Mapping[str, str] | None = None,
+    compression: str | None = None,
+    resume: bool = False,
+    progress: Progress | None = None,
+) -> Any:
+    """Make partitions of `log_dir` of what `export` wrote to `source`: all, or those named, or of topics named.
+
+    `config` has settings of the topics, `compression` is that of the batches (by default what the topic says, or none).
+    A partition that has records already is refused, unless `resume`: then what lies behind its end is appended, which
+    ends an import that was cut short.  A DataFrame with a row for each partition.  IllegalArgumentException where
+    nothing was exported; LogDirLockedException where somebody has the directory.
+    """
+    found = imported(
+        spark, source, log_dir, partitions, config=config, compression=compression, resume=resume, progress=progress
+    )
+    rows = [(*it.partition, it.records, it.log_start_offset, it.end_offset, it.bytes, told(it.error)) for it in found]
+    return frame(spark, rows, SCHEMA)
+
+
+def imported(
+    spark: Any,
+    source: str | os.PathLike[str],
+    log_dir: str | os.PathLike[str],
+    partitions: Iterable[TopicPartition | str] | None = None,
+    *,
+    config: Mapping[str, str] | None = None,
+    compression: str | None = None,
+    resume: bool = False,
+    progress: Progress | None = None,
+) -> list[Imported]:
+    """As `import_`, in the toolbox's own words."""
+    if compression is not None and compression not in codecs.NAMES:
+        raise IllegalArgumentException(
+            f"compression is {compression!r}", hint=f"expected one of {', '.join(codecs.NAMES)}"
+        )
+    place, root = os.path.realpath(os.fspath(source)), os.path.realpath(os.fspath(log_dir))
+    found = to_import(place, partitions)
+    how = How(place, dict(config or {}), compression, resume)
+    with SharedDirectory(root, create=True) as shared:
+        tasks = [(shared.lend(partition), written) for partition, written in found.items()]
+        done = run(
+            spark, partial(_import, how), tasks, size=lambda it: sum(file.bytes for file in it[1]), progress=progress
+        )
+        for (loan, _), (_, returned) in zip(tasks, done, strict=True):
+            shared.take(loan.partition, returned)
+    return [result for result, _ in done]
+
+
+def to_import(source: str, partitions: Iterable[TopicPartition | str] | None) -> dict[TopicPartition, list[HourFile]]:
+    """The partitions of an export, all or those that are named, and their files."""
+    found = exported(source)
+    if partitions is None:
+        return found
+    asked = {str(each) for each in partitions}
+    known = {name for partition in found for name in (str(partition), partition.topic)}
+    if asked - known:
+        missing = ", ".join(sorted(asked - known))
+        raise UnknownTopicOrPartitionException(f"no topic or partition {missing} in the export {source}")
+    return {tp: files for tp, files in found.items() if {str(tp), tp.topic} & asked}
+
+
+def _import(how: How, task: tuple[Loan, list[HourFile]]) -> tuple[Imported, Returned | None]:
+    loan, written = task
+    try:
+        with borrowed(loan) as home:
+            result = import_partition(
+                how.source, written, home.path, loan.partition, how.config, how.compression, resume=how.resume
+            )
+        if result.error is not None:
+            home.real_error(result.error)
+        return result, home.returned
+    except (KafkalogError, OSError) as error:
+        return Imported(loan.partition, error=portable(error)), None

@@ -1,0 +1,125 @@
+"""recover: `kafkalog.toolbox.recovery` over a cluster, one task a partition: what an open after a crash does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
+from functools import partial
+from typing import Any, NamedTuple
+
+from kafkalog.errors import KafkalogError
+from kafkalog.format.names import TopicPartition
+from kafkalog.spark.jobs.run import Chosen, Dirs, Progress, choose, frame, portable, run, told
+from kafkalog.spark.jobs.shared import Home, Loan, Returned, SharedDirectory, borrowed
+from kafkalog.toolbox.recovery import Recovered
+from kafkalog.toolbox.recovery import recover as recover_here
+
+SCHEMA = (
+    "log_dir string, topic string, partition int, done boolean, recovery_point bigint, log_start_offset bigint, "
+    "end_offset bigint, old_end_offset bigint, lost_records bigint, lost_bytes bigint, "
+    "cuts array<struct<path:string,position:bigint,length:bigint,why:string>>, dropped map<string,bigint>, "
+    "added array<string>, removed array<string>, changed array<string>, error string"
+)
+
+
+class Done(NamedTuple):
+    """One partition of a directory."""
+
+    log_dir: str
+    result: Recovered
+
+
+class How(NamedTuple):
+    config: Mapping[str, str]
+    from_start: bool
+
+
+def recover(
+    spark: Any,
+    log_dirs: Dirs,
+    partitions: Iterable[TopicPartition | str] | None = None,
+    *,
+    act: bool = False,
+    config: Mapping[str, str] | None = None,
+    from_start: bool = False,
+    progress: Progress | None = None,
+) -> Any:
+    """Recover partitions from their recovery points on, as an open after a crash does, or only tell (`act=False`).
+
+    A DataFrame with a row for each partition: its old and new end, what is or would be cut and dropped, which files
+    differ, or why it does not open.  With `act` each directory is held until all of its partitions are done, and left
+    as after a clean shutdown where every partition of it was recovered.  Other arguments are those of
+    `kafkalog.toolbox.recovery.recover`.  LogDirLockedException where somebody has a directory.
+    """
+    rows = [
+        (
+            it.log_dir,
+            *it.result.partition,
+            act and it.result.error is None,
+            it.result.recovery_point,
+            it.result.log_start_offset,
+            it.result.end_offset,
+            it.result.old_end_offset,
+            it.result.lost_records,
+            it.result.lost_bytes,
+            [tuple(cut) for cut in it.result.cuts],
+            it.result.dropped,
+            it.result.added,
+            it.result.removed,
+            it.result.changed,
+            told(it.result.error),
+        )
+        for it in recovered(
+            spark, log_dirs, partitions, act=act, config=config, from_start=from_start, progress=progress
+        )
+    ]
+    return frame(spark, rows, SCHEMA)
+
+
+def recovered(
+    spark: Any,
+    log_dirs: Dirs,
+    partitions: Iterable[TopicPartition | str] | None = None,
+    *,
+    act: bool,
+    config: Mapping[str, str] | None = None,
+    from_start: bool = False,
+    progress: Progress | None = None,
+) -> list[Done]:
+    """As `recover`, in the toolbox's own words."""
+    tasks = choose(log_dirs, partitions)
+    how = How(dict(config or {}), from_start)
+    if not act:
+        return run(spark, partial(_tell, how), tasks, size=lambda it: it.bytes, progress=progress)
+    with ExitStack() as stack:
+        held = {root: stack.enter_context(SharedDirectory(root)) for root in dict.fromkeys(it.log_dir for it in tasks)}
+        loans = [(held[task.log_dir].lend(task.partition), task.bytes) for task in tasks]
+        found = run(spark, partial(_recover, how), loans, size=lambda it: it[1], progress=progress)
+        for task, (_, returned) in zip(tasks, found, strict=True):
+            held[task.log_dir].take(task.partition, returned)
+    return [Done(task.log_dir, result) for task, (result, _) in zip(tasks, found, strict=True)]
+
+
+def _tell(how: How, task: Chosen) -> Done:
+    (result,) = recover_here(task.log_dir, [task.partition], act=False, config=how.config, from_start=how.from_start)
+    return Done(task.log_dir, result)
+
+
+def _recover(how: How, task: tuple[Loan, int]) -> tuple[Recovered, Returned | None]:
+    loan, _ = task
+    try:
+        with borrowed(loan) as home:
+            (result,) = recover_here(
+                home.path, [loan.partition], act=True, config=how.config, from_start=how.from_start
+            )
+        return _really(result, home), home.returned
+    except (KafkalogError, OSError) as error:
+        return Recovered(loan.partition, 0, error=portable(error)), None
+
+
+def _really(result: Recovered, home: Home) -> Recovered:
+    result.cuts = [cut._replace(path=home.real(cut.path)) for cut in result.cuts]
+    result.dropped = {home.real(path): size for path, size in result.dropped.items()}
+    if result.error is not None:
+        home.real_error(result.error)
+    return result

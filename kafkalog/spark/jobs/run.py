@@ -1,0 +1,155 @@
+"""What all jobs share: choosing partitions, one Spark task for each piece of work, progress, a DataFrame of what came.
+
+A job runs when it is called, once, whatever is done with its DataFrame later.  `work` is a function of kafkalog, which
+executors import: where their Python has no kafkalog the error says so.  What is wrong with one piece of work is in its
+result, so that the others go on, and Spark does not try again what would fail again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+from pyspark.accumulators import AccumulatorParam
+
+from kafkalog.errors import (
+    KafkaException,
+    KafkalogError,
+    UnknownTopicOrPartitionException,
+    UnsupportedOperationException,
+)
+from kafkalog.files import OS_FILES
+from kafkalog.format import names
+from kafkalog.format.names import TopicPartition
+from kafkalog.manager.log_dirs import list_partitions
+
+T = TypeVar("T")
+R = TypeVar("R")
+Progress = Callable[[int], None]
+Dirs = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+EXECUTOR_HINT = (
+    "set PYSPARK_PYTHON, or spark.pyspark.python, to a Python that has kafkalog, on every machine (README, Spark); "
+    "`pip install kafkalog[spark]` there"
+)
+
+
+class Chosen(NamedTuple):
+    """A partition; `bytes` of its .log files."""
+
+    log_dir: str
+    partition: TopicPartition
+    path: str
+    bytes: int
+
+
+def directories(log_dirs: Dirs) -> list[str]:
+    """Absolute paths, each once."""
+    given = [log_dirs] if isinstance(log_dirs, str | os.PathLike) else log_dirs
+    return list(dict.fromkeys(os.path.realpath(os.fspath(each)) for each in given))
+
+
+def choose(log_dirs: Dirs, wanted: Iterable[TopicPartition | str] | None) -> list[Chosen]:
+    """The partitions of directories: all, or those that are named (`topic-0`, or `topic` for all of a topic).
+
+    UnknownTopicOrPartitionException for a name that no directory has; OSError.
+    """
+    asked = None if wanted is None else {str(each) for each in wanted}
+    found, met = [], set()
+    for root in directories(log_dirs):
+        for partition, path in list_partitions(root).items():
+            hits = {str(partition), partition.topic}
+            if asked is None or hits & asked:
+                met |= hits
+                found.append(Chosen(root, partition, path, _log_bytes(path)))
+    missing = sorted((asked or set()) - met)
+    if missing:
+        raise UnknownTopicOrPartitionException(f"no topic or partition {', '.join(missing)} in {log_dirs}")
+    return found
+
+
+def _log_bytes(path: str) -> int:
+    try:
+        logs = [name for name in OS_FILES.list_dir(path) if name.endswith(names.LOG_FILE_SUFFIX)]
+        return sum(OS_FILES.stat(os.path.join(path, name)).size for name in logs)
+    except FileNotFoundError:  # deleted meanwhile
+        return 0
+
+
+class _Tell(AccumulatorParam):  # type: ignore[misc]
+    """Bytes that tasks have done; told on the driver, as each ends."""
+
+    def __init__(self, tell: Progress | None = None) -> None:
+        self._tell = tell
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Tell, ()  # executors tell nobody
+
+    def zero(self, value: int) -> int:
+        return 0
+
+    def addInPlace(self, value1: int, value2: int) -> int:  # noqa: N802
+        if self._tell is not None and value2:
+            self._tell(value2)
+        return value1 + value2
+
+
+def run(
+    spark: Any,
+    work: Callable[[T], R],
+    tasks: Sequence[T],
+    *,
+    size: Callable[[T], int] | None = None,
+    progress: Progress | None = None,
+) -> list[R]:
+    """`work` of each task on the executors, one Spark task for each; the results in the order of the tasks.
+
+    `size`: a task's bytes: the largest begin first, and `progress` is told of them as tasks end.
+    UnsupportedOperationException for a session of Spark Connect; KafkaException where the executors have no kafkalog.
+    """
+    try:
+        context = spark.sparkContext
+    except Exception:
+        raise UnsupportedOperationException(
+            "jobs need a classic session, found one of Spark Connect",
+            hint="run the job where the cluster's driver runs, or `kafkalog spark ... --master` by spark-submit",
+        ) from None
+    if not tasks:
+        return []
+    sizes = [0 if size is None else size(task) for task in tasks]
+    order = sorted(range(len(tasks)), key=lambda number: -sizes[number])
+    done = context.accumulator(0, _Tell(progress))
+    numbered = [(number, sizes[number], tasks[number]) for number in order]
+    spread = context.parallelize(numbered, len(numbered))
+    try:
+        found = spread.mapPartitions(partial(_each, work, done)).collect()
+    except Exception as error:
+        if "No module named 'kafkalog" in str(error):
+            raise KafkaException("the executors' Python has no kafkalog", hint=EXECUTOR_HINT) from None
+        raise
+    by_number = dict(found)
+    return [by_number[number] for number in range(len(tasks))]
+
+
+def _each(work: Callable[[T], R], done: Any, tasks: Iterable[tuple[int, int, T]]) -> Iterator[tuple[int, R]]:
+    for number, size_bytes, task in tasks:
+        yield number, work(task)
+        done.add(size_bytes)
+
+
+def frame(spark: Any, rows: Iterable[Sequence[Any]], schema: str) -> Any:
+    """A DataFrame of rows that are here."""
+    return spark.createDataFrame([tuple(row) for row in rows], schema)
+
+
+def told(error: BaseException | None) -> str | None:
+    """An error in a column."""
+    return None if error is None else f"{type(error).__name__}: {error}"
+
+
+def portable(error: BaseException) -> KafkalogError:
+    """As it goes from an executor to the driver, and can be told from others there."""
+    if isinstance(error, KafkalogError):
+        return error
+    return KafkaException(f"{type(error).__name__}: {error}")

@@ -1,0 +1,216 @@
+"""A log directory whose partitions executors change while the driver holds it.
+
+A directory has one holder, and its checkpoints one writer.  So the driver holds it for the whole job (its lock, its
+marker, a lease of each partition) and lends partitions; what an executor gets is a `Loan`.  The executor takes a place
+of its own in the directory's lock (`OsGuest`), so that nobody else comes in while it is at work, also when the driver
+was killed and also for a second attempt at the same task.  Then it works on a directory of its own: a temporary folder
+with a link to the partition's folder, copies of the small files, and the clean-shutdown marker if the partition
+deserves it.  The toolbox's functions run there as they are.  What they write into these checkpoints comes back with the
+result, and the driver writes it into the real ones, by each partition's lease.
+
+After a crash of an executor its partition is as any crash of the engine leaves it; after one of the driver the marker
+is gone, the checkpoints are those from before, and the next open recovers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
+
+from kafkalog.errors import KafkalogError, LogDirLockedException
+from kafkalog.files import OS_FILES, SYSTEM_CLOCK, ManualScheduler
+from kafkalog.files.lock import OsGuest
+from kafkalog.format import names
+from kafkalog.format.checkpoints import CleanShutdownFile
+from kafkalog.format.names import TopicPartition
+from kafkalog.log.checkpoint_lines import CheckpointLines
+from kafkalog.manager import directory
+from kafkalog.toolbox.recovery import hold_directory
+
+WAIT_S = 30.0  # for an earlier attempt at the same task, and for the last guest
+REST_S = 0.1
+LINES = (
+    names.RECOVERY_POINT_CHECKPOINT_FILE,
+    names.LOG_START_OFFSET_CHECKPOINT_FILE,
+    names.CLEANER_OFFSET_CHECKPOINT_FILE,
+)
+_COPIED = names.LOG_DIR_FILES - {names.LOCK_FILE, names.CLEAN_SHUTDOWN_FILE}
+
+
+@dataclass(frozen=True)
+class Loan:
+    """A partition that an executor may change; `clean`: its log was closed cleanly."""
+
+    log_dir: str
+    partition: TopicPartition
+    slot: int
+    token: bytes
+    clean: bool
+
+
+@dataclass
+class Home:
+    """An executor's own directory while it has the partition; afterwards what came of it."""
+
+    path: str
+    log_dir: str
+    lines: dict[str, int | None] = field(default_factory=dict)
+    clean: bool = False
+
+    def real(self, text: str) -> str:
+        """With the paths that the directory really has."""
+        return text.replace(self.path, self.log_dir)
+
+    def real_error(self, error: BaseException) -> BaseException:
+        """An error with real paths."""
+        if isinstance(error, KafkalogError):
+            error.message = self.real(error.message)
+            error.path = None if error.path is None else self.real(error.path)
+            error.hint = None if error.hint is None else self.real(error.hint)
+        return error
+
+    @property
+    def returned(self) -> Returned:
+        return Returned(self.lines, self.clean)
+
+
+@dataclass(frozen=True)
+class Returned:
+    """A partition that comes back: its lines in the checkpoints, and whether its log was closed cleanly."""
+
+    lines: dict[str, int | None]
+    clean: bool
+
+
+class SharedDirectory:
+    """On the driver; a context manager.  LogDirLockedException where somebody has the directory."""
+
+    def __init__(self, log_dir: str, *, create: bool = False) -> None:
+        self.path = log_dir
+        self._create = create
+        self._leases: dict[TopicPartition, directory.Lease] = {}
+        self._clean = True
+
+    def __enter__(self) -> SharedDirectory:
+        if self._create:
+            OS_FILES.mkdirs(self.path)
+        self._hold = hold_directory(self.path, OS_FILES)
+        self._token = uuid.uuid4().hex.encode()
+        try:
+            self._hold.directory.share(self._token)
+        except BaseException:
+            self._hold.give_up()
+            raise
+        return self
+
+    def lend(self, partition: TopicPartition) -> Loan:
+        """One that nobody has.  IllegalArgumentException where this process has it open."""
+        scheduler = ManualScheduler(SYSTEM_CLOCK)
+        lease = directory.enter(self.path, partition, OS_FILES, SYSTEM_CLOCK, scheduler, create=False)
+        self._leases[partition] = lease
+        return Loan(self.path, partition, len(self._leases) - 1, self._token, lease.clean)
+
+    def take(self, partition: TopicPartition, returned: Returned | None) -> None:
+        """A partition is back; None: nobody knows how."""
+        lease = self._leases[partition]
+        if returned is None:
+            lease.leave(clean=False)
+            return
+        points, starts, cleaned = (returned.lines.get(name) for name in LINES)
+        if points is not None:
+            lease.checkpoint(lambda: points, lambda: starts)
+        with contextlib.suppress(KafkalogError):  # one that cannot be read: the pass begins anew next time
+            lease.set_line(names.CLEANER_OFFSET_CHECKPOINT_FILE, cleaned)
+        self._clean = self._clean and returned.clean
+        lease.leave(clean=returned.clean)
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        try:
+            alone = _until(self._hold.directory.take_back)
+            for lease in self._leases.values():
+                lease.leave(clean=False)  # nothing for those that are back
+            self._hold.leave(clean=alone and kind is None)
+        finally:
+            self._hold.give_up()
+
+
+class SharedLock:
+    """On the driver: the lock of a folder that is no log directory; a context manager.  LogDirLockedException."""
+
+    def __init__(self, folder: str) -> None:
+        self._path = os.path.join(folder, names.LOCK_FILE)
+        self.token = uuid.uuid4().hex.encode()
+
+    def __enter__(self) -> SharedLock:
+        self._lock = OS_FILES.lock(self._path)
+        self._lock.share(self.token)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        try:
+            _until(self._lock.take_back)
+        finally:
+            self._lock.release()
+
+
+def _until(attempt: Any) -> bool:
+    """Whether it came to be true, in WAIT_S."""
+    end = time.monotonic() + WAIT_S
+    while not attempt():
+        if time.monotonic() > end:
+            return False
+        time.sleep(REST_S)
+    return True
+
+
+@contextlib.contextmanager
+def guest(log_dir: str, token: bytes, slot: int) -> Iterator[None]:
+    """On an executor: a place in a shared lock; waits for an earlier attempt that still has it.
+    LogDirLockedException."""
+    path = os.path.join(log_dir, names.LOCK_FILE)
+    end = time.monotonic() + WAIT_S
+    while True:
+        try:
+            place = OsGuest(path, token, slot)
+            break
+        except LogDirLockedException:
+            if time.monotonic() > end or not os.path.exists(path):
+                raise
+            time.sleep(REST_S)
+    with place:
+        yield
+
+
+@contextlib.contextmanager
+def borrowed(loan: Loan) -> Iterator[Home]:
+    """On an executor: the partition in a directory of its own, to which the toolbox may do what it likes."""
+    with guest(loan.log_dir, loan.token, loan.slot):
+        path = os.path.realpath(tempfile.mkdtemp(prefix="kafkalog-"))
+        home = Home(path, loan.log_dir)
+        try:
+            _furnish(home, loan)
+            yield home
+            seen = CheckpointLines(path)
+            home.lines = {name: seen.line(name, loan.partition) for name in LINES}
+            home.clean = CleanShutdownFile(path, OS_FILES).exists()
+        finally:
+            shutil.rmtree(path, ignore_errors=True)  # takes the link, not what it leads to
+
+
+def _furnish(home: Home, loan: Loan) -> None:
+    folder = os.path.join(loan.log_dir, str(loan.partition))
+    OS_FILES.mkdirs(folder)
+    os.symlink(folder, os.path.join(home.path, str(loan.partition)))
+    for name in _COPIED:
+        with contextlib.suppress(FileNotFoundError):
+            OS_FILES.write_atomic(os.path.join(home.path, name), OS_FILES.read_bytes(os.path.join(loan.log_dir, name)))
+    if loan.clean:
+        CleanShutdownFile(home.path, OS_FILES).write()

@@ -1,0 +1,138 @@
+"""compact_by_shuffle: one partition whose keys are more than any offset map takes, in one pass.
+
+    keys and offsets, up to the first that may not be cleaned   the data source: two columns, committed records
+    the last offset of each key                                 a shuffle by key, which spills to disk
+    a bit for each offset, 1 where it is the last of its key    a shuffle by block of offsets
+    the copy pass                                               the engine's own, with these bits in its map's place
+
+So the memory of the task that copies is a bit an offset, in a file that is mapped, whatever the keys are.  What it
+leaves is what one pass with a map of unbounded size leaves, byte for byte.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from kafkalog._native.offset_map import LastOffsets
+from kafkalog.config import CleanerConfig
+from kafkalog.errors import IllegalArgumentException, KafkalogError, PolicyViolationException
+from kafkalog.format.names import TopicPartition
+from kafkalog.spark.jobs.compaction import SCHEMA, compact_loan, row
+from kafkalog.spark.jobs.run import Progress, choose, frame, portable, run
+from kafkalog.spark.jobs.shared import Loan, Returned, SharedDirectory, borrowed
+from kafkalog.spark.source import register
+from kafkalog.toolbox.compact import Cleanable, Compacted, How, cleanable, left_alone
+from kafkalog.toolbox.topic_settings import TopicSettings
+
+BLOCK_OFFSETS = 32_768  # of Spark's bitmap functions
+BLOCK_BYTES = BLOCK_OFFSETS // 8
+Found = tuple[Compacted, Returned | None]
+
+
+def compact_by_shuffle(
+    spark: Any,
+    log_dir: str | os.PathLike[str],
+    partition: TopicPartition | str,
+    *,
+    config: Mapping[str, str] | None = None,
+    rolls: bool = False,
+    progress: Progress | None = None,
+) -> Any:
+    """Compact one partition, its last offsets found by a shuffle.  A DataFrame of one row, as that of `compact`.
+
+    `config` and `rolls` as there.  PolicyViolationException where nobody said that it is compacted;
+    LogDirLockedException where somebody has the directory.
+    """
+    root, result = compacted_by_shuffle(spark, log_dir, partition, config=config, rolls=rolls, progress=progress)
+    return frame(spark, [row(root, result, True)], SCHEMA)
+
+
+def compacted_by_shuffle(
+    spark: Any,
+    log_dir: str | os.PathLike[str],
+    partition: TopicPartition | str,
+    *,
+    config: Mapping[str, str] | None = None,
+    rolls: bool = False,
+    progress: Progress | None = None,
+) -> tuple[str, Compacted]:
+    """As `compact_by_shuffle`, in the toolbox's own words: (the directory, what was done)."""
+    found = choose(log_dir, [partition])
+    if len(found) != 1:
+        raise IllegalArgumentException(
+            f"found {len(found)} partitions of {partition}, expected one", hint="name topic-0"
+        )
+    (task,) = found
+    given = dict(config or {})
+    for reason in left_alone(task.log_dir, [task.partition], TopicSettings(task.log_dir, given)).values():
+        raise PolicyViolationException(f"{task.partition} is left alone: {reason.text}")
+    with SharedDirectory(task.log_dir) as shared:
+        loan = shared.lend(task.partition)
+        (looked,) = run(spark, partial(_look, given, rolls), [loan])
+        if isinstance(looked, Cleanable) and looked.first_dirty_offset < looked.first_uncleanable_offset:
+            blocks = last_offset_blocks(spark, task.log_dir, task.partition, looked)
+            copy = partial(_copy, loan, given, looked)
+            ((result, returned),) = blocks.repartition(1).rdd.mapPartitions(copy).collect()
+        elif isinstance(looked, Cleanable):
+            ((result, returned),) = run(spark, partial(_nothing_new, given), [loan])
+        else:
+            result, returned = Compacted(task.partition, error=looked), None
+        shared.take(task.partition, returned)
+    if progress is not None:
+        progress(task.bytes)
+    return task.log_dir, result
+
+
+def _how(rolls: bool = False, lasts: LastOffsets | None = None) -> How:
+    return How(CleanerConfig(num_threads=1), rolls, lasts=lasts)
+
+
+def _look(config: Mapping[str, str], rolls: bool, loan: Loan) -> Cleanable | KafkalogError:
+    """What there is to clean; the log is as it was, but that its active segment may be closed."""
+    try:
+        with borrowed(loan) as home:
+            return cleanable(home.path, loan.partition, TopicSettings(home.path, config), _how(rolls))
+    except (KafkalogError, OSError) as error:
+        return portable(error)
+
+
+def _nothing_new(config: Mapping[str, str], loan: Loan) -> Found:
+    return compact_loan(loan, config, _how())
+
+
+def last_offset_blocks(spark: Any, log_dir: str, partition: TopicPartition, found: Cleanable) -> Any:
+    """(block, bits): for each BLOCK_OFFSETS offsets from the log's start on a bit each, where one is set."""
+    from pyspark.sql import functions as F  # noqa: N812
+
+    register(spark)
+    topic, number = partition
+    start, end = found.log_start_offset, found.first_uncleanable_offset
+    reader = spark.read.format("kafkalog").option("path", log_dir).option("assign", json.dumps({topic: [number]}))
+    reader = reader.option("startingOffsets", json.dumps({topic: {str(number): start}}))
+    reader = reader.option("endingOffsets", json.dumps({topic: {str(number): end}}))
+    reader = reader.option("kafka.isolation.level", "read_committed").schema("key binary, offset bigint")
+    lasts = reader.load().where("key is not null").groupBy("key").agg(F.max("offset").alias("offset"))
+    place = lasts.select((F.col("offset") - F.lit(start)).alias("place"))
+    return place.groupBy(F.expr(f"place div {BLOCK_OFFSETS}").alias("block")).agg(
+        F.bitmap_construct_agg(F.expr(f"place % {BLOCK_OFFSETS}")).alias("bits")
+    )
+
+
+def _copy(loan: Loan, config: Mapping[str, str], found: Cleanable, blocks: Iterable[Any]) -> Iterator[Found]:
+    """On the executor that copies: blocks to a file, and the pass."""
+    start, end = found.log_start_offset, found.first_uncleanable_offset
+    with tempfile.TemporaryFile(prefix="kafkalog-") as file:
+        file.truncate(((end - start) // BLOCK_OFFSETS + 1) * BLOCK_BYTES)
+        for block, bits in blocks:
+            os.pwrite(file.fileno(), bits, block * BLOCK_BYTES)
+        with mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
+            lasts = LastOffsets(0)
+            lasts.use(mapped, start, end)
+            yield compact_loan(loan, config, _how(lasts=lasts))
+            del lasts

@@ -1,0 +1,368 @@
+"""Records of a range of offsets to Parquet files by topic and hour, so that a run that was cut short goes on.
+
+    TARGET/topic=orders/hour=2026-11-01-09/orders-0-00000000000000001200.parquet    its first record's offset
+    TARGET/_kafkalog/orders-0/00000000000000001000-00000000000000002000.json        a range that is whole, its files
+    TARGET/_kafkalog/export.json                                                    what all of it has in common
+
+A range's files have their names one after the other, each once it is whole; then its note is written.  What no note
+names is of a run that was cut short, and goes before the next one (`drop_unnoted`).  The hour is that of a record's
+timestamp, UTC; records that come late make further files of an hour.  Readers of Hive's layout find `topic` and `hour`
+in the path, and pass over names with `_` and `.`.
+
+Memory is what waits for its file (PENDING_BYTES) and a batch.  Knows no logs: batches come from the caller.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from kafkalog.errors import CorruptCheckpointException, IllegalArgumentException
+from kafkalog.files import OS_FILES, Files
+from kafkalog.format.names import TopicPartition
+from kafkalog.toolbox.export_files import ParquetGroups, WholeFile
+from kafkalog.topics.arrow import SPARK_COLUMNS, schema
+
+NOTES = "_kafkalog"
+HOUR_US = 3_600_000_000
+GROUP_ROWS = 262_144  # of a row group at most
+GROUP_BYTES = 16 << 20
+PENDING_BYTES = 32 << 20  # of records that wait for their hour's next row group
+OPEN_HOURS_MAX = 32
+FILE_COLUMNS = ("key", "value", "partition", "offset", "timestamp", "timestampType", "headers")  # topic: the path
+_FILE = re.compile(r"(?P<name>.+-\d+)-(?P<first>\d{20})\.parquet")
+_TEMPORARY = re.compile(r"\.(?P<name>.+-\d+)-\d{20}\.parquet\.\d+\.tmp")
+_RANGE = re.compile(r"(\d{20})-(\d{20})\.json")
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What all files of a target have in common."""
+
+    headers: bool = False
+    isolation: str = "read_uncommitted"
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(name for name in FILE_COLUMNS if self.headers or name != "headers")
+
+
+class HourFile(NamedTuple):
+    """`path` is relative to the target."""
+
+    path: str
+    first_offset: int
+    last_offset: int
+    records: int
+    bytes: int
+
+
+class Range(NamedTuple):
+    """Offsets [start, end) of a partition."""
+
+    partition: TopicPartition
+    start: int
+    end: int
+
+
+# --- a target --------------------------------------------------------------------------------------------
+
+
+def settle_layout(target: str, layout: Layout, files: Files = OS_FILES) -> None:
+    """Writes down what the target's files have in common; IllegalArgumentException where they have something else."""
+    path = os.path.join(target, NOTES, "export.json")
+    if files.exists(path):
+        found = Layout(**_json(path, files))
+        if found != layout:
+            raise IllegalArgumentException(
+                f"found an export with headers={found.headers}, isolation={found.isolation}",
+                path=target,
+                hint="go on with the same, or choose another target",
+            )
+        return
+    files.mkdirs_synced(os.path.join(target, NOTES))
+    files.write_atomic(path, json.dumps(asdict(layout)).encode())
+
+
+def layout_of(target: str, files: Files = OS_FILES) -> Layout:
+    """IllegalArgumentException where nothing was exported."""
+    path = os.path.join(target, NOTES, "export.json")
+    if not files.exists(path):
+        raise IllegalArgumentException("found no export", path=target, hint=f"expected {NOTES}/export.json in it")
+    return Layout(**_json(path, files))
+
+
+def _json(path: str, files: Files) -> Any:
+    try:
+        return json.loads(files.read_bytes(path))
+    except ValueError as error:
+        raise CorruptCheckpointException(
+            f"found no JSON: {error}", path=path, hint="remove it: the next export makes its range anew"
+        ) from None
+
+
+def noted(target: str, partition: TopicPartition, files: Files = OS_FILES) -> list[tuple[Range, list[HourFile]]]:
+    """The ranges of a partition that are whole, by offset, and their files.  CorruptCheckpointException."""
+    folder = os.path.join(target, NOTES, str(partition))
+    found = []
+    for name in sorted(files.list_dir(folder)) if files.is_dir(folder) else ():
+        if (read := _RANGE.fullmatch(name)) is not None:
+            note = _json(os.path.join(folder, name), files)
+            written = [HourFile(**entry) for entry in note["files"]]
+            found.append((Range(partition, int(read[1]), int(read[2])), written))
+    return found
+
+
+def gaps(ranges: Iterable[Range], start: int, end: int) -> Iterator[tuple[int, int]]:
+    """What of [start, end) is in none of the ranges, which ascend."""
+    for each in ranges:
+        if each.start > start and start < end:
+            yield start, min(each.start, end)
+        start = max(start, each.end)
+    if start < end:
+        yield start, end
+
+
+def drop_unnoted(target: str, partitions: Iterable[TopicPartition], files: Files = OS_FILES) -> list[str]:
+    """Deletes files of the partitions that are in no note: of a run that was cut short.  Their paths."""
+    dropped = []
+    for topic, here in _by_topic(partitions).items():
+        whole = {file.path for partition in here for _, written in noted(target, partition, files) for file in written}
+        mine = {str(partition) for partition in here}
+        for hour in _folders(os.path.join(target, f"topic={topic}"), "hour=", files):
+            for name in files.list_dir(hour):
+                read = _FILE.fullmatch(name) or _TEMPORARY.fullmatch(name)
+                path = os.path.join(hour, name)
+                if read is not None and read["name"] in mine and os.path.relpath(path, target) not in whole:
+                    files.unlink(path)
+                    dropped.append(path)
+    return dropped
+
+
+def _by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[TopicPartition]]:
+    found: dict[str, list[TopicPartition]] = {}
+    for partition in partitions:
+        found.setdefault(partition.topic, []).append(partition)
+    return found
+
+
+def _folders(path: str, begin: str, files: Files) -> list[str]:
+    listed = sorted(files.list_dir(path)) if files.is_dir(path) else ()
+    return [os.path.join(path, name) for name in listed if name.startswith(begin)]
+
+
+def exported(target: str, files: Files = OS_FILES) -> dict[TopicPartition, list[HourFile]]:
+    """What an export wrote, by partition, the files by first offset; only of ranges that are whole."""
+    layout_of(target, files)
+    found: dict[TopicPartition, list[HourFile]] = {}
+    for name in sorted(files.list_dir(os.path.join(target, NOTES))):
+        topic, dash, number = name.rpartition("-")
+        if dash and number.isdigit():
+            partition = TopicPartition(topic, int(number))
+            written = [file for _, its in noted(target, partition, files) for file in its]
+            found[partition] = sorted(written, key=lambda file: file.first_offset)
+    return found
+
+
+# --- a range ---------------------------------------------------------------------------------------------
+
+
+def export_range(
+    work: Range, batches: Iterable[Any], target: str, layout: Layout, codec: str, files: Files = OS_FILES
+) -> list[HourFile]:
+    """Writes the record batches of a range (of `layout.columns`), and its note.  What an error ends leaves no note."""
+    hours = _Hours(work.partition, target, layout, codec, files)
+    try:
+        for batch in batches:
+            hours.add(batch)
+        written = hours.finish()
+    except BaseException:
+        hours.give_up()
+        raise
+    folder = os.path.join(target, NOTES, str(work.partition))
+    files.mkdirs_synced(folder)
+    note = {"files": [entry._asdict() for entry in written]}
+    files.write_atomic(os.path.join(folder, f"{work.start:020d}-{work.end:020d}.json"), json.dumps(note).encode())
+    return written
+
+
+class _OpenHour:
+    """A file that is being written, and the batches that wait for its next row group."""
+
+    def __init__(self, path: str, sink: WholeFile, out: ParquetGroups, first_offset: int) -> None:
+        self.path = path
+        self.sink = sink
+        self.out = out
+        self.first_offset = first_offset
+        self.last_offset = first_offset
+        self.records = 0
+        self.pending: list[Any] = []
+        self.pending_rows = 0
+        self.pending_bytes = 0
+
+    def add(self, batch: Any) -> None:
+        self.pending.append(batch)
+        self.pending_rows += batch.num_rows
+        self.pending_bytes += batch.nbytes
+        self.records += batch.num_rows
+        self.last_offset = batch.column("offset")[-1].as_py()
+
+    def write(self) -> None:
+        if self.pending:
+            batches, self.pending, self.pending_rows, self.pending_bytes = self.pending, [], 0, 0
+            self.out.write_group(batches)
+
+
+class _Hours:
+    """The files of one range."""
+
+    def __init__(self, partition: TopicPartition, target: str, layout: Layout, codec: str, files: Files) -> None:
+        self._partition = partition
+        self._target = target
+        self._schema = schema(layout.columns, SPARK_COLUMNS)
+        self._codec = codec
+        self._files = files
+        self._open: dict[int, _OpenHour] = {}  # by hour since 1970, the one that was added to last at the end
+        self._written: list[HourFile] = []
+
+    def add(self, batch: Any) -> None:
+        for hour, rows in by_hour(batch):
+            opened = self._open.pop(hour, None) or self._begin(hour, rows.column("offset")[0].as_py())
+            self._open[hour] = opened
+            opened.add(rows)
+            if opened.pending_rows >= GROUP_ROWS or opened.pending_bytes >= GROUP_BYTES:
+                opened.write()
+        while sum(each.pending_bytes for each in self._open.values()) > PENDING_BYTES:
+            max(self._open.values(), key=lambda each: each.pending_bytes).write()
+
+    def _begin(self, hour: int, first_offset: int) -> _OpenHour:
+        if len(self._open) >= OPEN_HOURS_MAX:
+            self._end(next(iter(self._open)))
+        moment = _EPOCH + timedelta(hours=hour)
+        name = f"{self._partition}-{first_offset:020d}.parquet"
+        path = os.path.join(f"topic={self._partition.topic}", f"hour={moment:%Y-%m-%d-%H}", name)
+        whole = os.path.join(self._target, path)
+        self._files.mkdirs_synced(os.path.dirname(whole))
+        sink = WholeFile(self._files, whole, force=True)
+        sink.__enter__()
+        return _OpenHour(path, sink, ParquetGroups(sink, self._schema, self._codec), first_offset)
+
+    def _end(self, hour: int) -> None:
+        opened = self._open[hour]
+        opened.write()
+        opened.out.close()
+        opened.sink.__exit__(None, None, None)
+        del self._open[hour]
+        self._written.append(
+            HourFile(opened.path, opened.first_offset, opened.last_offset, opened.records, opened.sink.size)
+        )
+
+    def finish(self) -> list[HourFile]:
+        """The last row groups; all files have their names."""
+        for hour in list(self._open):
+            self._end(hour)
+        return sorted(self._written, key=lambda file: file.path)
+
+    def give_up(self) -> None:
+        """Takes the temporary files away."""
+        for opened in self._open.values():
+            opened.sink.__exit__(RuntimeError, None, None)
+        self._open.clear()
+
+
+def by_hour(batch: Any) -> Iterator[tuple[int, Any]]:
+    """A batch's rows by the hour of their timestamp, in order: hours since 1970, and the rows."""
+    hours = np.floor_divide(batch.column("timestamp").view(pa.int64()).to_numpy(zero_copy_only=False), HOUR_US)
+    if not len(hours):
+        return
+    first = int(hours[0])
+    if (hours == first).all():
+        yield first, batch
+        return
+    changes = np.flatnonzero(np.diff(hours)) + 1
+    distinct = np.unique(hours)
+    if len(changes) + 1 == len(distinct):
+        for start, end in zip([0, *changes], [*changes, len(hours)], strict=True):
+            yield int(hours[start]), batch.slice(start, end - start)
+        return
+    for hour in distinct:
+        yield int(hour), batch.filter(pa.array(hours == hour))
+
+
+# --- back ------------------------------------------------------------------------------------------------
+
+READ_ROWS = 16_384
+
+
+def merged(target: str, written: list[HourFile], start: int, columns: tuple[str, ...]) -> Iterator[Any]:
+    """The records of a partition's files from an offset on, in the order of offsets: record batches.
+
+    Open are the files in which the next offset may be: few, where records come about in the order of their time.
+    IllegalArgumentException where an offset comes twice.
+    """
+    waiting = [file for file in written if file.last_offset >= start]
+    parts: list[_Part] = []
+    done = start
+    while waiting or parts:
+        bound = min((part.last for part in parts), default=None)
+        while waiting and (bound is None or waiting[0].first_offset <= bound):
+            part = _Part(os.path.join(target, waiting.pop(0).path), columns, start)
+            if part.batch is not None:
+                parts.append(part)
+                bound = min(part.last, part.last if bound is None else bound)
+        if bound is None:
+            return
+        pieces = [part.take(bound) for part in parts]
+        parts = [part for part in parts if part.batch is not None]
+        table = pa.Table.from_batches([piece for piece in pieces if piece is not None])
+        if len([piece for piece in pieces if piece is not None]) > 1:
+            table = table.take(pc.sort_indices(table, sort_keys=[("offset", "ascending")]))
+        offsets = table.column("offset").to_numpy()
+        if len(offsets) and (offsets[0] < done or (np.diff(offsets) <= 0).any()):
+            raise IllegalArgumentException(
+                f"found an offset twice near {int(offsets[0])}", path=target, hint="export into an empty target"
+            )
+        done = int(offsets[-1]) + 1
+        yield from table.combine_chunks().to_batches()
+
+
+class _Part:
+    """A file that is being read."""
+
+    def __init__(self, path: str, columns: tuple[str, ...], start: int) -> None:
+        import pyarrow.parquet as parquet
+
+        self._batches = parquet.ParquetFile(path).iter_batches(batch_size=READ_ROWS, columns=list(columns))
+        self._start = start
+        self.batch: Any = None
+        self.last = -1
+        self._next()
+
+    def _next(self) -> None:
+        for batch in self._batches:
+            rows = batch.filter(pc.greater_equal(batch.column("offset"), self._start))
+            if rows.num_rows:
+                self.batch, self.last = rows, rows.column("offset")[-1].as_py()
+                return
+        self.batch = None
+
+    def take(self, bound: int) -> Any:
+        """Rows up to an offset, which goes no further than this batch; None where there are none."""
+        offsets = self.batch.column("offset").to_numpy()
+        count = int(np.searchsorted(offsets, bound, side="right"))
+        taken = self.batch.slice(0, count)
+        if count == len(offsets):
+            self._next()
+        else:
+            self.batch = self.batch.slice(count)
+        return taken if count else None
