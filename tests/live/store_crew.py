@@ -283,8 +283,10 @@ class Follower(Worker):
             chunk_bytes=self.rng.choice((None, 4000, 100_000)),
         )
         for partition, at in reader.positions().items():
-            self.journal.write("again", self.name, str(partition), at)
-            self.position[str(partition)] = at
+            place = str(partition)
+            self.jump(self.position.get(place, 0), at, self.log_start(reader, place), place)  # and commits that
+            self.journal.write("again", self.name, place, at)
+            self.position[place] = at
         self.reader = reader
         return reader
 
@@ -367,11 +369,15 @@ class Follower(Worker):
             if offsets[0] != at or offsets[-1] - at + 1 != len(offsets):  # retention comes between any two
                 start = self.log_start(reader, place)
                 for offset in offsets:
-                    if at < offset and at < start:
-                        self.journal.write("jumped", self.name, place, at, min(offset, start))
+                    self.jump(at, offset, start, place)
                     at = offset + 1
             self.journal.write("saw", self.name, place, offsets.tobytes(), codes.tobytes())
             self.position[place] = offsets[-1] + 1
+
+    def jump(self, at: int, offset: int, start: int, place: Place) -> None:
+        """It goes on at `offset` where `at` comes: what lies below the log's start is gone."""
+        if at < offset and at < start:
+            self.journal.write("jumped", self.name, place, at, min(offset, start))
 
     def log_start(self, reader: StoreReader, place: Place) -> int:
         return reader._turns.readers[partition_of(place)].source.log_start_offset
