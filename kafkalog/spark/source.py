@@ -27,12 +27,12 @@ from kafkalog.errors import (
     InvalidRecordException,
     UnsupportedOperationException,
 )
-from kafkalog.files import OS_FILES
 from kafkalog.format.names import TopicPartition
 from kafkalog.segment.reader import Extent
 from kafkalog.segment.transaction_index import AbortedTxn
 from kafkalog.spark.filters import ALL, Wanted, push
 from kafkalog.spark.options import SourceOptions, parse_options
+from kafkalog.spark.places import files_of
 from kafkalog.spark.planning import OffsetRange, damaged, lost, plan
 from kafkalog.topics.reader import ChunkReader
 
@@ -236,6 +236,7 @@ class RangeSource:
     def __init__(self, work: OffsetRange, options: SourceOptions) -> None:
         self.topic_partition = TopicPartition(work.topic, work.partition)
         self._work = work
+        self._files = files_of(work.log_dir)
         self._bases = [piece.segment_base for piece in work.pieces]
         self._place = 0  # of the piece that was handed out last
         self._options = options
@@ -269,7 +270,7 @@ class RangeSource:
             piece = pieces[place]
             self._place = place
             try:
-                file = OS_FILES.open(piece.path, writable=False)
+                file = self._files.open(piece.path, writable=False)
             except FileNotFoundError:
                 lost(self._options, f"{piece.path} was deleted since the query was planned")
                 continue
