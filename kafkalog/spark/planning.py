@@ -113,7 +113,9 @@ def plan(options: SourceOptions, wanted: Wanted = ALL) -> list[OffsetRange]:
         planned += _ask(view, partial(_plan_one, options=options, wanted=wanted))
         if options.min_partitions is not None:
             views[partition] = view
-    return planned if options.min_partitions is None else _split_further(planned, views, options)
+    if options.min_partitions is None or options.latest:
+        return planned
+    return _split_further(planned, views, options)
 
 
 def _ask(view: PartitionView, ask: Callable[[Snapshot], list[OffsetRange]]) -> list[OffsetRange]:
@@ -128,13 +130,17 @@ def _plan_one(seen: Snapshot, options: SourceOptions, wanted: Wanted) -> list[Of
     start, end = _narrowed(seen, *_resolve(seen, options), options, wanted)
     if start >= end:
         return []
-    if options.latest:  # a key's last value is that of the whole partition
-        return [span(seen, start, end, options.isolation)]
     try:
+        if options.latest:  # a key's last value is that of the whole partition
+            return [span(seen, start, end, options.isolation)]
         return list(_split(seen, start, end, options))
     except CorruptRecordException as error:
         damaged(options, error)
-        return list(_by_segment(seen, start, end, options))
+        found = list(_by_segment(seen, start, end, options))
+        if options.latest and found:
+            pieces = tuple(piece for each in found for piece in each.pieces)
+            found = [_range(seen, start, end, pieces, options.isolation)]
+        return found
 
 
 def _narrowed(seen: Snapshot, start: int, end: int, options: SourceOptions, wanted: Wanted) -> tuple[int, int]:
