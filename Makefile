@@ -11,7 +11,7 @@ export PYSPARK_PYTHON := $(CURDIR)/$(PY)
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(PY)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo check test lint build conformance crash live live-threads live-tsan soak soak-store fuzz sanitize bench microbench wheel wheel-smoke clean fuzz-native fuzz-damage
+.PHONY: help demo check test lint build conformance crash live live-threads live-tsan soak soak-store fuzz sanitize bench bench-spark spark-connector microbench wheel wheel-smoke clean fuzz-native fuzz-damage
 .DEFAULT_GOAL := help
 
 help:  ## this list
@@ -107,6 +107,21 @@ live-tsan: $(VENV)/.built  ## the native modules' threads under ThreadSanitizer 
 bench: $(VENV)/.built  ## side by side with Kafka's own classes, aiokafka and kafka-python; prints ratios
 	$(PY) -m bench
 
+# Spark's own Kafka connector is made for one version of Spark: an environment of its own, over the built clone.
+CONNECTOR := .venv-connector
+$(CONNECTOR)/.packages: pyproject.toml $(VENV)/.built
+	$(PYTHON) -m venv $(CONNECTOR)
+	$(CONNECTOR)/bin/python -m pip install -q --upgrade 'pip>=25.1'
+	$(CONNECTOR)/bin/python -m pip install -q --group test --group peers --group connector
+	$(CONNECTOR)/bin/python -m pip install -q --no-build-isolation --config-settings editable_mode=compat -e .
+	@touch $@
+
+spark-connector: $(CONNECTOR)/.packages  ## the same rows as Spark's own Kafka connector, from a live broker's directories
+	$(CONNECTOR)/bin/python -m pytest tests/spark/test_connector.py $(PYTEST_FLAGS)
+
+bench-spark: $(CONNECTOR)/.packages  ## the Spark source beside Spark's own Kafka connector with its broker; prints ratios
+	$(CONNECTOR)/bin/python -m bench.spark $(BENCH_FLAGS)
+
 MICRO := .benchmarks
 $(VENV)/.bench: pyproject.toml $(VENV)/.packages
 	$(PY) -m pip install -q --group bench
@@ -126,4 +141,4 @@ wheel-smoke: wheel  ## the wheel in a clean environment, with a smoke test of it
 	PYTHON=$(CURDIR)/$(PY) bash tests/wheel_smoke.sh dist
 
 clean:
-	rm -rf build dist .venv *.egg-info kafkalog/_native/*.so tests/conformance/driver/target
+	rm -rf build dist .venv .venv-connector *.egg-info kafkalog/_native/*.so tests/conformance/driver/target

@@ -4,6 +4,9 @@ Both sides in one run, in one session, over the same topics: the broker (Apache 
 has written them, kafkalog reads its directories while it runs.  Needs the PySpark that there is a connector for, so
 `make bench-spark` runs it in an environment of its own.  A turn is a whole job as a user has it, from `spark.read` to
 the answer, planning included; the sides take turns, and the best of the warm ones counts.
+
+On a machine with neighbours `--cpu` counts CPU time instead of the clock's: of Spark's JVM and all its Python workers,
+and on the connector's side of the broker too, which serves it from the same machine.
 """
 
 from __future__ import annotations
@@ -141,10 +144,40 @@ JOBS = (
 )
 
 
-def timed(what: Callable[[], Any]) -> tuple[float, Any]:
-    begin = time.perf_counter()
+def cpu_seconds(root: int, without: int) -> float:
+    """CPU time of a process and all below it, dead ones too; not of one of them, nor of those below that."""
+    parents: dict[int, list[tuple[int, int]]] = {}
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            with contextlib.suppress(OSError):
+                fields = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()
+                parents.setdefault(int(fields[1]), []).append((int(entry), sum(map(int, fields[11:15]))))
+    mine = Path(f"/proc/{root}/stat").read_text().rpartition(")")[2].split()
+    total, waiting = sum(map(int, mine[11:15])), [root]
+    while waiting:
+        for child, ticks in parents.get(waiting.pop(), []):
+            if child != without:
+                total += ticks
+                waiting.append(child)
+    return total / os.sysconf("SC_CLK_TCK")
+
+
+def worker_peak_mib() -> int:
+    """The most memory that one of Spark's Python workers has had (they stay between jobs)."""
+    peak = 0
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            command = (entry / "cmdline").read_bytes()
+            if b"pyspark.daemon" in command and sys.prefix.encode() in command:
+                status = (entry / "status").read_text()
+                peak = max(peak, int(status.split("VmHWM:")[1].split()[0]) // 1024)
+    return peak
+
+
+def timed(what: Callable[[], Any], now: Callable[[], float]) -> tuple[float, Any]:
+    begin = now()
     answer = what()
-    return time.perf_counter() - begin, answer
+    return now() - begin, answer
 
 
 @contextlib.contextmanager
@@ -159,15 +192,21 @@ def place_of(kept: str | None) -> Iterator[Path]:
         shutil.rmtree(made, ignore_errors=True)
 
 
-def measure(sides: Sides, job: Job, topic: str, place: Path, turns: int, only: str | None) -> dict[str, float]:
+def clock_of(side: str, by_cpu: bool, broker_pid: int) -> Callable[[], float]:
+    if not by_cpu:
+        return time.perf_counter
+    return lambda: cpu_seconds(os.getpid(), broker_pid if side == "kafkalog" else 0)
+
+
+def measure(sides: Sides, job: Job, topic: str, place: Path, given: Any) -> dict[str, float]:
     """Best seconds of each side; their answers must be the same."""
     best: dict[str, float] = {}
     answers = {}
-    for _ in range(turns):
+    for _ in range(given.turns):
         for side in ("kafkalog", "connector"):
-            if only in (None, side):
-                read = getattr(sides, side)
-                seconds, answers[side] = timed(lambda read=read: job.run(read(topic, job.columns), place))
+            if given.only in (None, side):
+                read, now = getattr(sides, side), clock_of(side, given.cpu, sides.broker.pid)
+                seconds, answers[side] = timed(lambda read=read: job.run(read(topic, job.columns), place), now)
                 best[side] = min(seconds, best.get(side, seconds))
     assert len(set(map(str, answers.values()))) == 1, answers
     return best
@@ -180,13 +219,14 @@ def main() -> None:
     parser.add_argument("--codec", action="append", choices=CODECS)
     parser.add_argument("--job", type=int, action="append", help=f"0 to {len(JOBS) - 1}")
     parser.add_argument("--only", choices=("kafkalog", "connector"))
+    parser.add_argument("--cpu", action="store_true", help="CPU time instead of the clock's")
     parser.add_argument("--place", help="a folder for the broker, kept for the next run")
     given = parser.parse_args()
     with place_of(given.place) as place:
         place.mkdir(parents=True, exist_ok=True)
         broker = Broker(place, settings={"num.network.threads": "3", "num.io.threads": "8"})
         broker.start()
-        spark = connector.session(place / "spark")
+        spark = connector.session(place / "spark", **{"spark.ui.showConsoleProgress": "false"})
         try:
             run(given, broker, spark, place)
         finally:
@@ -197,6 +237,8 @@ def main() -> None:
 def run(given: Any, broker: kraft.Broker, spark: Any, place: Path) -> None:
     sides = Sides(spark, broker)
     print(f"{given.records:,} records of about 200 B, {PARTITIONS} partitions, {os.cpu_count()} cores", flush=True)
+    if given.cpu:
+        print("rows by CPU second, of all processes that a side needs")
     print("| job | codec | kafkalog, M rows/s | connector, M rows/s | ratio |")
     print("|---|---|---|---|---|", flush=True)
     for codec in given.codec or CODECS:
@@ -204,12 +246,13 @@ def run(given: Any, broker: kraft.Broker, spark: Any, place: Path) -> None:
         if not (broker.log_dir / f"{topic}-0").exists():
             produce(broker.bootstrap, topic, codec, given.records)
         for job in [JOBS[number] for number in given.job] if given.job else JOBS:
-            best = measure(sides, job, topic, place, given.turns, given.only)
+            best = measure(sides, job, topic, place, given)
             rates = {side: given.records / seconds / 1e6 for side, seconds in best.items()}
             ours, theirs = rates.get("kafkalog"), rates.get("connector")
             ratio = f"{ours / theirs:.1f}x (aim {job.aim})" if ours and theirs else ""
             shown = [f"{rate:.2f}" if rate else "" for rate in (ours, theirs)]
             print(f"| {job.name} | {codec} | {shown[0]} | {shown[1]} | {ratio} |", flush=True)
+    print(f"a Python worker's peak: {worker_peak_mib()} MiB")
 
 
 if __name__ == "__main__":

@@ -400,6 +400,7 @@ cdef class ColumnBuilder:
     cdef Sink sink
     cdef int busy
 
+    # More than eight parameters: which columns, of which records and how many, each by its name.
     def __init__(
         self, bint keys=True, bint values=True, bint headers=True, *, bint timestamp_types=False,
         bint null_empty_headers=False, offset_min=None, offset_max=None, timestamp_min=None, timestamp_max=None,

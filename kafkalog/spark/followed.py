@@ -19,6 +19,7 @@ from kafkalog.log.snapshot import Snapshot
 from kafkalog.log.view import PartitionView
 from kafkalog.spark.offsets import Offsets
 from kafkalog.spark.options import SourceOptions
+from kafkalog.spark.places import files_of
 from kafkalog.spark.planning import ask, damaged, find_partitions
 
 log = logging.getLogger("kafkalog.spark")
@@ -86,7 +87,7 @@ class FollowedPartitions:
         view = self.views.get(partition)
         if view is None or view.log_dir != log_dir:
             lines = self._checkpoints.setdefault(log_dir, CheckpointLines(log_dir))
-            return PartitionView(log_dir, partition, checkpoints=lines), True
+            return PartitionView(log_dir, partition, files=files_of(log_dir), checkpoints=lines), True
         # Where there is room behind the last batch a write changes no size, nor a time within a tick of the clock.
         has_room = bool(view.segments) and view.snapshot.end_position < view.segments[-1].size
         if not has_room and not view.has_changed():

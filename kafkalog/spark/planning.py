@@ -23,7 +23,6 @@ from kafkalog.errors import (
     KafkalogError,
     UnknownTopicOrPartitionException,
 )
-from kafkalog.files import OS_FILES
 from kafkalog.format.names import TopicPartition
 from kafkalog.log.snapshot import Snapshot
 from kafkalog.log.view import PartitionView
@@ -31,6 +30,7 @@ from kafkalog.manager.log_dirs import list_partitions
 from kafkalog.segment.transaction_index import AbortedTxn
 from kafkalog.spark.filters import ALL, Wanted
 from kafkalog.spark.options import EARLIEST, LATEST, Bound, SourceOptions
+from kafkalog.spark.places import files_of
 
 log = logging.getLogger("kafkalog.spark")
 
@@ -74,11 +74,12 @@ def find_partitions(options: SourceOptions) -> dict[TopicPartition, str]:
     """The partitions that the options choose, and the log directory of each; sorted."""
     found: dict[TopicPartition, str] = {}
     for log_dir in options.paths:
-        if not OS_FILES.is_dir(log_dir):
+        files = files_of(log_dir)
+        if not files.is_dir(log_dir):
             raise UnknownTopicOrPartitionException(
                 "no such log directory", path=log_dir, hint="expected the folder that holds topic-0, topic-1 ..."
             )
-        for partition in list_partitions(log_dir):
+        for partition in list_partitions(log_dir, files=files):
             if partition in found:
                 raise IllegalArgumentException(f"{partition} is in {found[partition]} and in {log_dir}")
             found[partition] = log_dir
@@ -113,11 +114,13 @@ def plan(options: SourceOptions, wanted: Wanted = ALL) -> list[OffsetRange]:
     for partition, log_dir in partitions.items():
         if not wanted.has(partition):
             continue
-        view = PartitionView(log_dir, partition)
+        view = PartitionView(log_dir, partition, files=files_of(log_dir))
         planned += ask(view, partial(_plan_one, options=options, wanted=wanted))
         if options.min_partitions is not None:
             views[partition] = view
-    return planned if options.min_partitions is None else split_further(planned, views, options)
+    if options.min_partitions is None or options.latest:
+        return planned
+    return split_further(planned, views, options)
 
 
 def ask(view: PartitionView, question: Callable[[Snapshot], T]) -> T:
@@ -138,13 +141,17 @@ def ranges_of(seen: Snapshot, start: int, end: int, options: SourceOptions) -> l
     """The ranges of [start, end) of one partition."""
     if start >= end:
         return []
-    if options.latest:  # a key's last value is that of the whole partition
-        return [span(seen, start, end, options.isolation)]
     try:
+        if options.latest:  # a key's last value is that of the whole partition
+            return [span(seen, start, end, options.isolation)]
         return list(_split(seen, start, end, options))
     except CorruptRecordException as error:
         damaged(options, error)
-        return list(_by_segment(seen, start, end, options))
+        found = list(_by_segment(seen, start, end, options))
+        if options.latest and found:
+            pieces = tuple(piece for each in found for piece in each.pieces)
+            found = [_range(seen, start, end, pieces, options.isolation)]
+        return found
 
 
 def _narrowed(seen: Snapshot, start: int, end: int, options: SourceOptions, wanted: Wanted) -> tuple[int, int]:

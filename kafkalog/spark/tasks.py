@@ -11,13 +11,14 @@ from functools import partial
 from pyspark.sql.datasource import InputPartition
 
 from kafkalog.errors import CorruptRecordException, KafkaStorageException, UnknownTopicOrPartitionException
-from kafkalog.files import OS_FILES, File
+from kafkalog.files import File
 from kafkalog.format.names import TopicPartition
 from kafkalog.log.snapshot import Snapshot
 from kafkalog.log.view import PartitionView
 from kafkalog.segment.reader import Extent
 from kafkalog.segment.transaction_index import AbortedTxn
 from kafkalog.spark.options import SourceOptions
+from kafkalog.spark.places import files_of
 from kafkalog.spark.planning import OffsetRange, Piece, ask, lost, span
 
 PLANS_MAX = 20  # of one task
@@ -89,7 +90,7 @@ class RangeSource:
     def _file(self, piece: Piece) -> File | None:
         """The piece's file; None where that is gone, or another one has its name."""
         try:
-            file = OS_FILES.open(piece.path, writable=False)
+            file = files_of(self._work.log_dir).open(piece.path, writable=False)
         except FileNotFoundError:
             return None
         return None if piece.inode and os.fstat(file.fileno()).st_ino != piece.inode else file
@@ -118,7 +119,8 @@ class RangeSource:
                 hint="is somebody moving or deleting the directory?",
             )
         try:
-            with PartitionView(self._work.log_dir, self.topic_partition) as view:
+            log_dir = self._work.log_dir
+            with PartitionView(log_dir, self.topic_partition, files=files_of(log_dir)) as view:
                 self._work = ask(view, partial(self._left, offset=offset))
         except CorruptRecordException:
             return  # damage, which is to be told as it was met

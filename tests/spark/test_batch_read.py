@@ -210,7 +210,8 @@ def test_latest_is_the_last_value_of_each_key(spark: Any, compacted: str, isolat
 
 
 def test_latest_as_of_an_offset_and_pruned(spark: Any, compacted: str) -> None:
-    options = {"assign": '{"c":[1]}', "latest": "true", "endingOffsets": '{"c":{"1":200}}', "columns": "offset"}
+    options = {"assign": '{"c":[1]}', "latest": "true", "minPartitions": "4", "maxBytesPerPartition": "1000"}
+    options |= {"endingOffsets": '{"c":{"1":200}}', "columns": "offset"}
     reader = spark.read.format("kafkalog").option("path", compacted)
     for name, value in options.items():
         reader = reader.option(name, value)
