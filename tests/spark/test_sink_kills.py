@@ -1,6 +1,6 @@
 """Streaming writes while tasks, executors, committers, the driver are killed by kill -9: nothing lost, nothing doubled.
 
-The driver (`sink_driver`) runs in a process of its own; what is killed are its descendants, found by their parents.
+The driver (`sink_driver`) runs in a process of its own; what is killed are processes of its session.
 Twenty kills of each kind with KAFKALOG_LONG=1, on a cluster of processes for tasks and executors; else three tasks.
 """
 
@@ -53,18 +53,13 @@ class Driver:
             raise AssertionError((self._place / "driver.log").read_text()[-4000:])
 
     def family(self) -> dict[int, str]:
-        """Every process that came of it, by id, with its command line."""
-        children: dict[int, list[int]] = {}
+        """Every process of its session, by id, with its command line: also what lost its parent and works on."""
+        found = {}
         for name in filter(str.isdigit, os.listdir("/proc")):
             with contextlib.suppress(OSError, IndexError):
                 fields = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()
-                children.setdefault(int(fields[1]), []).append(int(name))
-        found, todo = {}, [self.process.pid]
-        while todo:
-            pid = todo.pop()
-            with contextlib.suppress(OSError):
-                found[pid] = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-            todo += children.get(pid, [])
+                if int(fields[3]) == self.process.pid and fields[0] != "Z":
+                    found[int(name)] = Path(f"/proc/{name}/cmdline").read_bytes().replace(b"\0", b" ").decode()
         return found
 
     def end(self) -> None:
@@ -184,9 +179,12 @@ def test_killed_driver(tmp_path: Path) -> None:
             for pid in alone if turn % 2 else family:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-        finally:
+            driver.process.wait()
+            check(tmp_path)
+        except BaseException:
             driver.end()
-        check(tmp_path)
+            raise
+        driver.log.close()
     with driven(tmp_path, LOCAL) as driver:
         stop(driver, tmp_path)
     check(tmp_path)
