@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+import pickle
 import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -110,42 +110,43 @@ def test_batches_that_somebody_signed_are_refused(options: SinkOptions) -> None:
             txn.append_batches("a", b"", 1)
 
 
-COMMITTER = """
-import pickle, sys
+# Imports once, then forks a committer for each job that comes in: its id, and its end.
+COMMITTERS = """
+import os, pickle, sys
 from kafkalog.spark.committing import commit
-options, staged, write = pickle.load(sys.stdin.buffer)
-print("go", flush=True)
-commit(options, staged, write)
-print("done", flush=True)
+while True:
+    job = pickle.load(sys.stdin.buffer)
+    child = os.fork()
+    if not child:
+        commit(*job)
+        os._exit(0)
+    print(child, flush=True)
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
 """
 
 
 def test_killed_while_it_commits(options: SinkOptions) -> None:
     """Twenty times at a random moment, and each time done again: by the same task's files, or new ones."""
-    import pickle
-
     random_ = random.Random(5)
-    killed = done = 0
-    for batch_id in range(20):
-        write = WriteId(QUERY, batch_id)
-        staged = [stage(options, batch_id, task) for task in range(2)]
-        process = subprocess.Popen([sys.executable, "-c", COMMITTER], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        assert process.stdin is not None
-        assert process.stdout is not None
-        process.stdin.write(pickle.dumps((options, staged, write)))
-        process.stdin.close()
-        assert process.stdout.readline() == b"go\n"
-        time.sleep(random_.uniform(0, 0.25))
-        process.send_signal(signal.SIGKILL)
-        done += process.stdout.read() == b"done\n"
-        killed += process.wait() == -signal.SIGKILL
-        process.stdout.close()
-        now = found(options)
-        assert now in (list(range(2 * batch_id * ROWS)), list(range(2 * (batch_id + 1) * ROWS)))
-        if not all(os.path.exists(each.path) for each in staged) or random_.random() < 0.5:
+    ends = []
+    with subprocess.Popen([sys.executable, "-c", COMMITTERS], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as nursery:
+        assert nursery.stdin is not None
+        assert nursery.stdout is not None
+        for batch_id in range(20):
+            write = WriteId(QUERY, batch_id)
             staged = [stage(options, batch_id, task) for task in range(2)]
-        commit(options, staged, write)
-        assert found(options) == list(range(2 * (batch_id + 1) * ROWS))
-    assert killed > done
+            nursery.stdin.write(pickle.dumps((options, staged, write)))
+            nursery.stdin.flush()
+            committer = int(nursery.stdout.readline())
+            time.sleep(random_.uniform(0, 0.12))
+            os.kill(committer, signal.SIGKILL)
+            ends.append(int(nursery.stdout.readline()))
+            now = found(options)
+            assert now in (list(range(2 * batch_id * ROWS)), list(range(2 * (batch_id + 1) * ROWS)))
+            if not all(os.path.exists(each.path) for each in staged) or random_.random() < 0.5:
+                staged = [stage(options, batch_id, task) for task in range(2)]
+            commit(options, staged, write)
+            assert found(options) == list(range(2 * (batch_id + 1) * ROWS))
+        nursery.kill()
+    assert -signal.SIGKILL in ends
     assert not [name for name in os.listdir(options.staging) if name.startswith(".kafkalog_staged")]
-    shutil.rmtree(options.paths[0])

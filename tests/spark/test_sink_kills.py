@@ -1,7 +1,7 @@
 """Streaming writes while tasks, executors, committers, the driver are killed by kill -9: nothing lost, nothing doubled.
 
-The driver (`sink_driver`) runs in a process of its own; what is killed are its descendants, found by their parents.
-Twenty kills of each kind with KAFKALOG_LONG=1, on a cluster of processes for tasks and executors; else three tasks.
+The driver (`sink_driver`) runs in a process of its own; what is killed are processes of its session.
+Twenty kills of each kind, with KAFKALOG_LONG=1 alone; on a cluster of processes for tasks and executors.
 """
 
 from __future__ import annotations
@@ -22,9 +22,11 @@ import kafkalog
 from tests.spark.sink_driver import ROWS, TOPIC
 
 pytest.importorskip("pyspark")
-pytestmark = pytest.mark.spark
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.skipif(not os.environ.get("KAFKALOG_LONG"), reason="KAFKALOG_LONG=1 has it"),
+]
 
-LONG = bool(os.environ.get("KAFKALOG_LONG"))
 KILLS = 20
 ROOT = Path(__file__).parents[2]
 START_S = 900  # a machine may have neighbours
@@ -53,18 +55,13 @@ class Driver:
             raise AssertionError((self._place / "driver.log").read_text()[-4000:])
 
     def family(self) -> dict[int, str]:
-        """Every process that came of it, by id, with its command line."""
-        children: dict[int, list[int]] = {}
+        """Every process of its session, by id, with its command line: also what lost its parent and works on."""
+        found = {}
         for name in filter(str.isdigit, os.listdir("/proc")):
             with contextlib.suppress(OSError, IndexError):
                 fields = Path(f"/proc/{name}/stat").read_text().rpartition(")")[2].split()
-                children.setdefault(int(fields[1]), []).append(int(name))
-        found, todo = {}, [self.process.pid]
-        while todo:
-            pid = todo.pop()
-            with contextlib.suppress(OSError):
-                found[pid] = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
-            todo += children.get(pid, [])
+                if int(fields[3]) == self.process.pid and fields[0] != "Z":
+                    found[int(name)] = Path(f"/proc/{name}/cmdline").read_bytes().replace(b"\0", b" ").decode()
         return found
 
     def end(self) -> None:
@@ -152,13 +149,11 @@ def kill_one(driver: Driver, victims: Callable[[Driver], list[int]], random_: ra
     [(tasks, CLUSTER), (executors, CLUSTER), (tasks, LOCAL), (committers, LOCAL)],
 )
 def test_killed_while_the_driver_goes_on(tmp_path: Path, victims: Callable[[Driver], list[int]], master: str) -> None:
-    if not LONG and (victims, master) != (tasks, LOCAL):
-        pytest.skip("KAFKALOG_LONG=1 has it")
     random_ = random.Random(f"{victims.__name__} {master}")
     kills = 0
-    while kills < (KILLS if LONG else 3):  # where the query ended it is begun again, as a job would be
+    while kills < KILLS:  # where the query ended it is begun again, as a job would be
         with driven(tmp_path, master) as driver:
-            while kills < (KILLS if LONG else 3):
+            while kills < KILLS:
                 time.sleep(random_.uniform(0, 1.5))
                 if driver.process.poll() is not None:
                     break
@@ -171,7 +166,6 @@ def test_killed_while_the_driver_goes_on(tmp_path: Path, victims: Callable[[Driv
     check(tmp_path)
 
 
-@pytest.mark.skipif(not LONG, reason="KAFKALOG_LONG=1 has it")
 def test_killed_driver(tmp_path: Path) -> None:
     random_ = random.Random("driver")
     for turn in range(KILLS):
@@ -184,9 +178,12 @@ def test_killed_driver(tmp_path: Path) -> None:
             for pid in alone if turn % 2 else family:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-        finally:
+            driver.process.wait()
+            check(tmp_path)
+        except BaseException:
             driver.end()
-        check(tmp_path)
+            raise
+        driver.log.close()
     with driven(tmp_path, LOCAL) as driver:
         stop(driver, tmp_path)
     check(tmp_path)
