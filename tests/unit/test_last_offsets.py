@@ -26,7 +26,8 @@ CONFIG = {"cleanup.policy": "compact", "internal.segment.bytes": "4000"}
 
 def fill(root: Path, codec: str) -> None:
     chosen = random.Random(1)
-    with kafkalog.open_log(root, PARTITION, config=CONFIG, compression=codec) as log:
+    sizes = {"internal.segment.bytes": CONFIG["internal.segment.bytes"]}
+    with kafkalog.open_log(root, PARTITION, config=sizes, compression=codec) as log:
         for _ in range(60):
             log.append_many([(b"v" * 30, b"k%d" % chosen.randrange(90)) for _ in range(9)] + [(b"no key", None)])
             log.append(None, key=b"k%d" % chosen.randrange(90))

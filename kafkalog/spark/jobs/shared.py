@@ -97,7 +97,6 @@ class SharedDirectory:
         self.path = log_dir
         self._create = create
         self._leases: dict[TopicPartition, directory.Lease] = {}
-        self._clean = True
 
     def __enter__(self) -> SharedDirectory:
         if self._create:
@@ -129,7 +128,6 @@ class SharedDirectory:
             lease.checkpoint(lambda: points, lambda: starts)
         with contextlib.suppress(KafkalogError):  # one that cannot be read: the pass begins anew next time
             lease.set_line(names.CLEANER_OFFSET_CHECKPOINT_FILE, cleaned)
-        self._clean = self._clean and returned.clean
         lease.leave(clean=returned.clean)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
