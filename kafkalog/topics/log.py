@@ -443,9 +443,9 @@ class Log(Closing):
         attributes (a Record; its timestamp of -1 stands for now).  Types and errors are those of `append`.
 
         Nothing of a list is appended where one of its records is refused (of a wrong type, too large, without a key on
-        a compacted topic, ...).  Of anything else 50,000 records at a time are taken so, and the error's `appended` has
-        the offsets of those before.  A full disk, a close or a crash may come between two batches of one call: use
-        `transaction` where that matters.
+        a compacted topic, ...).  Of anything else 50,000 records at a time are taken so: what another thread appends
+        may come between, and the error's `appended` has the offsets of those before.  A full disk, a close or a crash
+        may come between two batches of one call: use `transaction` where that matters.
         """
         return self._must_own().append_as(NO_PRODUCER, records)
 

@@ -124,7 +124,7 @@ class _Part:
         finally:
             if engine.local_log.truncations != cuts and self.appends.engine is engine:  # else it moved, with all it has
                 self._was_cut = True
-        self._next_sequence = next_sequence(before, len(offsets))
+        self._next_sequence = self.sequence()  # records of others may lie between those offsets
         self.is_torn = was_torn
         return offsets
 

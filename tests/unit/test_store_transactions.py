@@ -6,6 +6,7 @@ import contextlib
 import gc
 import itertools
 import threading
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -414,6 +415,20 @@ def test_half_of_an_append_is_no_transaction(store: Store) -> None:
         commit()
     assert committed(store, "a-0") == []
     assert state_of(store, ID) == "CompleteAbort"
+
+
+def test_others_append_between_the_records_of_one_call(store: Store) -> None:
+    def records() -> Iterator[bytes]:
+        for number in range(120_000):
+            if number % 50_000 == 1:
+                store.topic("a").append_many([b"another's"] * 3, partition=0)
+            yield b"ours"
+
+    with store.transaction("t") as txn:
+        txn.append_many("a", records(), partition=0)
+        txn.append("a", b"ours", partition=0)
+    seen = Counter(committed(store, "a-0"))
+    assert seen == {b"ours": 120_001, b"another's": 9}
 
 
 def test_what_gives_the_records_fails(store: Store) -> None:
