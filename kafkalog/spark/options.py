@@ -294,6 +294,11 @@ def _refuse_end(given: Mapping[str, str]) -> None:
         raise IllegalArgumentException("ending offset not valid in streaming queries")
     if "endingoffsetsbytimestamp" in given or "endingtimestamp" in given:
         raise IllegalArgumentException("ending timestamp not valid in streaming queries")
+    if _boolean(given, "latest", False):
+        raise IllegalArgumentException(
+            "option latest is not valid in streaming queries: a key's last value is known where the query ends",
+            hint="group the stream by key, or read batches",
+        )
 
 
 def _check_batch_bounds(start: Bound, end: Bound) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 import kafkalog
-from kafkalog.spark import source
 from tests.spark.kit import START_MS, fill
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
@@ -22,8 +21,6 @@ EXAMPLES = re.findall(r"```python\n(.*?)```", TEXT, re.DOTALL)
 def test_an_example_runs(
     spark: Any, code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    if "readStream" in code and hasattr(source, "_NoStream"):
-        pytest.skip("the source reads no streams yet")
     monkeypatch.chdir(tmp_path)
     for root in ("kafka-logs", "kafka-logs-2"):
         fill(tmp_path / root, "orders-0", 30)

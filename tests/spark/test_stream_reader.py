@@ -130,6 +130,7 @@ def test_starts(tmp_path: Path, options: dict[str, Any], start: dict[str, int]) 
     ("options", "text"),
     [
         ({"endingOffsets": "latest"}, "ending offset not valid in streaming queries"),
+        ({"latest": "true"}, "option latest is not valid in streaming queries"),
         ({"endingOffsetsByTimestamp": '{"t":{"0":1}}'}, "ending timestamp not valid in streaming queries"),
         ({"endingTimestamp": "1"}, "ending timestamp not valid in streaming queries"),
         (
