@@ -180,8 +180,10 @@ cdef class SkimpyOffsetMap:
         return done
 
     def get_many(self, data, bounds, own=None):
-        """The offsets of a column of keys as `put_many` takes it: a bytearray of int64, -1 where it is not known.  `own`:
-        the offsets of the records that the keys are of, which a map of keys does not ask for."""
+        """The offsets of a column of keys as `put_many` takes it: a bytearray of int64, -1 where it is not known.
+
+        `own`: the offsets of the records that the keys are of, which a map of keys does not ask for.
+        """
         cdef _Column column = _Column(data, bounds)
         cdef bytearray found = bytearray(8 * column.count)
         cdef int64_t* to = <int64_t*><void*><char*>found
