@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import time
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from kafkalog.errors import CorruptRecordException, KafkaStorageException, LogDirLockedException, NoSuchFileException
+from kafkalog.files import OS_FILES, File
 from kafkalog.format.group_records import CommittedOffset
 from kafkalog.format.java_text import ZERO_UUID
 from kafkalog.format.names import TopicPartition
@@ -36,7 +36,7 @@ LOOK_AGAIN_S = 0.05
 
 def look_at_topics(options: SinkOptions) -> dict[str, TopicFacts]:
     """The topics that rows may go to, as they are now; without the directory's lock."""
-    there = [path for path in options.paths if os.path.isdir(path)]
+    there = [path for path in options.paths if OS_FILES.is_dir(path)]
     if not there:
         return {}
     with open_store(there, read_only=True) as store:
@@ -114,9 +114,9 @@ def _append(store: Store, files: Sequence[StagedFile], write: WriteId, cursor: C
 
 def _append_file(txn: StoreTransaction, staged: StagedFile, ends: dict[TopicPartition, int]) -> None:
     try:
-        with open(staged.path, "rb", buffering=0) as file:
+        with OS_FILES.open(staged.path, writable=False) as file:
             for run in staged.runs:
-                offsets = txn.append_batches(run.topic, _read(file.fileno(), run, staged.path), run.partition)
+                offsets = txn.append_batches(run.topic, _read(file, run, staged.path), run.partition)
                 ends[TopicPartition(run.topic, run.partition)] = offsets.stop
                 if len(offsets) != run.record_count:
                     raise CorruptRecordException(
@@ -134,8 +134,8 @@ def _append_file(txn: StoreTransaction, staged: StagedFile, ends: dict[TopicPart
         raise KafkaStorageException.because_of(error, "cannot read what a task has staged") from error
 
 
-def _read(descriptor: int, run: Run, path: str) -> bytes:
-    data = os.pread(descriptor, run.size_bytes, run.position)
+def _read(file: File, run: Run, path: str) -> bytes:
+    data = file.pread(run.size_bytes, run.position)
     if len(data) != run.size_bytes:
         raise CorruptRecordException(
             f"found {len(data)} bytes, {run.size_bytes} were staged", path=path, position=run.position

@@ -313,7 +313,7 @@ def span(view: Snapshot, start: int, end: int, isolation: str) -> OffsetRange:
         segment = view.segments[number]
         stop = last_end if number == last_place else view.readable_bytes(segment)
         if position < stop:
-            inode = os.fstat(view.file(segment).fileno()).st_ino if position else 0
+            inode = segment.inode if position else 0
             pieces.append(Piece(segment.path, segment.base_offset, position, stop, inode))
         position = 0
     return _range(view, start, end, tuple(pieces), isolation)

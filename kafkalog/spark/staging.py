@@ -21,7 +21,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import IO, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from kafkalog._native.batches import header_at
 from kafkalog._native.encode import ColumnEncoder
@@ -34,6 +34,7 @@ from kafkalog.errors import (
     RecordTooLargeException,
     UnknownTopicOrPartitionException,
 )
+from kafkalog.files import OS_FILES, File
 from kafkalog.format.names import STAGED_FILE_PREFIX
 from kafkalog.manager.settings import ManagerSettings
 from kafkalog.spark.write_options import SinkOptions
@@ -41,7 +42,6 @@ from kafkalog.topics.batch_maker import BatchMaker, encode_columns
 
 WINDOW_BYTES = 16 << 20  # of Arrow rows are encoded together, so that batches are full
 RUN_BYTES = 8 << 20  # of a partition's batches are appended together
-BUFFER_BYTES = 1 << 20
 DEAD_AFTER_S = 24 * 3600
 
 
@@ -92,7 +92,7 @@ class Stager:
         self._options = options
         self._facts = topics
         self._path = os.path.join(options.staging, f"{write.file_prefix}{task}.{uuid.uuid4().hex}")
-        self._file: IO[bytes] | None = None
+        self._file: File | None = None
         self._position = 0
         self._runs: list[Run] = []
         self._held: list[Any] = []
@@ -187,9 +187,9 @@ class Stager:
     def _put(self, batch: bytes) -> None:
         with _disk(self._path):
             if self._file is None:
-                os.makedirs(self._options.staging, exist_ok=True)
-                self._file = open(self._path, "xb", buffering=BUFFER_BYTES)  # noqa: SIM115 - `finish` closes it
-            self._file.write(batch)
+                OS_FILES.mkdirs(self._options.staging)
+                self._file = OS_FILES.open(self._path, create=True, exclusive=True)
+            self._file.pwrite(batch, self._position)
         self._position += len(batch)
 
 
@@ -254,7 +254,7 @@ def _disk(path: str) -> Iterator[None]:
 def remove(path: str) -> None:
     """Removes a file, where it is still there and may be removed."""
     with contextlib.suppress(OSError):
-        os.unlink(path)
+        OS_FILES.unlink_if_exists(path)
 
 
 def sweep(folder: str, write: WriteId, now_s: float | None = None) -> None:
@@ -262,7 +262,7 @@ def sweep(folder: str, write: WriteId, now_s: float | None = None) -> None:
     left; and whatever nobody has touched for a day, whose driver is gone."""
     now_s = time.time() if now_s is None else now_s
     try:
-        listed = [name for name in os.listdir(folder) if name.startswith(STAGED_FILE_PREFIX)]
+        listed = [name for name in OS_FILES.names_in(folder) if name.startswith(STAGED_FILE_PREFIX)]
     except OSError:
         return
     for name in listed:
@@ -271,7 +271,7 @@ def sweep(folder: str, write: WriteId, now_s: float | None = None) -> None:
             remove(path)
             continue
         with contextlib.suppress(OSError):
-            if now_s - os.stat(path).st_mtime > DEAD_AFTER_S:
+            if now_s - OS_FILES.stat(path).mtime_ms / 1000 > DEAD_AFTER_S:
                 remove(path)
 
 

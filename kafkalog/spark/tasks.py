@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import replace
@@ -89,11 +88,13 @@ class RangeSource:
 
     def _file(self, piece: Piece) -> File | None:
         """The piece's file; None where that is gone, or another one has its name."""
+        files = files_of(self._work.log_dir)
         try:
-            file = files_of(self._work.log_dir).open(piece.path, writable=False)
+            file = files.open(piece.path, writable=False)
+            # Behind the open: what has the name now had it then.
+            return None if piece.inode and files.stat(piece.path).inode != piece.inode else file
         except FileNotFoundError:
             return None
-        return None if piece.inode and os.fstat(file.fileno()).st_ino != piece.inode else file
 
     def _extent(self, place: int, file: File) -> Extent:
         self._place = place

@@ -30,6 +30,15 @@ ALLOWED = {
     ("toolbox/move.py", "path.realpath"): "whether the two directories are one, whatever they are called",
     ("toolbox/recovery.py", "path.realpath"): "the same name for a directory that the table of open ones uses",
     **{
+        (f"spark/jobs/{name}.py", "path.realpath"): "executors are told one name, whatever the driver's folder"
+        for name in ("exporting", "importing", "run", "shared")
+    },
+    **{
+        ("spark/jobs/shared.py", use): "a task's own temporary folder, with a link to the partition's"
+        for use in ("shutil", "symlink", "tempfile")
+    },
+    ("spark/jobs/shuffle.py", "tempfile"): "bits, in a file of the task's own",
+    **{
         ("cli/app.py", use): "the null device, in place of standard streams that are closed"
         for use in ("open", "builtin open", "close", "dup2", "devnull", "O_RDWR", "O_WRONLY")
     },

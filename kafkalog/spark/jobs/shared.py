@@ -180,7 +180,7 @@ def guest(log_dir: str, token: bytes, slot: int) -> Iterator[None]:
             place = OsGuest(path, token, slot)
             break
         except LogDirLockedException:
-            if time.monotonic() > end or not os.path.exists(path):
+            if time.monotonic() > end or not OS_FILES.exists(path):
                 raise
             time.sleep(REST_S)
     with place:

@@ -130,7 +130,9 @@ def _copy(loan: Loan, config: Mapping[str, str], found: Cleanable, blocks: Itera
     with tempfile.TemporaryFile(prefix="kafkalog-") as file:
         file.truncate(((end - start) // BLOCK_OFFSETS + 1) * BLOCK_BYTES)
         for block, bits in blocks:
-            os.pwrite(file.fileno(), bits, block * BLOCK_BYTES)
+            file.seek(block * BLOCK_BYTES)
+            file.write(bits)
+        file.flush()
         with mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
             lasts = LastOffsets(0)
             lasts.use(mapped, start, end)
