@@ -22,18 +22,15 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from kafkalog.errors import (
-    BadBytesError,
     IllegalArgumentException,
-    InvalidRecordException,
     UnsupportedOperationException,
 )
-from kafkalog.spark.filters import ALL, Wanted, push
+from kafkalog.spark.filters import ALL, push
 from kafkalog.spark.options import SourceOptions, parse_options
-from kafkalog.spark.planning import OffsetRange, damaged, plan
-from kafkalog.spark.tasks import RangePartition, RangeSource
+from kafkalog.spark.planning import plan
+from kafkalog.spark.tasks import RangePartition, read_range
 from kafkalog.spark.triggers import parse_triggers
 from kafkalog.spark.write_options import parse_sink_options
-from kafkalog.topics.reader import ChunkReader
 
 COLUMN_TYPES = {
     "key": "binary",
@@ -45,13 +42,8 @@ COLUMN_TYPES = {
     "timestampType": "int",
     "headers": "array<struct<key:string,value:binary>>",
 }
-BATCH_ROWS = 64_000
-FILL_ROWS = 48_000  # where a batch of the log is never cut in two
-BATCH_BYTES = 16 << 20
-LATEST_MEMORY_BYTES = 96 << 20
 PUSHDOWN_PLANNERS = "pyspark.sql.worker.data_source_pushdown"
 OLD_PYSPARK = "kafkalog reads streams with PySpark 4.2 or newer"
-CHUNK_BYTES = 4 << 20
 
 
 class KafkalogDataSource(DataSource):  # type: ignore[misc]
@@ -83,7 +75,7 @@ class KafkalogDataSource(DataSource):  # type: ignore[misc]
             from kafkalog.spark.streaming import KafkalogStreamReader
 
             options = parse_options(self.options, streaming=True)
-            return KafkalogStreamReader(options, parse_triggers(self.options), _columns(schema), read_range)
+            return KafkalogStreamReader(options, parse_triggers(self.options), _columns(schema))
         except ModuleNotFoundError:
             return _NoStream(UnsupportedOperationException(f"{OLD_PYSPARK}, this is {pyspark.__version__}"))
         except IllegalArgumentException as error:
@@ -186,54 +178,6 @@ class PushingReader(KafkalogReader):
         # What a key's last value is, no filter of rows may change.
         self.wanted, left = push(filters, rows=not self.options.latest)
         return left
-
-
-def read_range(
-    work: OffsetRange, options: SourceOptions, columns: Sequence[str], wanted: Wanted = ALL
-) -> Iterator[Any]:
-    """The record batches of a range: about FILL_ROWS rows each, or BATCH_BYTES of keys, values and headers."""
-    from kafkalog.topics import arrow
-
-    source = RangeSource(work, options)
-    if options.latest:
-        yield from _latest(source, options, columns)
-        return
-    limits = {
-        "timestamp_min": wanted.timestamp_min,
-        "timestamp_max": wanted.timestamp_max,
-        "rows_max": FILL_ROWS,
-    }
-    with ChunkReader(
-        source,
-        work.start_offset,
-        end_offset=work.end_offset,
-        chunk_bytes=CHUNK_BYTES,
-        isolation=options.isolation,
-    ) as reader:
-        while True:
-            try:
-                yield from arrow.record_batches(
-                    reader, columns, BATCH_ROWS, arrow.SPARK_COLUMNS, batch_bytes=BATCH_BYTES, limits=limits
-                )
-                return
-            except (BadBytesError, InvalidRecordException) as error:
-                damaged(options, error)
-            later = source.later_segment()
-            if later is None:
-                return
-            reader.seek(later)
-
-
-def _latest(source: RangeSource, options: SourceOptions, columns: Sequence[str]) -> Iterator[Any]:
-    """The last value of each key of a range, by offset; at damage, where that is let pass, the state before it."""
-    from kafkalog.topics import arrow
-    from kafkalog.topics.latest import Latest
-
-    found = Latest(source, isolation=options.isolation, memory_bytes=LATEST_MEMORY_BYTES)
-    try:
-        yield from found.batches(columns, BATCH_ROWS, arrow.SPARK_COLUMNS, batch_bytes=BATCH_BYTES)
-    except (BadBytesError, InvalidRecordException) as error:
-        damaged(options, error)
 
 
 def register(spark: Any) -> None:

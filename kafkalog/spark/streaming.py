@@ -11,7 +11,7 @@ Needs PySpark 4.2: before it a source is not told where a batch starts when it i
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
@@ -25,25 +25,17 @@ from kafkalog.spark.followed import FollowedPartitions
 from kafkalog.spark.offsets import Nested, Offsets, flat, nested, shown
 from kafkalog.spark.options import LATEST, SourceOptions
 from kafkalog.spark.planning import OffsetRange, ask, check_complete, lost, offset_of, ranges_of, split_further
-from kafkalog.spark.tasks import RangePartition
+from kafkalog.spark.tasks import RangePartition, read_range
 from kafkalog.spark.triggers import TriggerOptions, limited_by_bytes, limited_by_offsets, waiting
-
-ReadRange = Callable[[OffsetRange, SourceOptions, Sequence[str]], Iterator[Any]]
 
 
 class KafkalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
-    """Spark's Python source of a stream.  `read` is called on executors, all else in one process beside the driver.
+    """Spark's Python source of a stream.  `read` is called on executors, all else in one process beside the driver."""
 
-    `read_range` is how batch reads do it.
-    """
-
-    def __init__(
-        self, options: SourceOptions, triggers: TriggerOptions, columns: tuple[str, ...], read_range: ReadRange
-    ) -> None:
+    def __init__(self, options: SourceOptions, triggers: TriggerOptions, columns: tuple[str, ...]) -> None:
         self.options = options
         self.triggers = triggers
         self.columns = columns
-        self._read_range = read_range
         self._partitions = FollowedPartitions(options)
         self._initial: Offsets | None = None
         self._initial_is_kept = False  # in the checkpoint, or about to be
@@ -185,4 +177,4 @@ class KafkalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Arrow record batches of one range."""
         work = getattr(partition, "work", None)
-        return iter(()) if work is None else self._read_range(work, self.options, self.columns)
+        return iter(()) if work is None else read_range(work, self.options, self.columns)

@@ -1,25 +1,39 @@
-"""A task's work, and where it finds it: the range that the driver planned, over the files as they are when it runs."""
+"""A task's work: the range that the driver planned, read from the files as they are when it runs."""
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from pyspark.sql.datasource import InputPartition
 
-from kafkalog.errors import CorruptRecordException, KafkaStorageException, UnknownTopicOrPartitionException
+from kafkalog.errors import (
+    BadBytesError,
+    CorruptRecordException,
+    InvalidRecordException,
+    KafkaStorageException,
+    UnknownTopicOrPartitionException,
+)
 from kafkalog.files import File
 from kafkalog.format.names import TopicPartition
 from kafkalog.log.snapshot import Snapshot
 from kafkalog.log.view import PartitionView
 from kafkalog.segment.reader import Extent
 from kafkalog.segment.transaction_index import AbortedTxn
+from kafkalog.spark.filters import ALL, Wanted
 from kafkalog.spark.options import SourceOptions
 from kafkalog.spark.places import files_of
-from kafkalog.spark.planning import OffsetRange, Piece, ask, lost, span
+from kafkalog.spark.planning import OffsetRange, Piece, ask, damaged, lost, span
+from kafkalog.topics.reader import ChunkReader
 
+BATCH_ROWS = 64_000
+FILL_ROWS = 48_000  # where a batch of the log is never cut in two
+BATCH_BYTES = 16 << 20
+LATEST_MEMORY_BYTES = 96 << 20
+CHUNK_BYTES = 4 << 20
 PLANS_MAX = 20  # of one task
 
 
@@ -152,3 +166,51 @@ class RangeSource:
 
     def offset_for_time(self, timestamp_ms: int) -> int | None:
         return None
+
+
+def read_range(
+    work: OffsetRange, options: SourceOptions, columns: Sequence[str], wanted: Wanted = ALL
+) -> Iterator[Any]:
+    """The record batches of a range: about FILL_ROWS rows each, or BATCH_BYTES of keys, values and headers."""
+    from kafkalog.topics import arrow
+
+    source = RangeSource(work, options)
+    if options.latest:
+        yield from _latest(source, options, columns)
+        return
+    limits = {
+        "timestamp_min": wanted.timestamp_min,
+        "timestamp_max": wanted.timestamp_max,
+        "rows_max": FILL_ROWS,
+    }
+    with ChunkReader(
+        source,
+        work.start_offset,
+        end_offset=work.end_offset,
+        chunk_bytes=CHUNK_BYTES,
+        isolation=options.isolation,
+    ) as reader:
+        while True:
+            try:
+                yield from arrow.record_batches(
+                    reader, columns, BATCH_ROWS, arrow.SPARK_COLUMNS, batch_bytes=BATCH_BYTES, limits=limits
+                )
+                return
+            except (BadBytesError, InvalidRecordException) as error:
+                damaged(options, error)
+            later = source.later_segment()
+            if later is None:
+                return
+            reader.seek(later)
+
+
+def _latest(source: RangeSource, options: SourceOptions, columns: Sequence[str]) -> Iterator[Any]:
+    """The last value of each key of a range, by offset; at damage, where that is let pass, the state before it."""
+    from kafkalog.topics import arrow
+    from kafkalog.topics.latest import Latest
+
+    found = Latest(source, isolation=options.isolation, memory_bytes=LATEST_MEMORY_BYTES)
+    try:
+        yield from found.batches(columns, BATCH_ROWS, arrow.SPARK_COLUMNS, batch_bytes=BATCH_BYTES)
+    except (BadBytesError, InvalidRecordException) as error:
+        damaged(options, error)

@@ -253,7 +253,7 @@ def test_damage_is_said_whatever_is_read(spark: Any, tmp_path: Path, columns: st
 
 def test_record_batches_are_bounded_in_bytes(tmp_path: Path) -> None:
     """Values that compress well: a chunk of the file is a hundred times as much in memory."""
-    from kafkalog.spark.source import BATCH_BYTES, read_range
+    from kafkalog.spark.tasks import BATCH_BYTES, read_range
 
     with kafkalog.open_log(tmp_path, "t-0", compression="zstd") as log:
         for _ in range(100):

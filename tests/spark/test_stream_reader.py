@@ -46,14 +46,13 @@ def value(offset: int) -> tuple[bytes, None, list[Any], int]:
 
 
 def reader(root: Path | str, **given: Any) -> Any:
-    from kafkalog.spark.source import read_range
     from kafkalog.spark.streaming import KafkalogStreamReader
 
     if not {"assign", "subscribePattern"} & set(given):
         given = {"subscribe": "t"} | given
     options = QUICK | {"path": str(root)} | {name.replace("__", "."): str(each) for name, each in given.items()}
     return KafkalogStreamReader(
-        parse_options(options, streaming=True), parse_triggers(options), ("partition", "offset", "value"), read_range
+        parse_options(options, streaming=True), parse_triggers(options), ("partition", "offset", "value")
     )
 
 

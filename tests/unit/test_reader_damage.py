@@ -763,7 +763,7 @@ def test_an_index_of_aborted_transactions_that_is_damaged_under_an_open_log(tmp_
 
 def spark_rows(root: Path, **options: str) -> Iterator[Any]:
     pytest.importorskip("pyspark")
-    from kafkalog.spark.source import read_range
+    from kafkalog.spark.tasks import read_range
 
     parsed = parse_options({"path": str(root), "subscribe": "t", **options})
     for work in plan(parsed):

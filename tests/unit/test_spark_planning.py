@@ -76,11 +76,11 @@ def test_cuts_are_where_bytes_are_full(log_dir: str) -> None:
 
 
 def test_all_reads_go_through_the_files_of_the_path(log_dir: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    source, tasks = pytest.importorskip("kafkalog.spark.source"), pytest.importorskip("kafkalog.spark.tasks")
+    tasks = pytest.importorskip("kafkalog.spark.tasks")
     (work,) = planning.plan(options(log_dir))
     made = Counting()
     monkeypatch.setattr(tasks, "files_of", lambda path: made)
-    rows = sum(batch.num_rows for batch in source.read_range(work, options(log_dir), ("offset",), ALL))
+    rows = sum(batch.num_rows for batch in tasks.read_range(work, options(log_dir), ("offset",), ALL))
     assert rows == work.end_offset
     assert len(made.opened) == SEGMENTS
 

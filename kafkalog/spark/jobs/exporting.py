@@ -23,7 +23,7 @@ from kafkalog.spark.jobs.run import Chosen, Dirs, Progress, choose, frame, porta
 from kafkalog.spark.jobs.shared import SharedLock, guest
 from kafkalog.spark.options import Bound, SourceOptions
 from kafkalog.spark.planning import OffsetRange, plan
-from kafkalog.spark.source import read_range
+from kafkalog.spark.tasks import read_range
 from kafkalog.toolbox.export import FORMATS
 from kafkalog.toolbox.export_hours import (
     NOTES,
