@@ -43,6 +43,7 @@ from tests.live.oracle import (
     check_killed,
     check_reopened,
     check_verified,
+    copy_moving,
     in_a_thread,
     look,
     no_descriptors_below,
@@ -376,7 +377,7 @@ class Runner:
         if case.clean:
             world.opened.close()
         else:
-            shutil.copytree(world.path, world.path + ".left", ignore=shutil.ignore_patterns(".lock"))
+            copy_moving(world.path, world.path + ".left")
             world.opened.close()
             shutil.rmtree(world.path)
             os.rename(world.path + ".left", world.path)

@@ -28,7 +28,7 @@ from kafkalog.manager import moves
 from kafkalog.manager.log_manager import LogManager
 from tests.crash.managed import DISKS, House, check_start, value_of
 from tests.live.interrupts import Interrupted, Outcome, Tracer, chosen
-from tests.live.oracle import in_a_thread, no_descriptors_below
+from tests.live.oracle import copy_moving, in_a_thread, no_descriptors_below
 from tests.unit.log_kit import batch
 
 Step = Callable[[House], object]
@@ -95,7 +95,7 @@ class Runner:
         try:
             leaks = self._interrupt(case, house, tracer)
             story = copy.deepcopy(house.story)
-            shutil.copytree(place, aside, ignore=shutil.ignore_patterns(".lock"))
+            copy_moving(place, aside)
             in_a_thread(lambda: go_on(case, house, leaks), seconds=30)
             shutil.rmtree(place)
             os.rename(aside, place)

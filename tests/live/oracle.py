@@ -247,17 +247,22 @@ def look(log: kafkalog.Log) -> Seen:
 
 def copy_as_killed(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
     """What `kill -9` would leave now: all files, no marker of a clean shutdown, a lock that nobody holds."""
+    copy_moving(source, target)
+    marker = os.path.join(target, names.CLEAN_SHUTDOWN_FILE)
+    if os.path.exists(marker):
+        os.unlink(marker)
+
+
+def copy_moving(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
+    """All files below `source` but its locks, while background tasks may go on there."""
     for attempt in range(10):
         try:
             shutil.copytree(source, target, ignore=_not_there)
-            break
+            return
         except shutil.Error:  # a background task renamed a .tmp file meanwhile
             shutil.rmtree(target)
             if attempt == 9:
                 raise
-    marker = os.path.join(target, names.CLEAN_SHUTDOWN_FILE)
-    if os.path.exists(marker):
-        os.unlink(marker)
 
 
 def _not_there(folder: str, entries: list[str]) -> list[str]:

@@ -23,7 +23,7 @@ from kafkalog.files import OS_FILES
 from tests.conftest import LONG
 from tests.crash.stored import FAST, Shelf, check_start
 from tests.live.interrupts import CALLS, LINES, Interrupted, Tracer, chosen
-from tests.live.oracle import in_a_thread, no_descriptors_below
+from tests.live.oracle import copy_moving, in_a_thread, no_descriptors_below
 
 LIMIT = 300 if LONG else 14
 _numbers = itertools.count()
@@ -94,7 +94,7 @@ def once(base: Path, template: Shelf, case: Case, tracer: Tracer) -> None:
             shelf.open()
         leaks = interrupt(case, shelf, tracer)
         story = copy.deepcopy(shelf.story)
-        shutil.copytree(place, aside, ignore=shutil.ignore_patterns(".lock"))
+        copy_moving(place, aside)
         in_a_thread(lambda: go_on(case, shelf, leaks), seconds=30)
         shutil.rmtree(place)
         os.rename(aside, place)
