@@ -153,11 +153,24 @@ class SegmentReader:
                     position = int(row["position"])
                     if row["magic"] < 2 or row["base_offset"] > offset:
                         self.check(start, position)
+                        self._check_jump(row)
                     return position
             else:
                 self.check(start, self.end)
                 return None
         return None
+
+    def _check_jump(self, row: np.void) -> None:
+        """CorruptRecordException where a batch behind a gap is none of its segment's, or the next one belongs there."""
+        behind = int(row["position"]) + int(row["size"])
+        following = self.header_at(behind) if behind < self.end else None
+        begins = self.limit + 1 if following is None else following.base_offset
+        if following is not None and following.magic < 2:
+            begins = following.last_offset
+        if int(row["last_offset"]) >= begins >= self.base_offset:
+            what = f"a batch with offsets {int(row['base_offset'])} to {int(row['last_offset'])} where offset {begins} "
+            what += "or a lower one should be (offsets are not covered by the CRC)"
+            raise Unreadable(self.file.path, int(row["position"]), what).error()
 
     def find_time(self, timestamp_ms: int, position: int, first_offset: int) -> int | None:
         """The offset of the first record at or above both a timestamp and an offset, from a batch's position on."""
