@@ -44,6 +44,7 @@ cdef extern from *:
 cdef class Memory:
     cdef uint8_t* at
     cdef Py_ssize_t size
+    cdef int64_t capacity  # of the block; 0 where nobody can use it again
 
 
 cdef class Column:

@@ -10,6 +10,8 @@ from libc.stdint cimport int32_t, int64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset
 
+from kafkalog._native.spares cimport give_back
+
 import numpy as np
 
 
@@ -18,7 +20,7 @@ cdef class Memory:
     """malloc'ed bytes with the buffer protocol."""
 
     def __dealloc__(self):
-        free(self.at)
+        give_back(self.at, self.capacity)
 
     def __getbuffer__(self, Py_buffer* view, int flags):
         PyBuffer_FillInfo(view, self, self.at, self.size, 1, flags)

@@ -32,8 +32,9 @@ from kafkalog._native.layout cimport (
     TIMESTAMP_TYPE_FLAG,
     ZSTD_CODEC,
 )
-from kafkalog._native.memory cimport SLACK, Block, check_memory, copy_bytes, reserve
+from kafkalog._native.memory cimport BIG_BYTES, SLACK, Block, check_memory, copy_bytes, reserve
 from kafkalog._native.octets cimport open_octets
+from kafkalog._native.spares cimport give_back
 from kafkalog._native.octets import bytes_of
 from kafkalog._native.record cimport Batch, HeaderView, RecordView
 from kafkalog._native.utf8 cimport is_utf8
@@ -382,7 +383,7 @@ cdef dict KINDS = {"CreateTime": 0, "LogAppendTime": 1}
 
 cdef void free_binary(Binary* column) noexcept nogil:
     free(column.offsets.at)
-    free(column.data.at)
+    give_back(column.data.at, column.data.capacity)
     free(column.validity.at)
 
 
@@ -731,19 +732,27 @@ cdef int put_object(Binary* column, int64_t row, bytes part) except -1:
 # --- what is handed out ---------------------------------------------------------------------------
 
 cdef Memory taken(Block* block, int64_t size):
-    """The block's memory, shrunk to `size`; the block is empty afterwards."""
+    """The block's memory, without what it has too much of; the block is empty afterwards."""
     cdef Memory memory = Memory.__new__(Memory)
-    cdef uint8_t* shrunk
-    if block.at == NULL:
-        block.at = <uint8_t*>malloc(SLACK)
-        if block.at == NULL:
+    cdef uint8_t* fitting = block.at
+    cdef int64_t capacity = block.capacity
+    if fitting == NULL or 2 * (size + SLACK) <= capacity and capacity >= BIG_BYTES:
+        fitting = <uint8_t*>malloc(<size_t>(size + SLACK))
+        if fitting == NULL:
             raise MemoryError
-    elif block.capacity > size + SLACK:
-        shrunk = <uint8_t*>realloc(block.at, <size_t>(size + SLACK))
-        if shrunk != NULL:
-            block.at = shrunk
-    memory.at = block.at
+        if block.at != NULL:
+            memcpy(fitting, block.at, <size_t>size)
+            give_back(block.at, capacity)
+        capacity = size + SLACK
+    elif capacity < BIG_BYTES and capacity > size + SLACK:
+        fitting = <uint8_t*>realloc(block.at, <size_t>(size + SLACK))
+        if fitting == NULL:
+            fitting = block.at
+        else:
+            capacity = size + SLACK
+    memory.at = fitting
     memory.size = <Py_ssize_t>size
+    memory.capacity = capacity
     block.at = NULL
     block.capacity = 0
     return memory

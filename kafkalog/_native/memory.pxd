@@ -4,6 +4,7 @@ from libc.stdlib cimport realloc
 from libc.string cimport memcpy
 
 from kafkalog._native.record cimport NO_MEMORY
+from kafkalog._native.spares cimport take_spare
 
 cdef extern from *:
     """
@@ -52,6 +53,10 @@ cdef inline bint reserve(Block* block, int64_t needed) noexcept nogil:
     capacity = 2 * block.capacity
     if capacity < needed:
         capacity = needed
+    if block.at == NULL:
+        block.at = take_spare(capacity, &block.capacity)
+        if block.at != NULL:
+            return True
     if capacity >= BIG_BYTES and block.at == NULL:
         grown = <uint8_t*>kl_big(<size_t>capacity)
     else:

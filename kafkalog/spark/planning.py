@@ -23,6 +23,8 @@ from kafkalog.errors import (
     KafkalogError,
     UnknownTopicOrPartitionException,
 )
+from kafkalog.files import File
+from kafkalog.format.batch import LOG_OVERHEAD, declared_size
 from kafkalog.format.names import TopicPartition
 from kafkalog.log.snapshot import Snapshot
 from kafkalog.log.view import PartitionView
@@ -42,14 +44,36 @@ DAMAGE_HINT = "the source option failOnDataLoss=false goes on where a later segm
 class Piece(NamedTuple):
     """Bytes [start, end) of a .log file; `start` is a batch's first byte.
 
-    `inode`: of the file in which it is (0 where `start` is): compaction puts another one in its place.
+    Compaction may put another file in its place, which has an inode number that was free: `first_field` is what the
+    file had in its first eight bytes at `start` (a batch's base offset; -1 where `start` is 0).  `next_base`: where the
+    segment behind it begins.
     """
 
     path: str
     segment_base: int
     start: int
     end: int
-    inode: int = 0
+    first_field: int = -1
+    next_base: int | None = None
+
+    def is_in(self, file: File, end_offset: int | None) -> bool:
+        """Whether the file is the planned one, or has the same there: between `start` and `end` what it had, behind it
+        nothing below `end_offset` (None: nothing at all)."""
+        if self.start and field_at(file, self.start) != self.first_field:
+            return False
+        size = file.size()
+        if size <= self.end or end_offset is None:
+            return size == self.end
+        behind = field_at(file, self.end)
+        return behind is None or behind >= end_offset
+
+
+def field_at(file: File, position: int) -> int | None:
+    """The base offset of the batch at a position, unlooked at; None where there is none."""
+    head = file.pread(LOG_OVERHEAD, position)
+    if len(head) < LOG_OVERHEAD or declared_size(head) <= LOG_OVERHEAD:
+        return None
+    return int.from_bytes(head[:8], "big", signed=True)
 
 
 @dataclass(frozen=True)
@@ -313,10 +337,16 @@ def span(view: Snapshot, start: int, end: int, isolation: str) -> OffsetRange:
         segment = view.segments[number]
         stop = last_end if number == last_place else view.readable_bytes(segment)
         if position < stop:
-            inode = segment.inode if position else 0
-            pieces.append(Piece(segment.path, segment.base_offset, position, stop, inode))
+            pieces.append(_piece(view, number, position, stop))
         position = 0
     return _range(view, start, end, tuple(pieces), isolation)
+
+
+def _piece(seen: Snapshot, number: int, start: int, end: int) -> Piece:
+    segment = seen.segments[number]
+    first = field_at(seen.file(segment), start) if start else None
+    next_base = seen.bases[number + 1] if number + 1 < len(seen.segments) else None
+    return Piece(segment.path, segment.base_offset, start, end, -1 if first is None else first, next_base)
 
 
 def _range(seen: Snapshot, start: int, end: int, pieces: tuple[Piece, ...], isolation: str) -> OffsetRange:
@@ -332,7 +362,7 @@ def _by_segment(seen: Snapshot, start: int, end: int, options: SourceOptions) ->
         last = end if place + 1 == len(seen.segments) else min(end, seen.bases[place + 1])
         size = seen.readable_bytes(segment)
         if first < last and size:
-            yield _range(seen, first, last, (Piece(segment.path, segment.base_offset, 0, size),), options.isolation)
+            yield _range(seen, first, last, (_piece(seen, place, 0, size),), options.isolation)
 
 
 def _halves(seen: Snapshot, whole: OffsetRange, middle: int, isolation: str) -> list[OffsetRange]:

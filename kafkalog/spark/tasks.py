@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -21,6 +22,7 @@ from kafkalog.files import File
 from kafkalog.format.names import TopicPartition
 from kafkalog.log.snapshot import Snapshot
 from kafkalog.log.view import PartitionView
+from kafkalog.segment.order import highest_offset
 from kafkalog.segment.reader import Extent
 from kafkalog.segment.transaction_index import AbortedTxn
 from kafkalog.spark.filters import ALL, Wanted
@@ -62,6 +64,7 @@ class RangeSource:
         self._place = 0  # of the piece that was handed out last
         self._options = options
         self._is_doubtful = False
+        self._planned_again: Piece | None = None
         self._plans = 1
 
     cuts = 0  # the driver has said where the range ends
@@ -95,20 +98,23 @@ class RangeSource:
             place = max(bisect_right(self._bases, offset) - 1, 0)
             if place >= len(self._work.pieces):
                 return None
-            file = self._file(self._work.pieces[place])
+            file = self._file(place)
             if file is not None:
                 return self._extent(place, file)
             self._plan_anew(offset)
 
-    def _file(self, piece: Piece) -> File | None:
-        """The piece's file; None where that is gone, or another one has its name."""
-        files = files_of(self._work.log_dir)
+    def _file(self, place: int) -> File | None:
+        """A piece's file; None where that is gone, or has something else there now."""
+        piece = self._work.pieces[place]
         try:
-            file = files.open(piece.path, writable=False)
-            # Behind the open: what has the name now had it then.
-            return None if piece.inode and files.stat(piece.path).inode != piece.inode else file
+            file = files_of(self._work.log_dir).open(piece.path, writable=False)
         except FileNotFoundError:
             return None
+        final = place + 1 == len(self._work.pieces)
+        if piece == self._planned_again or piece.is_in(file, self._work.end_offset if final else None):
+            return file
+        self._planned_again = piece  # the same once more is what the log has, sound or not
+        return None
 
     def _extent(self, place: int, file: File) -> Extent:
         self._place = place
@@ -121,6 +127,7 @@ class RangeSource:
             next_base=self.later_segment(),
             final=place + 1 == len(self._work.pieces),
             base_limit=self._work.end_offset - 1,
+            limit=highest_offset(piece.segment_base, piece.next_base),
         )
 
     def _plan_anew(self, offset: int) -> None:
@@ -168,12 +175,20 @@ class RangeSource:
         return None
 
 
+def settle_worker() -> None:
+    """For a process of Spark's that does one task after the other: it collects garbage behind each, and the next one
+    waits 40 ms while all that was ever imported is walked.  What is there now will stay."""
+    if not gc.get_freeze_count():
+        gc.freeze()
+
+
 def read_range(
     work: OffsetRange, options: SourceOptions, columns: Sequence[str], wanted: Wanted = ALL
 ) -> Iterator[Any]:
     """The record batches of a range: about FILL_ROWS rows each, or BATCH_BYTES of keys, values and headers."""
     from kafkalog.topics import arrow
 
+    settle_worker()
     source = RangeSource(work, options)
     if options.latest:
         yield from _latest(source, options, columns)

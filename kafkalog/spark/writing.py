@@ -20,6 +20,7 @@ from pyspark.sql.types import StructType
 from kafkalog.errors import IllegalStateException
 from kafkalog.spark.committing import commit, look_at_topics
 from kafkalog.spark.staging import StagedFile, Stager, TopicFacts, WriteId, sweep
+from kafkalog.spark.tasks import settle_worker
 from kafkalog.spark.write_options import SinkOptions, check_columns
 
 QUERY_ID = "sql.streaming.queryId"
@@ -37,6 +38,7 @@ class Staged(WriterCommitMessage):  # type: ignore[misc]
 def _stage(
     options: SinkOptions, topics: dict[str, TopicFacts], write: WriteId, task: int, batches: Iterator[Any]
 ) -> Staged:
+    settle_worker()
     with Stager(options, topics, write, task) as stager:
         for batch in batches:
             stager.add(batch)

@@ -426,7 +426,7 @@ class ChunkReader(Closing):
         """How many leading batches have offsets above those before them and inside their segment: no CRC covers it."""
         if not len(table):
             return 0
-        most = highest_offset(extent.segment_base, extent.next_base)
+        most = highest_offset(extent.segment_base, extent.next_base) if extent.limit is None else extent.limit
         # Of two that do not follow each other the first may be right, or have jumped ahead.
         wrong = misfits(table, max(self._last_offset + 1, extent.segment_base), most)
         if wrong:
