@@ -3,19 +3,28 @@
 Runs on the driver's side, once all tasks are done.  All runs of all files go in, as they are, inside one transaction of
 the store: readers of committed records see all of it or nothing, whatever is killed when.  Of a stream the same
 transaction moves a cursor, `spark-<query id>`, whose metadata says which micro-batch that was; who comes again with
-that one, or an earlier one, finds it there and leaves.  A directory has one holder at a time: who comes while another
-has it waits for as long as `kafka.max.block.ms` says.
+that one finds it there and leaves.  Spark repeats none but the last: who comes with an earlier one has a checkpoint of
+an earlier time, whose next micro-batches are others than those that are there, and is refused.  A directory has one
+holder at a time: who comes while another has it waits for as long as `kafka.max.block.ms` says.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
-from kafkalog.errors import CorruptRecordException, KafkaStorageException, LogDirLockedException, NoSuchFileException
+from kafkalog.errors import (
+    CorruptRecordException,
+    IllegalStateException,
+    KafkalogError,
+    KafkaStorageException,
+    LogDirLockedException,
+    NoSuchFileException,
+)
 from kafkalog.files import OS_FILES, File
 from kafkalog.format.group_records import CommittedOffset
 from kafkalog.format.java_text import ZERO_UUID
@@ -52,7 +61,8 @@ def commit(options: SinkOptions, files: Sequence[StagedFile], write: WriteId) ->
     this write is removed.  LogDirLockedException, and what the store raises."""
     filled = [each for each in files if each.runs]
     if filled:
-        with _opened(options) as store:
+        store = _opened(options)
+        with _closing(store):
             cursor = {} if write.batch_id is None else store.committed(write.transactional_id)
             if not _is_there(cursor, write):
                 _create_topics(store, options, filled)
@@ -77,10 +87,34 @@ def _opened(options: SinkOptions) -> Store:
             time.sleep(LOOK_AGAIN_S)
 
 
+@contextlib.contextmanager
+def _closing(store: Store) -> Iterator[None]:
+    """Closes the store.  Behind a commit that is no reason to say that nothing was written: who hears so does it again;
+    the next open makes whole what this close has left."""
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(KafkalogError):
+            store.close()
+        raise
+    try:
+        store.close()
+    except (KafkalogError, OSError) as error:
+        log.warning("all is committed, but the directory was not closed cleanly: %s", error)
+
+
 def _is_there(cursor: Cursor, write: WriteId) -> bool:
+    """Whether the micro-batch is there.  IllegalStateException where a later one is."""
     done = max((_batch_id(each.metadata) for each in cursor.values()), default=-1)
     if write.batch_id is None or done < write.batch_id:
         return False
+    if done > write.batch_id:
+        raise IllegalStateException(
+            f"found micro-batch {done} of query {write.name}, and this is micro-batch {write.batch_id}: its checkpoint "
+            "is of an earlier time, or another driver goes on with it",
+            hint="stop the other driver; with a restored checkpoint nobody knows which rows are there: begin with a "
+            f"new one (or delete the cursor {write.transactional_id}: what came since is written again)",
+        )
     log.info("micro-batch %d of query %s is there already", write.batch_id, write.name)
     return True
 

@@ -29,6 +29,7 @@ from kafkalog._native.partitioner import StickyPartition
 from kafkalog.config import LogConfig
 from kafkalog.errors import (
     IllegalArgumentException,
+    IllegalStateException,
     KafkaStorageException,
     NullPointerException,
     RecordTooLargeException,
@@ -91,6 +92,7 @@ class Stager:
     def __init__(self, options: SinkOptions, topics: Mapping[str, TopicFacts], write: WriteId, task: int) -> None:
         self._options = options
         self._facts = topics
+        self._write_id = write
         self._path = os.path.join(options.staging, f"{write.file_prefix}{task}.{uuid.uuid4().hex}")
         self._file: File | None = None
         self._position = 0
@@ -118,11 +120,15 @@ class Stager:
             self._encode_held()
 
     def finish(self) -> StagedFile:
-        """Where all of it is.  Nothing was made for no rows."""
+        """Where all of it is.  Nothing was made for no rows.  IllegalStateException where the write was given up."""
         self._encode_held()
         if self._file is not None:
             with _disk(self._path):
                 self._file.close()
+                if OS_FILES.exists(
+                    _given_up(self._options.staging, self._write_id)
+                ):  # behind the last byte: see give_up
+                    raise IllegalStateException(f"the write {self._write_id.name} was given up")
         self._finished = True
         return StagedFile(self._path, tuple(self._runs))
 
@@ -257,22 +263,49 @@ def remove(path: str) -> None:
         OS_FILES.unlink_if_exists(path)
 
 
-def sweep(folder: str, write: WriteId, now_s: float | None = None) -> None:
+def sweep(folder: str, write: WriteId) -> None:
     """Removes what is staged of a write that is over: all of this name; of a stream also what its earlier micro-batches
-    left; and whatever nobody has touched for a day, whose driver is gone."""
-    now_s = time.time() if now_s is None else now_s
+    left; and whatever is of a write of which nobody has touched a file for a day: its driver is gone."""
+    by_write: dict[str, list[str]] = {}
     try:
-        listed = [name for name in OS_FILES.names_in(folder) if name.startswith(STAGED_FILE_PREFIX)]
+        for name in OS_FILES.names_in(folder):
+            if name.startswith(STAGED_FILE_PREFIX):
+                by_write.setdefault(name.removeprefix(STAGED_FILE_PREFIX).partition(".")[0], []).append(name)
     except OSError:
         return
-    for name in listed:
-        path = os.path.join(folder, name)
-        if _is_over(name, write):
-            remove(path)
-            continue
-        with contextlib.suppress(OSError):
-            if now_s - OS_FILES.stat(path).mtime_ms / 1000 > DEAD_AFTER_S:
-                remove(path)
+    for its in by_write.values():
+        dead = time.time() - max(_touched_s(os.path.join(folder, name)) for name in its) > DEAD_AFTER_S
+        for name in its:
+            if dead or _is_over(name, write):
+                remove(os.path.join(folder, name))
+
+
+def give_up(folder: str, write: WriteId) -> None:
+    """Removes what is staged of a batch write that failed, and has tasks that are still at work remove theirs.
+
+    Spark stops them later, and waits for none.  A note is written first: who has closed his file before it is swept
+    here, who closes it later finds the note.  It goes as what is dead does.
+    """
+    note = _given_up(folder, write)
+    try:
+        OS_FILES.create(note)
+        names = OS_FILES.names_in(folder)
+    except OSError:
+        return
+    for name in names:
+        if name.startswith(write.file_prefix) and name != os.path.basename(note):
+            remove(os.path.join(folder, name))
+
+
+def _given_up(folder: str, write: WriteId) -> str:
+    return os.path.join(folder, f"{write.file_prefix}given-up")
+
+
+def _touched_s(path: str) -> float:
+    try:
+        return OS_FILES.stat(path).mtime_ms / 1000
+    except OSError:
+        return 0.0
 
 
 def _is_over(file_name: str, write: WriteId) -> bool:

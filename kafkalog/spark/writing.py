@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 
 from kafkalog.errors import IllegalStateException
 from kafkalog.spark.committing import commit, look_at_topics
-from kafkalog.spark.staging import StagedFile, Stager, TopicFacts, WriteId, sweep
+from kafkalog.spark.staging import StagedFile, Stager, TopicFacts, WriteId, give_up, remove, sweep
 from kafkalog.spark.tasks import settle_worker
 from kafkalog.spark.write_options import SinkOptions, check_columns
 
@@ -65,7 +65,7 @@ class KafkalogWriter(DataSourceArrowWriter):  # type: ignore[misc]
         commit(self.options, _files(messages), self.id)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        sweep(self.options.staging, self.id)
+        (give_up if None in messages else sweep)(self.options.staging, self.id)
 
 
 class KafkalogStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
@@ -96,9 +96,10 @@ class KafkalogStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         commit(self.options, _files(messages), write)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
-        write = _write_of(messages)
-        if write is not None:  # else the next commit of the query removes what is left
-            sweep(self.options.staging, write)
+        # Only what these messages name: another driver may have begun with the same micro-batch.  What else is left
+        # goes with the query's next commit.
+        for staged in _files(messages):
+            remove(staged.path)
 
 
 def _write_of(messages: Sequence[WriterCommitMessage | None]) -> WriteId | None:

@@ -62,7 +62,7 @@ from kafkalog.topics.batch_maker import (
 )
 from kafkalog.topics.record_future import Outcome, ProducerBatch, RecordFuture
 from kafkalog.topics.rows import Row, as_row
-from kafkalog.topics.topic import Topic
+from kafkalog.topics.topic import Topic, check_appendable
 from kafkalog.topics.writer import Writer, producer_id_of
 
 if TYPE_CHECKING:
@@ -300,6 +300,7 @@ class RecordAccumulator(Intake):
     def _append(self, batch: ProducerBatch) -> Sequence[Outcome]:
         collected = batch.collected
         try:
+            check_appendable(batch.topic_partition.topic)
             partition = self.home.partition(batch.topic_partition)
             appender = self._appenders.get(batch.topic_partition)
             if appender is None or not appender.is_of(partition):

@@ -47,7 +47,7 @@ from kafkalog.topics.batch_maker import Records, next_sequence
 from kafkalog.topics.ready_batches import ReadyBatches
 from kafkalog.topics.records import Header
 from kafkalog.topics.rows import RecordInput, as_row, check_records
-from kafkalog.topics.topic import RecordMetadata, Topic
+from kafkalog.topics.topic import RecordMetadata, Topic, check_appendable
 from kafkalog.topics.writer import refuse_nested
 
 if TYPE_CHECKING:
@@ -331,6 +331,7 @@ class StoreTransaction(Block):
     def _append(self, place: TopicPartition, rows: Records) -> range:
         holder = self._holder
         assert holder is not None, self
+        check_appendable(place.topic)
         appends = self._home.partition(place)
         while self._added.get(place) is not appends:
             self._add([place])

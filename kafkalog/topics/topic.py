@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kafkalog._native.encode import ColumnEncoder
 from kafkalog._native.partitioner import StickyPartition, partition_for_key
-from kafkalog.errors import KafkalogError, LogReadOnlyException
+from kafkalog.errors import InvalidTopicException, KafkalogError, LogReadOnlyException
 from kafkalog.format import values
 from kafkalog.format.batch import NO_PRODUCER
-from kafkalog.format.names import TopicPartition
+from kafkalog.format.names import INTERNAL_TOPICS, TopicPartition
 from kafkalog.topics.batch_maker import Records, encode_columns, ready_rows
 from kafkalog.topics.catalog import countable
 from kafkalog.topics.records import Header
@@ -154,8 +154,10 @@ class Topic:
 
     def flush(self) -> None:
         """fsync everything appended so far, to all partitions: it survives power loss afterwards."""
+        home = self._home
         for number in range(len(self.present().partitions)):
-            self.appends(number).flush()
+            assert not home.read_only
+            home.partition(TopicPartition(self.name, number)).flush()
 
     def delete_records(self, before_offset: int, partition: int) -> int:
         """Make everything of a partition below `before_offset` unreadable for ever, as `Log.delete_records`."""
@@ -223,10 +225,17 @@ class Topic:
         if appends is None:
             home = self._home
             assert not home.read_only
+            check_appendable(self.name)
             appends = home.partition(TopicPartition(self.name, partition))
             if partition < len(found):
                 found[partition] = appends
         return appends
+
+
+def check_appendable(topic: str) -> None:
+    """InvalidTopicException for one of Kafka's own, as a broker's answer to any client."""
+    if topic in INTERNAL_TOPICS:
+        raise InvalidTopicException(f"Cannot append to internal topic {topic}", hint="cursors and transactions do")
 
 
 def _read_only(place: str) -> LogReadOnlyException:

@@ -45,7 +45,9 @@ def values(path: str, topic: str) -> list[str]:
 
 
 def staged(path: str) -> list[str]:
-    return [name for name in os.listdir(path) if name.startswith(STAGED_FILE_PREFIX)]
+    """What is there of writes; not the notes of those that were given up."""
+    found = [name for name in os.listdir(path) if name.startswith(STAGED_FILE_PREFIX)]
+    return [name for name in found if not name.endswith(".given-up")]
 
 
 def create(path: str, partitions: int, *names: str, config: dict[str, str] | None = None) -> None:

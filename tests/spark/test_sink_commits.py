@@ -15,10 +15,17 @@ from pathlib import Path
 import pytest
 
 import kafkalog
-from kafkalog.errors import CorruptRecordException, IllegalArgumentException, NoSuchFileException
+from kafkalog.errors import (
+    CorruptRecordException,
+    IllegalArgumentException,
+    IllegalStateException,
+    KafkaStorageException,
+    NoSuchFileException,
+)
 from kafkalog.spark.committing import commit, look_at_topics
-from kafkalog.spark.staging import StagedFile, Stager, WriteId
+from kafkalog.spark.staging import StagedFile, Stager, WriteId, give_up
 from kafkalog.spark.write_options import SinkOptions
+from kafkalog.topics.store import Store
 
 pa = pytest.importorskip("pyarrow")
 
@@ -59,13 +66,56 @@ def found(options: SinkOptions) -> list[int]:
 
 
 def test_a_micro_batch_is_committed_once(options: SinkOptions) -> None:
-    for batch_id, again in ((0, False), (0, True), (1, False), (0, True), (1, True)):
+    for batch_id, again in ((0, False), (0, True), (1, False), (1, True)):
         before = found(options)
         commit(options, [stage(options, batch_id, task) for task in range(2)], WriteId(QUERY, batch_id))
         assert (found(options) == before) == again
     assert found(options) == list(range(4 * ROWS))
     commit(options, [stage(options, 0)], WriteId("another", 0))
     assert len(found(options)) == 5 * ROWS
+
+
+def test_an_earlier_micro_batch_is_of_another_time(options: SinkOptions) -> None:
+    """Its checkpoint was restored, or an earlier driver lives on: what it has may be other rows than those of then."""
+    for batch_id in range(2):
+        commit(options, [stage(options, batch_id)], WriteId(QUERY, batch_id))
+    before = found(options)
+    with pytest.raises(IllegalStateException, match=f"found micro-batch 1 of query {QUERY}"):
+        commit(options, [stage(options, 0, task=1)], WriteId(QUERY, 0))
+    assert found(options) == before
+
+
+def test_a_close_that_fails_behind_the_commit_is_no_failed_write(
+    options: SinkOptions, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Who hears that nothing was written writes it again."""
+    close = Store.close
+
+    def full(store: Store) -> None:
+        close(store)
+        raise KafkaStorageException("No space left on device")
+
+    staged = stage(options, 0)
+    with monkeypatch.context() as patched:
+        patched.setattr(Store, "close", full)
+        commit(options, [staged], WriteId("batch"))
+    assert "all is committed" in caplog.text
+    assert found(options) == list(range(ROWS))
+
+
+def test_a_task_that_is_at_work_when_its_write_is_given_up(options: SinkOptions) -> None:
+    write = WriteId("a" * 32)
+    rows = pa.record_batch({"topic": ["a"], "key": ["k"], "value": pa.array([b"v"])})
+    with Stager(options, look_at_topics(options), write, 0) as early:
+        early.add(rows)
+        early.finish()
+    with Stager(options, look_at_topics(options), write, 1) as late:
+        late.add(rows)
+        give_up(options.staging, write)
+        with pytest.raises(IllegalStateException, match="given up"):
+            late.finish()
+    left = [name for name in os.listdir(options.staging) if name.startswith(".kafkalog_staged")]
+    assert left == [f"{write.file_prefix}given-up"]
 
 
 def test_records_keep_their_order_and_their_bytes(options: SinkOptions) -> None:

@@ -14,6 +14,7 @@ from kafkalog._native.partitioner import partition_for_key
 from kafkalog.errors import (
     IllegalArgumentException,
     IllegalStateException,
+    InvalidTopicException,
     LogReadOnlyException,
     OffsetOutOfRangeException,
     OutOfOrderSequenceException,
@@ -24,6 +25,7 @@ from kafkalog.errors import (
 from kafkalog.files import OS_FILES, ManualClock
 from kafkalog.files.testing import Fault, FaultyFiles
 from kafkalog.format.builder import MemoryRecordsBuilder
+from kafkalog.format.names import TopicPartition
 from kafkalog.topics import Store, Topic
 from kafkalog.topics import batch_maker as batch_maker_module
 from tests.unit.test_producer import NOW_MS, records, values
@@ -303,3 +305,41 @@ def test_what_is_closed_deleted_or_only_looked_at(tmp_path: Path, use: Callable[
     store.close()
     with pytest.raises(IllegalStateException, match="closed"):
         use(topic)
+
+
+# --- what is Kafka's own -------------------------------------------------------------------------------
+
+
+def test_nobody_appends_to_internal_topics(store: Store) -> None:
+    """As a broker refuses it: a null under a cursor's key would take the cursor away."""
+    store.topic("one").append(b"v")
+    with store.reader("billing", topics=["one"]) as reader:
+        list(reader)
+        reader.commit()
+    name = "__consumer_offsets"
+    topic = store.topic(name)
+    place = next(number for number in range(topic.partitions) if store.manager.get_log(TopicPartition(name, number)))
+    (record,) = records(store, name, place)
+
+    def sent() -> None:
+        with store.producer() as producer:
+            producer.send(name, None, key=record.key, partition=place).result()
+
+    def committed() -> None:
+        with store.transaction("junk") as txn:
+            txn.append(name, None, key=record.key, partition=place)
+
+    for what in (
+        lambda: topic.append(None, key=record.key, partition=place),
+        lambda: topic.append_many([(None, record.key)], partition=place),
+        lambda: topic.append_columns([None], keys=[record.key], partition=place),
+        lambda: topic.append_batches(bytes(61), place),
+        lambda: topic.writer("w", place),
+        lambda: topic.delete_records(1, place),
+        sent,
+        committed,
+    ):
+        with pytest.raises(InvalidTopicException, match="internal topic"):
+            what()
+    assert store.committed("billing")[TopicPartition("one", 0)].offset == 1
+    assert len(records(store, name, place)) == 1
