@@ -15,10 +15,9 @@ from __future__ import annotations
 import contextlib
 import os
 import threading
+from bisect import bisect_right
 from collections import OrderedDict
 from typing import TYPE_CHECKING, NamedTuple
-
-import numpy as np
 
 from kafkalog.errors import CorruptRecordException, KafkalogError, OffsetOutOfRangeException
 from kafkalog.format import names
@@ -192,7 +191,7 @@ class Snapshot:
 
         `(len(segments), 0)` when there is none.
         """
-        place = max(0, int(np.searchsorted(self.bases, offset, side="right")) - 1)
+        place = max(0, bisect_right(self.bases, offset) - 1)
         while place < len(self.segments):
             position = self._position_in(place, offset)
             if position is not None:
