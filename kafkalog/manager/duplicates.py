@@ -43,6 +43,7 @@ class Duplicates:
                 aside = [log for log in self._aside if (log.topic_partition, log.is_future) == (partition, is_future)]
                 current = self._registry.get(partition, is_future=is_future)
                 found = aside if current is None else [current, *aside]
+                self._aside.extend(found)  # which one the registry will have is not known yet: `close_quietly` has all
                 if is_future:
                     self._settle_futures(found)
                 else:
