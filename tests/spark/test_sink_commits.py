@@ -16,7 +16,6 @@ import pytest
 
 import kafkalog
 from kafkalog.errors import CorruptRecordException, IllegalArgumentException, NoSuchFileException
-from kafkalog.format.names import STAGED_FILE_PREFIX
 from kafkalog.spark.committing import commit, look_at_topics
 from kafkalog.spark.staging import StagedFile, Stager, WriteId
 from kafkalog.spark.write_options import SinkOptions
@@ -72,36 +71,6 @@ def test_a_micro_batch_is_committed_once(options: SinkOptions) -> None:
     assert len(found(options)) == 5 * ROWS
 
 
-def staged_files(options: SinkOptions) -> set[str]:
-    return {name for name in os.listdir(options.staging) if name.startswith(STAGED_FILE_PREFIX)}
-
-
-@pytest.mark.parametrize("winner", [0, 1])
-@pytest.mark.parametrize("batch_id", [None, 0])
-def test_of_two_attempts_of_a_task_one_is_committed(options: SinkOptions, batch_id: int | None, winner: int) -> None:
-    """As with speculation: both stage side by side and finish, and a third is killed halfway; Spark hands the committer
-    the message of one."""
-    write = WriteId(QUERY, batch_id)
-    topics = look_at_topics(options)
-    attempts = [Stager(options, topics, write, 0) for _ in range(3)]
-    for first in (0, ROWS // 2):
-        for attempt in attempts:
-            attempt.add(rows_of(range(first, first + ROWS // 2)))
-    attempts[2]._encode_held()  # its file is there, unfinished
-    staged = [attempt.finish() for attempt in attempts[:2]]
-    with Stager(options, topics, write, 1) as other:
-        other.add(rows_of(range(ROWS, 2 * ROWS)))
-        beside = other.finish()
-    assert len({each.path for each in (*staged, beside)}) == 3
-    assert len(staged_files(options)) == 4
-    commit(options, [staged[winner], beside], write)
-    assert found(options) == list(range(2 * ROWS))
-    assert staged_files(options) == set()
-    if batch_id is not None:  # the driver comes again, with the other one's message
-        commit(options, [staged[1 - winner], beside], write)
-        assert found(options) == list(range(2 * ROWS))
-
-
 def test_records_keep_their_order_and_their_bytes(options: SinkOptions) -> None:
     commit(options, [stage(options, 0)], WriteId(QUERY, 0))
     with kafkalog.open(options.paths[0], read_only=True) as store, store.reader(topics=["a"]) as reader:
@@ -145,10 +114,39 @@ def test_batches_that_somebody_signed_are_refused(options: SinkOptions) -> None:
             txn.append_batches("a", b"", 1)
 
 
+def staged_files(options: SinkOptions) -> set[str]:
+    return {name for name in os.listdir(options.staging) if name.startswith(".kafkalog_staged")}
+
+
+@pytest.mark.parametrize("winner", [0, 1])
+@pytest.mark.parametrize("batch_id", [None, 0])
+def test_of_two_attempts_of_a_task_one_is_committed(options: SinkOptions, batch_id: int | None, winner: int) -> None:
+    """As with speculation: both stage side by side and finish, and a third is killed halfway; Spark hands the committer
+    the message of one."""
+    write = WriteId(QUERY, batch_id)
+    topics = look_at_topics(options)
+    attempts = [Stager(options, topics, write, 0) for _ in range(3)]
+    for first in (0, ROWS // 2):
+        for attempt in attempts:
+            attempt.add(rows_of(range(first, first + ROWS // 2)))
+    attempts[2]._encode_held()  # its file is there, unfinished
+    staged = [attempt.finish() for attempt in attempts[:2]]
+    with Stager(options, topics, write, 1) as other:
+        other.add(rows_of(range(ROWS, 2 * ROWS)))
+        beside = other.finish()
+    assert len({each.path for each in (*staged, beside)}) == 3
+    assert len(staged_files(options)) == 4
+    commit(options, [staged[winner], beside], write)
+    assert found(options) == list(range(2 * ROWS))
+    assert staged_files(options) == set()
+    if batch_id is not None:  # the driver comes again, with the other one's message
+        commit(options, [staged[1 - winner], beside], write)
+        assert found(options) == list(range(2 * ROWS))
+
+
 # Imports once, then forks a committer for each job that comes in: its id, and its end.
 COMMITTERS = """
 import os, pickle, sys
-from kafkalog.format.names import STAGED_FILE_PREFIX
 from kafkalog.spark.committing import commit
 while True:
     job = pickle.load(sys.stdin.buffer)
