@@ -15,6 +15,7 @@ from kafkalog._native.partitioner import partition_for_key
 from kafkalog.errors import CorruptRecordException, IllegalArgumentException
 from kafkalog.format.arrow import write_batches
 from kafkalog.format.batch import MemoryRecords
+from kafkalog.format.builder import SimpleRecord, build_batch
 from kafkalog.format.records import iterate
 
 pytest.importorskip("pyspark")
@@ -102,6 +103,21 @@ def test_a_damaged_size_hides_no_batches(spark: Any) -> None:
     follows = position + len(whole[50])
     with pytest.raises(Exception, match=rf"at byte {position}: found a batch that claims .* begins at byte {follows}"):
         frame.select(K.decode_batches("data")).collect()
+
+
+@pytest.mark.parametrize(("magic", "codec"), [(2, 0), (2, 4), (1, 0), (1, 1), (0, 0), (0, 1)])
+def test_each_bit_of_a_size_is_told(magic: int, codec: int) -> None:
+    row = [SimpleRecord(START_MS, b"k", b"v" * 20)]
+    whole = [build_batch(row * 3, magic=magic, codec=codec, base_offset=5 * n) for n in range(6)]
+    data = b"".join(whole)
+    for place in range(len(whole)):
+        position = sum(map(len, whole[:place]))
+        for bit in range(32):
+            bad = bytearray(data)
+            bad[position + 8 + bit // 8] ^= 1 << bit % 8
+            with pytest.raises(CorruptRecordException) as caught:
+                K._Decode(False)(pa.array([bytes(bad)]))
+            assert caught.value.position == position, (place, bit)
 
 
 HEADERLESS = b'{"id": 1, "customer": "an ordinary JSON value, no batch"}'
