@@ -334,13 +334,17 @@ cdef class LastOffsets(SkimpyOffsetMap):
         """Bits of the offsets up to `end_offset` (exclusive), the lowest of a byte first; beyond them nothing is known.
         ValueError where they are too few."""
         cdef Py_buffer view
+        cdef int64_t count
+        if first_offset < 0 or end_offset < first_offset:
+            raise ValueError(f"found offsets from {first_offset} up to {end_offset}, expected some from 0 on")
+        count = end_offset - first_offset
         open_octets(bits, &view)
-        if first_offset < 0 or end_offset < first_offset or view.len < (end_offset - first_offset + 7) // 8:
+        if view.len < count // 8 + (count % 8 != 0):  # no sum that passes an int64
             PyBuffer_Release(&view)
-            raise ValueError(f"found {view.len} bytes of bits, expected one for each of {end_offset - first_offset}")
+            raise ValueError(f"found {view.len} bytes of bits, expected one for each of {count}")
         claim(&self.busy, "LastOffsets")
         self._bits = memoryview(bits)  # holds the buffer where it is
-        self._at, self._first, self._count = <const uint8_t*>view.buf, first_offset, end_offset - first_offset
+        self._at, self._first, self._count = <const uint8_t*>view.buf, first_offset, count
         self.latest_offset = end_offset - 1
         kl_leave(&self.busy)
         PyBuffer_Release(&view)
@@ -359,8 +363,10 @@ cdef class LastOffsets(SkimpyOffsetMap):
     ) noexcept nogil:
         cdef int64_t i, place
         for i in range(count):
+            if offsets[i] < self._first:
+                continue
             place = offsets[i] - self._first
-            if 0 <= place < self._count and not (self._at[place >> 3] >> (place & 7)) & 1:
+            if place < self._count and not (self._at[place >> 3] >> (place & 7)) & 1:
                 offsets[i] += 1
 
 

@@ -1,1 +1,3 @@
+__pyx_capi__: dict[str, object]  # what other native modules call
+
 def spare_bytes() -> int: ...

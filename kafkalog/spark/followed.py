@@ -1,5 +1,8 @@
 """The partitions that a stream reads, looked at at each trigger: where each starts and ends now, which came and went.
 
+A topic that was deleted and made again has another id (`partition.metadata`, where its partitions have one): offsets
+that were read of the old one say nothing of it.  That is noticed while the query runs; ids outlive no process.
+
 Views are kept between looks, so that a trigger which finds nothing new costs a listing and two questions a partition;
 their files are let go, since there may be more partitions than a process may open files.  The directory may be another
 process's, which writes.  Knows nothing of pyspark; not thread-safe.
@@ -9,11 +12,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
-from kafkalog.errors import BadBytesError, UnknownTopicOrPartitionException
+from kafkalog.errors import BadBytesError, CorruptCheckpointException, UnknownTopicOrPartitionException
 from kafkalog.format.names import TopicPartition
+from kafkalog.format.partition_metadata import topic_id_of
 from kafkalog.log.checkpoint_lines import CheckpointLines
 from kafkalog.log.snapshot import Snapshot
 from kafkalog.log.view import PartitionView
@@ -33,13 +37,21 @@ class FollowedPartitions:
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self._checkpoints: dict[str, CheckpointLines] = {}  # one for all partitions of a directory
+        self._known: set[TopicPartition] = set()  # they were there once
+        self._topic_ids: dict[TopicPartition, str] = {}
+        self._remade: set[TopicPartition] = set()
         self.views: dict[TopicPartition, PartitionView] = {}
 
-    def look(self) -> Offsets:
-        """The end of each partition that there is now, as far as a reader of the query's isolation sees."""
+    def look(self, known: Iterable[TopicPartition] = ()) -> Offsets:
+        """The end of each partition that there is now, as far as a reader of the query's isolation sees.
+
+        UnknownTopicOrPartitionException for what the options name and is not there; but of what the query read, which
+        is `known` or was seen, all may be gone.
+        """
+        self._known.update(known)
         views = {}
         ends = {}
-        for partition, log_dir in find_partitions(self._options).items():
+        for partition, log_dir in find_partitions(self._options, self._known).items():
             view, is_new = self._look_at(partition, log_dir)
             views[partition] = view
             try:
@@ -49,19 +61,20 @@ class FollowedPartitions:
             finally:
                 view.rest()
         self.views = views
+        self._known.update(views)
         return ends
 
     def look_again(self, known: Mapping[TopicPartition, int], looks: int, interval_ms: int) -> Offsets:
-        """As `look`, up to `looks` times while a partition's end lies below what is known of it, or one is just going:
-        a crash or a truncation may be being repaired."""
+        """As `look`, up to `looks` times while a partition is gone, or ends below what is known of it: a crash or a
+        truncation may be being repaired."""
         for number in range(1, looks + 1):
             try:
-                ends = self.look()
+                ends = self.look(known)
             except UnknownTopicOrPartitionException:
                 if number == looks:
                     raise
             else:
-                less = {each: end for each, end in ends.items() if end < known.get(each, 0)}
+                less = {each: ends.get(each) for each in known if ends.get(each, -1) < known[each]}
                 if not less or number == looks:
                     return ends
                 log.warning("Found incorrect offsets in some partitions (%s after %s): looking again", less, known)
@@ -72,11 +85,23 @@ class FollowedPartitions:
         """The partition's view as of now; None when it is gone."""
         view = self.views.get(partition)
         if view is not None:
+            seen = view.snapshot.mtime_ms
             try:
                 view.refresh()
             except UnknownTopicOrPartitionException:
                 return None
+            if view.snapshot.mtime_ms != seen:
+                self._compare_topic(view)
         return view
+
+    def is_remade(self, partition: TopicPartition) -> bool:
+        """Whether its topic was deleted and made again, and `take_remade` has not told yet."""
+        return partition in self._remade
+
+    def take_remade(self) -> set[TopicPartition]:
+        """Those whose topic was deleted and made again since the last call."""
+        found, self._remade = self._remade, set()
+        return found
 
     def ask(self, partition: TopicPartition, question: Callable[[Snapshot], T]) -> T:
         """A partition's answer, by its view of the last look."""
@@ -87,13 +112,31 @@ class FollowedPartitions:
         view = self.views.get(partition)
         if view is None or view.log_dir != log_dir:
             lines = self._checkpoints.setdefault(log_dir, CheckpointLines(log_dir))
-            return PartitionView(log_dir, partition, files=files_of(log_dir), checkpoints=lines), True
+            view = PartitionView(log_dir, partition, files=files_of(log_dir), checkpoints=lines)
+            self._compare_topic(view)
+            return view, True
         # Where there is room behind the last batch a write changes no size, nor a time within a tick of the clock.
         has_room = bool(view.segments) and view.snapshot.end_position < view.segments[-1].size
         if not has_room and not view.has_changed():
             return view, False
+        seen = view.snapshot.mtime_ms
         view.refresh()
+        if view.snapshot.mtime_ms != seen:  # as it is when the folder is another
+            self._compare_topic(view)
         return view, True
+
+    def _compare_topic(self, view: PartitionView) -> None:
+        """Take note of the topic id in a partition's folder.  A folder has none for a moment, or ever."""
+        try:
+            found = topic_id_of(view.directory, files_of(view.log_dir))
+        except (CorruptCheckpointException, OSError):
+            return
+        if found is None:
+            return
+        partition = view.topic_partition
+        if self._topic_ids.setdefault(partition, found) != found:
+            self._topic_ids[partition] = found
+            self._remade.add(partition)
 
     def _judge_end(self, view: PartitionView) -> None:
         """CorruptRecordException, or a warning, where the end that is seen is not the log's: the stream would stall."""

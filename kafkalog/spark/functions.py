@@ -11,7 +11,7 @@ pyarrow.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -19,12 +19,12 @@ import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 
-from kafkalog._native import batches as native
 from kafkalog._native import column_hashes
-from kafkalog.errors import CorruptRecordException, IllegalArgumentException, UnsupportedOperationException
+from kafkalog.errors import IllegalArgumentException, UnsupportedOperationException
 from kafkalog.format import codecs
 from kafkalog.format.arrow import read_columns, write_batches
-from kafkalog.segment.loss import reason
+from kafkalog.limits import LONG_MAX
+from kafkalog.spark.row_bytes import whole_batches
 from kafkalog.topics.arrow import SPARK_COLUMNS, schema, typed
 
 RECORD_COLUMNS = ("key", "value", "offset", "timestamp", "timestampType", "headers")
@@ -40,13 +40,13 @@ def decode_batches(data: Column | str, damage: str = "fail") -> Column:
     """The records of batches, of any magic and codec: an array of structs, one a record, for `inline`.
 
     `data` is the bytes of a fetch response's records or of a .log file; as in a response, a last batch that is cut off
-    is passed over.  Markers of transactions are no records.  `damage`: what else is no batch fails the query with its
-    byte ("fail"), or ends the array ("truncate").  A file is in memory as a whole, with its records: of directories
-    `spark.read.format("kafkalog")` reads slices.
+    is passed over (but not one whose size is damaged, where whole batches follow).  Markers of transactions are no
+    records.  `damage`: what else is no batch fails the query with its byte ("fail"), or ends the array ("truncate").  A
+    file is in memory as a whole, with its records: of directories `spark.read.format("kafkalog")` reads slices.
     """
     if damage not in DAMAGE:
         raise IllegalArgumentException(f"damage is {damage!r}", hint=f"expected one of {', '.join(DAMAGE)}")
-    return _arrow_udf(_Decode(damage == "truncate"), RECORDS_TYPE)(_column(data))
+    return _arrow_udf(_Decode(damage == "truncate", str(data)), RECORDS_TYPE)(_column(data))
 
 
 def encode_batch(
@@ -57,8 +57,10 @@ def encode_batch(
     """An array of records (structs with `value` and, as they like, `key`, `timestamp`, `headers`, `offset`) as the
     bytes of one batch of magic 2, as a producer writes it.  Null for an empty array.
 
-    Offsets are those of the records where they have them (ascending), else they run on from `base_offset`.  A record
-    without a timestamp has -1.  The inverse of `decode_batches`; an array is what `collect_list(struct(...))` makes.
+    Offsets are those of the records where they have them (ascending), else they run on from `base_offset`: 0 to
+    2^63 - 2.  A record without a timestamp has -1.  The inverse of `decode_batches`; an array is what
+    `collect_list(struct(...))` makes.  A null record, offset or base offset, and fields of other types than the data
+    source's columns have (`key` and `value` may be text), fail the query.
     """
     codec = codecs.NAMES.index(compression) if compression in codecs.NAMES else None
     if codec is None:
@@ -66,12 +68,12 @@ def encode_batch(
             f"compression is {compression!r}", hint=f"expected one of {', '.join(codecs.NAMES)}"
         )
     base = F.lit(base_offset) if isinstance(base_offset, int) else _column(base_offset)
-    return _arrow_udf(_Encode(codec), "binary", 2)(_column(records), base.cast("bigint"))
+    return _arrow_udf(_Encode(codec, str(records)), "binary", 2)(_column(records), base.cast("bigint"))
 
 
 def crc32c(data: Column | str) -> Column:
-    """CRC-32C of bytes (Castagnoli), 0 to 2^32 - 1; Spark's own crc32 is another polynomial."""
-    return _arrow_udf(_Hash(0), "bigint")(_column(data))
+    """CRC-32C of bytes, or of text's UTF-8 (Castagnoli), 0 to 2^32 - 1; Spark's own crc32 is another polynomial."""
+    return _arrow_udf(_Hash(0, str(data)), "bigint")(_column(data))
 
 
 def murmur2_partition(key: Column | str, partitions: int) -> Column:
@@ -79,7 +81,7 @@ def murmur2_partition(key: Column | str, partitions: int) -> Column:
     nothing decides."""
     if isinstance(partitions, bool) or not isinstance(partitions, int) or not 1 <= partitions <= 0x7FFFFFFF:
         raise IllegalArgumentException(f"partitions is {partitions!r}", hint="a topic has at least one partition")
-    return _arrow_udf(_Hash(partitions), "int")(_column(key))
+    return _arrow_udf(_Hash(partitions, str(key)), "int")(_column(key))
 
 
 def header_values(headers: Column | str, name: str) -> Column:
@@ -115,13 +117,56 @@ def _arrow_udf(work: Any, kind: str, columns: int = 1) -> Any:
     return make(one, kind)
 
 
+def _octets(kind: pa.DataType) -> bool:
+    return kind in (pa.binary(), pa.large_binary(), pa.string(), pa.large_string())
+
+
+def _offsets(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_signed_integer(kind))
+
+
+def _times(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(kind)) or _offsets(kind)
+
+
+def _headers(kind: pa.DataType) -> bool:
+    pairs = _items(kind)
+    named = [field.name for field in pairs] == ["key", "value"]
+    return named and all(_octets(field.type) or pa.types.is_null(field.type) for field in pairs)
+
+
+def _items(kind: pa.DataType) -> list[pa.Field]:
+    """The fields of an array's structs; none where it is no such array."""
+    if not (pa.types.is_list(kind) or pa.types.is_large_list(kind)) or not pa.types.is_struct(kind.value_type):
+        return []
+    return [kind.value_type.field(place) for place in range(kind.value_type.num_fields)]
+
+
+# Field -> (whether an Arrow type will do, what to say is expected)
+GIVEN_TYPES: dict[str, tuple[Callable[[pa.DataType], bool], str]] = {
+    "key": (_octets, "binary or string"),
+    "value": (_octets, "binary or string"),
+    "timestamp": (_times, "timestamp, or bigint (milliseconds)"),
+    "headers": (_headers, "array<struct<key:string,value:binary>>"),
+    "offset": (_offsets, "bigint"),
+}
+
+
+def _check_type(name: str, kind: pa.DataType, fits: Callable[[pa.DataType], bool], expected: str) -> None:
+    """IllegalArgumentException where a column, or a field, is of another type; that of NULL alone has no other."""
+    if not pa.types.is_null(kind) and not fits(kind):
+        raise IllegalArgumentException(f"{name}: found {kind}, expected {expected}", hint="cast it")
+
+
 class _Hash:
     """CRC-32C of each row, or its partition where there are some."""
 
-    def __init__(self, partitions: int) -> None:
+    def __init__(self, partitions: int, name: str = "column") -> None:
         self._partitions = partitions
+        self._name = name
 
     def __call__(self, column: pa.Array) -> pa.Array:
+        _check_type(self._name, column.type, _octets, "binary or string")
         column = column.cast(pa.binary())
         validity, places, data = column.buffers()
         count = len(column)
@@ -136,16 +181,18 @@ class _Hash:
 
 
 class _Decode:
-    def __init__(self, truncates: bool) -> None:
+    def __init__(self, truncates: bool, name: str = "data") -> None:
         self._truncates = truncates
+        self._name = name
 
     def __call__(self, column: pa.Array) -> pa.Array:
+        _check_type(self._name, column.type, lambda kind: kind in (pa.binary(), pa.large_binary()), "binary")
         kind = pa.struct([(name, SPARK_COLUMNS[name][1]) for name in RECORD_COLUMNS])
         pieces, ends = [pa.array([], kind)], [0]
         for row in range(len(column)):
             rows = 0
             if column[row].is_valid:
-                for batch in self._records(memoryview(column[row].as_buffer())):
+                for batch in self._records(memoryview(column[row].as_buffer()).cast("B")):
                     pieces.append(batch.to_struct_array().cast(kind))
                     rows += batch.num_rows
             ends.append(ends[-1] + rows)
@@ -154,13 +201,7 @@ class _Decode:
 
     def _records(self, data: memoryview) -> Iterator[Any]:
         """The record batches of one row."""
-        table, verdict, valid_bytes = native.scan(data, max_batches=0x7FFFFFFF)
-        if verdict not in (native.OK, native.TORN) and not self._truncates:
-            raise CorruptRecordException(
-                f"found {reason(verdict)} in a row's bytes",
-                position=valid_bytes,
-                hint='damage="truncate" takes what lies before it',
-            )
+        table = whole_batches(data, truncates=self._truncates)
         wanted = schema(RECORD_COLUMNS, SPARK_COLUMNS)
         for columns in read_columns(data, table, timestamp_types=True, null_empty_headers=True, skip_control=True):
             decoded = pa.record_batch(columns)
@@ -168,36 +209,52 @@ class _Decode:
 
 
 class _Encode:
-    def __init__(self, codec: int) -> None:
+    def __init__(self, codec: int, name: str = "records") -> None:
         self._codec = codec
+        self._name = name
 
     def __call__(self, records: pa.Array, base: pa.Array) -> pa.Array:
+        self._check(records.type)
         made = []
         for row in range(len(records)):
-            entries = records[row].values
+            entries = records[row].values if records[row].is_valid else None
             made.append(None if entries is None or not len(entries) else self._batch(entries, base[row].as_py()))
         return pa.array(made, pa.binary())
 
-    def _batch(self, entries: pa.Array, base_offset: int | None) -> bytes:
-        names = [entries.type.field(place).name for place in range(entries.type.num_fields)]
+    def _check(self, kind: pa.DataType) -> None:
+        _check_type(self._name, kind, lambda kind: bool(_items(kind)), "an array of structs")
+        fields = _items(kind)
+        names = [field.name for field in fields]
         odd = [name for name in names if name not in GIVEN and name not in SPARK_COLUMNS]
-        if odd or "value" not in names:
+        if fields and (odd or "value" not in names):
             raise IllegalArgumentException(
                 f"records are structs of {', '.join(names)}", hint=f"expected value, and of {', '.join(GIVEN)} any"
             )
-        columns = {name: entries.field(name) for name in names if name in GIVEN}
-        count = len(entries)
-        times = columns.pop("timestamp", None)
+        for field in fields:
+            if field.name in GIVEN:
+                _check_type(f"{self._name}.{field.name}", field.type, *GIVEN_TYPES[field.name])
+
+    def _batch(self, entries: pa.Array, base_offset: int | None) -> bytes:
+        self._check_nulls(self._name, "record", entries)
+        names = [field.name for field in entries.type]
+        columns = {
+            name: entries.field(name)
+            for name in GIVEN
+            if name in names and not (name in ("key", "headers") and pa.types.is_null(entries.type.field(name).type))
+        }
+        times = columns.get("timestamp")
         if times is None:
-            columns["timestamp"] = pa.array(np.full(count, -1, np.int64))
+            columns["timestamp"] = pa.array(np.full(len(entries), -1, np.int64))
         else:
             numbers = times.cast(pa.timestamp("ms", "UTC"), safe=False) if pa.types.is_timestamp(times.type) else times
             columns["timestamp"] = numbers.cast(pa.int64()).fill_null(-1)
-        columns = {name: columns[name] for name in GIVEN if name in columns}
+        if "offset" in columns:
+            self._check_nulls(f"{self._name}.offset", "offset", columns["offset"])
+            columns["offset"] = columns["offset"].cast(pa.int64())
         batches = [
             *write_batches(
                 pa.RecordBatch.from_pydict(columns),
-                base_offset=base_offset or 0,
+                base_offset=self._first_offset(columns.get("offset"), base_offset, len(entries)),
                 batch_bytes_max=0x7FFFFFFF,
                 codec=self._codec,
             )
@@ -205,3 +262,23 @@ class _Encode:
         if len(batches) != 1:
             raise IllegalArgumentException(f"found records of {len(batches)} batches, expected those of one (2 GiB)")
         return batches[0]
+
+    @staticmethod
+    def _check_nulls(name: str, what: str, column: pa.Array) -> None:
+        if column.null_count:
+            place = int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
+            raise IllegalArgumentException(
+                f"{name}: found null in place {place} of the array, expected {what}s", hint="filter them out"
+            )
+
+    def _first_offset(self, offsets: pa.Array | None, base: int | None, count: int) -> int:
+        """The base offset; IllegalArgumentException where a record has an offset that no record can have."""
+        if base is None:
+            raise IllegalArgumentException("base_offset: found null, expected an offset", hint="coalesce it")
+        first, last = (base, base + count - 1) if offsets is None else (offsets[0].as_py(), offsets[-1].as_py())
+        if first < 0 or last >= LONG_MAX:
+            name = "base_offset" if offsets is None else f"{self._name}.offset"
+            raise IllegalArgumentException(
+                f"{name}: found {count} records of offsets {first} to {last}, expected 0 to {LONG_MAX - 1}"
+            )
+        return first

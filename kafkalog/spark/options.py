@@ -12,7 +12,7 @@ import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from kafkalog.errors import IllegalArgumentException
@@ -20,6 +20,7 @@ from kafkalog.format.names import TopicPartition
 
 log = logging.getLogger("kafkalog.spark")
 
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 LATEST = -1
 EARLIEST = -2
 MAX_BYTES_PER_PARTITION = 128 << 20
@@ -27,6 +28,7 @@ STRATEGIES = ("assign", "subscribe", "subscribepattern")
 
 KNOWN = (
     "path",
+    "paths",
     "assign",
     "subscribe",
     "subscribePattern",
@@ -43,6 +45,7 @@ KNOWN = (
     "maxRecordsPerPartition",
     "maxBytesPerPartition",
     "kafka.isolation.level",
+    "kafka.exclude.internal.topics",
     "columns",
     "latest",
     "pushDownPredicate",
@@ -80,13 +83,14 @@ class SourceOptions:
     paths: tuple[str, ...]
     assign: tuple[TopicPartition, ...] | None
     subscribe: tuple[str, ...] | None
-    pattern: str | None
+    pattern: str | None  # leaves Kafka's internal topics out, unless it `excludes_internal` none
     start: Bound
     end: Bound
     latest_when_no_offset_matches: bool = False
     fail_on_data_loss: bool = True
     include_headers: bool = False
     isolation: str = "read_uncommitted"
+    excludes_internal: bool = True
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
     max_bytes_per_partition: int = MAX_BYTES_PER_PARTITION
@@ -100,11 +104,7 @@ def parse_options(options: Mapping[str, str], *, streaming: bool | None = False)
     of Spark's Kafka source."""
     given = {name.lower(): value for name, value in options.items()}
     _note_unknown(options)
-    path = given.get("path", "").strip()
-    if not path:
-        raise IllegalArgumentException(
-            "option path is missing", hint="expected the log directory, as .load(dir) or .option('path', dir)"
-        )
+    paths = _paths(given)
     assign, subscribe, pattern = _strategy(given)
     start = _bound(given, "starting", LATEST if streaming else EARLIEST)
     end = _bound(given, "ending", LATEST)
@@ -123,7 +123,7 @@ def parse_options(options: Mapping[str, str], *, streaming: bool | None = False)
             f"option kafka.isolation.level is {isolation!r}", hint="expected read_uncommitted or read_committed"
         )
     return SourceOptions(
-        paths=tuple(part.strip().removeprefix("file://") for part in path.split(",") if part.strip()),
+        paths=paths,
         assign=assign,
         subscribe=subscribe,
         pattern=pattern,
@@ -133,6 +133,7 @@ def parse_options(options: Mapping[str, str], *, streaming: bool | None = False)
         fail_on_data_loss=_boolean(given, "failOnDataLoss", True),
         include_headers=_boolean(given, "includeHeaders", False),
         isolation=isolation,
+        excludes_internal=_boolean(given, "kafka.exclude.internal.topics", True),
         min_partitions=positive(given, "minPartitions"),
         max_records_per_partition=positive(given, "maxRecordsPerPartition"),
         max_bytes_per_partition=positive(given, "maxBytesPerPartition") or MAX_BYTES_PER_PARTITION,
@@ -140,6 +141,28 @@ def parse_options(options: Mapping[str, str], *, streaming: bool | None = False)
         latest=_boolean(given, "latest", False),
         push_down_predicate=_boolean(given, "pushDownPredicate", False) if "pushdownpredicate" in given else None,
     )
+
+
+def _paths(given: Mapping[str, str]) -> tuple[str, ...]:
+    """Log directories: `path` lists them with commas; `paths`, where Spark puts a list given to `load`, as JSON."""
+    listed = [part for part in given.get("path", "").split(",") if part.strip()]
+    text = given.get("paths")
+    if text is not None:
+        if listed:
+            raise IllegalArgumentException("options path and paths are given", hint="give load(...) all of them")
+        expected = f'option paths: Expected e.g. ["/disk1/kafka-logs","/disk2/kafka-logs"], got {text}'
+        try:
+            listed = json.loads(text)
+        except ValueError:
+            raise IllegalArgumentException(expected) from None
+        if not isinstance(listed, list) or not all(isinstance(part, str) and part.strip() for part in listed):
+            raise IllegalArgumentException(expected)
+    if not listed:
+        raise IllegalArgumentException(
+            "option path is missing",
+            hint="expected the log directory, as .load(dir), .load([dir, dir]) or .option('path', 'dir,dir')",
+        )
+    return tuple(part.strip().removeprefix("file://") for part in listed)
 
 
 def _listed(given: Mapping[str, str], name: str) -> tuple[str, ...] | None:
@@ -271,7 +294,10 @@ def _per_partition(text: str, expected: str, convert: Any) -> dict[tuple[str, in
 
 
 def _time_ms(value: object, name: str) -> int:
-    """Milliseconds since 1970, as a number or its text, or an ISO time (UTC unless it says otherwise)."""
+    """Milliseconds since 1970, as a number or its text, or an ISO time (UTC unless it says otherwise).
+
+    Parts of a millisecond round up, for both ends: records have whole ones, and those from the time on are meant.
+    """
     if _is_int(value) and int(str(value)) >= 0:
         return int(str(value))
     if isinstance(value, str):
@@ -282,7 +308,11 @@ def _time_ms(value: object, name: str) -> int:
         except ValueError:
             pass
         else:
-            return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+            since = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)) - EPOCH
+            finer = re.search(r"[.,]\d{6}(\d+)", value)  # than a datetime is
+            if finer is not None and int(finer[1]):
+                since += timedelta.resolution
+            return -(-since // timedelta(milliseconds=1))
     raise IllegalArgumentException(
         f"Expected a timestamp for option {name}, got {value!r}",
         hint="milliseconds since 1970, or such as 2026-11-21T09:00:00Z",

@@ -11,7 +11,7 @@ import heapq
 import logging
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple, TypeVar
@@ -24,11 +24,13 @@ from kafkalog.errors import (
     UnknownTopicOrPartitionException,
 )
 from kafkalog.files import File
+from kafkalog.format import names
 from kafkalog.format.batch import LOG_OVERHEAD, declared_size
 from kafkalog.format.names import TopicPartition
 from kafkalog.log.snapshot import Snapshot
 from kafkalog.log.view import PartitionView
 from kafkalog.manager.log_dirs import list_partitions
+from kafkalog.segment.file_records import base_offset_of
 from kafkalog.segment.transaction_index import AbortedTxn
 from kafkalog.spark.filters import ALL, Wanted
 from kafkalog.spark.options import EARLIEST, LATEST, Bound, SourceOptions
@@ -94,8 +96,11 @@ class OffsetRange:
         return sum(piece.end - piece.start for piece in self.pieces)
 
 
-def find_partitions(options: SourceOptions) -> dict[TopicPartition, str]:
-    """The partitions that the options choose, and the log directory of each; sorted."""
+def find_partitions(options: SourceOptions, known: Collection[TopicPartition] = ()) -> dict[TopicPartition, str]:
+    """The partitions that the options choose, and the log directory of each; sorted.
+
+    UnknownTopicOrPartitionException where one, or a topic, is named that is not there; those `known` may be gone.
+    """
     found: dict[TopicPartition, str] = {}
     for log_dir in options.paths:
         files = files_of(log_dir)
@@ -109,13 +114,14 @@ def find_partitions(options: SourceOptions) -> dict[TopicPartition, str]:
             found[partition] = log_dir
     where = ", ".join(options.paths)
     if options.assign is not None:
-        missing = [str(partition) for partition in options.assign if partition not in found]
+        missing = [str(each) for each in options.assign if each not in found and each not in known]
         if missing:
             raise UnknownTopicOrPartitionException(f"no partition {', '.join(missing)} in {where}")
         chosen = set(options.assign)
     elif options.subscribe is not None:
         topics = {partition.topic for partition in found}
-        absent = [topic for topic in options.subscribe if topic not in topics]
+        gone = {partition.topic for partition in known}
+        absent = [topic for topic in options.subscribe if topic not in topics and topic not in gone]
         if absent:
             raise UnknownTopicOrPartitionException(
                 f"no topic {', '.join(absent)} in {where}", hint=f"it has {', '.join(sorted(topics)[:10]) or 'none'}"
@@ -124,7 +130,9 @@ def find_partitions(options: SourceOptions) -> dict[TopicPartition, str]:
     else:
         assert options.pattern is not None
         pattern = re.compile(options.pattern)
-        chosen = {partition for partition in found if pattern.fullmatch(partition.topic)}
+        # As a consumer with exclude.internal.topics; by their names they are read all the same.
+        hidden = names.INTERNAL_TOPICS if options.excludes_internal else frozenset()
+        chosen = {each for each in found if each.topic not in hidden and pattern.fullmatch(each.topic)}
     return {partition: log_dir for partition, log_dir in sorted(found.items()) if partition in chosen}
 
 
@@ -290,12 +298,30 @@ def _split(view: Snapshot, start: int, end: int, options: SourceOptions) -> Iter
         target = max(1, min(target, total // options.min_partitions))
     begin = start
     for cut in [*_cuts(view, start, end, target), end]:
-        step = options.max_records_per_partition or (cut - begin)
-        for first in range(begin, cut, max(step, 1)):
-            made = span(view, first, min(first + step, cut), options.isolation)
+        if options.max_records_per_partition is None:
+            made = span(view, begin, cut, options.isolation)
             if made.pieces:
                 yield made
+        else:
+            yield from _by_offsets(view, begin, cut, options.max_records_per_partition, options.isolation)
         begin = cut
+
+
+def _by_offsets(view: Snapshot, start: int, end: int, step: int, isolation: str) -> Iterator[OffsetRange]:
+    """Ranges of at most `step` offsets; none of offsets that nothing has, of which compaction leaves many."""
+    while start < end:
+        place, position = view.position_of(start)
+        if place == len(view.segments):
+            return
+        header = view.reader(place).header_at(position)
+        if header is not None and header.last_offset >= start + step:
+            start = max(start, base_offset_of(view.file(view.segments[place]), header, position))
+            if start >= end:
+                return
+        made = span(view, start, min(start + step, end), isolation)
+        if made.pieces:
+            yield made
+        start += step
 
 
 def _cuts(view: Snapshot, start: int, end: int, target_bytes: int) -> Iterator[int]:

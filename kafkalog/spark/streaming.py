@@ -63,7 +63,7 @@ class KafkalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Nested, limit: ReadLimit) -> Nested:  # noqa: N802
         """Where the batch from `start` on ends."""
         begin = flat(start)
-        self._latest = self._ends(begin)
+        self._latest = self._without_lost(begin, self._ends(begin))
         if begin == self._initial and not self._initial_is_kept:
             self._initial_is_kept = True
             if not isinstance(limit, ReadAllAvailable) or self.options.start.word == LATEST:
@@ -80,6 +80,33 @@ class KafkalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._is_available_now:
             self._all_available = ends
         return ends
+
+    def _without_lost(self, begin: Offsets, ends: Offsets) -> Offsets:
+        """The ends to go on to.  IllegalStateException where the query must not: later it would be too late, for Spark
+        keeps what a batch was to end with, and plans just that again at each start.
+
+        A partition whose topic was made again is left out once, as one that is gone; then it is a new one.
+        """
+        remade = self._partitions.take_remade() & set(begin)
+        if remade:
+            lost(self.options, f"Topics of partitions {shown(remade)} have been deleted and made again.")
+            ends = {partition: end for partition, end in ends.items() if partition not in remade}
+            if self._all_available is not None:
+                self._all_available = ends
+        if self.options.fail_on_data_loss:
+            self._check_deleted(begin, ends)
+            for partition, end in ends.items():
+                self._check_shorter(partition, begin.get(partition, 0), end)
+        return ends
+
+    def _check_deleted(self, begin: Offsets, until: Offsets) -> None:
+        deleted = set(begin) - set(until)
+        if deleted:
+            lost(self.options, f"Partitions {shown(deleted)} have been deleted.")
+
+    def _check_shorter(self, partition: TopicPartition, start: int, end: int) -> None:
+        if end < start:
+            lost(self.options, f"Partition {partition} offset was changed from {start} to {end}.")
 
     def _limited(self, begin: Offsets, latest: Offsets) -> Offsets:
         triggers = self.triggers
@@ -126,16 +153,14 @@ class KafkalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []  # asked at each start of a query, too
         begin, until = flat(start), flat(end)
         if not self._partitions.views:
-            self._partitions.look()
+            self._partitions.look({**begin, **until})
         if begin == self._initial and not self._initial_is_kept:
             # The first batch again, after a crash: it ended where it began (but with Trigger.Once), and what we take
             # for the initial offsets now lies at or behind these.
             self._initial_is_kept = True
             begin = {each: min(offset, until[each]) for each, offset in begin.items() if each in until}
         begin |= self._begin_of_new(set(until) - set(begin))
-        deleted = set(begin) - set(until)
-        if deleted:
-            lost(self.options, f"Partitions {shown(deleted)} have been deleted.")
+        self._check_deleted(begin, until)
         planned: list[OffsetRange] = []
         for partition in sorted(set(begin) & set(until)):
             planned += self._plan_one(partition, begin[partition], until[partition])
@@ -155,13 +180,15 @@ class KafkalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return found
 
     def _plan_one(self, partition: TopicPartition, start: int, end: int) -> list[OffsetRange]:
-        if end < start:
-            lost(self.options, f"Partition {partition} offset was changed from {start} to {end}.")
+        self._check_shorter(partition, start, end)
         if end <= start:
             return []
         view = self._partitions.refresh(partition)  # what retention or deleteRecords took since the look is known then
         if view is None:
             lost(self.options, f"Partitions {partition} have been deleted.")
+            return []
+        if self._partitions.is_remade(partition):
+            lost(self.options, f"Topics of partitions {partition} have been deleted and made again.")
             return []
         return ask(view, partial(self._ranges, start=start, end=end))
 

@@ -277,6 +277,8 @@ def block(house: House) -> None:
 def left_between_the_renames(house: House) -> None:
     """A move whose process died when the partition had two whole folders."""
     house.open()
+    moved = house.manager.get_log("t-0")
+    assert moved is not None
     rename = UnifiedLog.rename_dir
 
     def die(log: UnifiedLog, name: str, reinit: bool) -> None:
@@ -292,6 +294,7 @@ def left_between_the_renames(house: House) -> None:
     finally:
         UnifiedLog.rename_dir = rename  # type: ignore[method-assign]
         house.die()
+        moved.close_quietly()  # which the manager had given away, and whoever moved it did not live to take
 
 
 def call(name: str, *args: Any) -> Step:

@@ -42,16 +42,19 @@ def options(tmp_path: Path) -> SinkOptions:
     return SinkOptions((str(tmp_path / "data"),), str(tmp_path / "data"), compression="lz4", batch_bytes=2048)
 
 
-def stage(options: SinkOptions, batch_id: int, task: int = 0) -> StagedFile:
-    first = (2 * batch_id + task) * ROWS
-    numbers = range(first, first + ROWS)
-    rows = pa.record_batch(
+def rows_of(numbers: range) -> pa.RecordBatch:
+    return pa.record_batch(
         {
             "topic": pa.array([TOPICS[number % 2] for number in numbers]),
             "key": pa.array([f"{number % 50}" for number in numbers]),
             "value": pa.array([b"%d" % number for number in numbers]),
         }
     )
+
+
+def stage(options: SinkOptions, batch_id: int, task: int = 0) -> StagedFile:
+    first = (2 * batch_id + task) * ROWS
+    rows = rows_of(range(first, first + ROWS))
     with Stager(options, look_at_topics(options), WriteId(QUERY, batch_id), task) as stager:
         stager.add(rows)
         return stager.finish()
@@ -159,6 +162,36 @@ def test_batches_that_somebody_signed_are_refused(options: SinkOptions) -> None:
             txn.append_batches("a", segment.read_bytes(), 1)
         with store.transaction("again") as txn, pytest.raises(IllegalArgumentException, match="no batch"):
             txn.append_batches("a", b"", 1)
+
+
+def staged_files(options: SinkOptions) -> set[str]:
+    return {name for name in os.listdir(options.staging) if name.startswith(".kafkalog_staged")}
+
+
+@pytest.mark.parametrize("winner", [0, 1])
+@pytest.mark.parametrize("batch_id", [None, 0])
+def test_of_two_attempts_of_a_task_one_is_committed(options: SinkOptions, batch_id: int | None, winner: int) -> None:
+    """As with speculation: both stage side by side and finish, and a third is killed halfway; Spark hands the committer
+    the message of one."""
+    write = WriteId(QUERY, batch_id)
+    topics = look_at_topics(options)
+    attempts = [Stager(options, topics, write, 0) for _ in range(3)]
+    for first in (0, ROWS // 2):
+        for attempt in attempts:
+            attempt.add(rows_of(range(first, first + ROWS // 2)))
+    attempts[2]._encode_held()  # its file is there, unfinished
+    staged = [attempt.finish() for attempt in attempts[:2]]
+    with Stager(options, topics, write, 1) as other:
+        other.add(rows_of(range(ROWS, 2 * ROWS)))
+        beside = other.finish()
+    assert len({each.path for each in (*staged, beside)}) == 3
+    assert len(staged_files(options)) == 4
+    commit(options, [staged[winner], beside], write)
+    assert found(options) == list(range(2 * ROWS))
+    assert staged_files(options) == set()
+    if batch_id is not None:  # the driver comes again, with the other one's message
+        commit(options, [staged[1 - winner], beside], write)
+        assert found(options) == list(range(2 * ROWS))
 
 
 # Imports once, then forks a committer for each job that comes in: its id, and its end.

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import subprocess
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import kafkalog
+from kafkalog.errors import IllegalArgumentException
+from kafkalog.spark.options import parse_options
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
 
@@ -121,6 +124,78 @@ def test_a_pattern_and_an_empty_answer(spark: Any, log_dir: str) -> None:
     (row,) = reader.load(log_dir).collect()
     assert (bytes(row.key), row.value) == (b"only a key", None)
     assert spark.read.format("kafkalog").option("subscribePattern", "none.*").load(log_dir).count() == 0
+
+
+def test_a_pattern_leaves_internal_topics_out(spark: Any, tmp_path: Path) -> None:
+    hidden = ("__consumer_offsets", "__transaction_state")
+    for topic in ("t", *hidden):
+        with kafkalog.open_log(tmp_path, f"{topic}-0") as log:
+            log.append(topic.encode())
+
+    def topics(**options: str) -> list[str]:
+        reader = spark.read.format("kafkalog")
+        for name, value in options.items():
+            reader = reader.option(name.replace("__", "."), value)
+        return sorted(row.topic for row in reader.load(str(tmp_path)).collect())
+
+    assert topics(subscribePattern=".*") == topics(subscribePattern=".*", kafka__exclude__internal__topics="TRUE")
+    assert topics(subscribePattern=".*") == ["t"]
+    assert topics(subscribePattern=".*", kafka__exclude__internal__topics="false") == [*hidden, "t"]
+    assert topics(subscribe=",".join(hidden)) == list(hidden)
+    assert topics(assign='{"__consumer_offsets":[0]}') == [hidden[0]]
+    with pytest.raises(Exception, match=r"option kafka\.exclude\.internal\.topics is 'no'"):
+        topics(subscribePattern=".*", kafka__exclude__internal__topics="no")
+
+
+def test_several_log_directories(spark: Any, tmp_path: Path) -> None:
+    for number in range(3):
+        with kafkalog.open_log(tmp_path / f"disk{number}", f"t-{number}") as log:
+            log.append(b"x")
+    paths = [str(tmp_path / f"disk{number}") for number in range(3)]
+    reader = spark.read.format("kafkalog").option("subscribe", "t")
+    for frame in (reader.load(paths), reader.load(", ".join(paths)), reader.option("path", ",".join(paths)).load()):
+        assert sorted(row.partition for row in frame.collect()) == [0, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({}, "option path is missing"),
+        ({"paths": "[]"}, "option path is missing"),
+        ({"paths": "/logs"}, "option paths: Expected"),
+        ({"paths": '["/logs",1]'}, "option paths: Expected"),
+        ({"path": "/logs", "paths": '["/logs"]'}, "options path and paths are given"),
+    ],
+)
+def test_paths_are_checked(options: dict[str, str], text: str) -> None:
+    with pytest.raises(IllegalArgumentException, match=text):
+        parse_options({"subscribe": "t", **options})
+    assert parse_options({"subscribe": "t", "paths": '["/a,b","file:///c"]'}).paths == ("/a,b", "/c")
+
+
+def test_iso_times_are_exact() -> None:
+    def parsed(text: str) -> tuple[int | None, int | None]:
+        found = parse_options({"path": "/logs", "subscribe": "t", "startingTimestamp": text, "endingTimestamp": text})
+        return found.start.timestamp_ms, found.end.timestamp_ms
+
+    chosen = random.Random(1)
+    for _ in range(20_000):
+        ms = chosen.randrange(4_102_444_800_000)
+        text = (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=ms)).isoformat()
+        assert parsed(text) == (ms, ms), text
+    second = "2026-11-21T09:00:00"
+    whole = int(datetime(2026, 11, 21, 9, tzinfo=UTC).timestamp()) * 1000
+    for fraction, ms in (
+        (".0015", 2),
+        (".001", 1),
+        (".001000", 1),
+        (".001000001", 2),
+        (".0010000", 1),
+        (".999001", 1000),
+    ):
+        assert parsed(f"{second}{fraction}Z") == parsed(second + fraction) == (whole + ms, whole + ms), fraction
+    assert parsed("2026-11-21T10:00:00.000001+01:00") == (whole + 1, whole + 1)
+    assert parsed("1969-12-31T23:59:59.9985Z") == (-1, -1)
 
 
 def test_min_partitions(spark: Any, log_dir: str) -> None:

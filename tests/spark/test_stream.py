@@ -225,6 +225,54 @@ def test_a_deleted_partition_under_a_query(query: Query) -> None:
     assert query.rows == expected((0, 0, 20), (1, 0, 10))
 
 
+def test_a_start_that_is_refused_leaves_the_checkpoint(query: Query) -> None:
+    fill(query.root, "t-0", 10)
+    fill(query.root, "other-0", 10)
+    query.run({"startingOffsets": "earliest"})
+    kept = sorted((query.checkpoint / "offsets").iterdir())
+    for options, text in (
+        ({"subscribe": "other"}, "Partitions t-0 have been deleted"),
+        ({"subscribe": "t,misspelt"}, "no topic misspelt"),
+    ):
+        with pytest.raises(Exception, match=text):
+            query.run(options)
+    log, away = query.root / "t-0", query.root / "away"
+    log.rename(away)
+    fill(query.root, "t-0", 4)
+    with pytest.raises(Exception, match="Partition t-0 offset was changed from 10 to 4"):
+        query.run({})
+    shutil.rmtree(log)
+    away.rename(log)
+    assert sorted((query.checkpoint / "offsets").iterdir()) == kept
+    fill(query.root, "t-0", 5)
+    query.run({})
+    assert query.rows == expected((0, 0, 15))
+
+
+@pytest.mark.parametrize("fail", ["true", "false"])
+def test_a_topic_that_is_made_again_under_a_running_query(query: Query, fail: str) -> None:
+    def make(count: int) -> None:
+        with kafkalog.open(query.root) as store:
+            if "t" in store.topics():
+                store.delete_topic("t")
+            store.create_topic("t", 1).append_many([b"%d" % n for n in range(count)])
+
+    make(20)
+    running = query.start({"startingOffsets": "earliest", "failOnDataLoss": fail})
+    try:
+        running.processAllAvailable()
+        assert query.rows == expected((0, 0, 20))
+        make(30)
+        if fail == "true":
+            with pytest.raises(Exception, match=r"made again|been deleted|no partition t-0"):
+                running.processAllAvailable()
+            return
+        running.processAllAvailable()
+        assert query.rows == sorted(expected((0, 0, 20), (0, 0, 30)))
+    finally:
+        running.stop()
+
+
 def test_once(query: Query) -> None:
     fill(query.root, "t-0", 10)
     options = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "3"}

@@ -17,6 +17,7 @@ from kafkalog._native.partitioner import partition_for_key
 from kafkalog.errors import IllegalArgumentException
 from kafkalog.files import ManualClock
 from kafkalog.format.names import TopicPartition
+from kafkalog.limits import LONG_MAX, LONG_MIN
 from kafkalog.toolbox.compact import Cleanable, How, cleanable, compact
 from kafkalog.toolbox.topic_settings import TopicSettings
 
@@ -79,8 +80,21 @@ def test_bits_beyond_what_may_be_cleaned_are_refused(tmp_path: Path) -> None:
     assert "last offsets are known up to" in str(result.error)
     with pytest.raises(ValueError, match="found 1 bytes of bits"):
         LastOffsets(0).use(b"x", 0, 9)
-    with pytest.raises(ValueError, match="bytes of bits"):
-        LastOffsets(0).use(b"x", 5, 4)
+    for first, end in ((5, 4), (-1, 4), (0, -(1 << 63))):
+        with pytest.raises(ValueError, match=f"found offsets from {first} up to {end}"):
+            LastOffsets(0).use(b"x", first, end)
+
+
+@pytest.mark.parametrize("few", range(9))
+def test_bits_of_as_many_offsets_as_there_can_be(few: int) -> None:
+    lasts = LastOffsets(0)
+    for bits in (b"", b"x"):
+        with pytest.raises(ValueError, match=f"found {len(bits)} bytes of bits"):
+            lasts.use(bits, few, LONG_MAX)
+    lasts.use(b"\x01", LONG_MAX - 8, LONG_MAX)
+    own = np.array([LONG_MIN, -1, LONG_MAX - 9, LONG_MAX - 8, LONG_MAX - 7, LONG_MAX], np.int64)
+    found = np.frombuffer(lasts.get_many(None, None, own=own), np.int64)
+    assert (found - own).tolist() == [0, 0, 0, 0, 1, 0]
 
 
 def test_a_number_for_each_row() -> None:

@@ -11,6 +11,7 @@ import pytest
 import kafkalog
 from kafkalog.errors import IllegalArgumentException
 from kafkalog.files import OsFiles
+from kafkalog.format.builder import SimpleRecord, build_batch
 from kafkalog.spark import planning
 from kafkalog.spark.filters import ALL, Wanted
 from kafkalog.spark.options import parse_options
@@ -88,3 +89,38 @@ def test_all_reads_go_through_the_files_of_the_path(log_dir: str, monkeypatch: p
 def test_a_store_that_is_not_mounted_is_refused() -> None:
     with pytest.raises(IllegalArgumentException, match="s3://bucket/logs, expected a mounted directory"):
         files_of("s3://bucket/logs")
+
+
+@pytest.mark.parametrize(("magic", "codec"), [(2, 0), (2, 4), (1, 0), (1, 1), (0, 1)])
+@pytest.mark.parametrize("step", [1, 7, 1000, 123_456_789])
+def test_ranges_by_records_are_as_many_as_records_want(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, magic: int, codec: int, step: int
+) -> None:
+    """Compaction leaves gaps of any length: offsets that no record has are no range, and take no look."""
+    tasks = pytest.importorskip("kafkalog.spark.tasks")
+    bases = [0, 10, 1_000_000, 2_000_000_000]
+    rows = [SimpleRecord(START_MS, b"k", b"v")] * 5
+    (tmp_path / "t-0").mkdir()
+    batches = [build_batch(rows, magic=magic, codec=codec, base_offset=base) for base in bases]
+    (tmp_path / "t-0" / f"{0:020}.log").write_bytes(b"".join(batches))
+    spans = 0
+
+    def counted(*given: Any) -> Any:
+        nonlocal spans
+        spans += 1
+        assert spans <= 20, "a look at offsets that nothing has"
+        return span(*given)
+
+    span = planning.span
+    monkeypatch.setattr(planning, "span", counted)
+    chosen = options(str(tmp_path), maxRecordsPerPartition=str(step))
+    works = planning.plan(chosen)
+    found = [
+        offset
+        for work in works
+        for batch in tasks.read_range(work, chosen, ("offset",), ALL)
+        for offset in batch.column("offset").to_pylist()
+    ]
+    assert found == [base + n for base in bases for n in range(5)]
+    assert max(work.end_offset - work.start_offset for work in works) <= step
+    assert spans == len(works) <= len(found)

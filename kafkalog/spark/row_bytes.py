@@ -1,0 +1,82 @@
+"""Which bytes of a column's row are batches: those of a fetch response, or of a .log file.
+
+A response may end in a batch that is cut off, and nothing in its bytes says whether that is so.  It is damage where
+they contradict it: no header begins there, or the checksum is right for fewer bytes than the size claims, or whole
+batches lie within what it claims.  A row is in memory, so that all is looked at before the first record is given.
+"""
+
+from __future__ import annotations
+
+import mmap
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kafkalog._native import batches as native
+from kafkalog.errors import CorruptRecordException
+from kafkalog.files.closed import ClosedFile
+from kafkalog.format.batch import RECORD_BATCH_OVERHEAD, SMALLEST_BATCH_BYTES, declared_size, magic_byte
+from kafkalog.limits import INT_MAX
+from kafkalog.segment.loss import reason
+from kafkalog.segment.resync import next_batch, sensible
+
+BASE_OFFSET_BYTES = 8
+
+
+class _InMemory(ClosedFile):
+    """Bytes as a file, for who only reads with positions."""
+
+    __slots__ = ("_data",)
+
+    def __init__(self, data: memoryview) -> None:
+        super().__init__("")
+        self._data = data
+
+    def size(self) -> int:
+        return len(self._data)
+
+    def pread(self, n: int, position: int) -> bytes:
+        return bytes(self._data[position : position + n])
+
+    def pread_into(self, buffer: bytearray | memoryview | mmap.mmap, position: int) -> int:
+        found = self._data[position : position + len(buffer)]
+        memoryview(buffer)[: len(found)] = found
+        return len(found)
+
+
+def whole_batches(data: memoryview, *, truncates: bool) -> NDArray[np.void]:
+    """The table (BATCH_DTYPE) of the batches that `data` holds whole, up to the first damage.  CorruptRecordException
+    with its byte, unless `truncates`."""
+    table, verdict, end = native.scan(data, framing=native.FRAMING_BUFFER, max_batches=INT_MAX)
+    what = None if truncates else damage_at(data, verdict, end)
+    if what is not None:
+        raise CorruptRecordException(
+            f"found {what} in a row's bytes", position=end, hint='damage="truncate" takes what lies before it'
+        )
+    return table
+
+
+def damage_at(data: memoryview, verdict: int, position: int) -> str | None:
+    """What is wrong where a scan stopped; None at the end, or at a batch that is only cut off."""
+    if verdict not in (native.OK, native.TORN):
+        return reason(verdict)
+    head = data[position : position + RECORD_BATCH_OVERHEAD]
+    if len(head) >= BASE_OFFSET_BYTES and head[0] & 0x80:
+        return "a negative offset"
+    if verdict == native.OK:  # there is less than says more
+        return None
+    size, left = declared_size(head), len(data) - position
+    if size > INT_MAX or (magic_byte(head) == 2 and size < RECORD_BATCH_OVERHEAD):
+        return reason(native.BAD_SIZE)
+    if left < (RECORD_BATCH_OVERHEAD if magic_byte(head) == 2 else SMALLEST_BATCH_BYTES):
+        return None
+    claim = f"a batch that claims {size} bytes, of which {left} are there, but"
+    if native.crc_matches(data, position, left):
+        return f"{claim} its checksum is right without more"
+    header = native.header_at(head)
+    first, last = header.base_offset, header.base_offset
+    if header.magic == 2 and sensible(header, first):
+        last = header.last_offset
+    # The values of a batch that is cut off may be batches as well: of other offsets, but by chance.
+    found = next_batch(_InMemory(data), position + 1, len(data), min_offset=last + 1, base_offset=first)
+    return None if found is None else f"{claim} a whole one begins at byte {found.position}"
