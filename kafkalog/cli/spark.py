@@ -13,7 +13,8 @@ from typing import Any
 
 import click
 
-from kafkalog.cli.app import Usage
+from kafkalog.cli.app import FINDINGS, IO, Usage, exit_code_of
+from kafkalog.errors import KafkalogError
 
 # Name -> what `kafkalog spark --help` says.
 COMMANDS = {
@@ -102,9 +103,14 @@ JSON = click.option("--json", "as_json", is_flag=True, help="JSON lines, and a s
 PROGRESS = click.option("--progress", is_flag=True, help="Show progress also where stderr is no terminal.")
 
 
-def total_of(log_dirs: list[str], only: tuple[str, ...]) -> tuple[int, list[str] | None]:
+def code_of_row(error: KafkalogError) -> int:
+    """The exit code for one partition that could not be done: the disk's fault, or something that was found."""
+    return IO if exit_code_of(error) == IO else FINDINGS
+
+
+def total_of(log_dirs: list[str], only: tuple[str, ...], *, internal: bool = True) -> tuple[int, list[str] | None]:
     """Bytes of what is chosen, and its names."""
     from kafkalog.spark.jobs.run import choose
 
     named = list(only) or None
-    return sum(each.bytes for each in choose(log_dirs, named)), named
+    return sum(each.bytes for each in choose(log_dirs, named, internal=internal)), named

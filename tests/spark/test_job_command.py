@@ -83,7 +83,7 @@ pids = spark.sparkContext.parallelize(range(4), 4).map(lambda _: __import__("os"
 recovered = jobs.recover(spark, root, act=True).where("done and error is null").count()
 compacted = jobs.compact(spark, root, act=True, config={"cleanup.policy": "compact"}, partitions=["t"])
 done = compacted.where("done and error is null").count()
-(shuffled,) = jobs.compact_by_shuffle(spark, root, "u-0", config={"cleanup.policy": "compact"}).collect()
+(shuffled,) = jobs.compact_by_shuffle(spark, root, "u-0", act=True, config={"cleanup.policy": "compact"}).collect()
 exported = jobs.export(spark, root, lake, range_bytes=4000).where("error is null").count()
 bad = jobs.verify(spark, root, deep=True).where("not ok").count()
 print("RESULT", pids, recovered, done, shuffled.error, shuffled.superseded > 100, exported >= 4, bad)
