@@ -331,7 +331,7 @@ class _Heard(logging.Handler):
         self.texts: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.texts.append(record.getMessage())
+        self.texts.append(record.getMessage().removeprefix("Some data may have been lost. "))
 
 
 @contextmanager
