@@ -157,9 +157,9 @@ def collected(spread: Any) -> list[Any]:
             raise KafkaException("the executors' Python has no kafkalog", hint=EXECUTOR_HINT) from None
         lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
         said = [line for line in lines if "Job aborted" in line or "Error: " in line or "Unanswered: " in line]
-        raise KafkaException(
-            f"Spark ended the job: {(said or lines)[-1][:500]}", hint="run it again: what is done stays done"
-        ) from error
+        is_missing = "ModuleNotFoundError" in str(error)
+        hint = EXECUTOR_HINT if is_missing else "run it again: what is done stays done"
+        raise KafkaException(f"Spark ended the job: {(said or lines)[-1][:500]}", hint=hint) from error
     return found
 
 
