@@ -58,8 +58,8 @@ class Extent:
     what cannot be read is damage.  Holding it holds the file.
 
     `next_base`: the stretch goes to the end of a segment that is not the last, and the next one begins at this offset.
-    `final`: nothing is to be asked for behind it.  `base_limit`: no batch in it begins at a higher offset; `limit`: none
-    ends at one (where `next_base` does not say so).
+    `final`: nothing is to be asked for behind it.  `base_limit`: no batch in it begins at a higher offset; `limit`:
+    none ends at one (where `next_base` does not say so).
     `indexed_position`: asks for the position that the index file's last entry names.  `owner`: by what its source knows
     the segment.
     """
