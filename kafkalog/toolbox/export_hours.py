@@ -18,6 +18,7 @@ Memory is what waits for its file (PENDING_BYTES) and a batch.  Knows no logs: b
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -178,11 +179,17 @@ def gaps(ranges: Iterable[Range], start: int, end: int) -> Iterator[tuple[int, i
 
 
 def drop_unnoted(target: str, partitions: Iterable[TopicPartition], files: Files = OS_FILES) -> list[str]:
-    """Deletes files of the partitions that are in no note: of a run that was cut short.  Their paths."""
+    """Deletes files of the partitions that are in no note: of a run that was cut short.  Their paths.
+
+    A partition whose notes cannot be read keeps its files.
+    """
     dropped = []
     for topic, here in _by_topic(partitions).items():
-        whole = {file.path for each in here for note in noted(target, each, files) for file in note.files}
-        mine = {str(partition) for partition in here}
+        whole, mine = set(), set()
+        for partition in here:
+            with contextlib.suppress(CorruptCheckpointException):  # who goes on with it will say so
+                whole |= {file.path for note in noted(target, partition, files) for file in note.files}
+                mine.add(str(partition))
         for hour in _folders(os.path.join(target, f"topic={topic}"), "hour=", files):
             for name in files.list_dir(hour):
                 read = _FILE.fullmatch(name) or _TEMPORARY.fullmatch(name)

@@ -226,3 +226,22 @@ def test_a_broken_file_is_the_row_of_its_partition(spark: Any, jobs: Any, tmp_pa
     rows = {row.topic: row for row in jobs.import_(spark, target, tmp_path / "back").collect()}
     assert f"CorruptRecordException: {path}: found" in rows["b"].error
     assert [(rows[name].error, rows[name].records) for name in "ac"] == [(None, 20), (None, 20)]
+
+
+@pytest.mark.spark
+def test_a_broken_note_is_the_row_of_its_partition(spark: Any, jobs: Any, tmp_path: Path) -> None:
+    root, target = tmp_path / "logs", tmp_path / "lake"
+    for partition in ("a-0", "b-0"):
+        fill(root, partition, 20)
+    jobs.export(spark, root, target)
+    (note,) = (target / NOTES / "a-0").glob("0*.json")
+    flip(note, 20)
+    for partition in ("a-0", "b-0"):
+        fill(root, partition, 10)
+    rows = {row.topic: row for row in jobs.export(spark, root, target).collect()}
+    assert str(note) in rows["a"].error
+    assert "the next export makes what it names anew" in rows["a"].error
+    assert (rows["a"].start_offset, rows["b"].error, rows["b"].records) == (None, None, 10)
+    note.unlink()
+    assert [(row.topic, row.records) for row in jobs.export(spark, root, target).collect()] == [("a", 30)]
+    assert spark.read.parquet(str(target)).count() == 60

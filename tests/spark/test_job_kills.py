@@ -32,22 +32,27 @@ JOB = """
 import sys
 from pyspark.sql import SparkSession
 from kafkalog.spark import jobs
-master, job, *paths = sys.argv[1:]
+master, speculates, job, *paths = sys.argv[1:]
 builder = SparkSession.builder.master(master).config("spark.ui.enabled", "false")
 for key in ("driver.host", "driver.bindAddress"):
     builder = builder.config(f"spark.{key}", "127.0.0.1")
+if speculates == "True":
+    for key, value in (("", "true"), (".interval", "10ms"), (".multiplier", "1.0"), (".quantile", "0.01"),
+                       (".minTaskRuntime", "10ms"), (".task.duration.threshold", "20ms")):
+        builder = builder.config("spark.speculation" + key, value)
 spark = builder.config("spark.executor.memory", "512m").config("spark.task.maxFailures", "20").getOrCreate()
 calls = {
     "export": lambda: jobs.export(spark, *paths, range_bytes=200_000),
     "import": lambda: jobs.import_(spark, *paths),
     "compact": lambda: jobs.compact(spark, *paths, act=True, config={"cleanup.policy": "compact"}, rolls=True),
 }
-print("ERRORS", [row.error for row in calls[job]().collect() if row.error])
+rows = calls[job]().collect()
+print("ERRORS", [row.error for row in rows if row.error])
 spark.stop()
 """
 
 
-def start(master: str, job: str, *paths: Path) -> subprocess.Popen[str]:
+def start(master: str, job: str, *paths: Path, speculates: bool = False) -> subprocess.Popen[str]:
     import pyspark
 
     env = {
@@ -56,7 +61,7 @@ def start(master: str, job: str, *paths: Path) -> subprocess.Popen[str]:
         "PYTHONPATH": str(ROOT),
         "SPARK_HOME": str(Path(pyspark.__file__).parent),
     }
-    line = [sys.executable, "-c", JOB, master, job, *map(str, paths)]
+    line = [sys.executable, "-c", JOB, master, str(speculates), job, *map(str, paths)]
     return subprocess.Popen(
         line, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=env, start_new_session=True
     )
@@ -73,14 +78,15 @@ def of_session(leader: int, text: bytes) -> Iterator[int]:
 
 
 def listing(folder: Path) -> list[str]:
-    """The files, and whether logs among them have bytes."""
+    """Logs with bytes, what compaction makes of them, and Parquet files."""
     found = []
-    for path in folder.rglob("*"):
+    for path in folder.rglob("0*.log*" if folder.name != "lake" else "*.parquet"):
         try:
-            found.append(f"{path}{path.suffix == '.log' and path.stat().st_size > 0}")
+            if path.stat().st_size:
+                found.append(path.name)
         except OSError:
             continue
-    return sorted(name for name in found if "/." not in name)
+    return sorted(found)
 
 
 def wait_for_change(work: subprocess.Popen[str], folder: Path, before: list[str]) -> None:
@@ -200,5 +206,16 @@ def test_executors_that_are_killed(spark: Any, logs: Path, tmp_path: Path, job: 
             time.sleep(seed.random())
         out, _ = work.communicate(timeout=500)
     print(f"{job}: {kills} kills of {victim.decode()}")
+    assert [line for line in out.splitlines() if line.startswith("ERRORS")] == ["ERRORS []"]
+    check(job, logs, paths, spark)
+
+
+@pytest.mark.skipif(not LONG, reason="executors of their own: KAFKALOG_LONG=1")
+@pytest.mark.parametrize("job", ["export", "import", "compact"])
+def test_attempts_beside_each_other(spark: Any, logs: Path, tmp_path: Path, job: str) -> None:
+    """Spark begins each task twice, and takes the answer that comes first."""
+    paths = prepared(job, logs, tmp_path, spark)
+    with start("local-cluster[2,2,1024]", job, *paths, speculates=True) as work:
+        out, _ = work.communicate(timeout=500)
     assert [line for line in out.splitlines() if line.startswith("ERRORS")] == ["ERRORS []"]
     check(job, logs, paths, spark)
