@@ -7,13 +7,20 @@ told: `--master` and `--conf`, or the environment of spark-submit.  pyspark is i
 from __future__ import annotations
 
 import importlib
+import signal
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 import click
 
-from kafkalog.cli.app import Usage
+from kafkalog.cli.app import FINDINGS, IO, Usage, exit_code_of
+from kafkalog.errors import KafkalogError
+
+CANCEL_S = 0.2
 
 # Name -> what `kafkalog spark --help` says.
 COMMANDS = {
@@ -83,14 +90,50 @@ def session(master: str | None, conf: tuple[str, ...]) -> Iterator[Any]:
     if master is not None:
         builder = builder.master(master)
     try:
-        spark = builder.getOrCreate()
+        # In a thread of its own: pyspark takes SIGINT over where it is started by the main one.
+        with ThreadPoolExecutor(1) as starter:
+            spark = starter.submit(builder.getOrCreate).result()
     except (PySparkException, RuntimeError) as error:
         raise Usage(f"Spark does not start: {error}") from error
-    spark.sparkContext.setLogLevel("ERROR")
+    if spark.conf.get("spark.log.level", None) is None:  # what goes wrong is told by the command
+        spark.sparkContext.setLogLevel("OFF")
     try:
-        yield spark
+        with _interrupts(spark.sparkContext):
+            yield spark
     finally:
         spark.stop()
+
+
+@contextmanager
+def _interrupts(context: Any) -> Iterator[None]:
+    """SIGINT ends Spark's jobs, and then the block by KeyboardInterrupt.  An answer of the JVM that is waited for is
+    not interrupted: py4j would lose the connection, and print why."""
+    ended, threads = threading.Event(), []
+
+    def cancel() -> None:
+        while not ended.wait(CANCEL_S):
+            context.cancelAllJobs()
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        while frame is not None and frame.f_globals.get("__package__") != "py4j":
+            frame = frame.f_back
+        if frame is None:
+            raise KeyboardInterrupt
+        threads.append(threading.Thread(target=cancel, daemon=True))
+        threads[-1].start()
+
+    before = signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield
+    except Exception:
+        if threads:
+            raise KeyboardInterrupt from None
+        raise
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join()
+        signal.signal(signal.SIGINT, before)
 
 
 # --- what the commands share ----------------------------------------------------------------------
@@ -102,9 +145,14 @@ JSON = click.option("--json", "as_json", is_flag=True, help="JSON lines, and a s
 PROGRESS = click.option("--progress", is_flag=True, help="Show progress also where stderr is no terminal.")
 
 
-def total_of(log_dirs: list[str], only: tuple[str, ...]) -> tuple[int, list[str] | None]:
+def code_of_row(error: KafkalogError) -> int:
+    """The exit code for one partition that could not be done: the disk's fault, or something that was found."""
+    return IO if exit_code_of(error) == IO else FINDINGS
+
+
+def total_of(log_dirs: list[str], only: tuple[str, ...], *, internal: bool = True) -> tuple[int, list[str] | None]:
     """Bytes of what is chosen, and its names."""
     from kafkalog.spark.jobs.run import choose
 
     named = list(only) or None
-    return sum(each.bytes for each in choose(log_dirs, named)), named
+    return sum(each.bytes for each in choose(log_dirs, named, internal=internal)), named

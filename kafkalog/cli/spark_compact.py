@@ -46,8 +46,8 @@ def command(
         raise Usage(
             "found -X cleanup.policy for whole directories, expected --only with the topics that it is meant for"
         )
-    if by_shuffle and not (yes and len(only) == len(roots) == 1):
-        raise Usage("--by-shuffle does one partition: expected one DIR, --only orders-0 and --yes")
+    if by_shuffle and not len(only) == len(roots) == 1:
+        raise Usage("--by-shuffle does one partition: expected one DIR and --only orders-0")
     with session(master, conf) as spark:
         from kafkalog.spark.jobs import compaction as jobs
         from kafkalog.spark.jobs.shuffle import compacted_by_shuffle
@@ -59,7 +59,7 @@ def command(
         with Progress(size, "compacted" if yes else "looked at", force=progress) as bar:
             if by_shuffle:
                 _, result = compacted_by_shuffle(
-                    spark, roots[0], only[0], config=given, rolls=roll, progress=bar.advance
+                    spark, roots[0], only[0], act=yes, config=given, rolls=roll, progress=bar.advance
                 )
                 results, alone = [result], {}
             else:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import click
 
-from kafkalog.cli.app import CLEAN, exit_code_of, one_line
+from kafkalog.cli.app import CLEAN, FINDINGS, one_line
 from kafkalog.cli.choosing import COMMITTED, isolation
 from kafkalog.cli.console import Progress, emit, emit_json, fields, note, size_words
 from kafkalog.cli.places import log_dirs_at, parse_bytes
-from kafkalog.cli.spark import DIRS, JSON, ONLY, PROGRESS, cluster, session, total_of
+from kafkalog.cli.spark import DIRS, JSON, ONLY, PROGRESS, cluster, code_of_row, session, total_of
 
 
 @click.command("export")
@@ -40,13 +40,14 @@ def command(
     """Write what FOLDER does not have yet to Parquet files, topic=orders/hour=2026-11-01-09/orders-0-<offset>.parquet.
 
     What is there stays, so the same command once an hour writes what was appended since, and one that was cut short
-    goes on.  Exit 1 where a range could not be read for damage, 3 for the disk, or while another export is at work.
+    goes on.  Kafka's internal topics are left out unless they are named.  Exit 1 where something was left out for
+    damage or could not be exported, 3 for the disk, or while another export is at work.
     """
     roots = log_dirs_at(log_dirs)
     with session(master, conf) as spark:
-        from kafkalog.spark.jobs.exporting import export_ranges
+        from kafkalog.spark.jobs.exporting import UNKNOWN, export_ranges
 
-        size, named = total_of(roots, only)
+        size, named = total_of(roots, only, internal=False)
         with Progress(size, "exported", force=progress) as bar:
             found = export_ranges(
                 spark, roots, target, named, codec=codec, headers=headers, isolation=isolation(committed),
@@ -54,10 +55,18 @@ def command(
             )  # fmt: skip
     code = CLEAN
     for each in found:
-        where = f"{each.range.partition} [{each.range.start}, {each.range.end})"
+        where = f"{each.range.partition}"
+        if each.range.start != UNKNOWN:
+            where += f" [{each.range.start}, {each.range.end})"
         if each.error is not None:
-            code = max(code, exit_code_of(each.error))
+            code = max(code, code_of_row(each.error))
             note(f"{where}: nothing was written: {one_line(each.error)}")
+        for text in each.skipped:
+            code = max(code, FINDINGS)
+            if as_json:
+                emit_json({"kind": "skipped", **fields(each.range.partition), "what": text})
+            else:
+                note(f"{each.range.partition}: left out: {text}")
         for file in each.files:
             if as_json:
                 emit_json({"kind": "file", **fields(each.range.partition), **fields(file)})
@@ -65,10 +74,12 @@ def command(
                 emit(f"{file.path}: {file.records} records, {size_words(file.bytes)}")
     totals = (sum(each.records for each in found), sum(each.bytes for each in found))
     files, failed = sum(len(each.files) for each in found), sum(each.error is not None for each in found)
+    skipped = sum(len(each.skipped) for each in found)
     if as_json:
-        summary = {"files": files, "ranges": len(found), "failed": failed, "records": totals[0], "bytes": totals[1]}
-        emit_json({"kind": "summary", **summary})
+        summary = {"files": files, "ranges": len(found), "failed": failed, "skipped": skipped}
+        emit_json({"kind": "summary", **summary, "records": totals[0], "bytes": totals[1]})
     else:
         words = f"{totals[0]} records, {size_words(totals[1])} in {files} files"
-        emit(f"in all: {words}" + (f"; {failed} of {len(found)} ranges failed" if failed else ""))
+        words += f"; {failed} of {len(found)} ranges failed" if failed else ""
+        emit(f"in all: {words}" + (f"; {skipped} times something was left out" if skipped else ""))
     return code

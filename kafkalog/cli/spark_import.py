@@ -6,10 +6,10 @@ from typing import Any
 
 import click
 
-from kafkalog.cli.app import CLEAN, FINDINGS, exit_code_of, one_line
+from kafkalog.cli.app import CLEAN, one_line
 from kafkalog.cli.console import Progress, emit, emit_json, fields, parse_settings
 from kafkalog.cli.places import SETTINGS
-from kafkalog.cli.spark import JSON, ONLY, PROGRESS, YES, cluster, session
+from kafkalog.cli.spark import JSON, ONLY, PROGRESS, YES, cluster, code_of_row, session
 
 
 @click.command("import")
@@ -38,7 +38,8 @@ def command(
 ) -> int:
     """Make partitions of DIR of what `kafkalog spark export` wrote to FOLDER, every record at its offset.
 
-    Without --yes it is only told which, with how many records.  Exit 1 where a partition could not be made.
+    Without --yes it is only told which, with how many records.  Exit 1 where a partition could not be made, 3 for the
+    disk, or where somebody has DIR.
     """
     from kafkalog.spark.jobs.importing import imported, to_import
 
@@ -59,7 +60,7 @@ def command(
         )  # fmt: skip
     code = CLEAN
     for each in found:
-        code = max(code, CLEAN if each.error is None else max(exit_code_of(each.error), FINDINGS))
+        code = max(code, CLEAN if each.error is None else code_of_row(each.error))
         if as_json:
             emit_json(_import_json(each))
         elif each.error is not None:

@@ -147,10 +147,14 @@ class OsFileLock(FileLock):
             self._file.close()  # never unlocks: parent and child share the open file
 
 
+class PlaceTaken(LogDirLockedException):
+    """Another guest has the place."""
+
+
 class OsGuest(FileLock):
     """A place in a directory that its holder shares: one of `slot` at a time, whatever became of the holder.
 
-    LogDirLockedException where the slot is taken, or the directory is not shared under `token` any more.
+    PlaceTaken where the slot is, LogDirLockedException where the directory is not shared under `token` any more.
     """
 
     __slots__ = ("_file",)
@@ -166,7 +170,7 @@ class OsGuest(FileLock):
             try:
                 _set_range(fd, fcntl.F_WRLCK, 1 + slot, 1)
             except _Busy:
-                raise _locked(path, f"another one is at work in place {slot}") from None
+                raise PlaceTaken(str(_locked(path, f"another one is at work in place {slot}"))) from None
             found = os.fstat(fd)
             if self._file.pread(len(token) + 1, 0) != token or _inode_of(path) != (found.st_dev, found.st_ino):
                 raise _ended(path)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
+from kafkalog._native.crc32c import crc32c
 from kafkalog._native.json_text import json_fields
 from kafkalog.errors import IllegalArgumentException, KafkaException
 from kafkalog.files import Files, parent_dir
@@ -41,6 +42,7 @@ class WholeFile:
         self.path = path
         self.temporary = os.path.join(parent_dir(path), f".{os.path.basename(path)}.{os.getpid()}.tmp")
         self.size = 0
+        self.crc32c = 0  # of all that was written
         self.closed = False
 
     def __enter__(self) -> WholeFile:
@@ -59,6 +61,7 @@ class WholeFile:
                 self.closed = True
                 raise
             self.size += len(view)
+            self.crc32c = crc32c(view, self.crc32c)
         return len(view)
 
     def tell(self) -> int:
@@ -127,6 +130,7 @@ class ParquetGroups:
             compression=codec,
             use_dictionary=[name for name in REPEATING if name in schema.names],
             write_statistics=[name for name in schema.names if name not in BYTES],
+            write_page_checksum=True,
         )
 
     def write(self, batch: Any) -> None:

@@ -2,18 +2,23 @@
 
     TARGET/topic=orders/hour=2026-11-01-09/orders-0-00000000000000001200.parquet    its first record's offset
     TARGET/_kafkalog/orders-0/00000000000000001000-00000000000000002000.json        a range that is whole, its files
+    TARGET/_kafkalog/orders-0/log.json                                              which log it is of (`export_log`)
     TARGET/_kafkalog/export.json                                                    what all of it has in common
 
 A range's files have their names one after the other, each once it is whole; then its note is written.  What no note
 names is of a run that was cut short, and goes before the next one (`drop_unnoted`).  The hour is that of a record's
 timestamp, UTC; records that come late make further files of an hour.  Readers of Hive's layout find `topic` and `hour`
-in the path, and pass over names with `_` and `.`.
+in the path, and pass over names with `_` and `.`.  A record without a timestamp, or behind the year 9999, has no hour:
+its folder has Hive's name for none, which Spark reads as null.
+
+Each note carries its own checksum, and those of its files: a flipped bit is found before anything is believed.
 
 Memory is what waits for its file (PENDING_BYTES) and a batch.  Knows no logs: batches come from the caller.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -24,8 +29,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from kafkalog._native.crc32c import crc32c
 from kafkalog.errors import CorruptCheckpointException, IllegalArgumentException
 from kafkalog.files import OS_FILES, Files
 from kafkalog.format.names import TopicPartition
@@ -34,10 +39,14 @@ from kafkalog.topics.arrow import SPARK_COLUMNS, schema
 
 NOTES = "_kafkalog"
 HOUR_US = 3_600_000_000
+HOURS_END = 70_389_528  # the hour in which the year 10000 begins
+NO_HOUR = -1
+NO_HOUR_FOLDER = "hour=__HIVE_DEFAULT_PARTITION__"
 GROUP_ROWS = 262_144  # of a row group at most
 GROUP_BYTES = 16 << 20
 PENDING_BYTES = 32 << 20  # of records that wait for their hour's next row group
 OPEN_HOURS_MAX = 32
+CHECKSUM = "crc32c"
 FILE_COLUMNS = ("key", "value", "partition", "offset", "timestamp", "timestampType", "headers")  # topic: the path
 _FILE = re.compile(r"(?P<name>.+-\d+)-(?P<first>\d{20})\.parquet")
 _TEMPORARY = re.compile(r"\.(?P<name>.+-\d+)-\d{20}\.parquet\.\d+\.tmp")
@@ -58,13 +67,14 @@ class Layout:
 
 
 class HourFile(NamedTuple):
-    """`path` is relative to the target."""
+    """`path` is relative to the target, `crc32c` that of all its bytes."""
 
     path: str
     first_offset: int
     last_offset: int
     records: int
     bytes: int
+    crc32c: int
 
 
 class Range(NamedTuple):
@@ -75,6 +85,24 @@ class Range(NamedTuple):
     end: int
 
 
+class Witness(NamedTuple):
+    """The last record of a range, by which its log is known again: its offset, its timestamp (microseconds), and a
+    checksum of its key and value."""
+
+    offset: int
+    timestamp_us: int
+    crc32c: int
+
+
+class Note(NamedTuple):
+    """A range that is whole: its files, its last record (None without any), and what was left out for damage."""
+
+    range: Range
+    files: list[HourFile]
+    last: Witness | None
+    skipped: list[str]
+
+
 # --- a target --------------------------------------------------------------------------------------------
 
 
@@ -82,7 +110,7 @@ def settle_layout(target: str, layout: Layout, files: Files = OS_FILES) -> None:
     """Writes down what the target's files have in common; IllegalArgumentException where they have something else."""
     path = os.path.join(target, NOTES, "export.json")
     if files.exists(path):
-        found = Layout(**_json(path, files))
+        found = Layout(**read_note(path, files))
         if found != layout:
             raise IllegalArgumentException(
                 f"found an export with headers={found.headers}, isolation={found.isolation}",
@@ -90,8 +118,7 @@ def settle_layout(target: str, layout: Layout, files: Files = OS_FILES) -> None:
                 hint="go on with the same, or choose another target",
             )
         return
-    files.mkdirs_synced(os.path.join(target, NOTES))
-    files.write_atomic(path, json.dumps(asdict(layout)).encode())
+    write_note(path, asdict(layout), files)
 
 
 def layout_of(target: str, files: Files = OS_FILES) -> Layout:
@@ -99,27 +126,45 @@ def layout_of(target: str, files: Files = OS_FILES) -> Layout:
     path = os.path.join(target, NOTES, "export.json")
     if not files.exists(path):
         raise IllegalArgumentException("found no export", path=target, hint=f"expected {NOTES}/export.json in it")
-    return Layout(**_json(path, files))
+    return Layout(**read_note(path, files))
 
 
-def _json(path: str, files: Files) -> Any:
+def write_note(path: str, content: dict[str, Any], files: Files = OS_FILES) -> None:
+    """JSON with its own checksum, in one step."""
+    files.mkdirs_synced(os.path.dirname(path))
+    files.write_atomic(path, json.dumps({**content, CHECKSUM: _checksum(content)}).encode())
+
+
+def read_note(path: str, files: Files = OS_FILES) -> Any:
+    """CorruptCheckpointException where it is not what `write_note` wrote."""
     try:
-        return json.loads(files.read_bytes(path))
-    except ValueError as error:
-        raise CorruptCheckpointException(
-            f"found no JSON: {error}", path=path, hint="remove it: the next export makes its range anew"
-        ) from None
+        content = json.loads(files.read_bytes(path))
+        expected = content.pop(CHECKSUM)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise _bad_note(path, f"found no note of an export: {error}") from None
+    if _checksum(content) != expected:
+        raise _bad_note(path, f"found a checksum of {_checksum(content)}, expected {expected}")
+    return content
 
 
-def noted(target: str, partition: TopicPartition, files: Files = OS_FILES) -> list[tuple[Range, list[HourFile]]]:
-    """The ranges of a partition that are whole, by offset, and their files.  CorruptCheckpointException."""
+def _checksum(content: dict[str, Any]) -> int:
+    return crc32c(json.dumps(content, sort_keys=True).encode())
+
+
+def _bad_note(path: str, text: str) -> CorruptCheckpointException:
+    return CorruptCheckpointException(text, path=path, hint="remove it: the next export makes what it names anew")
+
+
+def noted(target: str, partition: TopicPartition, files: Files = OS_FILES) -> list[Note]:
+    """The ranges of a partition that are whole, by offset.  CorruptCheckpointException."""
     folder = os.path.join(target, NOTES, str(partition))
     found = []
     for name in sorted(files.list_dir(folder)) if files.is_dir(folder) else ():
         if (read := _RANGE.fullmatch(name)) is not None:
-            note = _json(os.path.join(folder, name), files)
-            written = [HourFile(**entry) for entry in note["files"]]
-            found.append((Range(partition, int(read[1]), int(read[2])), written))
+            content = read_note(os.path.join(folder, name), files)
+            written = [HourFile(**entry) for entry in content["files"]]
+            last = None if content["last"] is None else Witness(**content["last"])
+            found.append(Note(Range(partition, int(read[1]), int(read[2])), written, last, content["skipped"]))
     return found
 
 
@@ -134,11 +179,17 @@ def gaps(ranges: Iterable[Range], start: int, end: int) -> Iterator[tuple[int, i
 
 
 def drop_unnoted(target: str, partitions: Iterable[TopicPartition], files: Files = OS_FILES) -> list[str]:
-    """Deletes files of the partitions that are in no note: of a run that was cut short.  Their paths."""
+    """Deletes files of the partitions that are in no note: of a run that was cut short.  Their paths.
+
+    A partition whose notes cannot be read keeps its files.
+    """
     dropped = []
     for topic, here in _by_topic(partitions).items():
-        whole = {file.path for partition in here for _, written in noted(target, partition, files) for file in written}
-        mine = {str(partition) for partition in here}
+        whole, mine = set(), set()
+        for partition in here:
+            with contextlib.suppress(CorruptCheckpointException):  # who goes on with it will say so
+                whole |= {file.path for note in noted(target, partition, files) for file in note.files}
+                mine.add(str(partition))
         for hour in _folders(os.path.join(target, f"topic={topic}"), "hour=", files):
             for name in files.list_dir(hour):
                 read = _FILE.fullmatch(name) or _TEMPORARY.fullmatch(name)
@@ -169,7 +220,7 @@ def exported(target: str, files: Files = OS_FILES) -> dict[TopicPartition, list[
         topic, dash, number = name.rpartition("-")
         if dash and number.isdigit():
             partition = TopicPartition(topic, int(number))
-            written = [file for _, its in noted(target, partition, files) for file in its]
+            written = [file for note in noted(target, partition, files) for file in note.files]
             found[partition] = sorted(written, key=lambda file: file.first_offset)
     return found
 
@@ -178,22 +229,48 @@ def exported(target: str, files: Files = OS_FILES) -> dict[TopicPartition, list[
 
 
 def export_range(
-    work: Range, batches: Iterable[Any], target: str, layout: Layout, codec: str, files: Files = OS_FILES
+    work: Range,
+    batches: Iterable[Any],
+    target: str,
+    layout: Layout,
+    codec: str,
+    skipped: list[str] | None = None,
+    files: Files = OS_FILES,
 ) -> list[HourFile]:
-    """Writes the record batches of a range (of `layout.columns`), and its note.  What an error ends leaves no note."""
+    """Writes the record batches of a range (of `layout.columns`), and its note.  What an error ends leaves no note.
+
+    `skipped`: what is left out, as it is known when the batches are at their end.
+    """
     hours = _Hours(work.partition, target, layout, codec, files)
+    last: Witness | None = None
     try:
         for batch in batches:
             hours.add(batch)
+            if batch.num_rows:
+                last = witness_of(batch)
         written = hours.finish()
     except BaseException:
         hours.give_up()
         raise
-    folder = os.path.join(target, NOTES, str(work.partition))
-    files.mkdirs_synced(folder)
-    note = {"files": [entry._asdict() for entry in written]}
-    files.write_atomic(os.path.join(folder, f"{work.start:020d}-{work.end:020d}.json"), json.dumps(note).encode())
+    content = {
+        "files": [entry._asdict() for entry in written],
+        "last": None if last is None else last._asdict(),
+        "skipped": skipped or [],
+    }
+    path = os.path.join(target, NOTES, str(work.partition), f"{work.start:020d}-{work.end:020d}.json")
+    write_note(path, content, files)
     return written
+
+
+def witness_of(batch: Any) -> Witness:
+    """Of the last row of a record batch."""
+    row = batch.slice(batch.num_rows - 1)
+    digest = 0
+    for name in ("key", "value"):
+        octets = row.column(name)[0].as_py()
+        digest = crc32c(b"-" if octets is None else b"%d:" % len(octets) + octets, digest)
+    timestamp_us = row.column("timestamp").view(pa.int64())[0].as_py()
+    return Witness(row.column("offset")[0].as_py(), timestamp_us, digest)
 
 
 class _OpenHour:
@@ -248,9 +325,8 @@ class _Hours:
     def _begin(self, hour: int, first_offset: int) -> _OpenHour:
         if len(self._open) >= OPEN_HOURS_MAX:
             self._end(next(iter(self._open)))
-        moment = _EPOCH + timedelta(hours=hour)
         name = f"{self._partition}-{first_offset:020d}.parquet"
-        path = os.path.join(f"topic={self._partition.topic}", f"hour={moment:%Y-%m-%d-%H}", name)
+        path = os.path.join(f"topic={self._partition.topic}", _folder(hour), name)
         whole = os.path.join(self._target, path)
         self._files.mkdirs_synced(os.path.dirname(whole))
         sink = WholeFile(self._files, whole, force=True)
@@ -264,7 +340,14 @@ class _Hours:
         opened.sink.__exit__(None, None, None)
         del self._open[hour]
         self._written.append(
-            HourFile(opened.path, opened.first_offset, opened.last_offset, opened.records, opened.sink.size)
+            HourFile(
+                opened.path,
+                opened.first_offset,
+                opened.last_offset,
+                opened.records,
+                opened.sink.size,
+                opened.sink.crc32c,
+            )
         )
 
     def finish(self) -> list[HourFile]:
@@ -280,9 +363,14 @@ class _Hours:
         self._open.clear()
 
 
+def _folder(hour: int) -> str:
+    return NO_HOUR_FOLDER if hour == NO_HOUR else f"hour={_EPOCH + timedelta(hours=hour):%Y-%m-%d-%H}"
+
+
 def by_hour(batch: Any) -> Iterator[tuple[int, Any]]:
-    """A batch's rows by the hour of their timestamp, in order: hours since 1970, and the rows."""
+    """A batch's rows by the hour of their timestamp, in order: hours since 1970, or NO_HOUR, and the rows."""
     hours = np.floor_divide(batch.column("timestamp").view(pa.int64()).to_numpy(zero_copy_only=False), HOUR_US)
+    hours = np.where((hours < 0) | (hours >= HOURS_END), NO_HOUR, hours)
     if not len(hours):
         return
     first = int(hours[0])
@@ -297,72 +385,3 @@ def by_hour(batch: Any) -> Iterator[tuple[int, Any]]:
         return
     for hour in distinct:
         yield int(hour), batch.filter(pa.array(hours == hour))
-
-
-# --- back ------------------------------------------------------------------------------------------------
-
-READ_ROWS = 16_384
-
-
-def merged(target: str, written: list[HourFile], start: int, columns: tuple[str, ...]) -> Iterator[Any]:
-    """The records of a partition's files from an offset on, in the order of offsets: record batches.
-
-    Open are the files in which the next offset may be: few, where records come about in the order of their time.
-    IllegalArgumentException where an offset comes twice.
-    """
-    waiting = [file for file in written if file.last_offset >= start]
-    parts: list[_Part] = []
-    done = start
-    while waiting or parts:
-        bound = min((part.last for part in parts), default=None)
-        while waiting and (bound is None or waiting[0].first_offset <= bound):
-            part = _Part(os.path.join(target, waiting.pop(0).path), columns, start)
-            if part.batch is not None:
-                parts.append(part)
-                bound = min(part.last, part.last if bound is None else bound)
-        if bound is None:
-            return
-        pieces = [part.take(bound) for part in parts]
-        parts = [part for part in parts if part.batch is not None]
-        table = pa.Table.from_batches([piece for piece in pieces if piece is not None])
-        if len([piece for piece in pieces if piece is not None]) > 1:
-            table = table.take(pc.sort_indices(table, sort_keys=[("offset", "ascending")]))
-        offsets = table.column("offset").to_numpy()
-        if len(offsets) and (offsets[0] < done or (np.diff(offsets) <= 0).any()):
-            raise IllegalArgumentException(
-                f"found an offset twice near {int(offsets[0])}", path=target, hint="export into an empty target"
-            )
-        done = int(offsets[-1]) + 1
-        yield from table.combine_chunks().to_batches()
-
-
-class _Part:
-    """A file that is being read."""
-
-    def __init__(self, path: str, columns: tuple[str, ...], start: int) -> None:
-        import pyarrow.parquet as parquet
-
-        self._batches = parquet.ParquetFile(path).iter_batches(batch_size=READ_ROWS, columns=list(columns))
-        self._start = start
-        self.batch: Any = None
-        self.last = -1
-        self._next()
-
-    def _next(self) -> None:
-        for batch in self._batches:
-            rows = batch.filter(pc.greater_equal(batch.column("offset"), self._start))
-            if rows.num_rows:
-                self.batch, self.last = rows, rows.column("offset")[-1].as_py()
-                return
-        self.batch = None
-
-    def take(self, bound: int) -> Any:
-        """Rows up to an offset, which goes no further than this batch; None where there are none."""
-        offsets = self.batch.column("offset").to_numpy()
-        count = int(np.searchsorted(offsets, bound, side="right"))
-        taken = self.batch.slice(0, count)
-        if count == len(offsets):
-            self._next()
-        else:
-            self.batch = self.batch.slice(count)
-        return taken if count else None

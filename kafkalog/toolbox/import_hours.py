@@ -2,10 +2,14 @@
 
 A batch has one type of timestamp; records of log append time have that of their batch, so where it changes another
 batch begins.  The batches are appended as a follower appends its leader's: offsets are theirs.
+
+A new batch has a checksum of its own, right whatever it holds.  So no byte of a file is believed before all of it has
+the checksum that its note knows; Parquet's own, of its pages, leave out footers and the headers of pages.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -13,17 +17,22 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from kafkalog.errors import IllegalArgumentException, KafkalogError
+from kafkalog._native.crc32c import crc32c
+from kafkalog.errors import CorruptRecordException, IllegalArgumentException, KafkalogError, NoSuchFileException
+from kafkalog.files import OS_FILES, Files
 from kafkalog.format import codecs
 from kafkalog.format.arrow import write_batches
 from kafkalog.format.batch import CREATE_TIME, LOG_APPEND_TIME
 from kafkalog.format.names import TopicPartition
-from kafkalog.toolbox.export_hours import HourFile, layout_of, merged
+from kafkalog.toolbox.export_hours import HourFile, layout_of
 from kafkalog.toolbox.topic_settings import TopicSettings
 from kafkalog.topics.opening import open_log
 
 BATCH_BYTES = 256 << 10
+READ_ROWS = 16_384
+READ_BYTES = 1 << 20
 EPOCH = 0
 
 
@@ -60,10 +69,7 @@ def import_partition(
         engine = log.engine
         assert engine is not None
         if log.end_offset > log.log_start_offset and not resume:
-            raise IllegalArgumentException(
-                f"{partition} has records already, up to offset {log.end_offset - 1}",
-                hint="resume appends what lies behind them",
-            )
+            raise has_records(partition, log.end_offset)
         codec = codecs.codec_id(compression or _stored(settings.compression_type))
         for batch in merged(source, list(written), log.end_offset, columns):
             first = batch.column("offset")[0].as_py()
@@ -76,6 +82,13 @@ def import_partition(
         log.flush()
         result.log_start_offset, result.end_offset = log.log_start_offset, log.end_offset
     return result
+
+
+def has_records(partition: TopicPartition, end_offset: int) -> IllegalArgumentException:
+    """What is said of a partition that is not empty."""
+    return IllegalArgumentException(
+        f"{partition} has records already, up to offset {end_offset - 1}", hint="resume appends what lies behind them"
+    )
 
 
 def _stored(compression_type: str) -> str:
@@ -101,3 +114,94 @@ def encoded(batch: Any, codec: int) -> Iterator[bytes]:
             log_append_time=int(stamps[start]) if appended else -1,
             partition_leader_epoch=EPOCH,
         )
+
+
+# --- the files -------------------------------------------------------------------------------------------
+
+
+def check_file(path: str, written: HourFile, files: Files = OS_FILES) -> None:
+    """CorruptRecordException where a file has not the bytes that were written; NoSuchFileException."""
+    hint = "remove the note that names it, in _kafkalog, and export again; or restore the file"
+    try:
+        with files.open(path, writable=False) as file:
+            position = digest = 0
+            while data := file.pread(READ_BYTES, position):
+                digest = crc32c(data, digest)
+                position += len(data)
+    except FileNotFoundError:
+        raise NoSuchFileException("a file of the export is gone", path=path, hint=hint) from None
+    if (position, digest) != (written.bytes, written.crc32c):
+        raise CorruptRecordException(
+            f"found {position} bytes with the checksum {digest:#010x}, expected {written.bytes} with "
+            f"{written.crc32c:#010x}: the file was damaged or changed after the export",
+            path=path,
+            hint=hint,
+        )
+
+
+def merged(target: str, written: list[HourFile], start: int, columns: tuple[str, ...]) -> Iterator[Any]:
+    """The records of a partition's files from an offset on, in the order of offsets: record batches.
+
+    Open are the files in which the next offset may be: few, where records come about in the order of their time.
+    IllegalArgumentException where an offset comes twice; CorruptRecordException for a file that is not as it was
+    written, NoSuchFileException for one that is gone.
+    """
+    waiting = [file for file in written if file.last_offset >= start]
+    parts: list[_Part] = []
+    done = start
+    while waiting or parts:
+        bound = min((part.last for part in parts), default=None)
+        while waiting and (bound is None or waiting[0].first_offset <= bound):
+            part = _Part(target, waiting.pop(0), columns, start)
+            if part.batch is not None:
+                parts.append(part)
+                bound = min(part.last, part.last if bound is None else bound)
+        if bound is None:
+            return
+        pieces = [part.take(bound) for part in parts]
+        parts = [part for part in parts if part.batch is not None]
+        table = pa.Table.from_batches([piece for piece in pieces if piece is not None])
+        if len([piece for piece in pieces if piece is not None]) > 1:
+            table = table.take(pc.sort_indices(table, sort_keys=[("offset", "ascending")]))
+        offsets = table.column("offset").to_numpy()
+        if len(offsets) and (offsets[0] < done or (np.diff(offsets) <= 0).any()):
+            raise IllegalArgumentException(
+                f"found an offset twice near {int(offsets[0])}", path=target, hint="export into an empty target"
+            )
+        done = int(offsets[-1]) + 1
+        yield from table.combine_chunks().to_batches()
+
+
+class _Part:
+    """A file that is being read."""
+
+    def __init__(self, target: str, written: HourFile, columns: tuple[str, ...], start: int) -> None:
+        import pyarrow.parquet as parquet
+
+        path = os.path.join(target, written.path)
+        check_file(path, written)
+        file = parquet.ParquetFile(path, page_checksum_verification=True)
+        self._batches = file.iter_batches(batch_size=READ_ROWS, columns=list(columns))
+        self._start = start
+        self.batch: Any = None
+        self.last = -1
+        self._next()
+
+    def _next(self) -> None:
+        for batch in self._batches:
+            rows = batch.filter(pc.greater_equal(batch.column("offset"), self._start))
+            if rows.num_rows:
+                self.batch, self.last = rows, rows.column("offset")[-1].as_py()
+                return
+        self.batch = None
+
+    def take(self, bound: int) -> Any:
+        """Rows up to an offset, which goes no further than this batch; None where there are none."""
+        offsets = self.batch.column("offset").to_numpy()
+        count = int(np.searchsorted(offsets, bound, side="right"))
+        taken = self.batch.slice(0, count)
+        if count == len(offsets):
+            self._next()
+        else:
+            self.batch = self.batch.slice(count)
+        return taken if count else None

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import json
 import os
+import resource
+import signal
 import subprocess
 import sys
+import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import kafkalog
+from kafkalog.format.names import TopicPartition
+from kafkalog.toolbox.export_hours import exported
 from tests.spark.kit import damage_tail, fill, is_clean
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
@@ -19,9 +26,15 @@ ROOT = Path(__file__).parents[2]
 SPARK = ["--master", "local[2]", "--conf", "spark.ui.enabled=false", "--conf", "spark.driver.host=127.0.0.1"]
 
 
-def run(*argv: object, spark: bool = True) -> tuple[int, list[dict[str, Any]], str]:
-    line = [sys.executable, "-m", "kafkalog", "spark", *map(str, argv), "--json", *(SPARK if spark else [])]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=300, env=environment())
+def command(*argv: object, spark: bool = True) -> list[str]:
+    return [sys.executable, "-m", "kafkalog", "spark", *map(str, argv), "--json", *(SPARK if spark else [])]
+
+
+def run(*argv: object, spark: bool = True, file_bytes: int | None = None) -> tuple[int, list[dict[str, Any]], str]:
+    """`file_bytes`: no file may be larger, as on a disk that is full."""
+    limit = None if file_bytes is None else partial(resource.setrlimit, resource.RLIMIT_FSIZE, (file_bytes,) * 2)
+    line = command(*argv, spark=spark)
+    done = subprocess.run(line, capture_output=True, text=True, timeout=300, env=environment(), preexec_fn=limit)
     return done.returncode, [json.loads(text) for text in done.stdout.splitlines()], done.stderr
 
 
@@ -50,6 +63,51 @@ def test_commands(tmp_path: Path) -> None:
     code, lines, _ = run("verify", root, "--deep")
     assert (code, lines[-1]["ok"], lines[-1]["partitions"]) == (1, False, 2)
     assert any(line["kind"] == "finding" and "t-1" in line["path"] for line in lines)
+
+
+def test_exit_codes(spark: Any, tmp_path: Path) -> None:
+    from kafkalog.spark import jobs
+
+    root, lake, back = tmp_path / "logs", tmp_path / "lake", tmp_path / "back"
+    fill(root, "t-0", 300)
+    with kafkalog.open_log(root, "big-0") as log:
+        log.append_many([os.urandom(1000) for _ in range(1000)])
+    code, lines, err = run("export", root, "--to", lake, file_bytes=500_000)
+    assert (code, lines[-1]["failed"], lines[-1]["records"]) == (3, 1, 300)
+    assert "big-0 [0, 1000): nothing was written" in err
+    assert [(row.error, row.records) for row in jobs.export(spark, root, lake).collect()] == [(None, 1000)]
+    code, lines, _ = run("import", lake, back, "--yes", "-X", "segment.index.bytes=8192", file_bytes=500_000)
+    assert (code, [line["done"] for line in lines]) == (3, [False, True])
+    assert str(back / "big-0") in lines[0]["error"]
+    assert "/kafkalog-" not in lines[0]["error"]
+    code, lines, _ = run("import", lake, root, "--yes", "--only", "t")
+    assert (code, [line["done"] for line in lines]) == (1, [False])
+    damage_tail(root / "t-0")
+    code, lines, err = run("export", root, "--to", tmp_path / "lake2", "--only", "t", "--skip-damage")
+    assert (code, lines[-1]["failed"], lines[-1]["skipped"]) == (1, 0, 1)
+    assert len([line for line in lines if line["kind"] == "skipped" and "offset" in line["what"]]) == 1
+
+
+def test_an_interrupt_is_one_line(tmp_path: Path) -> None:
+    root, lake = tmp_path / "logs", tmp_path / "lake"
+    with kafkalog.open_log(root, "t-0") as log:
+        for _ in range(100):
+            log.append_many([os.urandom(100) for _ in range(2000)])
+    line = command("export", root, "--to", lake, "--range-size", "200KiB")
+    with subprocess.Popen(
+        line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(), start_new_session=True
+    ) as work:
+        while work.poll() is None and not any(lake.rglob("*.parquet")):
+            time.sleep(0.01)
+        os.killpg(work.pid, signal.SIGINT)
+        _, err = work.communicate(timeout=100)
+    assert work.returncode == 130
+    assert "Traceback" not in err
+    assert "ERROR" not in err
+    assert err.rstrip().endswith("kafkalog: interrupted")
+    code, lines, _ = run("export", root, "--to", lake)
+    assert code == 0
+    assert sum(file.records for file in exported(str(lake))[TopicPartition("t", 0)]) == 200_000 >= lines[-1]["records"]
 
 
 @pytest.mark.parametrize(
@@ -83,7 +141,7 @@ pids = spark.sparkContext.parallelize(range(4), 4).map(lambda _: __import__("os"
 recovered = jobs.recover(spark, root, act=True).where("done and error is null").count()
 compacted = jobs.compact(spark, root, act=True, config={"cleanup.policy": "compact"}, partitions=["t"])
 done = compacted.where("done and error is null").count()
-(shuffled,) = jobs.compact_by_shuffle(spark, root, "u-0", config={"cleanup.policy": "compact"}).collect()
+(shuffled,) = jobs.compact_by_shuffle(spark, root, "u-0", act=True, config={"cleanup.policy": "compact"}).collect()
 exported = jobs.export(spark, root, lake, range_bytes=4000).where("error is null").count()
 bad = jobs.verify(spark, root, deep=True).where("not ok").count()
 print("RESULT", pids, recovered, done, shuffled.error, shuffled.superseded > 100, exported >= 4, bad)

@@ -34,6 +34,8 @@ def test_an_example_runs(
     assert space.get("exit_code", 0) == 0
     out = capfd.readouterr().out
     assert "+--" in out
+    if "orders_a_minute" in code:
+        assert "2023-11-14 22:13:00" in out
     if "customer-7" in code:
         assert "paid" in out
         assert "abc" in out

@@ -218,13 +218,13 @@ def test_compaction_by_shuffle_is_one_pass_of_an_unbounded_map(
     (expected,) = compact(
         str(alone), {partition: str(alone / "t-0")}, TopicSettings(str(alone), settings), how, act=True
     )
-    (row,) = jobs.compact_by_shuffle(spark, root, "t-0", config=settings, rolls=True).collect()
+    (row,) = jobs.compact_by_shuffle(spark, root, "t-0", act=True, config=settings, rolls=True).collect()
     assert expected.stats is not None
     assert (row.error, row.superseded, row.end_offset) == (None, expected.stats.superseded, expected.stats.end_offset)
     assert (row.without_key, row.aborted) == (expected.stats.without_key, expected.stats.aborted) == (1, 1)
     with kafkalog.open_log(root, "t-0", read_only=True) as mine, kafkalog.open_log(alone, "t-0", read_only=True) as its:
         assert [(it.offset, it.key, it.value) for it in mine] == [(it.offset, it.key, it.value) for it in its]
-    (again,) = jobs.compact_by_shuffle(spark, root, "t-0", config=settings).collect()
+    (again,) = jobs.compact_by_shuffle(spark, root, "t-0", act=True, config=settings).collect()
     assert (again.passes, again.error) == (0, None)
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import partial
 from typing import Any, NamedTuple
 
 from kafkalog.config import CleanerConfig
 from kafkalog.errors import KafkalogError
-from kafkalog.format.names import TopicPartition
-from kafkalog.spark.jobs.run import Chosen, Dirs, Progress, choose, frame, portable, run, told
+from kafkalog.spark.jobs.run import Chosen, Dirs, Names, Progress, choose, frame, run, told
 from kafkalog.spark.jobs.shared import Loan, Returned, SharedDirectory, borrowed
 from kafkalog.toolbox.compact import Compacted, left_alone
 from kafkalog.toolbox.compact import How as ToolboxHow
@@ -48,7 +47,7 @@ class How(NamedTuple):
 def compact(
     spark: Any,
     log_dirs: Dirs,
-    partitions: Iterable[TopicPartition | str] | None = None,
+    partitions: Names | None = None,
     *,
     act: bool = False,
     config: Mapping[str, str] | None = None,
@@ -103,7 +102,7 @@ def row(log_dir: str, result: Compacted, act: bool) -> tuple[Any, ...]:
 def compacted(
     spark: Any,
     log_dirs: Dirs,
-    partitions: Iterable[TopicPartition | str] | None = None,
+    partitions: Names | None = None,
     *,
     act: bool,
     config: Mapping[str, str] | None = None,
@@ -121,11 +120,13 @@ def compacted(
             roots = dict.fromkeys(task.log_dir for task in todo)
             held = {root: stack.enter_context(SharedDirectory(root)) for root in roots}
             loans = [(task, held[task.log_dir].lend(task.partition)) for task in todo]
-            done = run(spark, partial(_compact, how), loans, size=lambda it: it[0].bytes, progress=progress)
+            done = run(
+                spark, partial(_compact, how), loans, failed=_failed, size=lambda it: it[0].bytes, progress=progress
+            )
             for task, (_, returned) in zip(todo, done, strict=True):
                 held[task.log_dir].take(task.partition, returned)
         else:
-            done = run(spark, partial(_tell, how), todo, size=lambda it: it.bytes, progress=progress)
+            done = run(spark, partial(_tell, how), todo, failed=_not_told, size=lambda it: it.bytes, progress=progress)
     results = {task: result for task, (result, _) in zip(todo, done, strict=True)}
     return [
         Done(task.log_dir, results[task] if task in results else Compacted(task.partition, held=alone[task]))
@@ -149,11 +150,16 @@ def _how(how: How) -> ToolboxHow:
 
 def _tell(how: How, task: Chosen) -> tuple[Compacted, None]:
     settings = TopicSettings(task.log_dir, how.config)
-    try:
-        (result,) = compact_here(task.log_dir, {task.partition: task.path}, settings, _how(how), act=False)
-    except (KafkalogError, OSError) as error:
-        result = Compacted(task.partition, error=portable(error))
+    (result,) = compact_here(task.log_dir, {task.partition: task.path}, settings, _how(how), act=False)
     return result, None
+
+
+def _not_told(task: Chosen, error: KafkalogError) -> tuple[Compacted, None]:
+    return Compacted(task.partition, error=error), None
+
+
+def _failed(task: tuple[Chosen, Loan], error: KafkalogError) -> tuple[Compacted, Returned | None]:
+    return Compacted(task[0].partition, error=error), None
 
 
 def _compact(how: How, task: tuple[Chosen, Loan]) -> tuple[Compacted, Returned | None]:
@@ -162,12 +168,9 @@ def _compact(how: How, task: tuple[Chosen, Loan]) -> tuple[Compacted, Returned |
 
 def compact_loan(loan: Loan, config: Mapping[str, str], how: ToolboxHow) -> tuple[Compacted, Returned | None]:
     """On an executor: one partition that was lent."""
-    try:
-        with borrowed(loan) as home:
-            settings = TopicSettings(home.path, config)
-            (result,) = compact_here(home.path, {loan.partition: home.path}, settings, how, act=True)
-        if result.error is not None:
-            home.real_error(result.error)
-        return result, home.returned
-    except (KafkalogError, OSError) as error:
-        return Compacted(loan.partition, error=portable(error)), None
+    with borrowed(loan) as home:
+        settings = TopicSettings(home.path, config)
+        (result,) = compact_here(home.path, {loan.partition: home.path}, settings, how, act=True)
+    if result.error is not None:
+        home.real_error(result.error)
+    return result, home.returned

@@ -8,21 +8,37 @@ comes into further files.
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Iterable
-from contextlib import closing
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
 from kafkalog.errors import IllegalArgumentException, KafkalogError
 from kafkalog.files import OS_FILES
+from kafkalog.format import names
 from kafkalog.format.names import TopicPartition
+from kafkalog.format.partition_metadata import topic_id_of
+from kafkalog.log.snapshot import Snapshot
 from kafkalog.log.source import check_isolation
 from kafkalog.log.view import PartitionView
-from kafkalog.spark.jobs.run import Chosen, Dirs, Progress, choose, frame, portable, run, told
+from kafkalog.spark.jobs.run import (
+    Chosen,
+    Dirs,
+    Names,
+    Progress,
+    choose,
+    directories,
+    frame,
+    os_errors_named,
+    portable,
+    run,
+    told,
+)
 from kafkalog.spark.jobs.shared import SharedLock, guest
 from kafkalog.spark.options import Bound, SourceOptions
-from kafkalog.spark.planning import OffsetRange, plan
+from kafkalog.spark.planning import OffsetRange, ask, ranges_of
 from kafkalog.spark.tasks import read_range
 from kafkalog.toolbox.export import FORMATS
 from kafkalog.toolbox.export_hours import (
@@ -36,20 +52,29 @@ from kafkalog.toolbox.export_hours import (
     noted,
     settle_layout,
 )
+from kafkalog.toolbox.export_log import LogId, LogNow, settle_log
+from kafkalog.topics import arrow
+from kafkalog.topics.reader import ChunkReader
 
+SOURCE_LOG = "kafkalog.spark"  # where the data source warns of what it passes over
+SKIP_HINT = "skip_damage=True (--skip-damage) leaves it out, and tells what"
 RANGE_BYTES = 128 << 20
+UNKNOWN = -1
+LOG_DIR_SIGNS = (names.META_PROPERTIES_FILE, names.RECOVERY_POINT_CHECKPOINT_FILE)
 SCHEMA = (
     "log_dir string, topic string, partition int, start_offset bigint, end_offset bigint, records bigint, "
-    "bytes bigint, files array<string>, error string"
+    "bytes bigint, files array<string>, skipped array<string>, error string"
 )
 
 
 class Exported(NamedTuple):
-    """One range, with its files; or why there are none."""
+    """One range, with its files, and what was left out of it; or why there are none.  What is wrong with a partition as
+    a whole has a range of UNKNOWN offsets."""
 
     log_dir: str
     range: Range
     files: list[HourFile]
+    skipped: list[str]
     error: KafkalogError | None = None
 
     @property
@@ -62,11 +87,25 @@ class Exported(NamedTuple):
 
 
 class Task(NamedTuple):
-    """A range, and the place in the target's lock."""
+    """A range, the place in the target's lock, and what is known to be missing before it."""
 
     work: OffsetRange
     options: SourceOptions
     slot: int
+    skipped: list[str]
+
+    @property
+    def range(self) -> Range:
+        work = self.work
+        return Range(TopicPartition(work.topic, work.partition), work.start_offset, work.end_offset)
+
+
+class Missing(NamedTuple):
+    """What the target does not have of a partition: ranges, what is gone before the first, what is wrong."""
+
+    works: list[OffsetRange]
+    skipped: list[str]
+    wrong: list[Exported]
 
 
 class How(NamedTuple):
@@ -81,7 +120,7 @@ def export(
     spark: Any,
     log_dirs: Dirs,
     target: str | os.PathLike[str],
-    partitions: Iterable[TopicPartition | str] | None = None,
+    partitions: Names | None = None,
     *,
     codec: str = "zstd",
     headers: bool = False,
@@ -95,11 +134,14 @@ def export(
 
     `codec` is none, snappy, gzip, lz4 or zstd.  `headers` adds that column, `isolation` is read_uncommitted or
     read_committed; both are the target's once and for all.  `skip_damage` goes on in the next segment where records
-    cannot be read.  A task takes about `range_bytes` of the log.
+    cannot be read.  A task takes about `range_bytes` of the log.  Kafka's internal topics (`__consumer_offsets` and the
+    like) are left out unless they are named.
 
-    A DataFrame with a row for each range that was written: its records, bytes and files, or its error, and then
-    nothing of it is there.  IllegalArgumentException for options that make no sense; LogDirLockedException while
-    another export writes to the target.
+    A DataFrame with a row for each range that was written: its records, bytes and files, and in `skipped` what was left
+    out (for damage, or because retention was faster), with offsets; or its error, and then nothing of it is there.
+    A partition that is not the log that was exported before (made again, cut, of another directory) is such an error;
+    the others go on.  IllegalArgumentException for options that make no sense, and for a target in a log directory;
+    LogDirLockedException while another export writes to the target.
     """
     found = export_ranges(
         spark,
@@ -117,11 +159,12 @@ def export(
         (
             it.log_dir,
             *it.range.partition,
-            it.range.start,
-            it.range.end,
+            None if it.range.start == UNKNOWN else it.range.start,
+            None if it.range.end == UNKNOWN else it.range.end,
             it.records,
             it.bytes,
             [file.path for file in it.files],
+            it.skipped,
             told(it.error),
         )
         for it in found
@@ -134,7 +177,7 @@ def export_ranges(
     spark: Any,
     log_dirs: Dirs,
     target: str | os.PathLike[str],
-    partitions: Iterable[TopicPartition | str] | None = None,
+    partitions: Names | None = None,
     *,
     codec: str = "zstd",
     headers: bool = False,
@@ -150,11 +193,13 @@ def export_ranges(
         raise IllegalArgumentException(f"parquet has no compression {codec!r}", hint=f"it has {known}")
     if range_bytes < 1:
         raise IllegalArgumentException(f"range_bytes is {range_bytes}", hint="expected a number of bytes")
-    chosen = choose(log_dirs, partitions)
+    chosen = choose(log_dirs, partitions, internal=False)
     _refuse_twice(chosen)
     place = os.path.realpath(os.fspath(target))
+    _refuse_log_directory(place, directories(log_dirs))
     layout = Layout(headers, isolation)
-    OS_FILES.mkdirs_synced(os.path.join(place, NOTES))
+    with os_errors_named("expected a folder to write to"):
+        OS_FILES.mkdirs_synced(os.path.join(place, NOTES))
     with SharedLock(os.path.join(place, NOTES)) as shared:
         settle_layout(place, layout)
         drop_unnoted(place, [task.partition for task in chosen])
@@ -162,10 +207,17 @@ def export_ranges(
             (), None, None, None, Bound(), Bound(), fail_on_data_loss=not skip_damage, include_headers=headers,
             isolation=isolation, max_bytes_per_partition=range_bytes,
         )  # fmt: skip
-        works = [work for each in chosen for work in _missing(each, place, base)]
-        tasks = [Task(work, base, slot) for slot, work in enumerate(works)]
+        wrong: list[Exported] = []
+        tasks: list[Task] = []
+        for each in chosen:
+            missing = _missing(each, place, base)
+            wrong += missing.wrong
+            for number, work in enumerate(missing.works):
+                tasks.append(Task(work, base, len(tasks), [] if number else missing.skipped))
         how = How(place, layout, codec, shared.token)
-        return run(spark, partial(_export, how), tasks, size=lambda it: it.work.size, progress=progress)
+        return wrong + run(
+            spark, partial(_export, how), tasks, failed=_failed, size=lambda it: it.work.size, progress=progress
+        )
 
 
 def _refuse_twice(chosen: list[Chosen]) -> None:
@@ -175,32 +227,140 @@ def _refuse_twice(chosen: list[Chosen]) -> None:
             raise IllegalArgumentException(f"{each.partition} is in {seen[each.partition]} and in {each.log_dir}")
 
 
-def _missing(each: Chosen, target: str, base: SourceOptions) -> list[OffsetRange]:
-    """What the target does not have of a partition, cut into tasks."""
-    from dataclasses import replace
+def _refuse_log_directory(target: str, log_dirs: list[str]) -> None:
+    """A broker that starts would find the target's folders among its partitions."""
+    above = target
+    while True:
+        if above in log_dirs or any(OS_FILES.exists(os.path.join(above, name)) for name in LOG_DIR_SIGNS):
+            raise IllegalArgumentException(
+                f"found the log directory {above}, expected a target outside of log directories",
+                path=target,
+                hint="choose another target",
+            )
+        if os.path.dirname(above) == above:
+            return
+        above = os.path.dirname(above)
 
-    with closing(PartitionView(each.log_dir, each.partition)) as view:
-        low, high = view.log_start_offset, view.visible_end(base.isolation)
-    topic, number = each.partition
-    works = []
-    for start, end in gaps([whole for whole, _ in noted(target, each.partition)], low, high):
-        options = replace(
-            base,
-            paths=(each.log_dir,),
-            assign=(each.partition,),
-            start=Bound(offsets={(topic, number): start}),
-            end=Bound(offsets={(topic, number): end}),
-        )
-        works += plan(options)
-    return works
+
+# --- on the driver ---------------------------------------------------------------------------------------
+
+
+def _missing(each: Chosen, target: str, base: SourceOptions) -> Missing:
+    """What the target does not have of a partition, cut into tasks."""
+    try:
+        with closing(PartitionView(each.log_dir, each.partition)) as view:
+            return _missing_of(each, view, target, base)
+    except Exception as error:
+        whole = Range(each.partition, UNKNOWN, UNKNOWN)
+        return Missing([], [], [Exported(each.log_dir, whole, [], [], _advised(portable(error)))])
+
+
+def _missing_of(each: Chosen, view: PartitionView, target: str, base: SourceOptions) -> Missing:
+    notes = noted(target, each.partition)
+    low, high, end, damage = ask(view, partial(_bounds, isolation=base.isolation))
+    done = max((note.range.end for note in notes), default=low)
+    if damage is not None and end < done:
+        raise damage  # what was cut, if anything was, cannot be told
+    now = LogNow(LogId(each.log_dir, topic_id_of(each.path)), low, end)
+    settle_log(target, each.partition, now, notes, partial(_record_at, view))
+    found = Missing([], [], [])
+    if low > done:
+        found.skipped.append(f"offsets {done} to {low - 1}: gone before they were exported, the log starts at {low}")
+    for start, stop in gaps([note.range for note in notes], low, high):
+        try:
+            found.works.extend(ask(view, partial(ranges_of, start=start, end=stop, options=base)))
+        except Exception as error:
+            whole = Range(each.partition, start, stop)
+            found.wrong.append(Exported(each.log_dir, whole, [], [], _advised(portable(error))))
+    if damage is not None:
+        behind = Range(each.partition, high, high)
+        if base.fail_on_data_loss:
+            found.wrong.append(Exported(each.log_dir, behind, [], [], _advised(damage)))
+        else:
+            found.wrong.append(Exported(each.log_dir, behind, [], [f"offsets from {high} on: {damage}"]))
+    return found
+
+
+def _bounds(seen: Snapshot, isolation: str) -> tuple[int, int, int, KafkalogError | None]:
+    """Where a log starts, where its readers end, where it ends, and the damage that lies behind that."""
+    damage = seen.damage_at_end(isolation)
+    error = None if damage is None else damage.error()
+    return seen.log_start_offset, seen.visible_end(isolation), seen.log_end_offset, error
+
+
+def _record_at(view: PartitionView, offset: int) -> Any:
+    """The record at an offset as a record batch, without rows where there is none; None where it cannot be read."""
+    try:
+        with ChunkReader(view, offset, end_offset=offset + 1) as reader:
+            columns = ("key", "value", "offset", "timestamp")
+            found = [*arrow.record_batches(reader, columns, 1, arrow.SPARK_COLUMNS)]
+    except KafkalogError:
+        return None
+    finally:
+        view.rest()
+    return next((batch for batch in found if batch.num_rows), found[0] if found else None)
+
+
+def _advised(error: KafkalogError) -> KafkalogError:
+    """With this job's option, where the data source's own is named."""
+    parts = [part for part in (error.hint or "").split("; ") if part]
+    kept = [part for part in parts if "failOnDataLoss" not in part]
+    if kept != parts:
+        error.hint = "; ".join([*kept, SKIP_HINT])
+    return error
+
+
+# --- on an executor --------------------------------------------------------------------------------------
 
 
 def _export(how: How, task: Task) -> Exported:
-    work = task.work
-    whole = Range(TopicPartition(work.topic, work.partition), work.start_offset, work.end_offset)
+    work, whole, skipped = task.work, task.range, list(task.skipped)
+    with guest(os.path.join(how.target, NOTES), how.token, task.slot), _warnings() as heard:
+        batches = _telling(read_range(work, task.options, how.layout.columns), whole, heard, skipped)
+        files = export_range(whole, batches, how.target, how.layout, how.codec, skipped)
+    return Exported(work.log_dir, whole, files, skipped)
+
+
+def _failed(task: Task, error: KafkalogError) -> Exported:
+    return Exported(task.work.log_dir, task.range, [], [], _advised(error))
+
+
+class _Heard(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.texts.append(record.getMessage().removeprefix("Some data may have been lost. "))
+
+
+@contextmanager
+def _warnings() -> Iterator[list[str]]:
+    """What the data source warns of inside the block: the one place where it says what it passes over."""
+    log, heard = logging.getLogger(SOURCE_LOG), _Heard()
+    level = log.level
+    log.addHandler(heard)
+    if not log.isEnabledFor(logging.WARNING):
+        log.setLevel(logging.WARNING)
     try:
-        with guest(os.path.join(how.target, NOTES), how.token, task.slot):
-            batches = read_range(work, task.options, how.layout.columns)
-            return Exported(work.log_dir, whole, export_range(whole, batches, how.target, how.layout, how.codec))
-    except (KafkalogError, OSError) as error:
-        return Exported(work.log_dir, whole, [], portable(error))
+        yield heard.texts
+    finally:
+        log.removeHandler(heard)
+        log.setLevel(level)
+
+
+def _telling(batches: Iterable[Any], whole: Range, heard: list[str], skipped: list[str]) -> Iterator[Any]:
+    """The batches; what was warned of between two of them goes to `skipped`, with the offsets that it may have been."""
+    behind = whole.start
+    for batch in batches:
+        if batch.num_rows:
+            _tell(heard, skipped, behind, batch.column("offset")[0].as_py())
+            behind = batch.column("offset")[-1].as_py() + 1
+        yield batch
+    _tell(heard, skipped, behind, whole.end)
+
+
+def _tell(heard: list[str], skipped: list[str], start: int, end: int) -> None:
+    where = f"offsets {start} to {end - 1}" if start < end else f"at offset {start}"
+    skipped.extend(f"{where}: {text}" for text in heard)
+    heard.clear()

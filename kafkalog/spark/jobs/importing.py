@@ -8,17 +8,19 @@ says how, and leader epochs begin again at 0.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from contextlib import closing
 from functools import partial
 from typing import Any, NamedTuple
 
 from kafkalog.errors import IllegalArgumentException, KafkalogError, UnknownTopicOrPartitionException
 from kafkalog.format import codecs
 from kafkalog.format.names import TopicPartition
-from kafkalog.spark.jobs.run import Progress, frame, portable, run, told
+from kafkalog.log.view import PartitionView
+from kafkalog.spark.jobs.run import Names, Progress, frame, names_of, os_errors_named, portable, run, told
 from kafkalog.spark.jobs.shared import Loan, Returned, SharedDirectory, borrowed
 from kafkalog.toolbox.export_hours import HourFile, exported
-from kafkalog.toolbox.import_hours import Imported, import_partition
+from kafkalog.toolbox.import_hours import Imported, has_records, import_partition
 
 SCHEMA = (
     "topic string, partition int, records bigint, log_start_offset bigint, end_offset bigint, bytes bigint, "
@@ -30,21 +32,21 @@ class How(NamedTuple):
     source: str
     config: Mapping[str, str]
     compression: str | None
-    resume: bool
 
 
 def import_(
     spark: Any,
     source: str | os.PathLike[str],
     log_dir: str | os.PathLike[str],
-    partitions: Iterable[TopicPartition | str] | None = None,
+    partitions: Names | None = None,
     *,
     config: Mapping[str, str] | None = None,
     compression: str | None = None,
     resume: bool = False,
     progress: Progress | None = None,
 ) -> Any:
-    """Make partitions of `log_dir` of what `export` wrote to `source`: all, or those named, or of topics named.
+    """Make partitions of `log_dir` of what `export` wrote to `source`: all, or those named, or of topics named.  It
+    acts at once: it makes, and changes nothing that is there.
 
     `config` has settings of the topics, `compression` is that of the batches (by default what the topic says, or none).
     A partition that has records already is refused, unless `resume`: then what lies behind its end is appended, which
@@ -62,7 +64,7 @@ def imported(
     spark: Any,
     source: str | os.PathLike[str],
     log_dir: str | os.PathLike[str],
-    partitions: Iterable[TopicPartition | str] | None = None,
+    partitions: Names | None = None,
     *,
     config: Mapping[str, str] | None = None,
     compression: str | None = None,
@@ -76,23 +78,45 @@ def imported(
         )
     place, root = os.path.realpath(os.fspath(source)), os.path.realpath(os.fspath(log_dir))
     found = to_import(place, partitions)
-    how = How(place, dict(config or {}), compression, resume)
+    how = How(place, dict(config or {}), compression)
     with SharedDirectory(root, create=True) as shared:
-        tasks = [(shared.lend(partition), written) for partition, written in found.items()]
+        refused = {} if resume else {each: why for each in found if (why := _refusal(root, each)) is not None}
+        tasks = [(shared.lend(each), written) for each, written in found.items() if each not in refused]
         done = run(
-            spark, partial(_import, how), tasks, size=lambda it: sum(file.bytes for file in it[1]), progress=progress
+            spark,
+            partial(_import, how),
+            tasks,
+            failed=_failed,
+            size=lambda it: sum(file.bytes for file in it[1]),
+            progress=progress,
         )
         for (loan, _), (_, returned) in zip(tasks, done, strict=True):
             shared.take(loan.partition, returned)
-    return [result for result, _ in done]
+    results = refused | {loan.partition: result for (loan, _), (result, _) in zip(tasks, done, strict=True)}
+    return [results[each] for each in found]
 
 
-def to_import(source: str, partitions: Iterable[TopicPartition | str] | None) -> dict[TopicPartition, list[HourFile]]:
+def _refusal(log_dir: str, partition: TopicPartition) -> Imported | None:
+    """What is said of a partition into which nothing is imported; None for one that may be made."""
+    try:
+        with closing(PartitionView(log_dir, partition)) as view:
+            log = view.snapshot
+        if log.log_end_offset == log.log_start_offset:
+            return None
+        return Imported(partition, error=has_records(partition, log.log_end_offset))
+    except UnknownTopicOrPartitionException:
+        return None
+    except Exception as error:
+        return Imported(partition, error=portable(error))
+
+
+def to_import(source: str, partitions: Names | None) -> dict[TopicPartition, list[HourFile]]:
     """The partitions of an export, all or those that are named, and their files."""
-    found = exported(source)
-    if partitions is None:
+    with os_errors_named("expected what `export` wrote"):
+        found = exported(source)
+    asked = names_of(partitions)
+    if asked is None:
         return found
-    asked = {str(each) for each in partitions}
     known = {name for partition in found for name in (str(partition), partition.topic)}
     if asked - known:
         missing = ", ".join(sorted(asked - known))
@@ -102,13 +126,15 @@ def to_import(source: str, partitions: Iterable[TopicPartition | str] | None) ->
 
 def _import(how: How, task: tuple[Loan, list[HourFile]]) -> tuple[Imported, Returned | None]:
     loan, written = task
-    try:
-        with borrowed(loan) as home:
-            result = import_partition(
-                how.source, written, home.path, loan.partition, how.config, how.compression, resume=how.resume
-            )
-        if result.error is not None:
-            home.real_error(result.error)
-        return result, home.returned
-    except (KafkalogError, OSError) as error:
-        return Imported(loan.partition, error=portable(error)), None
+    with borrowed(loan) as home:
+        # The driver has seen that it may: what lies there already is of an attempt of this job that was cut short.
+        result = import_partition(
+            how.source, written, home.path, loan.partition, how.config, how.compression, resume=True
+        )
+    if result.error is not None:
+        home.real_error(result.error)
+    return result, home.returned
+
+
+def _failed(task: tuple[Loan, list[HourFile]], error: KafkalogError) -> tuple[Imported, Returned | None]:
+    return Imported(task[0].partition, error=error), None

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import partial
 from typing import Any, NamedTuple
 
 from kafkalog.errors import KafkalogError
-from kafkalog.format.names import TopicPartition
-from kafkalog.spark.jobs.run import Chosen, Dirs, Progress, choose, frame, portable, run, told
+from kafkalog.spark.jobs.run import Chosen, Dirs, Names, Progress, choose, frame, run, told
 from kafkalog.spark.jobs.shared import Home, Loan, Returned, SharedDirectory, borrowed
 from kafkalog.toolbox.recovery import Recovered
 from kafkalog.toolbox.recovery import recover as recover_here
@@ -37,7 +36,7 @@ class How(NamedTuple):
 def recover(
     spark: Any,
     log_dirs: Dirs,
-    partitions: Iterable[TopicPartition | str] | None = None,
+    partitions: Names | None = None,
     *,
     act: bool = False,
     config: Mapping[str, str] | None = None,
@@ -79,7 +78,7 @@ def recover(
 def recovered(
     spark: Any,
     log_dirs: Dirs,
-    partitions: Iterable[TopicPartition | str] | None = None,
+    partitions: Names | None = None,
     *,
     act: bool,
     config: Mapping[str, str] | None = None,
@@ -90,11 +89,13 @@ def recovered(
     tasks = choose(log_dirs, partitions)
     how = How(dict(config or {}), from_start)
     if not act:
-        return run(spark, partial(_tell, how), tasks, size=lambda it: it.bytes, progress=progress)
+        tell = partial(_tell, how)
+        return run(spark, tell, tasks, failed=_not_told, size=lambda it: it.bytes, progress=progress)
     with ExitStack() as stack:
         held = {root: stack.enter_context(SharedDirectory(root)) for root in dict.fromkeys(it.log_dir for it in tasks)}
         loans = [(held[task.log_dir].lend(task.partition), task.bytes) for task in tasks]
-        found = run(spark, partial(_recover, how), loans, size=lambda it: it[1], progress=progress)
+        work = partial(_recover, how)
+        found = run(spark, work, loans, failed=_not_recovered, size=lambda it: it[1], progress=progress)
         for task, (_, returned) in zip(tasks, found, strict=True):
             held[task.log_dir].take(task.partition, returned)
     return [Done(task.log_dir, result) for task, (result, _) in zip(tasks, found, strict=True)]
@@ -107,14 +108,17 @@ def _tell(how: How, task: Chosen) -> Done:
 
 def _recover(how: How, task: tuple[Loan, int]) -> tuple[Recovered, Returned | None]:
     loan, _ = task
-    try:
-        with borrowed(loan) as home:
-            (result,) = recover_here(
-                home.path, [loan.partition], act=True, config=how.config, from_start=how.from_start
-            )
-        return _really(result, home), home.returned
-    except (KafkalogError, OSError) as error:
-        return Recovered(loan.partition, 0, error=portable(error)), None
+    with borrowed(loan) as home:
+        (result,) = recover_here(home.path, [loan.partition], act=True, config=how.config, from_start=how.from_start)
+    return _really(result, home), home.returned
+
+
+def _not_told(task: Chosen, error: KafkalogError) -> Done:
+    return Done(task.log_dir, Recovered(task.partition, 0, error=error))
+
+
+def _not_recovered(task: tuple[Loan, int], error: KafkalogError) -> tuple[Recovered, Returned | None]:
+    return Recovered(task[0].partition, 0, error=error), None
 
 
 def _really(result: Recovered, home: Home) -> Recovered:

@@ -2,21 +2,26 @@
 
 A job runs when it is called, once, whatever is done with its DataFrame later.  `work` is a function of kafkalog, which
 executors import: where their Python has no kafkalog the error says so.  What is wrong with one piece of work is in its
-result, so that the others go on, and Spark does not try again what would fail again.
+result, whatever it is (`attempted`), so that the others go on, and Spark does not try again what would fail again.  An
+attempt fails only where it must not answer (`Unanswered`): a second one at a task that another has.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from pyspark.accumulators import AccumulatorParam
 
 from kafkalog.errors import (
+    IllegalArgumentException,
     KafkaException,
     KafkalogError,
+    KafkaStorageException,
+    NoSuchFileException,
     UnknownTopicOrPartitionException,
     UnsupportedOperationException,
 )
@@ -29,10 +34,15 @@ T = TypeVar("T")
 R = TypeVar("R")
 Progress = Callable[[int], None]
 Dirs = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+Names = TopicPartition | str | Iterable[TopicPartition | str]
 EXECUTOR_HINT = (
     "set PYSPARK_PYTHON, or spark.pyspark.python, to a Python that has kafkalog, on every machine (README, Spark); "
     "`pip install kafkalog[spark]` there"
 )
+
+
+class Unanswered(Exception):
+    """An attempt at a task that must not answer: Spark counts it as failed, and knows whether another succeeded."""
 
 
 class Chosen(NamedTuple):
@@ -50,17 +60,27 @@ def directories(log_dirs: Dirs) -> list[str]:
     return list(dict.fromkeys(os.path.realpath(os.fspath(each)) for each in given))
 
 
-def choose(log_dirs: Dirs, wanted: Iterable[TopicPartition | str] | None) -> list[Chosen]:
-    """The partitions of directories: all, or those that are named (`topic-0`, or `topic` for all of a topic).
+def names_of(wanted: Names | None) -> set[str] | None:
+    """What is asked for; one name is one name.  None for all."""
+    if wanted is None:
+        return None
+    return {str(each) for each in ([wanted] if isinstance(wanted, str | TopicPartition) else wanted)}
 
-    UnknownTopicOrPartitionException for a name that no directory has; OSError.
+
+def choose(log_dirs: Dirs, wanted: Names | None, *, internal: bool = True) -> list[Chosen]:
+    """The partitions of directories: all, or those that are named (`topic-0`, or `topic` for all of a topic).
+    `internal`: also `__consumer_offsets` and its like, where nothing is named.
+
+    UnknownTopicOrPartitionException for a name that no directory has; NoSuchFileException, KafkaStorageException.
     """
-    asked = None if wanted is None else {str(each) for each in wanted}
+    asked = names_of(wanted)
     found, met = [], set()
     for root in directories(log_dirs):
-        for partition, path in list_partitions(root).items():
+        with os_errors_named("expected a Kafka log directory"):
+            listed = list_partitions(root)
+        for partition, path in listed.items():
             hits = {str(partition), partition.topic}
-            if asked is None or hits & asked:
+            if internal or partition.topic not in names.INTERNAL_TOPICS if asked is None else hits & asked:
                 met |= hits
                 found.append(Chosen(root, partition, path, _log_bytes(path)))
     missing = sorted((asked or set()) - met)
@@ -100,13 +120,15 @@ def run(
     work: Callable[[T], R],
     tasks: Sequence[T],
     *,
+    failed: Callable[[T, KafkalogError], R] | None = None,
     size: Callable[[T], int] | None = None,
     progress: Progress | None = None,
 ) -> list[R]:
     """`work` of each task on the executors, one Spark task for each; the results in the order of the tasks.
 
-    `size`: a task's bytes: the largest begin first, and `progress` is told of them as tasks end.
-    UnsupportedOperationException for a session of Spark Connect; KafkaException where the executors have no kafkalog.
+    `failed`: the result of a task that went wrong; without it Spark ends the job.  `size`: a task's bytes: the largest
+    begin first, and `progress` is told of them as tasks end.  UnsupportedOperationException for a session of Spark
+    Connect; KafkaException where the executors have no kafkalog, or Spark ended the job.
     """
     try:
         context = spark.sparkContext
@@ -122,20 +144,44 @@ def run(
     done = context.accumulator(0, _Tell(progress))
     numbered = [(number, sizes[number], tasks[number]) for number in order]
     spread = context.parallelize(numbered, len(numbered))
-    try:
-        found = spread.mapPartitions(partial(_each, work, done)).collect()
-    except Exception as error:
-        if "No module named 'kafkalog" in str(error):
-            raise KafkaException("the executors' Python has no kafkalog", hint=EXECUTOR_HINT) from None
-        raise
-    by_number = dict(found)
+    by_number = dict(collected(spread.mapPartitions(partial(_each, work, failed, done))))
     return [by_number[number] for number in range(len(tasks))]
 
 
-def _each(work: Callable[[T], R], done: Any, tasks: Iterable[tuple[int, int, T]]) -> Iterator[tuple[int, R]]:
+def collected(spread: Any) -> list[Any]:
+    """An RDD's elements.  KafkaException where the executors have no kafkalog, or Spark ended the job."""
+    try:
+        found: list[Any] = spread.collect()
+    except Exception as error:
+        if "No module named 'kafkalog" in str(error):
+            raise KafkaException("the executors' Python has no kafkalog", hint=EXECUTOR_HINT) from None
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+        said = [line for line in lines if "Job aborted" in line or "Error: " in line or "Unanswered: " in line]
+        is_missing = "ModuleNotFoundError" in str(error)
+        hint = EXECUTOR_HINT if is_missing else "run it again: what is done stays done"
+        raise KafkaException(f"Spark ended the job: {(said or lines)[-1][:500]}", hint=hint) from error
+    return found
+
+
+def _each(
+    work: Callable[[T], R],
+    failed: Callable[[T, KafkalogError], R] | None,
+    done: Any,
+    tasks: Iterable[tuple[int, int, T]],
+) -> Iterator[tuple[int, R]]:
     for number, size_bytes, task in tasks:
-        yield number, work(task)
+        yield number, work(task) if failed is None else attempted(work, failed, task)
         done.add(size_bytes)
+
+
+def attempted(work: Callable[[T], R], failed: Callable[[T, KafkalogError], R], task: T) -> R:
+    """What came of a task: `work`, or `failed` of whatever was raised.  Unanswered."""
+    try:
+        return work(task)
+    except Unanswered:
+        raise
+    except Exception as error:
+        return failed(task, portable(error))
 
 
 def frame(spark: Any, rows: Iterable[Sequence[Any]], schema: str) -> Any:
@@ -149,7 +195,33 @@ def told(error: BaseException | None) -> str | None:
 
 
 def portable(error: BaseException) -> KafkalogError:
-    """As it goes from an executor to the driver, and can be told from others there."""
+    """As it goes from an executor to the driver, and can be told from others there: with its path, and what to do."""
     if isinstance(error, KafkalogError):
+        cause = error.__cause__
+        if isinstance(cause, OSError) and str(cause) not in str(error):  # it would stay behind
+            error.message = f"{error.message}: {cause}"
         return error
-    return KafkaException(f"{type(error).__name__}: {error}")
+    if isinstance(error, MemoryError):
+        return KafkaException(f"MemoryError: {error}", hint="smaller tasks (range_bytes, map_bytes), or more memory")
+    if not isinstance(error, OSError) or error.strerror is None:
+        return KafkaException(f"{type(error).__name__}: {error}")
+    path = error.filename if isinstance(error.filename, str) else None
+    if isinstance(error, FileNotFoundError):
+        return NoSuchFileException("not found", path=path, hint="was it deleted, or is it not there on this machine?")
+    if isinstance(error, FileExistsError | NotADirectoryError):
+        return IllegalArgumentException("found a file, expected a folder", path=path, hint="choose another path")
+    made = KafkaStorageException.because_of(error, type(error).__name__)
+    if isinstance(error, PermissionError):
+        made.hint = "run driver and executors as the user that owns it"
+    return made
+
+
+@contextmanager
+def os_errors_named(expected: str) -> Iterator[None]:
+    """What the system says of a path, as an error of ours."""
+    try:
+        yield
+    except OSError as error:
+        made = portable(error)
+        made.hint = f"{expected}; {made.hint}" if made.hint else expected
+        raise made from None

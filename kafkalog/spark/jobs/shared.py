@@ -3,7 +3,9 @@
 A directory has one holder, and its checkpoints one writer.  So the driver holds it for the whole job (its lock, its
 marker, a lease of each partition) and lends partitions; what an executor gets is a `Loan`.  The executor takes a place
 of its own in the directory's lock (`OsGuest`), so that nobody else comes in while it is at work, also when the driver
-was killed and also for a second attempt at the same task.  Then it works on a directory of its own: a temporary folder
+was killed and also for a second attempt at the same task.  Such an attempt (a speculative one, or one after a lost
+executor) never answers for a partition that another attempt has: it waits for the end of that one and fails, and Spark
+begins a further one where there was no success.  Then it works on a directory of its own: a temporary folder
 with a link to the partition's folder, copies of the small files, and the clean-shutdown marker if the partition
 deserves it.  The toolbox's functions run there as they are.  What they write into these checkpoints comes back with the
 result, and the driver writes it into the real ones, by each partition's lease.
@@ -25,17 +27,21 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
+from pyspark import TaskContext
+
 from kafkalog.errors import KafkalogError, LogDirLockedException
 from kafkalog.files import OS_FILES, SYSTEM_CLOCK, ManualScheduler
-from kafkalog.files.lock import OsGuest
+from kafkalog.files.lock import OsGuest, PlaceTaken
 from kafkalog.format import names
 from kafkalog.format.checkpoints import CleanShutdownFile
 from kafkalog.format.names import TopicPartition
 from kafkalog.log.checkpoint_lines import CheckpointLines
 from kafkalog.manager import directory
+from kafkalog.spark.jobs.run import Unanswered, os_errors_named, portable
 from kafkalog.toolbox.recovery import hold_directory
 
-WAIT_S = 30.0  # for an earlier attempt at the same task, and for the last guest
+WAIT_S = 30.0  # for the last guest
+SETTLE_S = 3.0  # Spark kills an attempt within this time after another one's success
 REST_S = 0.1
 LINES = (
     names.RECOVERY_POINT_CHECKPOINT_FILE,
@@ -69,12 +75,11 @@ class Home:
         """With the paths that the directory really has."""
         return text.replace(self.path, self.log_dir)
 
-    def real_error(self, error: BaseException) -> BaseException:
+    def real_error(self, error: KafkalogError) -> KafkalogError:
         """An error with real paths."""
-        if isinstance(error, KafkalogError):
-            error.message = self.real(error.message)
-            error.path = None if error.path is None else self.real(error.path)
-            error.hint = None if error.hint is None else self.real(error.hint)
+        error.message = self.real(error.message)
+        error.path = None if error.path is None else self.real(error.path)
+        error.hint = None if error.hint is None else self.real(error.hint)
         return error
 
     @property
@@ -99,9 +104,10 @@ class SharedDirectory:
         self._leases: dict[TopicPartition, directory.Lease] = {}
 
     def __enter__(self) -> SharedDirectory:
-        if self._create:
-            OS_FILES.mkdirs(self.path)
-        self._hold = hold_directory(self.path, OS_FILES)
+        with os_errors_named("expected a Kafka log directory"):
+            if self._create:
+                OS_FILES.mkdirs(self.path)
+            self._hold = hold_directory(self.path, OS_FILES)
         self._token = uuid.uuid4().hex.encode()
         try:
             self._hold.directory.share(self._token)
@@ -135,7 +141,7 @@ class SharedDirectory:
             alone = _until(self._hold.directory.take_back)
             for lease in self._leases.values():
                 lease.leave(clean=False)  # nothing for those that are back
-            self._hold.leave(clean=alone and kind is None)
+            self._hold.leave(clean=alone and (kind is None or not self._leases))  # nothing lent: nothing touched
         finally:
             self._hold.give_up()
 
@@ -171,25 +177,38 @@ def _until(attempt: Any) -> bool:
 
 @contextlib.contextmanager
 def guest(log_dir: str, token: bytes, slot: int) -> Iterator[None]:
-    """On an executor: a place in a shared lock; waits for an earlier attempt that still has it.
-    LogDirLockedException."""
+    """On an executor: a place in a shared lock.  Unanswered where another attempt has it (once that has ended, however
+    long it takes: Spark kills who waits after the other's success), or whom the work is for has gone."""
     path = os.path.join(log_dir, names.LOCK_FILE)
-    end = time.monotonic() + WAIT_S
+    try:
+        place = OsGuest(path, token, slot)
+    except PlaceTaken as error:
+        _wait_for_place(path, token, slot)
+        raise Unanswered(f"another attempt at this task was at work: {error}") from None
+    except LogDirLockedException as error:
+        raise Unanswered(str(error)) from None
+    with place:
+        context = TaskContext.get()
+        if context is not None and context.attemptNumber() > 0:
+            time.sleep(SETTLE_S)
+        yield
+
+
+def _wait_for_place(path: str, token: bytes, slot: int) -> None:
     while True:
         try:
-            place = OsGuest(path, token, slot)
-            break
-        except LogDirLockedException:
-            if time.monotonic() > end or not OS_FILES.exists(path):
-                raise
+            OsGuest(path, token, slot).release()
+            return
+        except PlaceTaken:
             time.sleep(REST_S)
-    with place:
-        yield
+        except LogDirLockedException:  # the job is over
+            return
 
 
 @contextlib.contextmanager
 def borrowed(loan: Loan) -> Iterator[Home]:
-    """On an executor: the partition in a directory of its own, to which the toolbox may do what it likes."""
+    """On an executor: the partition in a directory of its own, to which the toolbox may do what it likes.  What it
+    raises names the directory that the partition is really in."""
     with guest(loan.log_dir, loan.token, loan.slot):
         path = os.path.realpath(tempfile.mkdtemp(prefix="kafkalog-"))
         home = Home(path, loan.log_dir)
@@ -199,6 +218,8 @@ def borrowed(loan: Loan) -> Iterator[Home]:
             seen = CheckpointLines(path)
             home.lines = {name: seen.line(name, loan.partition) for name in LINES}
             home.clean = CleanShutdownFile(path, OS_FILES).exists()
+        except (KafkalogError, OSError) as error:
+            raise home.real_error(portable(error)) from None
         finally:
             shutil.rmtree(path, ignore_errors=True)  # takes the link, not what it leads to
 

@@ -15,24 +15,30 @@ import json
 import mmap
 import os
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from kafkalog._native.offset_map import LastOffsets
 from kafkalog.config import CleanerConfig
 from kafkalog.errors import IllegalArgumentException, KafkalogError, PolicyViolationException
+from kafkalog.files.overlay import OverlayFiles
 from kafkalog.format.names import TopicPartition
 from kafkalog.spark.jobs.compaction import SCHEMA, compact_loan, row
-from kafkalog.spark.jobs.run import Progress, choose, frame, portable, run
+from kafkalog.spark.jobs.run import Chosen, Progress, attempted, choose, collected, frame, run
 from kafkalog.spark.jobs.shared import Loan, Returned, SharedDirectory, borrowed
 from kafkalog.spark.source import register
 from kafkalog.toolbox.compact import Cleanable, Compacted, How, cleanable, left_alone
+from kafkalog.toolbox.compact import compact as compact_here
 from kafkalog.toolbox.topic_settings import TopicSettings
 
 BLOCK_OFFSETS = 32_768  # of Spark's bitmap functions
 BLOCK_BYTES = BLOCK_OFFSETS // 8
+R = TypeVar("R")
 Found = tuple[Compacted, Returned | None]
+Look = Callable[[], Cleanable]
+Pass = Callable[[LastOffsets | None], Found]
 
 
 def compact_by_shuffle(
@@ -40,17 +46,21 @@ def compact_by_shuffle(
     log_dir: str | os.PathLike[str],
     partition: TopicPartition | str,
     *,
+    act: bool = False,
     config: Mapping[str, str] | None = None,
     rolls: bool = False,
     progress: Progress | None = None,
 ) -> Any:
-    """Compact one partition, its last offsets found by a shuffle.  A DataFrame of one row, as that of `compact`.
+    """Compact one partition, its last offsets found by a shuffle, or only tell what would go (`act=False`).  A
+    DataFrame of one row, as that of `compact`.
 
-    `config` and `rolls` as there.  PolicyViolationException where nobody said that it is compacted;
+    `config` and `rolls` as there.  PolicyViolationException where nobody said that it is compacted; with `act`
     LogDirLockedException where somebody has the directory.
     """
-    root, result = compacted_by_shuffle(spark, log_dir, partition, config=config, rolls=rolls, progress=progress)
-    return frame(spark, [row(root, result, True)], SCHEMA)
+    root, result = compacted_by_shuffle(
+        spark, log_dir, partition, act=act, config=config, rolls=rolls, progress=progress
+    )
+    return frame(spark, [row(root, result, act)], SCHEMA)
 
 
 def compacted_by_shuffle(
@@ -58,6 +68,7 @@ def compacted_by_shuffle(
     log_dir: str | os.PathLike[str],
     partition: TopicPartition | str,
     *,
+    act: bool = False,
     config: Mapping[str, str] | None = None,
     rolls: bool = False,
     progress: Progress | None = None,
@@ -72,38 +83,72 @@ def compacted_by_shuffle(
     given = dict(config or {})
     for reason in left_alone(task.log_dir, [task.partition], TopicSettings(task.log_dir, given)).values():
         raise PolicyViolationException(f"{task.partition} is left alone: {reason.text}")
-    with SharedDirectory(task.log_dir) as shared:
-        loan = shared.lend(task.partition)
-        (looked,) = run(spark, partial(_look, given, rolls), [loan])
-        if isinstance(looked, Cleanable) and looked.first_dirty_offset < looked.first_uncleanable_offset:
-            blocks = last_offset_blocks(spark, task.log_dir, task.partition, looked)
-            copy = partial(_copy, loan, given, looked)
-            ((result, returned),) = blocks.repartition(1).rdd.mapPartitions(copy).collect()
-        elif isinstance(looked, Cleanable):
-            ((result, returned),) = run(spark, partial(_nothing_new, given), [loan])
-        else:
-            result, returned = Compacted(task.partition, error=looked), None
-        shared.take(task.partition, returned)
+    if act:
+        with SharedDirectory(task.log_dir) as shared:
+            loan = shared.lend(task.partition)
+            pass_over = partial(_compact, loan, given)
+            result, returned = _compacted(spark, task, partial(_look, given, rolls, loan), pass_over)
+            shared.take(task.partition, returned)
+    else:
+        tell = partial(_tell, task, given, rolls)
+        result, _ = _compacted(spark, task, partial(_look_beside, given, rolls, task), tell)
     if progress is not None:
         progress(task.bytes)
     return task.log_dir, result
+
+
+def _compacted(spark: Any, task: Chosen, look: Look, pass_over: Pass) -> Found:
+    """Looks, shuffles where there is something to clean, and passes over the log; all on executors."""
+    (looked,) = run(spark, partial(_given, look), [None], failed=_as_it_is)
+    if isinstance(looked, KafkalogError):
+        return Compacted(task.partition, error=looked), None
+    if looked.first_dirty_offset < looked.first_uncleanable_offset:
+        blocks = last_offset_blocks(spark, task.log_dir, task.partition, looked)
+        copy = partial(_copy, task.partition, looked, pass_over)
+        (found,) = collected(blocks.repartition(1).rdd.mapPartitions(copy))
+    else:
+        failed = partial(_failed, task.partition)
+        (found,) = run(spark, partial(_given, partial(pass_over, None)), [None], failed=failed)
+    done: Found = found
+    return done
+
+
+def _given(work: Callable[[], R], task: None) -> R:
+    return work()
+
+
+def _as_it_is(task: None, error: KafkalogError) -> Cleanable | KafkalogError:
+    return error
+
+
+def _failed(partition: TopicPartition, task: object, error: KafkalogError) -> Found:
+    return Compacted(partition, error=error), None
 
 
 def _how(rolls: bool = False, lasts: LastOffsets | None = None) -> How:
     return How(CleanerConfig(num_threads=1), rolls, lasts=lasts)
 
 
-def _look(config: Mapping[str, str], rolls: bool, loan: Loan) -> Cleanable | KafkalogError:
+def _look(config: Mapping[str, str], rolls: bool, loan: Loan) -> Cleanable:
     """What there is to clean; the log is as it was, but that its active segment may be closed."""
-    try:
-        with borrowed(loan) as home:
-            return cleanable(home.path, loan.partition, TopicSettings(home.path, config), _how(rolls))
-    except (KafkalogError, OSError) as error:
-        return portable(error)
+    with borrowed(loan) as home:
+        return cleanable(home.path, loan.partition, TopicSettings(home.path, config), _how(rolls))
 
 
-def _nothing_new(config: Mapping[str, str], loan: Loan) -> Found:
-    return compact_loan(loan, config, _how())
+def _look_beside(config: Mapping[str, str], rolls: bool, task: Chosen) -> Cleanable:
+    """The same, and nothing is changed."""
+    with OverlayFiles() as overlay:
+        return cleanable(task.log_dir, task.partition, TopicSettings(task.log_dir, config), _how(rolls), overlay)
+
+
+def _compact(loan: Loan, config: Mapping[str, str], lasts: LastOffsets | None) -> Found:
+    return compact_loan(loan, config, _how(lasts=lasts))
+
+
+def _tell(task: Chosen, config: Mapping[str, str], rolls: bool, lasts: LastOffsets | None) -> Found:
+    how, settings = _how(rolls, lasts), TopicSettings(task.log_dir, config)
+    (result,) = compact_here(task.log_dir, {task.partition: task.path}, settings, how, act=False)
+    return result, None
 
 
 def last_offset_blocks(spark: Any, log_dir: str, partition: TopicPartition, found: Cleanable) -> Any:
@@ -124,8 +169,19 @@ def last_offset_blocks(spark: Any, log_dir: str, partition: TopicPartition, foun
     )
 
 
-def _copy(loan: Loan, config: Mapping[str, str], found: Cleanable, blocks: Iterable[Any]) -> Iterator[Found]:
-    """On the executor that copies: blocks to a file, and the pass."""
+def _copy(partition: TopicPartition, found: Cleanable, pass_over: Pass, blocks: Iterable[Any]) -> Iterator[Found]:
+    """On the executor that copies."""
+    yield attempted(partial(_pass_by_blocks, found, pass_over), partial(_failed, partition), blocks)
+
+
+def _pass_by_blocks(found: Cleanable, pass_over: Pass, blocks: Iterable[Any]) -> Found:
+    """Blocks to a file, and the pass."""
+    with _last_offsets(found, blocks) as lasts:
+        return pass_over(lasts)
+
+
+@contextmanager
+def _last_offsets(found: Cleanable, blocks: Iterable[Any]) -> Iterator[LastOffsets]:
     start, end = found.log_start_offset, found.first_uncleanable_offset
     with tempfile.TemporaryFile(prefix="kafkalog-") as file:
         file.truncate(((end - start) // BLOCK_OFFSETS + 1) * BLOCK_BYTES)
@@ -136,5 +192,7 @@ def _copy(loan: Loan, config: Mapping[str, str], found: Cleanable, blocks: Itera
         with mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as mapped:
             lasts = LastOffsets(0)
             lasts.use(mapped, start, end)
-            yield compact_loan(loan, config, _how(lasts=lasts))
-            del lasts
+            try:
+                yield lasts
+            finally:
+                lasts.use(b"", 0, 0)  # lets go of the map

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from functools import partial
 from typing import Any, NamedTuple
 
 from kafkalog.errors import KafkalogError
 from kafkalog.files import OS_FILES
 from kafkalog.format.names import TopicPartition
-from kafkalog.spark.jobs.run import Chosen, Dirs, Progress, choose, directories, frame, portable, run, told
+from kafkalog.spark.jobs.run import (
+    Chosen,
+    Dirs,
+    Names,
+    Progress,
+    choose,
+    directories,
+    frame,
+    os_errors_named,
+    run,
+    told,
+)
 from kafkalog.toolbox.report import Report
 from kafkalog.toolbox.verify import verify as verify_here
 from kafkalog.toolbox.verify import verify_directory
@@ -33,7 +43,7 @@ class Verified(NamedTuple):
 def verify(
     spark: Any,
     log_dirs: Dirs,
-    partitions: Iterable[TopicPartition | str] | None = None,
+    partitions: Names | None = None,
     *,
     deep: bool = False,
     progress: Progress | None = None,
@@ -66,7 +76,7 @@ def verify(
 def verified(
     spark: Any,
     log_dirs: Dirs,
-    partitions: Iterable[TopicPartition | str] | None = None,
+    partitions: Names | None = None,
     *,
     deep: bool = False,
     progress: Progress | None = None,
@@ -76,15 +86,17 @@ def verified(
     if partitions is None:
         for root in directories(log_dirs):
             report = Report()
-            verify_directory(root, OS_FILES, report)
+            with os_errors_named("expected a Kafka log directory"):
+                verify_directory(root, OS_FILES, report)
             found.append(Verified(root, None, report))
     tasks = choose(log_dirs, partitions)
-    return found + run(spark, partial(_verify, deep), tasks, size=lambda it: it.bytes, progress=progress)
+    work = partial(_verify, deep)
+    return found + run(spark, work, tasks, failed=_failed, size=lambda it: it.bytes, progress=progress)
 
 
 def _verify(deep: bool, task: Chosen) -> Verified:
-    try:
-        report = verify_here(task.log_dir, [task.partition], deep=deep)
-    except (KafkalogError, OSError) as error:
-        return Verified(task.log_dir, task.partition, Report(), portable(error))
-    return Verified(task.log_dir, task.partition, report)
+    return Verified(task.log_dir, task.partition, verify_here(task.log_dir, [task.partition], deep=deep))
+
+
+def _failed(task: Chosen, error: KafkalogError) -> Verified:
+    return Verified(task.log_dir, task.partition, Report(), error)
