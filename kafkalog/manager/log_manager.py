@@ -716,6 +716,8 @@ class LogManager(Closing):
 
     def _cut(self, target_offset: int, log: UnifiedLog) -> bool:
         with log.lock:  # else it may roll between the question and the cut
+            if log.local_log.segments.last_segment is None:
+                log.local_log.check_changeable()  # a move took its place, and it was deleted meanwhile
             if log.is_future or not 0 <= target_offset < log.active_segment.base_offset:
                 return log.truncate_to(target_offset)
         with self._cleaning.pause(log.topic_partition) as pause:

@@ -463,6 +463,25 @@ def test_retention_checkpoints_and_flushes_run_by_themselves(house: House) -> No
         assert lines[TopicPartition("flushed", 0)] == 30
 
 
+def test_a_truncation_that_a_move_and_the_deletion_behind_it_overtake(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was given the log that is no more, and takes the one in its place."""
+    with house.open() as manager:
+        stale = manager.get_or_create_log("t-0", log_dir=house.dirs[0])
+        fill(stale, 30)
+        manager.move("t-0", house.dirs[1])
+        house.advance(2 * MINUTE_MS)
+        assert stale.local_log.segments.last_segment is None
+        given, get_log = [stale], manager.get_log
+        monkeypatch.setattr(manager, "get_log", lambda *args, **more: given.pop() if given else get_log(*args, **more))
+        manager.truncate_to({TopicPartition("t", 0): 11})
+        assert not given
+        moved = get_log("t-0")
+        assert moved is not None
+        assert moved.log_end_offset == 11
+
+
 def test_truncation_lowers_the_recovery_point_on_disk(house: House) -> None:
     with house.open() as manager:
         log = manager.get_or_create_log("t-0")
