@@ -21,6 +21,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -218,6 +219,12 @@ def clock_of(side: str, by_cpu: bool, broker_pid: int) -> Callable[[], float]:
     return lambda: cpu_seconds(os.getpid(), broker_pid if side == "kafkalog" else 0)
 
 
+def once(sides: Sides, job: Job, side: str, topic: str, place: Path) -> Any:
+    if side == "kafkalog" and job.instead is not None:
+        return job.instead(sides, topic, place)
+    return job.run(getattr(sides, side)(topic, job.columns), place)
+
+
 def measure(sides: Sides, job: Job, topic: str, place: Path, given: Any) -> dict[str, float]:
     """Best seconds of each side; their answers must be the same."""
     best: dict[str, float] = {}
@@ -225,12 +232,8 @@ def measure(sides: Sides, job: Job, topic: str, place: Path, given: Any) -> dict
     for _ in range(given.turns):
         for side in ("kafkalog", "connector"):
             if given.only in (None, side):
-                read, now = getattr(sides, side), clock_of(side, given.cpu, sides.broker.pid)
-                if side == "kafkalog" and job.instead is not None:
-                    instead = job.instead
-                    seconds, answers[side] = timed(lambda instead=instead: instead(sides, topic, place), now)
-                else:
-                    seconds, answers[side] = timed(lambda read=read: job.run(read(topic, job.columns), place), now)
+                now = clock_of(side, given.cpu, sides.broker.pid)
+                seconds, answers[side] = timed(partial(once, sides, job, side, topic, place), now)
                 best[side] = min(seconds, best.get(side, seconds))
     assert len(set(map(str, answers.values()))) == 1, answers
     return best

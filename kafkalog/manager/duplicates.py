@@ -43,7 +43,8 @@ class Duplicates:
                 aside = [log for log in self._aside if (log.topic_partition, log.is_future) == (partition, is_future)]
                 current = self._registry.get(partition, is_future=is_future)
                 found = aside if current is None else [current, *aside]
-                self._aside.extend(found)  # which one the registry will have is not known yet: `close_quietly` has all
+                if current is not None:
+                    self._aside.append(current)  # it may give way, and then the registry has it no more
                 if is_future:
                     self._settle_futures(found)
                 else:

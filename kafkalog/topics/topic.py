@@ -154,9 +154,9 @@ class Topic:
 
     def flush(self) -> None:
         """fsync everything appended so far, to all partitions: it survives power loss afterwards."""
-        home = self._home
-        for number in range(len(self.present().partitions)):
-            assert not home.read_only
+        count, home = len(self.present().partitions), self._home
+        assert not home.read_only
+        for number in range(count):
             home.partition(TopicPartition(self.name, number)).flush()
 
     def delete_records(self, before_offset: int, partition: int) -> int:
