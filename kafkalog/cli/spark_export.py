@@ -15,7 +15,7 @@ from kafkalog.cli.spark import DIRS, JSON, ONLY, PROGRESS, cluster, code_of_row,
 @DIRS
 @click.option("--to", "target", required=True, type=click.Path(), metavar="FOLDER", help="Where the files go.")
 @ONLY
-@click.option("--codec", default="zstd", show_default=True, help="none, snappy, gzip, lz4 or zstd.")
+@click.option("--codec", default="snappy", show_default=True, help="none, snappy, gzip, lz4 or zstd.")
 @click.option("--headers", is_flag=True, help="Also the headers.")
 @COMMITTED
 @click.option("--skip-damage", is_flag=True, help="Go on in the next segment where records cannot be read.")

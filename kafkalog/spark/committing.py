@@ -6,6 +6,8 @@ transaction moves a cursor, `spark-<query id>`, whose metadata says which micro-
 that one finds it there and leaves.  Spark repeats none but the last: who comes with an earlier one has a checkpoint of
 an earlier time, whose next micro-batches are others than those that are there, and is refused.  A directory has one
 holder at a time: who comes while another has it waits for as long as `kafka.max.block.ms` says.
+
+Three threads: one reads and checks what comes next, one appends, one has the disk take what was appended.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ import json
 import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TypeAlias
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple, TypeAlias
 
 from kafkalog.errors import (
     CorruptRecordException,
@@ -30,10 +33,10 @@ from kafkalog.format.group_records import CommittedOffset
 from kafkalog.format.java_text import ZERO_UUID
 from kafkalog.format.names import TopicPartition
 from kafkalog.limits import LONG_MAX
-from kafkalog.spark.staging import Run, StagedFile, TopicFacts, WriteId, sweep
+from kafkalog.spark.staging import Run, StagedFile, TopicFacts, WriteId, remove, sweep
 from kafkalog.spark.write_options import SinkOptions
+from kafkalog.topics.ready_batches import ReadyBatches
 from kafkalog.topics.store import Store, open_store
-from kafkalog.topics.store_transaction import StoreTransaction
 
 log = logging.getLogger("kafkalog.spark")
 
@@ -139,42 +142,75 @@ def _create_topics(store: Store, options: SinkOptions, files: Sequence[StagedFil
 def _append(store: Store, files: Sequence[StagedFile], write: WriteId, cursor: Cursor) -> None:
     ends: dict[TopicPartition, int] = {}
     with store.transaction(write.transactional_id, timeout_ms=TIMEOUT_MS) as txn:
-        for each in files:
-            _append_file(txn, each, ends)
+        with ThreadPoolExecutor(1) as syncing, contextlib.closing(_ahead(_runs(files))) as runs:
+            synced: list[Future[None]] = []
+            for run, batches, is_last in runs:
+                offsets = txn.append_batches(run.topic, batches, run.partition)
+                ends[TopicPartition(run.topic, run.partition)] = offsets.stop
+                if is_last:
+                    synced.append(syncing.submit(_sync, store, dict(ends)))
+            for each in synced:
+                each.result()
         if write.batch_id is not None:
             moved = _moved(cursor, store, ends, write.batch_id)
             txn.commit_offsets(moved, cursor=write.transactional_id)
 
 
-def _append_file(txn: StoreTransaction, staged: StagedFile, ends: dict[TopicPartition, int]) -> None:
-    try:
-        with OS_FILES.open(staged.path, writable=False) as file:
-            for run in staged.runs:
-                offsets = txn.append_batches(run.topic, _read(file, run, staged.path), run.partition)
-                ends[TopicPartition(run.topic, run.partition)] = offsets.stop
-                if len(offsets) != run.record_count:
-                    raise CorruptRecordException(
-                        f"found {len(offsets)} records, {run.record_count} were staged",
-                        path=staged.path,
-                        position=run.position,
-                    )
-    except FileNotFoundError as error:
-        raise NoSuchFileException(
-            "what a task has staged is gone",
-            path=staged.path,
-            hint="the driver must see the folder that executors write to: the option stagingPath",
-        ) from error
-    except OSError as error:
-        raise KafkaStorageException.because_of(error, "cannot read what a task has staged") from error
+def _sync(store: Store, ends: Mapping[TopicPartition, int]) -> None:
+    """What the end of the transaction would do, while more is appended."""
+    for place, end in ends.items():
+        store.topic(place.topic).appends(place.partition).after_append(end)
 
 
-def _read(file: File, run: Run, path: str) -> bytes:
+class _Staged(NamedTuple):
+    run: Run
+    batches: ReadyBatches
+    is_last: bool  # of its file
+
+
+def _runs(files: Sequence[StagedFile]) -> Iterator[_Staged]:
+    """What is in the files, looked at; each file goes once it is read."""
+    for staged in files:
+        try:
+            with OS_FILES.open(staged.path, writable=False) as file:
+                for number, run in enumerate(staged.runs, 1):
+                    yield _Staged(run, _read(file, run, staged.path), number == len(staged.runs))
+        except FileNotFoundError as error:
+            raise NoSuchFileException(
+                "what a task has staged is gone",
+                path=staged.path,
+                hint="the driver must see the folder that executors write to: the option stagingPath",
+            ) from error
+        except OSError as error:
+            raise KafkaStorageException.because_of(error, "cannot read what a task has staged") from error
+        remove(staged.path)
+
+
+def _ahead(items: Iterator[_Staged]) -> Iterator[_Staged]:
+    """The same; while one is at work, another thread gets the next."""
+    with ThreadPoolExecutor(1) as reading:
+        following = reading.submit(next, items, None)
+        while (found := following.result()) is not None:
+            following = reading.submit(next, items, None)
+            yield found
+
+
+def _read(file: File, run: Run, path: str) -> ReadyBatches:
     data = file.pread(run.size_bytes, run.position)
     if len(data) != run.size_bytes:
         raise CorruptRecordException(
             f"found {len(data)} bytes, {run.size_bytes} were staged", path=path, position=run.position
         )
-    return data
+    try:
+        batches = ReadyBatches(data)
+    except CorruptRecordException as error:
+        error.path, error.position = path, run.position + (error.position or 0)
+        raise
+    if batches.record_count != run.record_count:
+        raise CorruptRecordException(
+            f"found {batches.record_count} records, {run.record_count} were staged", path=path, position=run.position
+        )
+    return batches
 
 
 def _moved(cursor: Cursor, store: Store, ends: Mapping[TopicPartition, int], batch_id: int) -> Cursor:

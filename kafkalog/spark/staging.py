@@ -1,13 +1,14 @@
-"""On an executor: rows become whole batches, in one file of a task attempt's own.
+"""On an executor: rows become whole batches, in files of a task attempt's own.
 
-    with Stager(options, topics, write) as stager:
+    with Stager(options, topics, write, task) as stager:
         for batch in iterator:
             stager.add(batch)
         staged = stager.finish()
 
 A file holds runs of batches, each of one partition, as a producer would send them before it has an id; where they are
 is in `StagedFile`, which goes to the committer, and nowhere else.  So what an attempt leaves that was killed, or lost
-against another, is read by nobody.  Files lie plainly in the log directory, where a broker and a store pass them over
+against another, is read by nobody.  No file is large: the committer removes each as it has read it, so that a write
+needs its own size on the disk, not twice that.  Files lie plainly in the log directory, where a broker and a store pass them over
 (a folder they would not), under names that say of which write they are (`WriteId`).  They are not synced: nothing rests
 on them, since the committer looks at every byte, and what it appends is synced where it lies.
 """
@@ -43,6 +44,7 @@ from kafkalog.topics.batch_maker import BatchMaker, encode_columns
 
 WINDOW_BYTES = 16 << 20  # of Arrow rows are encoded together, so that batches are full
 RUN_BYTES = 8 << 20  # of a partition's batches are appended together
+FILE_BYTES = 32 << 20  # of a staged file, and at most a batch more
 DEAD_AFTER_S = 24 * 3600
 
 
@@ -80,7 +82,7 @@ class Run(NamedTuple):
 
 @dataclass(frozen=True)
 class StagedFile:
-    """What one task attempt has written."""
+    """One of those that a task attempt has written."""
 
     path: str
     runs: tuple[Run, ...]
@@ -93,10 +95,12 @@ class Stager:
         self._options = options
         self._facts = topics
         self._write_id = write
-        self._path = os.path.join(options.staging, f"{write.file_prefix}{task}.{uuid.uuid4().hex}")
+        self._place = os.path.join(options.staging, f"{write.file_prefix}{task}.")
+        self._path = ""
         self._file: File | None = None
         self._position = 0
         self._runs: list[Run] = []
+        self._done: list[StagedFile] = []
         self._held: list[Any] = []
         self._held_bytes = 0
         self._topics: dict[str, _Topic] = {}
@@ -108,9 +112,13 @@ class Stager:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._file is not None and not self._finished:
+        if self._finished:
+            return
+        if self._file is not None:
             self._file.close()
             remove(self._path)
+        for each in self._done:
+            remove(each.path)
 
     def add(self, batch: Any) -> None:
         """Rows, as an Arrow record batch."""
@@ -119,18 +127,25 @@ class Stager:
         if self._held_bytes >= WINDOW_BYTES:
             self._encode_held()
 
-    def finish(self) -> StagedFile:
-        """Where all of it is.  Nothing was made for no rows.  IllegalStateException where the write was given up."""
+    def finish(self) -> tuple[StagedFile, ...]:
+        """Where all of it is; nothing for no rows.  IllegalStateException where the write was given up."""
         self._encode_held()
-        if self._file is not None:
+        self._finish_file()
+        if self._done:
             with _disk(self._path):
-                self._file.close()
-                if OS_FILES.exists(
-                    _given_up(self._options.staging, self._write_id)
-                ):  # behind the last byte: see give_up
-                    raise IllegalStateException(f"the write {self._write_id.name} was given up")
+                given_up = OS_FILES.exists(_given_up(self._options.staging, self._write_id))
+            if given_up:  # behind the last byte: see give_up
+                raise IllegalStateException(f"the write {self._write_id.name} was given up")
         self._finished = True
-        return StagedFile(self._path, tuple(self._runs))
+        return tuple(self._done)
+
+    def _finish_file(self) -> None:
+        if self._file is None:
+            return
+        with _disk(self._path):
+            self._file.close()
+        self._done.append(StagedFile(self._path, tuple(self._runs)))
+        self._file, self._position, self._runs = None, 0, []
 
     def _encode_held(self) -> None:
         import pyarrow as pa
@@ -191,6 +206,10 @@ class Stager:
                 self._runs.append(added)
 
     def _put(self, batch: bytes) -> None:
+        if self._position >= FILE_BYTES:
+            self._finish_file()
+        if self._file is None:
+            self._path = self._place + uuid.uuid4().hex
         with _disk(self._path):
             if self._file is None:
                 OS_FILES.mkdirs(self._options.staging)

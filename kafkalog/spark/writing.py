@@ -32,7 +32,7 @@ class Staged(WriterCommitMessage):  # type: ignore[misc]
     """From a task to the committer."""
 
     write: WriteId
-    file: StagedFile
+    files: tuple[StagedFile, ...]
 
 
 def _stage(
@@ -46,7 +46,7 @@ def _stage(
 
 
 def _files(messages: Sequence[WriterCommitMessage | None]) -> list[StagedFile]:
-    return [message.file for message in messages if isinstance(message, Staged)]
+    return [file for message in messages if isinstance(message, Staged) for file in message.files]
 
 
 class KafkalogWriter(DataSourceArrowWriter):  # type: ignore[misc]

@@ -299,7 +299,9 @@ class StoreTransaction(Block):
             self._add(list(places))
             return self._append_all(places)
 
-    def append_batches(self, topic: str, data: bytes | bytearray | memoryview, partition: int) -> range:
+    def append_batches(
+        self, topic: str, data: bytes | bytearray | memoryview | ReadyBatches, partition: int
+    ) -> range:
         """Append whole batches in Kafka's format, made elsewhere, as a producer would send them: their records stay as
         they are, packed or not, and the transaction signs their headers.  Returns the offsets.
 
@@ -307,7 +309,7 @@ class StoreTransaction(Block):
         damaged, IllegalArgumentException where one is a producer's already, or of an older format: nothing is appended.
         """
         self._enter_call()
-        ready = ReadyBatches(values.buffer(data, "data"))
+        ready = data if isinstance(data, ReadyBatches) else ReadyBatches(values.buffer(data, "data"))
         with self._calling:
             self._check_mine()
             handle = self._topic(topic)

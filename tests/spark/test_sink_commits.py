@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,10 +23,12 @@ from kafkalog.errors import (
     KafkaStorageException,
     NoSuchFileException,
 )
+from kafkalog.spark import staging
 from kafkalog.spark.committing import commit, look_at_topics
 from kafkalog.spark.staging import StagedFile, Stager, WriteId, give_up
 from kafkalog.spark.write_options import SinkOptions
 from kafkalog.topics.store import Store
+from kafkalog.topics.store_transaction import StoreTransaction
 
 pa = pytest.importorskip("pyarrow")
 
@@ -34,8 +37,10 @@ TOPICS = ("a", "b")
 ROWS = 2000
 
 
-@pytest.fixture
-def options(tmp_path: Path) -> SinkOptions:
+@pytest.fixture(params=["a file", "many files"])
+def options(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> SinkOptions:
+    if request.param == "many files":
+        monkeypatch.setattr(staging, "FILE_BYTES", 5000)
     with kafkalog.open(tmp_path / "data") as store:
         for topic in TOPICS:
             store.create_topic(topic, 3)
@@ -52,7 +57,11 @@ def rows_of(numbers: range) -> pa.RecordBatch:
     )
 
 
-def stage(options: SinkOptions, batch_id: int, task: int = 0) -> StagedFile:
+def stage(options: SinkOptions, batch_id: int, *tasks: int) -> list[StagedFile]:
+    return [file for task in tasks or (0,) for file in stage_task(options, batch_id, task)]
+
+
+def stage_task(options: SinkOptions, batch_id: int, task: int) -> tuple[StagedFile, ...]:
     first = (2 * batch_id + task) * ROWS
     rows = rows_of(range(first, first + ROWS))
     with Stager(options, look_at_topics(options), WriteId(QUERY, batch_id), task) as stager:
@@ -71,20 +80,20 @@ def found(options: SinkOptions) -> list[int]:
 def test_a_micro_batch_is_committed_once(options: SinkOptions) -> None:
     for batch_id, again in ((0, False), (0, True), (1, False), (1, True)):
         before = found(options)
-        commit(options, [stage(options, batch_id, task) for task in range(2)], WriteId(QUERY, batch_id))
+        commit(options, stage(options, batch_id, 0, 1), WriteId(QUERY, batch_id))
         assert (found(options) == before) == again
     assert found(options) == list(range(4 * ROWS))
-    commit(options, [stage(options, 0)], WriteId("another", 0))
+    commit(options, stage(options, 0), WriteId("another", 0))
     assert len(found(options)) == 5 * ROWS
 
 
 def test_an_earlier_micro_batch_is_of_another_time(options: SinkOptions) -> None:
     """Its checkpoint was restored, or an earlier driver lives on: what it has may be other rows than those of then."""
     for batch_id in range(2):
-        commit(options, [stage(options, batch_id)], WriteId(QUERY, batch_id))
+        commit(options, stage(options, batch_id), WriteId(QUERY, batch_id))
     before = found(options)
     with pytest.raises(IllegalStateException, match=f"found micro-batch 1 of query {QUERY}"):
-        commit(options, [stage(options, 0, task=1)], WriteId(QUERY, 0))
+        commit(options, stage(options, 0, 1), WriteId(QUERY, 0))
     assert found(options) == before
 
 
@@ -101,7 +110,7 @@ def test_a_close_that_fails_behind_the_commit_is_no_failed_write(
     staged = stage(options, 0)
     with monkeypatch.context() as patched:
         patched.setattr(Store, "close", full)
-        commit(options, [staged], WriteId("batch"))
+        commit(options, staged, WriteId("batch"))
     assert "all is committed" in caplog.text
     assert found(options) == list(range(ROWS))
 
@@ -122,7 +131,7 @@ def test_a_task_that_is_at_work_when_its_write_is_given_up(options: SinkOptions)
 
 
 def test_records_keep_their_order_and_their_bytes(options: SinkOptions) -> None:
-    commit(options, [stage(options, 0)], WriteId(QUERY, 0))
+    commit(options, stage(options, 0), WriteId(QUERY, 0))
     with kafkalog.open(options.paths[0], read_only=True) as store, store.reader(topics=["a"]) as reader:
         by_partition: dict[int, list[int]] = {}
         for record in reader:
@@ -134,9 +143,9 @@ def test_records_keep_their_order_and_their_bytes(options: SinkOptions) -> None:
 
 @pytest.mark.parametrize("damage", ["flip", "cut", "gone"])
 def test_what_is_staged_is_looked_at(options: SinkOptions, damage: str) -> None:
-    commit(options, [stage(options, 0)], WriteId(QUERY, 0))
-    staged = [stage(options, 1, task) for task in range(2)]
-    path = Path(staged[1].path)
+    commit(options, stage(options, 0), WriteId(QUERY, 0))
+    staged = stage(options, 1, 0, 1)
+    path = Path(staged[-1].path)
     content = bytearray(path.read_bytes())
     if damage == "flip":
         content[-1] ^= 1
@@ -148,15 +157,33 @@ def test_what_is_staged_is_looked_at(options: SinkOptions, damage: str) -> None:
     with pytest.raises(NoSuchFileException if damage == "gone" else CorruptRecordException):
         commit(options, staged, WriteId(QUERY, 1))
     assert found(options) == list(range(ROWS))
-    commit(options, [stage(options, 1, task) for task in range(2)], WriteId(QUERY, 1))
+    commit(options, stage(options, 1, 0, 1), WriteId(QUERY, 1))
     assert found(options) == list(range(ROWS)) + list(range(2 * ROWS, 4 * ROWS))
 
 
+def test_files_go_as_they_are_read(options: SinkOptions, monkeypatch: pytest.MonkeyPatch) -> None:
+    """So a write needs its own size on the disk, and not twice that."""
+    append, left = StoreTransaction.append_batches, []
+
+    def counting(*given: Any) -> range:
+        left.append(len(staged_files(options)))
+        return append(*given)
+
+    monkeypatch.setattr(StoreTransaction, "append_batches", counting)
+    files = stage(options, 0, 0, 1)
+    commit(options, files, WriteId(QUERY, 0))
+    assert left == sorted(left, reverse=True)
+    assert left[0] >= len(files) - 1
+    assert left[-1] <= 1  # another thread removes it
+    assert found(options) == list(range(2 * ROWS))
+
+
 def test_batches_that_somebody_signed_are_refused(options: SinkOptions) -> None:
-    path = Path(stage(options, 0).path)
+    staged = stage(options, 0)[0]
+    data = Path(staged.path).read_bytes()
     with kafkalog.open(options.paths[0]) as store:
         with store.transaction("signer") as txn:
-            assert len(txn.append_batches("a", path.read_bytes(), 1)) == ROWS
+            assert len(txn.append_batches("a", data, 1)) == sum(run.record_count for run in staged.runs)
         [segment] = Path(options.paths[0], "a-1").glob("*.log")
         with store.transaction("again") as txn, pytest.raises(IllegalArgumentException, match="another producer"):
             txn.append_batches("a", segment.read_bytes(), 1)
@@ -184,19 +211,21 @@ def test_of_two_attempts_of_a_task_one_is_committed(options: SinkOptions, batch_
     with Stager(options, topics, write, 1) as other:
         other.add(rows_of(range(ROWS, 2 * ROWS)))
         beside = other.finish()
-    assert len({each.path for each in (*staged, beside)}) == 3
-    assert len(staged_files(options)) == 4
-    commit(options, [staged[winner], beside], write)
+    finished = {os.path.basename(each.path) for each in (*staged[0], *staged[1], *beside)}
+    assert len(finished) == len(staged[0]) + len(staged[1]) + len(beside)
+    assert finished < staged_files(options)
+    commit(options, [*staged[winner], *beside], write)
     assert found(options) == list(range(2 * ROWS))
     assert staged_files(options) == set()
     if batch_id is not None:  # the driver comes again, with the other one's message
-        commit(options, [staged[1 - winner], beside], write)
+        commit(options, [*staged[1 - winner], *beside], write)
         assert found(options) == list(range(2 * ROWS))
 
 
 # Imports once, then forks a committer for each job that comes in: its id, and its end.
 COMMITTERS = """
 import os, pickle, sys
+from kafkalog.spark import staging
 from kafkalog.spark.committing import commit
 while True:
     job = pickle.load(sys.stdin.buffer)
@@ -218,7 +247,7 @@ def test_killed_while_it_commits(options: SinkOptions) -> None:
         assert nursery.stdout is not None
         for batch_id in range(20):
             write = WriteId(QUERY, batch_id)
-            staged = [stage(options, batch_id, task) for task in range(2)]
+            staged = stage(options, batch_id, 0, 1)
             nursery.stdin.write(pickle.dumps((options, staged, write)))
             nursery.stdin.flush()
             committer = int(nursery.stdout.readline())
@@ -229,7 +258,7 @@ def test_killed_while_it_commits(options: SinkOptions) -> None:
             now = found(options)
             assert now in (list(range(2 * batch_id * ROWS)), list(range(2 * (batch_id + 1) * ROWS)))
             if not all(os.path.exists(each.path) for each in staged) or random_.random() < 0.5:
-                staged = [stage(options, batch_id, task) for task in range(2)]
+                staged = stage(options, batch_id, 0, 1)
             commit(options, staged, write)
             assert found(options) == list(range(2 * (batch_id + 1) * ROWS))
         nursery.kill()

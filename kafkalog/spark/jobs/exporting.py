@@ -122,7 +122,7 @@ def export(
     target: str | os.PathLike[str],
     partitions: Names | None = None,
     *,
-    codec: str = "zstd",
+    codec: str = "snappy",
     headers: bool = False,
     isolation: str = "read_uncommitted",
     skip_damage: bool = False,
@@ -132,10 +132,10 @@ def export(
     """Write what `target` does not have yet of partitions (all, or those named, or of topics named) to Parquet files,
     `topic=orders/hour=2026-11-01-09/orders-0-<first offset>.parquet`; the columns are those of the data source.
 
-    `codec` is none, snappy, gzip, lz4 or zstd.  `headers` adds that column, `isolation` is read_uncommitted or
-    read_committed; both are the target's once and for all.  `skip_damage` goes on in the next segment where records
-    cannot be read.  A task takes about `range_bytes` of the log.  Kafka's internal topics (`__consumer_offsets` and the
-    like) are left out unless they are named.
+    `codec` is none, snappy (Spark's own default), gzip, lz4 or zstd (smaller, slower).  `headers` adds that column,
+    `isolation` is read_uncommitted or read_committed; both are the target's once and for all.  `skip_damage` goes on in
+    the next segment where records cannot be read.  A task takes about `range_bytes` of the log.  Kafka's internal
+    topics (`__consumer_offsets` and the like) are left out unless they are named.
 
     A DataFrame with a row for each range that was written: its records, bytes and files, and in `skipped` what was left
     out (for damage, or because retention was faster), with offsets; or its error, and then nothing of it is there.
@@ -179,7 +179,7 @@ def export_ranges(
     target: str | os.PathLike[str],
     partitions: Names | None = None,
     *,
-    codec: str = "zstd",
+    codec: str = "snappy",
     headers: bool = False,
     isolation: str = "read_uncommitted",
     skip_damage: bool = False,

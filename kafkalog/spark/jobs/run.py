@@ -185,8 +185,14 @@ def attempted(work: Callable[[T], R], failed: Callable[[T, KafkalogError], R], t
 
 
 def frame(spark: Any, rows: Iterable[Sequence[Any]], schema: str) -> Any:
-    """A DataFrame of rows that are here."""
-    return spark.createDataFrame([tuple(row) for row in rows], schema)
+    """A DataFrame of rows that are here; by Arrow it is a local relation, which is collected without a job."""
+    import pyarrow as pa
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import StructType
+
+    types = StructType.fromDDL(schema)
+    named = [dict(zip(types.names, row, strict=True)) for row in rows]
+    return spark.createDataFrame(pa.Table.from_pylist(named, schema=to_arrow_schema(types)), types)
 
 
 def told(error: BaseException | None) -> str | None:
