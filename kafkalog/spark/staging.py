@@ -8,9 +8,9 @@
 A file holds runs of batches, each of one partition, as a producer would send them before it has an id; where they are
 is in `StagedFile`, which goes to the committer, and nowhere else.  So what an attempt leaves that was killed, or lost
 against another, is read by nobody.  No file is large: the committer removes each as it has read it, so that a write
-needs its own size on the disk, not twice that.  Files lie plainly in the log directory, where a broker and a store pass them over
-(a folder they would not), under names that say of which write they are (`WriteId`).  They are not synced: nothing rests
-on them, since the committer looks at every byte, and what it appends is synced where it lies.
+needs its own size on the disk, not twice that.  Files lie plainly in the log directory, where a broker and a store pass
+them over (a folder they would not), under names that say of which write they are (`WriteId`).  They are not synced:
+nothing rests on them, since the committer looks at every byte, and what it appends is synced where it lies.
 """
 
 from __future__ import annotations
