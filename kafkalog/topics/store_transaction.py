@@ -299,9 +299,7 @@ class StoreTransaction(Block):
             self._add(list(places))
             return self._append_all(places)
 
-    def append_batches(
-        self, topic: str, data: bytes | bytearray | memoryview | ReadyBatches, partition: int
-    ) -> range:
+    def append_batches(self, topic: str, data: bytes | bytearray | memoryview | ReadyBatches, partition: int) -> range:
         """Append whole batches in Kafka's format, made elsewhere, as a producer would send them: their records stay as
         they are, packed or not, and the transaction signs their headers.  Returns the offsets.
 
