@@ -16,7 +16,7 @@ import contextlib
 import json
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple, TypeAlias
 
@@ -186,7 +186,7 @@ def _runs(files: Sequence[StagedFile]) -> Iterator[_Staged]:
         remove(staged.path)
 
 
-def _ahead(items: Iterator[_Staged]) -> Iterator[_Staged]:
+def _ahead(items: Iterator[_Staged]) -> Generator[_Staged, None, None]:
     """The same; while one is at work, another thread gets the next."""
     with ThreadPoolExecutor(1) as reading:
         following = reading.submit(next, items, None)

@@ -30,6 +30,7 @@ from kafkalog.spark.options import SourceOptions, parse_options
 from kafkalog.spark.planning import plan
 from kafkalog.spark.tasks import RangePartition, read_range
 from kafkalog.spark.triggers import parse_triggers
+from kafkalog.spark.worker import AnswersAtOnce
 from kafkalog.spark.write_options import parse_sink_options
 
 COLUMN_TYPES = {
@@ -154,7 +155,7 @@ def _columns(schema: StructType) -> tuple[str, ...]:
     return tuple(columns)
 
 
-class KafkalogReader(DataSourceReader):  # type: ignore[misc]
+class KafkalogReader(AnswersAtOnce, DataSourceReader):  # type: ignore[misc]
     """Pickled to the executors, which call only `read`."""
 
     def __init__(self, options: SourceOptions, columns: tuple[str, ...]) -> None:

@@ -27,9 +27,10 @@ from kafkalog.spark.options import LATEST, SourceOptions
 from kafkalog.spark.planning import OffsetRange, ask, check_complete, lost, offset_of, ranges_of, split_further
 from kafkalog.spark.tasks import RangePartition, read_range
 from kafkalog.spark.triggers import TriggerOptions, limited_by_bytes, limited_by_offsets, waiting
+from kafkalog.spark.worker import AnswersAtOnce
 
 
-class KafkalogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
+class KafkalogStreamReader(AnswersAtOnce, DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
     """Spark's Python source of a stream.  `read` is called on executors, all else in one process beside the driver."""
 
     def __init__(self, options: SourceOptions, triggers: TriggerOptions, columns: tuple[str, ...]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -25,6 +24,7 @@ from kafkalog.log.view import PartitionView
 from kafkalog.segment.order import highest_offset
 from kafkalog.segment.reader import Extent
 from kafkalog.segment.transaction_index import AbortedTxn
+from kafkalog.spark import worker
 from kafkalog.spark.filters import ALL, Wanted
 from kafkalog.spark.options import SourceOptions
 from kafkalog.spark.places import files_of
@@ -175,20 +175,13 @@ class RangeSource:
         return None
 
 
-def settle_worker() -> None:
-    """For a process of Spark's that does one task after the other: it collects garbage behind each, and the next one
-    waits 40 ms while all that was ever imported is walked.  What is there now will stay."""
-    if not gc.get_freeze_count():
-        gc.freeze()
-
-
 def read_range(
     work: OffsetRange, options: SourceOptions, columns: Sequence[str], wanted: Wanted = ALL
 ) -> Iterator[Any]:
     """The record batches of a range: about FILL_ROWS rows each, or BATCH_BYTES of keys, values and headers."""
     from kafkalog.topics import arrow
 
-    settle_worker()
+    worker.settle()
     source = RangeSource(work, options)
     if options.latest:
         yield from _latest(source, options, columns)

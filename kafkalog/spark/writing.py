@@ -18,9 +18,9 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from kafkalog.errors import IllegalStateException
+from kafkalog.spark import worker
 from kafkalog.spark.committing import commit, look_at_topics
 from kafkalog.spark.staging import StagedFile, Stager, TopicFacts, WriteId, give_up, remove, sweep
-from kafkalog.spark.tasks import settle_worker
 from kafkalog.spark.write_options import SinkOptions, check_columns
 
 QUERY_ID = "sql.streaming.queryId"
@@ -38,7 +38,7 @@ class Staged(WriterCommitMessage):  # type: ignore[misc]
 def _stage(
     options: SinkOptions, topics: dict[str, TopicFacts], write: WriteId, task: int, batches: Iterator[Any]
 ) -> Staged:
-    settle_worker()
+    worker.settle()
     with Stager(options, topics, write, task) as stager:
         for batch in batches:
             stager.add(batch)
@@ -49,7 +49,7 @@ def _files(messages: Sequence[WriterCommitMessage | None]) -> list[StagedFile]:
     return [file for message in messages if isinstance(message, Staged) for file in message.files]
 
 
-class KafkalogWriter(DataSourceArrowWriter):  # type: ignore[misc]
+class KafkalogWriter(worker.AnswersAtOnce, DataSourceArrowWriter):  # type: ignore[misc]
     """A batch write.  Made on the driver; pickled to executors, which call only `write`."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
@@ -68,7 +68,7 @@ class KafkalogWriter(DataSourceArrowWriter):  # type: ignore[misc]
         (give_up if None in messages else sweep)(self.options.staging, self.id)
 
 
-class KafkalogStreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
+class KafkalogStreamWriter(worker.AnswersAtOnce, DataSourceStreamArrowWriter):  # type: ignore[misc]
     """A stream's: made on the driver for each micro-batch, and once more for its commit."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:

@@ -11,8 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from pyspark.accumulators import AccumulatorParam
 
@@ -29,6 +28,7 @@ from kafkalog.files import OS_FILES
 from kafkalog.format import names
 from kafkalog.format.names import TopicPartition
 from kafkalog.manager.log_dirs import list_partitions
+from kafkalog.spark.worker import AnswersAtOnce
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -144,7 +144,7 @@ def run(
     done = context.accumulator(0, _Tell(progress))
     numbered = [(number, sizes[number], tasks[number]) for number in order]
     spread = context.parallelize(numbered, len(numbered))
-    by_number = dict(collected(spread.mapPartitions(partial(_each, work, failed, done))))
+    by_number = dict(collected(spread.mapPartitions(_Each(work, failed, done))))
     return [by_number[number] for number in range(len(tasks))]
 
 
@@ -163,15 +163,18 @@ def collected(spread: Any) -> list[Any]:
     return found
 
 
-def _each(
-    work: Callable[[T], R],
-    failed: Callable[[T, KafkalogError], R] | None,
-    done: Any,
-    tasks: Iterable[tuple[int, int, T]],
-) -> Iterator[tuple[int, R]]:
-    for number, size_bytes, task in tasks:
-        yield number, work(task) if failed is None else attempted(work, failed, task)
-        done.add(size_bytes)
+class _Each(AnswersAtOnce, Generic[T, R]):
+    """Of a Spark task: the work that is in it, and its results by number."""
+
+    def __init__(self, work: Callable[[T], R], failed: Callable[[T, KafkalogError], R] | None, done: Any) -> None:
+        self._work = work
+        self._failed = failed
+        self._done = done
+
+    def __call__(self, tasks: Iterable[tuple[int, int, T]]) -> Iterator[tuple[int, R]]:
+        for number, size_bytes, task in tasks:
+            yield number, self._work(task) if self._failed is None else attempted(self._work, self._failed, task)
+            self._done.add(size_bytes)
 
 
 def attempted(work: Callable[[T], R], failed: Callable[[T, KafkalogError], R], task: T) -> R:
