@@ -1,119 +1,119 @@
-"""The export job beside Spark's own Parquet writer over kafkalog's source, in one session; records a second, and RSS.
+"""`python -m bench.spark_jobs`: what each road of Spark's through a large directory takes: bytes a second, and memory.
 
-    python -m bench.spark_jobs [--records 2000000] [--codecs none,lz4,zstd] [--dir /dev/shm/bench]
-
-Records are about 200 bytes.  `codecs` are those of the log's batches; Parquet is zstd in both.  The ratio is the job's
-rate by the writer's.  Memory is the most that a Python worker had (ru_maxrss) after all export runs.
+Two partitions of records of about 200 B and one of records of 1 MB, a third of the bytes each, in segments of 1 GiB,
+so that a task meets a whole one.  Each road has a session, and so workers, of its own; a worker's memory is its peak
+(VmHWM, with what it has mapped).  The aim of the project is 300 MiB.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import random
 import shutil
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import kafkalog
+from bench.spark import worker_peak_mib
 
-PARTITIONS = 4
+TOPIC = "orders"
 START_MS = 1_700_000_000_000
+KEYS = 500_000
+LARGE = 1_000_000  # bytes of a value
+ROWS = 20_000  # appended together
 
 
-def fill(root: Path, topic: str, codec: str, records: int) -> None:
-    """`records` over the partitions, ten milliseconds apart, in batches of 64 KiB and more."""
-    chosen = random.Random(7)
-    words = [f"{chosen.getrandbits(64):016x}" for _ in range(5000)]
-    count = records // PARTITIONS
-    for number in range(PARTITIONS):
-        with kafkalog.open_log(root, f"{topic}-{number}", compression=codec) as log:
-            for first in range(0, count, 10_000):
-                rows = range(first, min(first + 10_000, count))
-                values = [
-                    b'{"id":%d,"who":"%s","what":"%s","ref":"%016x","note":"%s","amount":%d}'
-                    % (
-                        n,
-                        chosen.choice(words).encode(),
-                        chosen.choice(words).encode(),
-                        chosen.getrandbits(64),
-                        chosen.choice(words).encode() * 4,
-                        chosen.randrange(10**6),
-                    )
-                    for n in rows
-                ]
-                keys = [b"customer-%d" % chosen.randrange(100_000) for _ in rows]
-                times = START_MS + 10 * np.arange(rows.start, rows.stop)
-                log.append_columns(values, keys=keys, timestamps=times)
+def fill(root: Path, codec: str, each_bytes: int) -> None:
+    """Half of each value is noise."""
+    noise = os.urandom(1 << 20)
+    for number in range(2):
+        with kafkalog.open_log(root, f"{TOPIC}-{number}", compression=codec) as log:
+            for first in range(0, each_bytes // 200, ROWS):
+                rows = range(first, first + ROWS)
+                values = [b'{"id":%d,"text":"%s"}' % (n, noise[n % 999_983 :][:90].hex().encode()[:170]) for n in rows]
+                keys = [b"customer-%d" % (n * 7919 % KEYS) for n in rows]
+                log.append_columns(values, keys=keys, timestamps=START_MS + 10 * np.arange(rows.start, rows.stop))
+    with kafkalog.open_log(root, f"{TOPIC}-2", compression=codec, config={"max.message.bytes": "2000000"}) as log:
+        half = os.urandom(LARGE // 2)
+        for n in range(each_bytes // LARGE):
+            log.append(b"%09d" % n + half + b"." * (LARGE // 2), key=b"k%d" % (n % 50), timestamp=START_MS + n)
 
 
-def memory(_: Any) -> Any:
-    import resource
-
-    time.sleep(0.2)  # so that each worker has one
-    yield resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
-
-
-def session() -> Any:
+def session(place: Path) -> Any:
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
     builder = SparkSession.builder.master("local[2]").appName("bench").config("spark.ui.enabled", "false")
     builder = builder.config("spark.driver.memory", "1g").config("spark.driver.host", "127.0.0.1")
+    builder = builder.config("spark.sql.warehouse.dir", str(place / "warehouse"))
     spark = builder.config("spark.ui.showConsoleProgress", "false").getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     return spark
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--records", type=int, default=2_000_000)
-    parser.add_argument("--codecs", default="none,lz4,zstd")
-    parser.add_argument("--dir", default=None)
-    parser.add_argument("--runs", type=int, default=2)
-    given = parser.parse_args()
+def roads(logs: Path, place: Path) -> dict[str, Callable[[Any], Any]]:
+    """In this order: the second import and those that change something come last."""
     from kafkalog.spark import jobs
 
-    spark = session()
-    root = Path(tempfile.mkdtemp(prefix="kafkalog-bench-", dir=given.dir))
+    def read(spark: Any, **options: str) -> Any:
+        reader = spark.read.format("kafkalog").option("path", str(logs)).option("subscribe", TOPIC)
+        return reader.options(**options).load()
+
+    def write(spark: Any) -> None:
+        with kafkalog.open(place / "sink") as store:
+            store.create_topic(TOPIC, 3, config={"max.message.bytes": "2000000"})
+        rows = read(spark).select("key", "value", "partition")
+        rows.write.format("kafkalog").mode("append").option("topic", TOPIC).save(str(place / "sink"))
+
+    def done(frame: Any) -> None:
+        wrong = [row for row in frame.collect() if row.error]
+        assert not wrong, wrong
+
+    return {
+        "read": lambda spark: read(spark).count(),
+        "read, latest": lambda spark: read(spark, latest="true").count(),
+        "write": write,
+        "verify": lambda spark: done(jobs.verify(spark, logs)),
+        "recover": lambda spark: done(jobs.recover(spark, logs, from_start=True)),
+        "export": lambda spark: done(jobs.export(spark, logs, place / "lake")),
+        "import": lambda spark: done(
+            jobs.import_(spark, place / "lake", place / "again", config={"max.message.bytes": "2000000"})
+        ),
+        "compact": lambda spark: done(jobs.compact(spark, logs, act=True, config={"cleanup.policy": "compact"})),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.spark_jobs")
+    parser.add_argument("--mib", type=int, default=6144, help="of records before compression")
+    parser.add_argument("--codec", default="lz4")
+    parser.add_argument("--road", action="append")
+    given = parser.parse_args()
+    place = Path(tempfile.mkdtemp(prefix="kafkalog-bench-"))
+    logs = place / "logs"
     try:
-        for codec in given.codecs.split(","):
-            fill(root / "logs", codec, codec, given.records)
-        rates: dict[str, dict[str, float]] = {}
-        for codec in given.codecs.split(","):
-            rates[codec] = {"job": 0.0, "writer": 0.0}
-            for number in range(given.runs):
-                target = root / f"{codec}-{number}"
-                begin = time.perf_counter()
-                done = jobs.export(spark, root / "logs", target / "job", [codec]).collect()
-                rate = sum(row.records for row in done) / (time.perf_counter() - begin)
-                rates[codec]["job"] = max(rates[codec]["job"], rate)
-                assert not any(row.error for row in done), done
-            (mine,) = [max(spark.sparkContext.parallelize(range(8), 8).mapPartitions(memory).collect())]
-            rates[codec]["worker MiB"] = mine / (1 << 20)
-            for number in range(given.runs):
-                target = root / f"{codec}-{number}"
-                begin = time.perf_counter()
-                frame = (
-                    spark.read.format("kafkalog").option("path", str(root / "logs")).option("subscribe", codec).load()
-                )
-                frame.write.option("compression", "zstd").parquet(str(target / "writer"))
-                rate = given.records / (time.perf_counter() - begin)
-                rates[codec]["writer"] = max(rates[codec]["writer"], rate)
-                shutil.rmtree(target)
-        for codec, found in rates.items():
-            ratio = found["job"] / found["writer"]
-            line = {"codec": codec, **{name: round(value) for name, value in found.items()}, "ratio": round(ratio, 2)}
-            print(json.dumps(line))
+        fill(logs, given.codec, (given.mib << 20) // 3)
+        size = sum(path.stat().st_size for path in logs.rglob("*.log"))
+        largest = max(path.stat().st_size for path in logs.rglob("*.log"))
+        print(f"{size >> 20} MiB, {given.codec}, the largest segment {largest >> 20} MiB, two tasks at a time\n")
+        print("| road | MiB/s | a worker's peak |\n|---|---|---|", flush=True)
+        for name, road in roads(logs, place).items():
+            if given.road and name not in given.road:
+                continue
+            spark = session(place)
+            begin = time.perf_counter()
+            road(spark)
+            seconds = time.perf_counter() - begin
+            print(f"| {name} | {(size >> 20) / seconds:,.0f} | {worker_peak_mib()} MiB |", flush=True)
+            spark.stop()
     finally:
-        spark.stop()
-        shutil.rmtree(root, ignore_errors=True)
+        shutil.rmtree(place, ignore_errors=True)
 
 
 if __name__ == "__main__":

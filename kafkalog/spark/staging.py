@@ -122,6 +122,12 @@ class Stager:
 
     def add(self, batch: Any) -> None:
         """Rows, as an Arrow record batch."""
+        pieces = min(max(batch.nbytes // WINDOW_BYTES, 1), max(batch.num_rows, 1))  # Spark's may be of 64 MiB
+        rows = -(-batch.num_rows // pieces)
+        for start in range(0, batch.num_rows, rows or 1):
+            self._hold(batch.slice(start, rows))
+
+    def _hold(self, batch: Any) -> None:
         self._held.append(batch)
         self._held_bytes += batch.nbytes
         if self._held_bytes >= WINDOW_BYTES:

@@ -32,8 +32,8 @@ from kafkalog.spark.planning import OffsetRange, Piece, ask, damaged, lost, span
 from kafkalog.topics.reader import ChunkReader
 
 BATCH_ROWS = 64_000
-FILL_ROWS = 48_000  # where a batch of the log is never cut in two
-BATCH_BYTES = 16 << 20
+FILL_ROWS = 32_000  # where a batch of the log is never cut in two
+BATCH_BYTES = 8 << 20
 LATEST_MEMORY_BYTES = 96 << 20
 CHUNK_BYTES = 4 << 20
 PLANS_MAX = 20  # of one task

@@ -32,7 +32,8 @@ from kafkalog.topics.opening import open_log
 
 BATCH_BYTES = 256 << 10
 READ_ROWS = 16_384
-READ_BYTES = 1 << 20
+READ_BYTES = 4 << 20  # of rows of one row group, by what its rows have on average
+CHECK_BYTES = 1 << 20
 EPOCH = 0
 
 
@@ -125,7 +126,7 @@ def check_file(path: str, written: HourFile, files: Files = OS_FILES) -> None:
     try:
         with files.open(path, writable=False) as file:
             position = digest = 0
-            while data := file.pread(READ_BYTES, position):
+            while data := file.pread(CHECK_BYTES, position):
                 digest = crc32c(data, digest)
                 position += len(data)
     except FileNotFoundError:
@@ -172,6 +173,15 @@ def merged(target: str, written: list[HourFile], start: int, columns: tuple[str,
         yield from table.combine_chunks().to_batches()
 
 
+def _batches(file: Any, columns: list[str]) -> Iterator[Any]:
+    """A Parquet file's rows in pieces that fit into memory, however large its records are."""
+    for number in range(file.num_row_groups):
+        group = file.metadata.row_group(number)
+        row_bytes = max(group.total_byte_size // max(group.num_rows, 1), 1)
+        rows = min(max(READ_BYTES // row_bytes, 1), READ_ROWS)
+        yield from file.iter_batches(batch_size=rows, row_groups=[number], columns=columns)
+
+
 class _Part:
     """A file that is being read."""
 
@@ -181,7 +191,7 @@ class _Part:
         path = os.path.join(target, written.path)
         check_file(path, written)
         file = parquet.ParquetFile(path, page_checksum_verification=True)
-        self._batches = file.iter_batches(batch_size=READ_ROWS, columns=list(columns))
+        self._batches = _batches(file, list(columns))
         self._start = start
         self.batch: Any = None
         self.last = -1
