@@ -1,10 +1,10 @@
 """What a failed directory takes with it: its logs are closed and forgotten, its files are not touched again.
 
-Who meets the error tells the LogDirFailureChannel, and the manager calls `take_out` in its own time, once, while the
-directory is still among the live ones.  Mirrors LogManager.handleLogDirFailure (4.4.0).
+Who meets the error tells the LogDirFailureChannel; the manager calls `take_out` in its own time, while the directory is
+still among the live ones.  Mirrors LogManager.handleLogDirFailure (4.4.0).
 
-Who calls holds `Changes.lock`.  Whoever cleans a log of the directory is waited for under it, for a moment and when the
-logs are closed; what is written into the directory just now is waited for last (LogDirectories).
+Who calls holds `Changes.lock`.  Under it, when the logs are closed, whoever cleans one is waited for a moment; who just
+writes one of the directory's own files is waited for at the end (LogDirectories).
 """
 
 from __future__ import annotations

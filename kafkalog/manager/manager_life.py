@@ -14,8 +14,9 @@ a crash cut short between its two renames is finished.  `bare` leaves all that o
 
 Locks: `_starting` is held by the thread that starts, for all of the start; a shutdown asks whether it is, and nobody
 waits for it.  `changes.lock` (Kafka's logCreationOrDeletionLock; `LogManager.creation`) is held for a step of the state
-that another thread may take too, while a failed directory is taken out, and while all is closed, or let go; it is taken
-before a partition's lock.  Jobs, cleaner and scheduler are stopped, and their threads waited for, without it.
+that others may take too (`_CLOSING` is looked at again under it), while a failed directory is taken out, and while all
+is closed, or let go; it is taken before a partition's lock.  At the end cleaner and scheduler are stopped, and their
+threads waited for, without it.
 From `_LEAVING` on nothing is written: the directories may be another's.
 Background tasks are methods of the manager, which they know weakly, so that one that is dropped shuts down.
 """
