@@ -54,6 +54,11 @@ class Jobs:
         self._ends: list[_thread.LockType] = []  # each is released at the end of a thread, should it begin
         self._begun: list[int] = []
 
+    def disown(self) -> None:
+        """In a forked child, which has none of the threads."""
+        self._stop = threading.Event()
+        self._ends, self._begun = [], []
+
     @property
     def stopped(self) -> bool:
         """Whether jobs should end as soon as they can."""

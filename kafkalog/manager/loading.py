@@ -3,7 +3,7 @@
 A directory is first looked at (`look`): the clean-shutdown marker goes at once, so that a crash while loading counts as
 one; checkpoints that cannot be read count for nothing; folders that name no partition are refused as by a broker, or
 told.  Then `load` runs a job a log, several side by side in each directory, and counts.  What a job does
-with a log is the manager's.  Mirrors LogManager.loadLogs (4.4.0).
+with a log is Start's (`starting`).  Mirrors LogManager.loadLogs (4.4.0).
 """
 
 from __future__ import annotations

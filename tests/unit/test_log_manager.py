@@ -40,6 +40,7 @@ from kafkalog.manager import moves
 from kafkalog.manager.jobs import Jobs
 from kafkalog.manager.log_manager import LogManager
 from kafkalog.manager.settings import ManagerSettings
+from kafkalog.manager.starting import Start
 from kafkalog.manager.topic_configs import FixedTopicConfigs, StoredTopicConfigs
 from tests.unit.log_kit import NOW_MS, SMALL, TOPIC_ID, batch
 
@@ -527,7 +528,7 @@ def test_checkpoints_of_logs_that_were_never_loaded_stay(house: House, monkeypat
         log.maybe_increment_log_start_offset(7, LogStartOffsetIncrementReason.CLIENT_RECORD_DELETION)
     before = {path: path.read_bytes() for path in house.dirs[0].glob("*checkpoint")}
     monkeypatch.setattr(Jobs, "run", lambda own, prefix, jobs, threads: {path: [] for path in jobs})
-    monkeypatch.setattr(LogManager, "_judge_load", lambda *each: None)
+    monkeypatch.setattr(Start, "_judge_load", lambda *each: None)
     house.open().shutdown()
     assert {path: path.read_bytes() for path in house.dirs[0].glob("*checkpoint")} == before
     assert not CleanShutdownFile(str(house.dirs[0])).exists()

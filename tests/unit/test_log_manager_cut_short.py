@@ -30,6 +30,8 @@ from kafkalog.log.local_log import LocalLog
 from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.manager import jobs, moves
 from kafkalog.manager.log_manager import LogManager
+from kafkalog.manager.starting import Start
+from kafkalog.manager.switching import Moves
 from tests.unit.log_kit import NOW_MS, batch
 from tests.unit.test_log_manager import MINUTE_MS, SETTINGS, House, contents, fill, house, numbered
 
@@ -82,13 +84,13 @@ def test_a_switch_that_had_not_begun_is_not_made_without_what_came_since(
     manager = house.open()
     log = manager.get_or_create_log("t-0", log_dir=house.dirs[0])
     fill(log, 10)
-    replace = LogManager._replace
+    replace = Moves.replace
 
     def stop(*_: object) -> None:
-        monkeypatch.setattr(LogManager, "_replace", replace)
+        monkeypatch.setattr(Moves, "replace", replace)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(LogManager, "_replace", stop)
+    monkeypatch.setattr(Moves, "replace", stop)
     with pytest.raises(KeyboardInterrupt):
         manager.move("t-0", house.dirs[1])
     fill(log, 5)
@@ -399,14 +401,14 @@ def test_the_left_disk_fails_while_a_start_finishes_the_move(house: House, monke
         log: UnifiedLog = load(cls, context, *given, **options)
         return log
 
-    register = LogManager._register
+    register = Start._register
 
-    def registered(self: LogManager, log: UnifiedLog) -> None:
+    def registered(self: Start, log: UnifiedLog) -> None:
         register(self, log)
         cut.set()
 
     monkeypatch.setattr(UnifiedLog, "load", classmethod(ordered))
-    monkeypatch.setattr(LogManager, "_register", registered)
+    monkeypatch.setattr(Start, "_register", registered)
     manager = house.open()
     assert manager.offline_log_dirs == [str(house.dirs[0])]
     log = log_of(manager)
