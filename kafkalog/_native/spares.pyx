@@ -20,7 +20,7 @@ cdef extern from *:
     #endif
     #endif
     #ifndef KL_KEPT_BYTES
-    #define KL_KEPT_BYTES (32 << 20)
+    #define KL_KEPT_BYTES (24 << 20)
     #endif
     """
     int64_t KL_KEPT_BYTES

@@ -44,7 +44,7 @@ NO_HOUR = -1
 NO_HOUR_FOLDER = "hour=__HIVE_DEFAULT_PARTITION__"
 GROUP_ROWS = 262_144  # of a row group at most
 GROUP_BYTES = 16 << 20
-PENDING_BYTES = 32 << 20  # of records that wait for their hour's next row group
+PENDING_BYTES = 16 << 20  # of records that wait for their hour's next row group
 OPEN_HOURS_MAX = 32
 CHECKSUM = "crc32c"
 FILE_COLUMNS = ("key", "value", "partition", "offset", "timestamp", "timestampType", "headers")  # topic: the path
