@@ -24,8 +24,7 @@ from kafkalog.toolbox.export_hours import (
     settle_layout,
 )
 from kafkalog.toolbox.import_hours import import_partition
-from tests.spark.kit import SEGMENTS, START_MS, fill
-from tests.spark.test_export_identity import batch
+from tests.spark.kit import SEGMENTS, START_MS, export_batch, fill
 
 pytestmark = [pytest.mark.filterwarnings("ignore")]
 
@@ -51,7 +50,9 @@ def records_of(target: Path, back: Path) -> list[Any]:
 def test_no_flipped_bit_becomes_a_record(tmp_path: Path, codec: str) -> None:
     """In pages, their headers and footers, and in notes: the import ends with an error, or has what was exported."""
     target, seed = tmp_path / "lake", random.Random(7)
-    whole = export_here(target, codec, batch(0, 300), batch(300, 200, timestamps=[START_MS + 3_600_000] * 200))
+    whole = export_here(
+        target, codec, export_batch(0, 300), export_batch(300, 200, timestamps=[START_MS + 3_600_000] * 200)
+    )
     assert len(whole) == 500
     files = [*target.rglob("*.parquet"), *(target / NOTES).rglob("*.json")]
     assert len(files) == 4
@@ -80,7 +81,7 @@ def test_pages_have_checksums(tmp_path: Path) -> None:
     """Also for readers that know no notes."""
     import pyarrow.parquet as parquet
 
-    export_here(tmp_path / "lake", "none", batch(0, 300))
+    export_here(tmp_path / "lake", "none", export_batch(0, 300))
     (path,) = (tmp_path / "lake").rglob("*.parquet")
     data = bytearray(path.read_bytes())
     data[data.index(b"v250")] ^= 1
@@ -91,7 +92,7 @@ def test_pages_have_checksums(tmp_path: Path) -> None:
 
 def test_files_that_are_cut_longer_or_gone(tmp_path: Path) -> None:
     target = tmp_path / "lake"
-    export_here(target, "none", batch(0, 30))
+    export_here(target, "none", export_batch(0, 30))
     (path,) = target.rglob("*.parquet")
     data = path.read_bytes()
     for other in (b"", data[:-1], data + b"x"):
@@ -106,7 +107,7 @@ def test_files_that_are_cut_longer_or_gone(tmp_path: Path) -> None:
 def test_records_without_an_hour(tmp_path: Path) -> None:
     target = tmp_path / "lake"
     times = [START_MS, -1, US, START_MS + 1, 253_402_300_799_999, 253_402_300_800_000]
-    whole = export_here(target, "none", batch(0, 6, timestamps=times))
+    whole = export_here(target, "none", export_batch(0, 6, timestamps=times))
     assert [record[3] for record in whole] == times
     assert [file.records for file in noted(str(target), T0)[0].files if NO_HOUR_FOLDER in file.path] == [3]
     assert sorted(path.name for path in (target / "topic=t").iterdir()) == [
