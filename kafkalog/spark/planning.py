@@ -25,12 +25,12 @@ from kafkalog.errors import (
 )
 from kafkalog.files import File
 from kafkalog.format import names
-from kafkalog.format.batch import LOG_OVERHEAD, declared_size
 from kafkalog.format.names import TopicPartition
 from kafkalog.log.snapshot import Snapshot
 from kafkalog.log.view import PartitionView
 from kafkalog.manager.log_dirs import list_partitions
 from kafkalog.segment.file_records import base_offset_of
+from kafkalog.segment.reader import header_at
 from kafkalog.segment.transaction_index import AbortedTxn
 from kafkalog.spark.filters import ALL, Wanted
 from kafkalog.spark.options import EARLIEST, LATEST, Bound, SourceOptions
@@ -47,7 +47,7 @@ class Piece(NamedTuple):
     """Bytes [start, end) of a .log file; `start` is a batch's first byte.
 
     Compaction may put another file in its place, which has an inode number that was free: `first_field` is what the
-    file had in its first eight bytes at `start` (a batch's base offset; -1 where `start` is 0).  `next_base`: where the
+    file had at `start` (the base offset that a batch's header says; -1 where `start` is 0).  `next_base`: where the
     segment behind it begins.
     """
 
@@ -61,21 +61,14 @@ class Piece(NamedTuple):
     def is_in(self, file: File, end_offset: int | None) -> bool:
         """Whether the file is the planned one, or has the same there: between `start` and `end` what it had, behind it
         nothing below `end_offset` (None: nothing at all)."""
-        if self.start and field_at(file, self.start) != self.first_field:
+        first = header_at(file, self.start) if self.start else None
+        if (-1 if first is None else first.base_offset) != self.first_field:
             return False
         size = file.size()
         if size <= self.end or end_offset is None:
             return size == self.end
-        behind = field_at(file, self.end)
-        return behind is None or behind >= end_offset
-
-
-def field_at(file: File, position: int) -> int | None:
-    """The base offset of the batch at a position, unlooked at; None where there is none."""
-    head = file.pread(LOG_OVERHEAD, position)
-    if len(head) < LOG_OVERHEAD or declared_size(head) <= LOG_OVERHEAD:
-        return None
-    return int.from_bytes(head[:8], "big", signed=True)
+        behind = header_at(file, self.end)
+        return behind is None or behind.base_offset >= end_offset
 
 
 @dataclass(frozen=True)
@@ -370,9 +363,9 @@ def span(view: Snapshot, start: int, end: int, isolation: str) -> OffsetRange:
 
 def _piece(seen: Snapshot, number: int, start: int, end: int) -> Piece:
     segment = seen.segments[number]
-    first = field_at(seen.file(segment), start) if start else None
+    first = header_at(seen.file(segment), start) if start else None
     next_base = seen.bases[number + 1] if number + 1 < len(seen.segments) else None
-    return Piece(segment.path, segment.base_offset, start, end, -1 if first is None else first, next_base)
+    return Piece(segment.path, segment.base_offset, start, end, -1 if first is None else first.base_offset, next_base)
 
 
 def _range(seen: Snapshot, start: int, end: int, pieces: tuple[Piece, ...], isolation: str) -> OffsetRange:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from kafkalog._native import batches as native
 from kafkalog.errors import CorruptRecordException
 from kafkalog.files.closed import ClosedFile
-from kafkalog.format.batch import RECORD_BATCH_OVERHEAD, SMALLEST_BATCH_BYTES, declared_size, magic_byte
+from kafkalog.format.batch import RECORD_BATCH_OVERHEAD, declared_size, magic_byte, smallest_bytes
 from kafkalog.limits import INT_MAX
 from kafkalog.segment.loss import reason
 from kafkalog.segment.resync import next_batch, sensible
@@ -68,7 +68,7 @@ def damage_at(data: memoryview, verdict: int, position: int) -> str | None:
     size, left = declared_size(head), len(data) - position
     if size > INT_MAX or (magic_byte(head) == 2 and size < RECORD_BATCH_OVERHEAD):
         return reason(native.BAD_SIZE)
-    if left < (RECORD_BATCH_OVERHEAD if magic_byte(head) == 2 else SMALLEST_BATCH_BYTES):
+    if left < smallest_bytes(magic_byte(head)):
         return None
     claim = f"a batch that claims {size} bytes, of which {left} are there, but"
     if native.crc_matches(data, position, left):
