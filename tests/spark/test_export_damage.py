@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import random
 import shutil
 from pathlib import Path
@@ -168,6 +170,42 @@ def test_what_is_left_out_is_told_with_its_offsets(spark: Any, jobs: Any, tmp_pa
     assert text.startswith(f"offsets {lost[0]} to {lost[-1]}: {path}")
     assert noted(str(target), T0)[0].skipped == [text]
     assert jobs.export(spark, root, target, skip_damage=True).collect() == []
+
+
+@pytest.mark.spark
+def test_a_file_that_was_cut_between_two_batches(spark: Any, jobs: Any, tmp_path: Path) -> None:
+    root, target = tmp_path / "logs", tmp_path / "lake"
+    fill(root, "t-0", 300)
+    path = sorted((root / "t-0").glob("*.log"))[1]
+    table, _, _ = native.scan(path.read_bytes(), max_batches=100)
+    position, first, last = (int(table[name][-1]) for name in ("position", "base_offset", "last_offset"))
+    os.truncate(path, position)
+    (row,) = jobs.export(spark, root, target).collect()
+    assert f"{path} at byte {position}: the file ends" in row.error
+    (row,) = jobs.export(spark, root, target, skip_damage=True).collect()
+    assert (row.error, row.records) == (None, 300 - (last - first + 1))
+    (text,) = row.skipped
+    assert text.startswith(f"offsets {first} to {last}: {path} at byte {position}: the file ends")
+
+
+@pytest.mark.spark
+def test_what_is_left_out_is_told_where_nobody_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from kafkalog.spark.jobs import exporting
+    from kafkalog.spark.jobs.shared import SharedLock
+    from kafkalog.spark.options import parse_options
+    from kafkalog.spark.planning import plan
+
+    root, target = tmp_path / "logs", tmp_path / "lake"
+    fill(root, "t-0", 300)
+    flip(sorted((root / "t-0").glob("*.log"))[1])
+    (target / NOTES).mkdir(parents=True)
+    options = parse_options({"path": str(root), "subscribe": "t", "failOnDataLoss": "false"})
+    (work,) = plan(options)
+    monkeypatch.setattr(logging.getLogger("kafkalog.spark"), "disabled", True)
+    with SharedLock(str(target / NOTES)) as shared:
+        how = exporting.How(str(target), Layout(), "none", shared.token)
+        done = exporting._export(how, exporting.Task(work, options, 0, []))
+    assert len(done.skipped) == 1
 
 
 @pytest.mark.spark

@@ -8,10 +8,8 @@ comes into further files.
 
 from __future__ import annotations
 
-import logging
 import os
-from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -56,7 +54,6 @@ from kafkalog.toolbox.export_log import LogId, LogNow, settle_log
 from kafkalog.topics import arrow
 from kafkalog.topics.reader import ChunkReader
 
-SOURCE_LOG = "kafkalog.spark"  # where the data source warns of what it passes over
 SKIP_HINT = "skip_damage=True (--skip-damage) leaves it out, and tells what"
 RANGE_BYTES = 128 << 20
 UNKNOWN = -1
@@ -268,7 +265,7 @@ def _missing_of(each: Chosen, view: PartitionView, target: str, base: SourceOpti
         found.skipped.append(f"offsets {done} to {low - 1}: gone before they were exported, the log starts at {low}")
     for start, stop in gaps([note.range for note in notes], low, high):
         try:
-            found.works.extend(ask(view, partial(ranges_of, start=start, end=stop, options=base)))
+            found.works.extend(ask(view, partial(ranges_of, start=start, end=stop, options=base, tell=_leave_to_task)))
         except Exception as error:
             whole = Range(each.partition, start, stop)
             found.wrong.append(Exported(each.log_dir, whole, [], [], _advised(portable(error))))
@@ -279,6 +276,10 @@ def _missing_of(each: Chosen, view: PartitionView, target: str, base: SourceOpti
         else:
             found.wrong.append(Exported(each.log_dir, behind, [], [f"offsets from {high} on: {damage}"]))
     return found
+
+
+def _leave_to_task(text: str) -> None:
+    """Of damage that a plan meets: the task that reads there meets it again, and knows which offsets it hides."""
 
 
 def _bounds(seen: Snapshot, isolation: str) -> tuple[int, int, int, KafkalogError | None]:
@@ -315,52 +316,11 @@ def _advised(error: KafkalogError) -> KafkalogError:
 
 def _export(how: How, task: Task) -> Exported:
     work, whole, skipped = task.work, task.range, list(task.skipped)
-    with guest(os.path.join(how.target, NOTES), how.token, task.slot), _warnings() as heard:
-        batches = _telling(read_range(work, task.options, how.layout.columns), whole, heard, skipped)
+    with guest(os.path.join(how.target, NOTES), how.token, task.slot):
+        batches = read_range(work, task.options, how.layout.columns, tell=skipped.append)
         files = export_range(whole, batches, how.target, how.layout, how.codec, skipped)
     return Exported(work.log_dir, whole, files, skipped)
 
 
 def _failed(task: Task, error: KafkalogError) -> Exported:
     return Exported(task.work.log_dir, task.range, [], [], _advised(error))
-
-
-class _Heard(logging.Handler):
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.texts: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.texts.append(record.getMessage().removeprefix("Some data may have been lost. "))
-
-
-@contextmanager
-def _warnings() -> Iterator[list[str]]:
-    """What the data source warns of inside the block: the one place where it says what it passes over."""
-    log, heard = logging.getLogger(SOURCE_LOG), _Heard()
-    level = log.level
-    log.addHandler(heard)
-    if not log.isEnabledFor(logging.WARNING):
-        log.setLevel(logging.WARNING)
-    try:
-        yield heard.texts
-    finally:
-        log.removeHandler(heard)
-        log.setLevel(level)
-
-
-def _telling(batches: Iterable[Any], whole: Range, heard: list[str], skipped: list[str]) -> Iterator[Any]:
-    """The batches; what was warned of between two of them goes to `skipped`, with the offsets that it may have been."""
-    behind = whole.start
-    for batch in batches:
-        if batch.num_rows:
-            _tell(heard, skipped, behind, batch.column("offset")[0].as_py())
-            behind = batch.column("offset")[-1].as_py() + 1
-        yield batch
-    _tell(heard, skipped, behind, whole.end)
-
-
-def _tell(heard: list[str], skipped: list[str], start: int, end: int) -> None:
-    where = f"offsets {start} to {end - 1}" if start < end else f"at offset {start}"
-    skipped.extend(f"{where}: {text}" for text in heard)
-    heard.clear()
