@@ -21,12 +21,12 @@ from kafkalog.toolbox.export_hours import (
     Layout,
     Range,
     export_range,
-    exported,
+    exported_files,
     noted,
     settle_layout,
 )
 from kafkalog.toolbox.import_hours import import_partition
-from tests.spark.kit import SEGMENTS, START_MS, export_batch, fill
+from tests.spark.kit import SEGMENTS, START_MS, export_batch, fill, is_clean
 
 pytestmark = [pytest.mark.filterwarnings("ignore")]
 
@@ -43,7 +43,7 @@ def export_here(target: Path, codec: str, *batches: Any) -> list[Any]:
 
 
 def records_of(target: Path, back: Path) -> list[Any]:
-    import_partition(str(target), exported(str(target))[T0], str(back), T0, {}, None)
+    import_partition(str(target), exported_files(str(target), T0), str(back), T0, {}, None)
     with kafkalog.open_log(back, T0, read_only=True) as log:
         return [(it.offset, it.key, it.value, it.timestamp) for it in log]
 
@@ -265,6 +265,26 @@ def test_a_broken_file_is_the_row_of_its_partition(spark: Any, jobs: Any, tmp_pa
     rows = {row.topic: row for row in jobs.import_(spark, target, tmp_path / "back").collect()}
     assert f"CorruptRecordException: {path}: found" in rows["b"].error
     assert [(rows[name].error, rows[name].records) for name in "ac"] == [(None, 20), (None, 20)]
+
+
+@pytest.mark.spark
+def test_a_broken_note_is_the_row_of_its_partition_in_an_import(spark: Any, jobs: Any, tmp_path: Path) -> None:
+    root, target, back = tmp_path / "logs", tmp_path / "lake", tmp_path / "back"
+    for partition in ("a-0", "b-0", "c-0"):
+        fill(root, partition, 20)
+    jobs.export(spark, root, target)
+    (note,) = (target / NOTES / "b-0").glob("0*.json")
+    flip(note, 20)
+    rows = jobs.import_(spark, target, back).collect()
+    assert [(row.topic, row.records) for row in rows] == [("a", 20), ("b", 0), ("c", 20)]
+    assert [row.error and row.error.split(":")[0] for row in rows] == [None, "CorruptCheckpointException", None]
+    assert str(note) in rows[1].error
+    assert not (back / "b-0").exists()
+    assert is_clean(back)
+    (row,) = jobs.import_(spark, target, tmp_path / "other", "b").collect()
+    assert str(note) in row.error
+    (row,) = jobs.import_(spark, target, tmp_path / "other", "c").collect()
+    assert (row.error, row.records) == (None, 20)
 
 
 @pytest.mark.spark

@@ -16,6 +16,8 @@ import pytest
 
 import kafkalog
 from kafkalog.errors import (
+    ConfigException,
+    CorruptCheckpointException,
     IllegalArgumentException,
     KafkaException,
     KafkalogError,
@@ -173,6 +175,66 @@ def test_a_directory_that_cannot_be_had_leaves_the_others_clean(spark: Any, jobs
                 job()
             assert is_clean(first)
         holder.kill()
+
+
+def snapshot(root: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in root.rglob("*") if path.is_file() and path.name != names.LOCK_FILE}
+
+
+SETTINGS: list[tuple[dict[str, str], str]] = [
+    ({"cleanup.policy": "nonsense"}, "cleanup.policy"),
+    ({"no.such.setting": "1"}, "no.such.setting"),
+    ({"segment.bytes": "many"}, "segment.bytes"),
+    ({"max.compaction.lag.ms": "10"}, "max.compaction.lag.ms"),  # below the min that the topic has
+]
+
+
+@pytest.mark.parametrize(("config", "text"), SETTINGS)
+def test_settings_without_sense_change_nothing(
+    spark: Any, jobs: Any, tmp_path: Path, config: dict[str, str], text: str
+) -> None:
+    root, lake = tmp_path / "logs", tmp_path / "lake"
+    with kafkalog.open(root) as store:
+        store.create_topic("t", partitions=1, config={**COMPACT, "min.compaction.lag.ms": "100"})
+    fill(root, "t-0", 20)
+    jobs.export(spark, root, lake)
+    assert is_clean(root)
+    before = snapshot(root)
+    for job in (
+        lambda: jobs.recover(spark, root, act=True, config=config),
+        lambda: jobs.compact(spark, root, ["t"], act=True, config=config),
+        lambda: jobs.compact_by_shuffle(spark, root, "t-0", act=True, config=config),
+        lambda: jobs.import_(spark, lake, root, config=config, resume=True),
+    ):
+        with pytest.raises(ConfigException, match=text):
+            job()
+        assert snapshot(root) == before
+    if "max.compaction.lag.ms" not in config:  # which goes with what a new topic has
+        with pytest.raises(ConfigException, match=text):
+            jobs.import_(spark, lake, tmp_path / "new", config=config)
+        assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("map_bytes", [-1, 0, 71, "many", None])
+def test_a_map_without_sense_changes_nothing(spark: Any, jobs: Any, tmp_path: Path, map_bytes: Any) -> None:
+    fill(tmp_path, "t-0", 20)
+    before = snapshot(tmp_path)
+    with pytest.raises(IllegalArgumentException, match="map_bytes: found"):
+        jobs.compact(spark, tmp_path, ["t"], act=True, config=COMPACT, map_bytes=map_bytes)
+    assert snapshot(tmp_path) == before
+    assert is_clean(tmp_path)
+
+
+def test_stored_settings_that_cannot_be_read_change_nothing(spark: Any, jobs: Any, tmp_path: Path) -> None:
+    with kafkalog.open(tmp_path) as store:
+        store.create_topic("t", partitions=1)
+    fill(tmp_path, "t-0", 20)
+    (tmp_path / names.TOPIC_CONFIGS_FILE).write_text("nonsense")
+    before = snapshot(tmp_path)
+    for job in (jobs.recover, jobs.compact):
+        with pytest.raises(CorruptCheckpointException, match="kafkalog_topics"):
+            job(spark, tmp_path, act=True)
+        assert snapshot(tmp_path) == before
 
 
 def test_targets_in_log_directories_are_refused(spark: Any, jobs: Any, tmp_path: Path) -> None:

@@ -9,13 +9,15 @@ from typing import Any, NamedTuple
 
 from kafkalog.config import CleanerConfig
 from kafkalog.errors import KafkalogError
+from kafkalog.format import values
 from kafkalog.spark.jobs.run import Chosen, Dirs, Names, Progress, choose, frame, run, told
-from kafkalog.spark.jobs.shared import Loan, Returned, SharedDirectory, borrowed
+from kafkalog.spark.jobs.shared import Loan, Returned, SharedDirectory, borrowed, check_settings
 from kafkalog.toolbox.compact import Compacted, left_alone
 from kafkalog.toolbox.compact import How as ToolboxHow
 from kafkalog.toolbox.compact import compact as compact_here
 from kafkalog.toolbox.compaction_state import Reason
 from kafkalog.toolbox.topic_settings import TopicSettings
+from kafkalog.topics.log import DEDUPE_BUFFER_BYTES_MIN
 
 MAP_BYTES = 96 << 20  # 24 for each key: a worker stays small; a partition with more of them takes more passes
 SCHEMA = (
@@ -62,7 +64,8 @@ def compact(
 
     A DataFrame with a row for each partition, also for those that are left alone: what went (or would), by why; `held`,
     what keeps the rest; `error`, what is wrong with it.  With `act` each directory is held until its partitions are
-    done: LogDirLockedException where somebody has it.
+    done: LogDirLockedException where somebody has it.  IllegalArgumentException and ConfigException for settings that
+    make no sense, and then nothing was changed.
     """
     found = compacted(
         spark, log_dirs, partitions, act=act, config=config, map_bytes=map_bytes, rolls=rolls, progress=progress
@@ -112,7 +115,9 @@ def compacted(
 ) -> list[Done]:
     """As `compact`, in the toolbox's own words; without statistics for what is left alone."""
     tasks = choose(log_dirs, partitions)
+    map_bytes = values.whole(map_bytes, "map_bytes", low=DEDUPE_BUFFER_BYTES_MIN, expected="bytes")
     how = How(dict(config or {}), map_bytes, rolls)
+    check_settings(how.config, [(task.log_dir, task.partition.topic) for task in tasks])
     alone = _alone(tasks, how)
     todo = [task for task in tasks if task not in alone]
     with ExitStack() as stack:

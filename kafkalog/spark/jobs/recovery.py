@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from kafkalog.errors import KafkalogError
 from kafkalog.spark.jobs.run import Chosen, Dirs, Names, Progress, choose, frame, run, told
-from kafkalog.spark.jobs.shared import Home, Loan, Returned, SharedDirectory, borrowed
+from kafkalog.spark.jobs.shared import Home, Loan, Returned, SharedDirectory, borrowed, check_settings
 from kafkalog.toolbox.recovery import Recovered
 from kafkalog.toolbox.recovery import recover as recover_here
 
@@ -48,7 +48,8 @@ def recover(
     A DataFrame with a row for each partition: its old and new end, what is or would be cut and dropped, which files
     differ, or why it does not open.  With `act` each directory is held until all of its partitions are done, and left
     as after a clean shutdown where every partition of it was recovered.  Other arguments are those of
-    `kafkalog.toolbox.recovery.recover`.  LogDirLockedException where somebody has a directory.
+    `kafkalog.toolbox.recovery.recover`.  LogDirLockedException where somebody has a directory; ConfigException for
+    settings that make no sense, and then nothing was changed.
     """
     rows = [
         (
@@ -88,6 +89,7 @@ def recovered(
     """As `recover`, in the toolbox's own words."""
     tasks = choose(log_dirs, partitions)
     how = How(dict(config or {}), from_start)
+    check_settings(how.config, [(task.log_dir, task.partition.topic) for task in tasks])
     if not act:
         tell = partial(_tell, how)
         return run(spark, tell, tasks, failed=_not_told, size=lambda it: it.bytes, progress=progress)

@@ -22,13 +22,14 @@ import shutil
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
 from pyspark import TaskContext
 
+from kafkalog.config import LogConfig
 from kafkalog.errors import KafkalogError, LogDirLockedException
 from kafkalog.files import OS_FILES, SYSTEM_CLOCK, ManualScheduler
 from kafkalog.files.lock import OsGuest, PlaceTaken
@@ -39,6 +40,7 @@ from kafkalog.log.checkpoint_lines import CheckpointLines
 from kafkalog.manager import directory
 from kafkalog.spark.jobs.run import Unanswered, os_errors_named, portable
 from kafkalog.toolbox.recovery import hold_directory
+from kafkalog.toolbox.topic_settings import TopicSettings
 
 WAIT_S = 30.0  # for the last guest
 SETTLE_S = 3.0  # Spark kills an attempt within this time after another one's success
@@ -144,6 +146,17 @@ class SharedDirectory:
             self._hold.leave(clean=alone and (kind is None or not self._leases))  # nothing lent: nothing touched
         finally:
             self._hold.give_up()
+
+
+def check_settings(config: Mapping[str, str], topics: Iterable[tuple[str, str]]) -> None:
+    """Before a directory is taken: settings that make no sense, or do not go with those that it keeps, change nothing.
+    `topics`: (log directory, topic).  ConfigException; CorruptCheckpointException where they cannot be read."""
+    LogConfig.validate(config)
+    found: dict[str, TopicSettings] = {}
+    for log_dir, topic in topics:
+        if log_dir not in found:
+            found[log_dir] = TopicSettings(log_dir, config)
+        found[log_dir].of(topic)
 
 
 class SharedLock:
