@@ -264,6 +264,7 @@ def test_a_broken_file_is_the_row_of_its_partition(spark: Any, jobs: Any, tmp_pa
     flip(path, path.stat().st_size - 6)
     rows = {row.topic: row for row in jobs.import_(spark, target, tmp_path / "back").collect()}
     assert f"CorruptRecordException: {path}: found" in rows["b"].error
+    assert f"{tmp_path / 'back' / 'b-0'} stays, with what was appended: resume goes on" in rows["b"].error
     assert [(rows[name].error, rows[name].records) for name in "ac"] == [(None, 20), (None, 20)]
 
 

@@ -24,9 +24,11 @@ from kafkalog.errors import (
     KafkaStorageException,
     LogDirLockedException,
     NoSuchFileException,
+    UnsupportedOperationException,
 )
 from kafkalog.format import names
 from kafkalog.format.names import TopicPartition
+from kafkalog.toolbox.export_hours import NOTES
 from tests.spark.kit import damage_tail, files_of, fill, is_clean
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
@@ -117,6 +119,7 @@ def test_a_second_attempt_fails_when_the_first_has_ended(tmp_path: Path) -> None
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     with shared.SharedDirectory(str(tmp_path)) as directory, ThreadPoolExecutor(2) as pool, ExitStack() as stack:
         loan = directory.lend(T0)
+        directory.share()
         text = base64.b64encode(pickle.dumps(loan)).decode()
         first = stack.enter_context(
             subprocess.Popen(
@@ -146,6 +149,7 @@ def test_an_attempt_whose_job_is_over_does_not_answer(tmp_path: Path) -> None:
     before = files_of(tmp_path / "t-0")
     with shared.SharedDirectory(str(tmp_path)) as directory:
         loan = directory.lend(T0)
+        directory.share()
     how = recovery.How({}, from_start=True)
     with pytest.raises(Unanswered, match="not shared any more"):
         attempted(lambda task: recovery._recover(how, task), recovery._not_recovered, (loan, 1))
@@ -235,6 +239,89 @@ def test_stored_settings_that_cannot_be_read_change_nothing(spark: Any, jobs: An
         with pytest.raises(CorruptCheckpointException, match="kafkalog_topics"):
             job(spark, tmp_path, act=True)
         assert snapshot(tmp_path) == before
+
+
+def test_a_session_that_runs_no_jobs_changes_nothing(jobs: Any, tmp_path: Path, spark: Any) -> None:
+    """As one of Spark Connect, which has no context."""
+    root, lake = tmp_path / "logs", tmp_path / "lake"
+    fill(root, "t-0", 20)
+    jobs.export(spark, root, lake)
+    before = snapshot(tmp_path)
+    for job in (
+        lambda: jobs.recover(None, root, act=True),
+        lambda: jobs.compact(None, root, ["t"], act=True, config=COMPACT),
+        lambda: jobs.compact_by_shuffle(None, root, "t-0", act=True, config=COMPACT),
+        lambda: jobs.import_(None, lake, root, resume=True),
+        lambda: jobs.import_(None, lake, tmp_path / "new"),
+        lambda: jobs.export(None, root, tmp_path / "new"),
+    ):
+        with pytest.raises(UnsupportedOperationException, match="classic session"):
+            job()
+        assert snapshot(tmp_path) == before
+        assert not (tmp_path / "new").exists()
+    assert is_clean(root)
+
+
+def test_a_partition_that_this_process_has_open_leaves_the_directory_clean(
+    spark: Any, jobs: Any, tmp_path: Path
+) -> None:
+    for partition in ("t-0", "t-1", "t-2"):
+        fill(tmp_path, partition, 20)
+    for job in (
+        lambda: jobs.recover(spark, tmp_path, act=True),
+        lambda: jobs.compact(spark, tmp_path, ["t"], act=True, config=COMPACT),
+    ):
+        with kafkalog.open_log(tmp_path, "t-1"), pytest.raises(IllegalArgumentException, match="open already"):
+            job()
+        assert is_clean(tmp_path)
+
+
+class Unreadable(str):
+    """A text that no executor can unpickle: Spark ends the job."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _explode, ()
+
+
+def _explode() -> None:
+    raise RuntimeError("nobody can read this")
+
+
+def test_a_job_that_spark_ends_says_what_it_left(spark: Any, jobs: Any, tmp_path: Path) -> None:
+    root, lake, back = tmp_path / "logs", tmp_path / "lake", tmp_path / "back"
+    fill(root, "t-0", 20)
+    with pytest.raises(KafkaException, match="Spark ended the job") as caught:
+        jobs.export(spark, root, lake, codec=Unreadable("zstd"))
+    assert f"{lake / NOTES} was made, and stays" in str(caught.value)
+    jobs.export(spark, root, lake)
+    fill(root, "t-0", 20)
+    with pytest.raises(KafkaException, match="Spark ended the job") as caught:
+        jobs.export(spark, root, lake, codec=Unreadable("zstd"))
+    assert "was made" not in str(caught.value)
+    config = {"segment.ms": Unreadable("1000000")}
+    for job, directory in (
+        (lambda: jobs.recover(spark, root, act=True, config=config), root),
+        (lambda: jobs.compact(spark, root, ["t"], act=True, config={**config, **COMPACT}), root),
+        (lambda: jobs.compact_by_shuffle(spark, root, "t-0", act=True, config={**config, **COMPACT}), root),
+        (lambda: jobs.import_(spark, lake, back, config=config), back),
+    ):
+        with pytest.raises(KafkaException, match="Spark ended the job") as caught:
+            job()
+        assert f"{directory} is left without its clean-shutdown marker" in str(caught.value)
+        assert not is_clean(directory)
+        assert {row.error for row in jobs.recover(spark, root, act=True).collect()} == {None}
+        assert is_clean(root)
+
+
+def test_what_the_system_says_of_a_target_is_an_error_of_ours(spark: Any, jobs: Any, tmp_path: Path) -> None:
+    root, lake = tmp_path / "logs", tmp_path / "lake"
+    fill(root, "t-0", 20)
+    folder = lake / "topic=t" / "hour=2023-11-14-22" / f"t-0-{0:020d}.parquet"
+    folder.mkdir(parents=True)
+    with pytest.raises(KafkalogError) as caught:
+        jobs.export(spark, root, lake)
+    assert str(folder) in str(caught.value)
+    assert f"expected a folder to write to; {lake / NOTES} was made, and stays" in str(caught.value)
 
 
 def test_targets_in_log_directories_are_refused(spark: Any, jobs: Any, tmp_path: Path) -> None:

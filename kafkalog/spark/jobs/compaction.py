@@ -11,7 +11,7 @@ from kafkalog.config import CleanerConfig
 from kafkalog.errors import KafkalogError
 from kafkalog.format import values
 from kafkalog.spark.jobs.run import Chosen, Dirs, Names, Progress, choose, frame, run, told
-from kafkalog.spark.jobs.shared import Loan, Returned, SharedDirectory, borrowed, check_settings
+from kafkalog.spark.jobs.shared import Loan, Returned, SharedDirectory, borrowed, check_session, check_settings
 from kafkalog.toolbox.compact import Compacted, left_alone
 from kafkalog.toolbox.compact import How as ToolboxHow
 from kafkalog.toolbox.compact import compact as compact_here
@@ -118,6 +118,7 @@ def compacted(
     map_bytes = values.whole(map_bytes, "map_bytes", low=DEDUPE_BUFFER_BYTES_MIN, expected="bytes")
     how = How(dict(config or {}), map_bytes, rolls)
     check_settings(how.config, [(task.log_dir, task.partition.topic) for task in tasks])
+    check_session(spark)
     alone = _alone(tasks, how)
     todo = [task for task in tasks if task not in alone]
     with ExitStack() as stack:
@@ -125,6 +126,8 @@ def compacted(
             roots = dict.fromkeys(task.log_dir for task in todo)
             held = {root: stack.enter_context(SharedDirectory(root)) for root in roots}
             loans = [(task, held[task.log_dir].lend(task.partition)) for task in todo]
+            for each in held.values():
+                each.share()
             done = run(
                 spark, partial(_compact, how), loans, failed=_failed, size=lambda it: it[0].bytes, progress=progress
             )

@@ -9,13 +9,14 @@ comes into further files.
 from __future__ import annotations
 
 import os
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
 from kafkalog.errors import IllegalArgumentException, KafkalogError
 from kafkalog.files import OS_FILES
-from kafkalog.format import names
+from kafkalog.format import names, values
 from kafkalog.format.names import TopicPartition
 from kafkalog.format.partition_metadata import topic_id_of
 from kafkalog.log.snapshot import Snapshot
@@ -34,7 +35,7 @@ from kafkalog.spark.jobs.run import (
     run,
     told,
 )
-from kafkalog.spark.jobs.shared import SharedLock, guest
+from kafkalog.spark.jobs.shared import SharedLock, advise, check_session, guest
 from kafkalog.spark.options import Bound, SourceOptions
 from kafkalog.spark.planning import OffsetRange, ask, ranges_of
 from kafkalog.spark.tasks import read_range
@@ -56,6 +57,7 @@ from kafkalog.topics.reader import ChunkReader
 
 SKIP_HINT = "skip_damage=True (--skip-damage) leaves it out, and tells what"
 RANGE_BYTES = 128 << 20
+EXPECTED = "expected a folder to write to"
 UNKNOWN = -1
 LOG_DIR_SIGNS = (names.META_PROPERTIES_FILE, names.RECOVERY_POINT_CHECKPOINT_FILE)
 SCHEMA = (
@@ -188,18 +190,17 @@ def export_ranges(
     if codec not in FORMATS["parquet"]:
         known = ", ".join(sorted(FORMATS["parquet"]))
         raise IllegalArgumentException(f"parquet has no compression {codec!r}", hint=f"it has {known}")
-    if range_bytes < 1:
-        raise IllegalArgumentException(f"range_bytes is {range_bytes}", hint="expected a number of bytes")
+    range_bytes = values.whole(range_bytes, "range_bytes", low=1, expected="bytes of a log for one task")
     chosen = choose(log_dirs, partitions, internal=False)
     _refuse_twice(chosen)
     place = os.path.realpath(os.fspath(target))
     _refuse_log_directory(place, directories(log_dirs))
     layout = Layout(headers, isolation)
-    with os_errors_named("expected a folder to write to"):
-        OS_FILES.mkdirs_synced(os.path.join(place, NOTES))
-    with SharedLock(os.path.join(place, NOTES)) as shared:
-        settle_layout(place, layout)
-        drop_unnoted(place, [task.partition for task in chosen])
+    check_session(spark)
+    with _target(place) as shared:
+        with os_errors_named(EXPECTED):
+            settle_layout(place, layout)
+            drop_unnoted(place, [task.partition for task in chosen])
         base = SourceOptions(
             (), None, None, None, Bound(), Bound(), fail_on_data_loss=not skip_damage, include_headers=headers,
             isolation=isolation, max_bytes_per_partition=range_bytes,
@@ -215,6 +216,22 @@ def export_ranges(
         return wrong + run(
             spark, partial(_export, how), tasks, failed=_failed, size=lambda it: it.work.size, progress=progress
         )
+
+
+@contextmanager
+def _target(place: str) -> Iterator[SharedLock]:
+    """The target, made where it is missing, while it is ours.  An error says so where it leaves one that is new."""
+    notes = os.path.join(place, NOTES)
+    is_new = not OS_FILES.exists(notes)
+    try:
+        with os_errors_named(EXPECTED):
+            OS_FILES.mkdirs_synced(notes)
+        with SharedLock(notes) as shared:
+            yield shared
+    except KafkalogError as error:
+        if is_new and OS_FILES.exists(notes):
+            advise(error, f"{notes} was made, and stays")
+        raise
 
 
 def _refuse_twice(chosen: list[Chosen]) -> None:
@@ -249,7 +266,7 @@ def _missing(each: Chosen, target: str, base: SourceOptions) -> Missing:
             return _missing_of(each, view, target, base)
     except Exception as error:
         whole = Range(each.partition, UNKNOWN, UNKNOWN)
-        return Missing([], [], [Exported(each.log_dir, whole, [], [], _advised(portable(error)))])
+        return Missing([], [], [Exported(each.log_dir, whole, [], [], _with_own_option(portable(error)))])
 
 
 def _missing_of(each: Chosen, view: PartitionView, target: str, base: SourceOptions) -> Missing:
@@ -268,11 +285,11 @@ def _missing_of(each: Chosen, view: PartitionView, target: str, base: SourceOpti
             found.works.extend(ask(view, partial(ranges_of, start=start, end=stop, options=base, tell=_leave_to_task)))
         except Exception as error:
             whole = Range(each.partition, start, stop)
-            found.wrong.append(Exported(each.log_dir, whole, [], [], _advised(portable(error))))
+            found.wrong.append(Exported(each.log_dir, whole, [], [], _with_own_option(portable(error))))
     if damage is not None:
         behind = Range(each.partition, high, high)
         if base.fail_on_data_loss:
-            found.wrong.append(Exported(each.log_dir, behind, [], [], _advised(damage)))
+            found.wrong.append(Exported(each.log_dir, behind, [], [], _with_own_option(damage)))
         else:
             found.wrong.append(Exported(each.log_dir, behind, [], [f"offsets from {high} on: {damage}"]))
     return found
@@ -302,7 +319,7 @@ def _record_at(view: PartitionView, offset: int) -> Any:
     return next((batch for batch in found if batch.num_rows), found[0] if found else None)
 
 
-def _advised(error: KafkalogError) -> KafkalogError:
+def _with_own_option(error: KafkalogError) -> KafkalogError:
     """With this job's option, where the data source's own is named."""
     parts = [part for part in (error.hint or "").split("; ") if part]
     kept = [part for part in parts if "failOnDataLoss" not in part]
@@ -323,4 +340,4 @@ def _export(how: How, task: Task) -> Exported:
 
 
 def _failed(task: Task, error: KafkalogError) -> Exported:
-    return Exported(task.work.log_dir, task.range, [], [], _advised(error))
+    return Exported(task.work.log_dir, task.range, [], [], _with_own_option(error))

@@ -14,11 +14,12 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from kafkalog.errors import IllegalArgumentException, KafkalogError, UnknownTopicOrPartitionException
+from kafkalog.files import OS_FILES
 from kafkalog.format import codecs
 from kafkalog.format.names import TopicPartition
 from kafkalog.log.view import PartitionView
 from kafkalog.spark.jobs.run import Names, Progress, frame, names_of, os_errors_named, portable, run, told
-from kafkalog.spark.jobs.shared import Loan, Returned, SharedDirectory, borrowed, check_settings
+from kafkalog.spark.jobs.shared import Loan, Returned, SharedDirectory, advise, borrowed, check_session, check_settings
 from kafkalog.toolbox.export_hours import HourFile, exported, exported_files
 from kafkalog.toolbox.import_hours import Imported, has_records, import_partition
 
@@ -97,9 +98,11 @@ def imported(
     found = to_import(place, partitions)
     how = How(place, dict(config or {}), compression)
     check_settings(how.config, [(root, each.partition.topic) for each in found])
+    check_session(spark)
     with SharedDirectory(root, create=True) as shared:
         refused = {each.partition: why for each in found if (why := _refusal(root, each, resume)) is not None}
         tasks = [(shared.lend(each.partition), each) for each in found if each.partition not in refused]
+        shared.share()
         work = partial(_import, how)
         done = run(spark, work, tasks, failed=_failed, size=lambda it: it[1].bytes, progress=progress)
         for (loan, _), (_, returned) in zip(tasks, done, strict=True):
@@ -160,4 +163,8 @@ def _import(how: How, task: tuple[Loan, Planned]) -> tuple[Imported, Returned | 
 
 
 def _failed(task: tuple[Loan, Planned], error: KafkalogError) -> tuple[Imported, Returned | None]:
-    return Imported(task[0].partition, error=error), None
+    loan, _ = task
+    folder = os.path.join(loan.log_dir, str(loan.partition))
+    if OS_FILES.is_dir(folder):
+        advise(error, f"{folder} stays, with what was appended: resume goes on behind that")
+    return Imported(loan.partition, error=error), None

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from kafkalog.errors import KafkalogError
 from kafkalog.spark.jobs.run import Chosen, Dirs, Names, Progress, choose, frame, run, told
-from kafkalog.spark.jobs.shared import Home, Loan, Returned, SharedDirectory, borrowed, check_settings
+from kafkalog.spark.jobs.shared import Home, Loan, Returned, SharedDirectory, borrowed, check_session, check_settings
 from kafkalog.toolbox.recovery import Recovered
 from kafkalog.toolbox.recovery import recover as recover_here
 
@@ -93,9 +93,12 @@ def recovered(
     if not act:
         tell = partial(_tell, how)
         return run(spark, tell, tasks, failed=_not_told, size=lambda it: it.bytes, progress=progress)
+    check_session(spark)
     with ExitStack() as stack:
         held = {root: stack.enter_context(SharedDirectory(root)) for root in dict.fromkeys(it.log_dir for it in tasks)}
         loans = [(held[task.log_dir].lend(task.partition), task.bytes) for task in tasks]
+        for each in held.values():
+            each.share()
         work = partial(_recover, how)
         found = run(spark, work, loans, failed=_not_recovered, size=lambda it: it[1], progress=progress)
         for task, (_, returned) in zip(tasks, found, strict=True):

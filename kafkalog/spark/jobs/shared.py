@@ -38,7 +38,7 @@ from kafkalog.format.checkpoints import CleanShutdownFile
 from kafkalog.format.names import TopicPartition
 from kafkalog.log.checkpoint_lines import CheckpointLines
 from kafkalog.manager import directory
-from kafkalog.spark.jobs.run import Unanswered, os_errors_named, portable
+from kafkalog.spark.jobs.run import Unanswered, os_errors_named, portable, run
 from kafkalog.toolbox.recovery import hold_directory
 from kafkalog.toolbox.topic_settings import TopicSettings
 
@@ -98,24 +98,23 @@ class Returned:
 
 
 class SharedDirectory:
-    """On the driver; a context manager.  LogDirLockedException where somebody has the directory."""
+    """On the driver; a context manager.  LogDirLockedException where somebody has the directory.
+
+    `lend` each partition, then `share`, then executors may come.  What an error ends before that is left as it was.
+    """
 
     def __init__(self, log_dir: str, *, create: bool = False) -> None:
         self.path = log_dir
         self._create = create
         self._leases: dict[TopicPartition, directory.Lease] = {}
+        self._token = uuid.uuid4().hex.encode()
+        self._is_shared = False
 
     def __enter__(self) -> SharedDirectory:
         with os_errors_named("expected a Kafka log directory"):
             if self._create:
                 OS_FILES.mkdirs(self.path)
             self._hold = hold_directory(self.path, OS_FILES)
-        self._token = uuid.uuid4().hex.encode()
-        try:
-            self._hold.directory.share(self._token)
-        except BaseException:
-            self._hold.give_up()
-            raise
         return self
 
     def lend(self, partition: TopicPartition) -> Loan:
@@ -124,6 +123,12 @@ class SharedDirectory:
         lease = directory.enter(self.path, partition, OS_FILES, SYSTEM_CLOCK, scheduler, create=False)
         self._leases[partition] = lease
         return Loan(self.path, partition, len(self._leases) - 1, self._token, lease.clean)
+
+    def share(self) -> None:
+        """Let executors in, to whom partitions were lent."""
+        with os_errors_named("expected a Kafka log directory"):
+            self._hold.directory.share(self._token)
+        self._is_shared = True
 
     def take(self, partition: TopicPartition, returned: Returned | None) -> None:
         """A partition is back; None: nobody knows how."""
@@ -139,13 +144,26 @@ class SharedDirectory:
         lease.leave(clean=returned.clean)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        had_marker, shared = self._hold.clean, self._is_shared
         try:
-            alone = _until(self._hold.directory.take_back)
+            alone = not shared or _until(self._hold.directory.take_back)
             for lease in self._leases.values():
-                lease.leave(clean=False)  # nothing for those that are back
-            self._hold.leave(clean=alone and (kind is None or not self._leases))  # nothing lent: nothing touched
+                lease.leave(clean=lease.clean and not shared)  # nothing for those that are back
+            self._hold.leave(clean=alone and (kind is None or not shared))
         finally:
             self._hold.give_up()
+        if had_marker and shared and isinstance(error, KafkalogError):
+            advise(error, f"{self.path} is left without its clean-shutdown marker: a start looks through its logs")
+
+
+def advise(error: KafkalogError, text: str) -> None:
+    """Adds to what an error says of what to do, or of what is left."""
+    error.hint = f"{error.hint}; {text}" if error.hint else text
+
+
+def check_session(spark: Any) -> None:
+    """Before anything is taken: UnsupportedOperationException for a session that runs no jobs."""
+    run(spark, str, [])
 
 
 def check_settings(config: Mapping[str, str], topics: Iterable[tuple[str, str]]) -> None:
@@ -167,8 +185,13 @@ class SharedLock:
         self.token = uuid.uuid4().hex.encode()
 
     def __enter__(self) -> SharedLock:
-        self._lock = OS_FILES.lock(self._path)
-        self._lock.share(self.token)
+        with os_errors_named("expected a folder to write to"):
+            self._lock = OS_FILES.lock(self._path)
+            try:
+                self._lock.share(self.token)
+            except BaseException:
+                self._lock.release()
+                raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
