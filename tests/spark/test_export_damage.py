@@ -236,6 +236,13 @@ def test_what_retention_took_first_is_told(spark: Any, jobs: Any, tmp_path: Path
         50,
         ["offsets 100 to 149: gone before they were exported, the log starts at 150"],
     )
+    fill(root, "t-0", 100)
+    with kafkalog.open_log(root, "t-0", config=SEGMENTS) as log:
+        log.delete_records(300)
+    for _ in range(2):  # there is nothing to write that down with
+        (row,) = jobs.export(spark, root, target).collect()
+        assert (row.records, row.start_offset, row.end_offset, row.error) == (0, 300, 300, None)
+        assert row.skipped == ["offsets 200 to 299: gone before they were exported, the log starts at 300"]
 
 
 @pytest.mark.spark

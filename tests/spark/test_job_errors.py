@@ -9,6 +9,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -113,11 +114,12 @@ with borrowed(pickle.loads(base64.b64decode(sys.argv[1]))):
 
 def test_a_second_attempt_fails_when_the_first_has_ended(tmp_path: Path) -> None:
     from kafkalog.spark.jobs import compaction, recovery, shared
-    from kafkalog.spark.jobs.run import Unanswered, attempted
+    from kafkalog.spark.jobs.run import Unanswered, attempted, choose
 
     fill(tmp_path, "t-0", 30)
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     with shared.SharedDirectory(str(tmp_path)) as directory, ThreadPoolExecutor(2) as pool, ExitStack() as stack:
+        (task,) = choose(tmp_path, "t-0")
         loan = directory.lend(T0)
         directory.share()
         text = base64.b64encode(pickle.dumps(loan)).decode()
@@ -131,7 +133,9 @@ def test_a_second_attempt_fails_when_the_first_has_ended(tmp_path: Path) -> None
         assert first.stdout.readline() == "at work\n"
         recover = recovery.How({}, from_start=False)
         attempts = [
-            pool.submit(attempted, lambda task: recovery._recover(recover, task), recovery._not_recovered, (loan, 1)),
+            pool.submit(
+                attempted, lambda task: recovery._recover(recover, task), recovery._not_recovered, (task, loan)
+            ),
             pool.submit(attempted, lambda task: compaction.compact_loan(task, {}, None), _failed, loan),
         ]
         assert not any(attempt.done() for attempt in attempts)
@@ -143,16 +147,17 @@ def test_a_second_attempt_fails_when_the_first_has_ended(tmp_path: Path) -> None
 
 def test_an_attempt_whose_job_is_over_does_not_answer(tmp_path: Path) -> None:
     from kafkalog.spark.jobs import recovery, shared
-    from kafkalog.spark.jobs.run import Unanswered, attempted
+    from kafkalog.spark.jobs.run import Unanswered, attempted, choose
 
     fill(tmp_path, "t-0", 30)
     before = files_of(tmp_path / "t-0")
     with shared.SharedDirectory(str(tmp_path)) as directory:
+        (task,) = choose(tmp_path, "t-0")
         loan = directory.lend(T0)
         directory.share()
     how = recovery.How({}, from_start=True)
     with pytest.raises(Unanswered, match="not shared any more"):
-        attempted(lambda task: recovery._recover(how, task), recovery._not_recovered, (loan, 1))
+        attempted(partial(recovery._recover, how), recovery._not_recovered, (task, loan))
     assert files_of(tmp_path / "t-0") == before
 
 

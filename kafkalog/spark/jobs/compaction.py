@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
-from contextlib import ExitStack
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ from kafkalog.config import CleanerConfig
 from kafkalog.errors import KafkalogError
 from kafkalog.format import values
 from kafkalog.spark.jobs.run import Chosen, Dirs, Names, Progress, choose, frame, run, told
-from kafkalog.spark.jobs.shared import Loan, Returned, SharedDirectory, borrowed, check_session, check_settings
+from kafkalog.spark.jobs.shared import Loan, Returned, borrowed, check_session, check_settings, run_lent
 from kafkalog.toolbox.compact import Compacted, left_alone
 from kafkalog.toolbox.compact import How as ToolboxHow
 from kafkalog.toolbox.compact import compact as compact_here
@@ -121,21 +121,11 @@ def compacted(
     check_session(spark)
     alone = _alone(tasks, how)
     todo = [task for task in tasks if task not in alone]
-    with ExitStack() as stack:
-        if act:
-            roots = dict.fromkeys(task.log_dir for task in todo)
-            held = {root: stack.enter_context(SharedDirectory(root)) for root in roots}
-            loans = [(task, held[task.log_dir].lend(task.partition)) for task in todo]
-            for each in held.values():
-                each.share()
-            done = run(
-                spark, partial(_compact, how), loans, failed=_failed, size=lambda it: it[0].bytes, progress=progress
-            )
-            for task, (_, returned) in zip(todo, done, strict=True):
-                held[task.log_dir].take(task.partition, returned)
-        else:
-            done = run(spark, partial(_tell, how), todo, failed=_not_told, size=lambda it: it.bytes, progress=progress)
-    results = {task: result for task, (result, _) in zip(todo, done, strict=True)}
+    if act:
+        done = run_lent(spark, partial(_compact, how), todo, failed=_failed, progress=progress)
+    else:
+        done = run(spark, partial(_tell, how), todo, failed=_not_told, size=lambda it: it.bytes, progress=progress)
+    results = dict(zip(todo, done, strict=True))
     return [
         Done(task.log_dir, results[task] if task in results else Compacted(task.partition, held=alone[task]))
         for task in tasks
@@ -156,18 +146,18 @@ def _how(how: How) -> ToolboxHow:
     return ToolboxHow(CleanerConfig(num_threads=1, dedupe_buffer_size=how.map_bytes), how.rolls)
 
 
-def _tell(how: How, task: Chosen) -> tuple[Compacted, None]:
+def _tell(how: How, task: Chosen) -> Compacted:
     settings = TopicSettings(task.log_dir, how.config)
     (result,) = compact_here(task.log_dir, {task.partition: task.path}, settings, _how(how), act=False)
-    return result, None
+    return result
 
 
-def _not_told(task: Chosen, error: KafkalogError) -> tuple[Compacted, None]:
-    return Compacted(task.partition, error=error), None
+def _not_told(task: Chosen, error: KafkalogError) -> Compacted:
+    return Compacted(task.partition, error=error)
 
 
 def _failed(task: tuple[Chosen, Loan], error: KafkalogError) -> tuple[Compacted, Returned | None]:
-    return Compacted(task[0].partition, error=error), None
+    return _not_told(task[0], error), None
 
 
 def _compact(how: How, task: tuple[Chosen, Loan]) -> tuple[Compacted, Returned | None]:
@@ -178,7 +168,8 @@ def compact_loan(loan: Loan, config: Mapping[str, str], how: ToolboxHow) -> tupl
     """On an executor: one partition that was lent."""
     with borrowed(loan) as home:
         settings = TopicSettings(home.path, config)
-        (result,) = compact_here(home.path, {loan.partition: home.path}, settings, how, act=True)
+        folder = os.path.join(home.path, str(loan.partition))
+        (result,) = compact_here(home.path, {loan.partition: folder}, settings, how, act=True)
     if result.error is not None:
         home.real_error(result.error)
     return result, home.returned

@@ -138,6 +138,7 @@ def export(
 
     A DataFrame with a row for each range that was written: its records, bytes and files, and in `skipped` what was left
     out (for damage, or because retention was faster), with offsets; or its error, and then nothing of it is there.
+    Where all that is missing is gone there is a row that only tells that.
     A partition that is not the log that was exported before (made again, cut, of another directory) is such an error;
     the others go on.  IllegalArgumentException for options that make no sense, and for a target in a log directory;
     LogDirLockedException while another export writes to the target.
@@ -286,6 +287,8 @@ def _missing_of(each: Chosen, view: PartitionView, target: str, base: SourceOpti
         except Exception as error:
             whole = Range(each.partition, start, stop)
             found.wrong.append(Exported(each.log_dir, whole, [], [], _with_own_option(portable(error))))
+    if found.skipped and not found.works:  # no task will tell
+        found.wrong.append(Exported(each.log_dir, Range(each.partition, low, low), [], found.skipped))
     if damage is not None:
         behind = Range(each.partition, high, high)
         if base.fail_on_data_loss:
@@ -307,16 +310,15 @@ def _bounds(seen: Snapshot, isolation: str) -> tuple[int, int, int, KafkalogErro
 
 
 def _record_at(view: PartitionView, offset: int) -> Any:
-    """The record at an offset as a record batch, without rows where there is none; None where it cannot be read."""
+    """The record at an offset as a record batch of one row; None where there is none, or it cannot be read."""
     try:
         with ChunkReader(view, offset, end_offset=offset + 1) as reader:
             columns = ("key", "value", "offset", "timestamp")
-            found = [*arrow.record_batches(reader, columns, 1, arrow.SPARK_COLUMNS)]
+            return next(arrow.record_batches(reader, columns, 1, arrow.SPARK_COLUMNS), None)
     except KafkalogError:
         return None
     finally:
         view.rest()
-    return next((batch for batch in found if batch.num_rows), found[0] if found else None)
 
 
 def _with_own_option(error: KafkalogError) -> KafkalogError:

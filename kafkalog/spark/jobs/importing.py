@@ -157,8 +157,6 @@ def _import(how: How, task: tuple[Loan, Planned]) -> tuple[Imported, Returned | 
         result = import_partition(
             how.source, planned.written, home.path, loan.partition, how.config, how.compression, resume=True
         )
-    if result.error is not None:
-        home.real_error(result.error)
     return result, home.returned
 
 

@@ -22,10 +22,11 @@ import shutil
 import tempfile
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from pyspark import TaskContext
 
@@ -38,10 +39,11 @@ from kafkalog.format.checkpoints import CleanShutdownFile
 from kafkalog.format.names import TopicPartition
 from kafkalog.log.checkpoint_lines import CheckpointLines
 from kafkalog.manager import directory
-from kafkalog.spark.jobs.run import Unanswered, os_errors_named, portable, run
+from kafkalog.spark.jobs.run import Chosen, Progress, Unanswered, os_errors_named, portable, run
 from kafkalog.toolbox.recovery import hold_directory
 from kafkalog.toolbox.topic_settings import TopicSettings
 
+R = TypeVar("R")
 WAIT_S = 30.0  # for the last guest
 SETTLE_S = 3.0  # Spark kills an attempt within this time after another one's success
 REST_S = 0.1
@@ -177,6 +179,27 @@ def check_settings(config: Mapping[str, str], topics: Iterable[tuple[str, str]])
         found[log_dir].of(topic)
 
 
+def run_lent(
+    spark: Any,
+    work: Callable[[tuple[Chosen, Loan]], tuple[R, Returned | None]],
+    tasks: Sequence[Chosen],
+    *,
+    failed: Callable[[tuple[Chosen, Loan], KafkalogError], tuple[R, Returned | None]],
+    progress: Progress | None,
+) -> list[R]:
+    """`run` of partitions that executors change, whose directories are held until all of them are back."""
+    with ExitStack() as stack:
+        roots = dict.fromkeys(task.log_dir for task in tasks)
+        held = {root: stack.enter_context(SharedDirectory(root)) for root in roots}
+        lent = [(task, held[task.log_dir].lend(task.partition)) for task in tasks]
+        for each in held.values():
+            each.share()
+        done = run(spark, work, lent, failed=failed, size=lambda it: it[0].bytes, progress=progress)
+        for task, (_, returned) in zip(tasks, done, strict=True):
+            held[task.log_dir].take(task.partition, returned)
+    return [result for result, _ in done]
+
+
 class SharedLock:
     """On the driver: the lock of a folder that is no log directory; a context manager.  LogDirLockedException."""
 
@@ -201,7 +224,7 @@ class SharedLock:
             self._lock.release()
 
 
-def _until(attempt: Any) -> bool:
+def _until(attempt: Callable[[], bool]) -> bool:
     """Whether it came to be true, in WAIT_S."""
     end = time.monotonic() + WAIT_S
     while not attempt():
