@@ -99,8 +99,8 @@ class RangeSource:
             self._plan_anew(offset)
         while True:
             place = max(bisect_right(self._bases, offset) - 1, 0)
-            left = self._work.pieces[place:]
-            if not left or (len(left) == 1 and left[0].ends_below(offset)):
+            last = len(self._work.pieces) - 1
+            if place > last or (place == last and self._work.pieces[last].ends_below(offset)):
                 return None
             file = self._file(place)
             if file is not None:
@@ -200,7 +200,7 @@ def read_range(
 ) -> Iterator[Any]:
     """The record batches of a range: about FILL_ROWS rows each, or BATCH_BYTES of keys, values and headers.
 
-    `tell` is called with what is passed over, as it is met: which offsets, and why.
+    `tell` is called with what is passed over, as it is met: why, and between which offsets.
     """
     from kafkalog.topics import arrow
 
