@@ -44,15 +44,19 @@ def command(
     from kafkalog.spark.jobs.importing import imported, to_import
 
     if not yes:
-        planned = to_import(source, list(only) or None)
-        for partition, written in planned.items():
-            records = sum(file.records for file in written)
+        code = CLEAN
+        for planned in to_import(source, list(only) or None):
+            partition, records = planned.partition, planned.records
+            code = max(code, CLEAN if planned.error is None else code_of_row(planned.error))
             if as_json:
-                emit_json({"kind": "partition", **fields(partition), "done": False, "records": records})
+                error = None if planned.error is None else one_line(planned.error)
+                emit_json({"kind": "partition", **fields(partition), "done": False, "records": records, "error": error})
+            elif planned.error is not None:
+                emit(f"{partition}: cannot be made: {one_line(planned.error)}")
             else:
-                emit(f"{partition}: {records} records in {len(written)} files would come (--yes does it)")
-        return CLEAN
-    total = sum(file.bytes for written in to_import(source, list(only) or None).values() for file in written)
+                emit(f"{partition}: {records} records in {len(planned.written)} files would come (--yes does it)")
+        return code
+    total = sum(planned.bytes for planned in to_import(source, list(only) or None))
     with session(master, conf) as spark, Progress(total, "imported", force=progress) as bar:
         found = imported(
             spark, source, log_dir, list(only) or None, config=parse_settings(settings), compression=compression,

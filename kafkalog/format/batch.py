@@ -64,6 +64,11 @@ def declared_size(data: bytes | memoryview, at: int = 0) -> int:
     return LOG_OVERHEAD + int.from_bytes(data[at + LENGTH_AT : at + LOG_OVERHEAD], "big", signed=True)
 
 
+def smallest_bytes(magic: int) -> int:
+    """Bytes that a batch of that magic has at least: its header, for magic 0 and 1 also a record's."""
+    return RECORD_BATCH_OVERHEAD if magic >= 2 else SMALLEST_BATCH_BYTES
+
+
 def magic_byte(data: bytes | memoryview, at: int = 0) -> int:
     """The magic of the batch that begins at `at`, as the signed byte that it is."""
     return int.from_bytes(data[at + MAGIC_AT : at + CRC_AT], "big", signed=True)

@@ -20,7 +20,13 @@ import numpy as np
 
 from kafkalog._native import batches as native
 from kafkalog.errors import CorruptRecordException
-from kafkalog.format.batch import MAGIC_AT, RECORD_BATCH_OVERHEAD
+from kafkalog.format.batch import (
+    MAGIC_AT,
+    RECORD_BATCH_OVERHEAD,
+    SMALLEST_BATCH_BYTES,
+    declared_size,
+    smallest_bytes,
+)
 from kafkalog.format.records import READ_BYTES_MAX, in_parts
 from kafkalog.segment.loss import reason
 from kafkalog.segment.order import misfits
@@ -96,6 +102,16 @@ class Extent:
         return self.indexed_position is not None and self.indexed_position() >= self.end
 
 
+def header_at(file: File, position: int) -> BatchHeader | None:
+    """The header at a position of a .log file (its own `position` is 0), the body unlooked at; None where the file ends
+    before it does, or has no magic of ours there, or a size that no batch has: room that was set aside is zeros."""
+    head = file.pread(RECORD_BATCH_OVERHEAD, position)
+    if len(head) < SMALLEST_BATCH_BYTES or head[MAGIC_AT] > 2:
+        return None
+    least_bytes = smallest_bytes(head[MAGIC_AT])
+    return None if min(len(head), declared_size(head)) < least_bytes else native.header_at(head)
+
+
 class SegmentReader:
     """The first `end` bytes of a segment's file, whose offsets are those from `base_offset` to `limit`.
 
@@ -111,9 +127,8 @@ class SegmentReader:
         self.end = end
 
     def header_at(self, position: int) -> BatchHeader | None:
-        """The header at a position; None where the file ends, or has no magic of ours."""
-        head = self.file.pread(RECORD_BATCH_OVERHEAD, position)
-        return None if len(head) < RECORD_BATCH_OVERHEAD or head[MAGIC_AT] > 2 else native.header_at(head)
+        """As the function."""
+        return header_at(self.file, position)
 
     def starts(self, hint: tuple[int, int] | None) -> Iterator[int]:
         """Positions to start a walk from: what a hint says, if a batch with that last offset is there; then 0."""

@@ -40,9 +40,11 @@ def decode_batches(data: Column | str, damage: str = "fail") -> Column:
     """The records of batches, of any magic and codec: an array of structs, one a record, for `inline`.
 
     `data` is the bytes of a fetch response's records or of a .log file; as in a response, a last batch that is cut off
-    is passed over (but not one whose size is damaged, where whole batches follow).  Markers of transactions are no
-    records.  `damage`: what else is no batch fails the query with its byte ("fail"), or ends the array ("truncate").  A
-    file is in memory as a whole, with its records: of directories `spark.read.format("kafkalog")` reads slices.
+    is passed over (but not one whose size is damaged, where whole batches follow).  The bytes that are there must be a
+    header's: text is none from its ninth byte on, which is where a size begins; up to eight bytes may be any offset.
+    Markers of transactions are no records.  `damage`: what else is no batch fails the query with its byte ("fail"), or
+    ends the array ("truncate").  A file is in memory as a whole, with its records: of directories
+    `spark.read.format("kafkalog")` reads slices.
     """
     if damage not in DAMAGE:
         raise IllegalArgumentException(f"damage is {damage!r}", hint=f"expected one of {', '.join(DAMAGE)}")

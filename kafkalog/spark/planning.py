@@ -25,12 +25,12 @@ from kafkalog.errors import (
 )
 from kafkalog.files import File
 from kafkalog.format import names
-from kafkalog.format.batch import LOG_OVERHEAD, declared_size
 from kafkalog.format.names import TopicPartition
 from kafkalog.log.snapshot import Snapshot
 from kafkalog.log.view import PartitionView
 from kafkalog.manager.log_dirs import list_partitions
 from kafkalog.segment.file_records import base_offset_of
+from kafkalog.segment.reader import header_at
 from kafkalog.segment.transaction_index import AbortedTxn
 from kafkalog.spark.filters import ALL, Wanted
 from kafkalog.spark.options import EARLIEST, LATEST, Bound, SourceOptions
@@ -39,6 +39,7 @@ from kafkalog.spark.places import files_of
 log = logging.getLogger("kafkalog.spark")
 
 T = TypeVar("T")
+Tell = Callable[[str], None]  # is called with what is passed over, as it is met
 DATA_LOSS_HINT = "set the source option failOnDataLoss to false to go on without what is gone"
 DAMAGE_HINT = "the source option failOnDataLoss=false goes on where a later segment starts"
 
@@ -47,7 +48,7 @@ class Piece(NamedTuple):
     """Bytes [start, end) of a .log file; `start` is a batch's first byte.
 
     Compaction may put another file in its place, which has an inode number that was free: `first_field` is what the
-    file had in its first eight bytes at `start` (a batch's base offset; -1 where `start` is 0).  `next_base`: where the
+    file had at `start` (the base offset that a batch's header says; -1 where `start` is 0).  `next_base`: where the
     segment behind it begins.
     """
 
@@ -58,24 +59,25 @@ class Piece(NamedTuple):
     first_field: int = -1
     next_base: int | None = None
 
+    @property
+    def index_path(self) -> str:
+        return names.offset_index_file(os.path.dirname(self.path), self.segment_base)
+
+    def ends_below(self, offset: int) -> bool:
+        """Whether the segment's offsets do, so that a range up to there has all of it."""
+        return self.next_base is not None and self.next_base <= offset
+
     def is_in(self, file: File, end_offset: int | None) -> bool:
         """Whether the file is the planned one, or has the same there: between `start` and `end` what it had, behind it
         nothing below `end_offset` (None: nothing at all)."""
-        if self.start and field_at(file, self.start) != self.first_field:
+        first = header_at(file, self.start) if self.start else None
+        if (-1 if first is None else first.base_offset) != self.first_field:
             return False
         size = file.size()
         if size <= self.end or end_offset is None:
             return size == self.end
-        behind = field_at(file, self.end)
-        return behind is None or behind >= end_offset
-
-
-def field_at(file: File, position: int) -> int | None:
-    """The base offset of the batch at a position, unlooked at; None where there is none."""
-    head = file.pread(LOG_OVERHEAD, position)
-    if len(head) < LOG_OVERHEAD or declared_size(head) <= LOG_OVERHEAD:
-        return None
-    return int.from_bytes(head[:8], "big", signed=True)
+        behind = header_at(file, self.end)
+        return behind is None or behind.base_offset >= end_offset
 
 
 @dataclass(frozen=True)
@@ -169,8 +171,14 @@ def _plan_one(seen: Snapshot, options: SourceOptions, wanted: Wanted) -> list[Of
     return ranges_of(seen, start, end, options)
 
 
-def ranges_of(seen: Snapshot, start: int, end: int, options: SourceOptions) -> list[OffsetRange]:
-    """The ranges of [start, end) of one partition."""
+def warn(text: str) -> None:
+    """In the log of the driver, or of an executor: the data source's way to tell what it passes over."""
+    log.warning("Some data may have been lost. %s", text)
+
+
+def ranges_of(seen: Snapshot, start: int, end: int, options: SourceOptions, tell: Tell = warn) -> list[OffsetRange]:
+    """The ranges of [start, end) of one partition.  Whole segments, where damage keeps offsets from being found: who
+    reads them meets it again."""
     if start >= end:
         return []
     try:
@@ -178,7 +186,7 @@ def ranges_of(seen: Snapshot, start: int, end: int, options: SourceOptions) -> l
             return [span(seen, start, end, options.isolation)]
         return list(_split(seen, start, end, options))
     except CorruptRecordException as error:
-        damaged(options, error)
+        damaged(options, error, tell)
         found = list(_by_segment(seen, start, end, options))
         if options.latest and found:
             pieces = tuple(piece for each in found for piece in each.pieces)
@@ -198,12 +206,16 @@ def _narrowed(seen: Snapshot, start: int, end: int, options: SourceOptions, want
     return start, end
 
 
-def damaged(options: SourceOptions, error: KafkalogError) -> None:
-    """Damage was met: raises it, or says so where the query goes on without what it hides."""
+def damaged(
+    options: SourceOptions, error: KafkalogError, tell: Tell = warn, skipped: tuple[int, int] | None = None
+) -> None:
+    """Damage was met: raises it, or tells of it where who asked goes on without what it hides; `skipped`: offsets
+    [start, end), where that is known."""
     if options.fail_on_data_loss:
         error.hint = f"{error.hint}; {DAMAGE_HINT}" if error.hint else DAMAGE_HINT
         raise error
-    log.warning("Some data may have been lost. %s", error)
+    start, end = skipped or (0, 0)
+    tell(f"offsets {start} to {end - 1}: {error}" if start < end else str(error))
 
 
 def check_complete(name: str, bound: Bound, partitions: dict[TopicPartition, str]) -> None:
@@ -252,11 +264,11 @@ def _explicit(bound: Bound, partition: TopicPartition) -> bool:
     return bound.offsets is not None and _of(bound.offsets, partition) >= 0
 
 
-def lost(options: SourceOptions, text: str) -> None:
-    """Records are gone: raises, or says so."""
+def lost(options: SourceOptions, text: str, tell: Tell = warn) -> None:
+    """Records are gone: raises, or tells of it."""
     if options.fail_on_data_loss:
         raise IllegalStateException(f"Some data may have been lost. {text}", hint=DATA_LOSS_HINT) from None
-    log.warning("Some data may have been lost. %s", text)
+    tell(text)
 
 
 def offset_of(view: Snapshot, bound: Bound, latest: int, *, starting: bool, options: SourceOptions) -> int:
@@ -362,17 +374,24 @@ def span(view: Snapshot, start: int, end: int, isolation: str) -> OffsetRange:
     for number in range(place, min(last_place + 1, len(view.segments))):
         segment = view.segments[number]
         stop = last_end if number == last_place else view.readable_bytes(segment)
-        if position < stop:
+        if position < stop or (number < last_place and _was_emptied(view, number)):
             pieces.append(_piece(view, number, position, stop))
         position = 0
     return _range(view, start, end, tuple(pieces), isolation)
 
 
+def _was_emptied(seen: Snapshot, number: int) -> bool:
+    """Whether a file without bytes had some, as its index says: who reads it tells."""
+    is_closed = number + 1 < len(seen.segments)
+    segment = seen.segments[number]
+    return is_closed and not seen.readable_bytes(segment) and segment.indexed_position() >= 0
+
+
 def _piece(seen: Snapshot, number: int, start: int, end: int) -> Piece:
     segment = seen.segments[number]
-    first = field_at(seen.file(segment), start) if start else None
+    first = header_at(seen.file(segment), start) if start else None
     next_base = seen.bases[number + 1] if number + 1 < len(seen.segments) else None
-    return Piece(segment.path, segment.base_offset, start, end, -1 if first is None else first, next_base)
+    return Piece(segment.path, segment.base_offset, start, end, -1 if first is None else first.base_offset, next_base)
 
 
 def _range(seen: Snapshot, start: int, end: int, pieces: tuple[Piece, ...], isolation: str) -> OffsetRange:
@@ -387,7 +406,7 @@ def _by_segment(seen: Snapshot, start: int, end: int, options: SourceOptions) ->
         first = max(start, segment.base_offset)
         last = end if place + 1 == len(seen.segments) else min(end, seen.bases[place + 1])
         size = seen.readable_bytes(segment)
-        if first < last and size:
+        if first < last and (size or _was_emptied(seen, place)):
             yield _range(seen, first, last, (_piece(seen, place, 0, size),), options.isolation)
 
 

@@ -2,7 +2,9 @@
 
 A response may end in a batch that is cut off, and nothing in its bytes says whether that is so.  It is damage where
 they contradict it: no header begins there, or the checksum is right for fewer bytes than the size claims, or whole
-batches lie within what it claims.  A row is in memory, so that all is looked at before the first record is given.
+batches lie within what it claims.  Of a header that is cut off before its magic the offset and the size are left to
+tell, as far as they are there: text, as a size, is 150 MB or more.  A row is in memory, so that all is looked at before
+the first record is given.
 """
 
 from __future__ import annotations
@@ -15,12 +17,21 @@ from numpy.typing import NDArray
 from kafkalog._native import batches as native
 from kafkalog.errors import CorruptRecordException
 from kafkalog.files.closed import ClosedFile
-from kafkalog.format.batch import RECORD_BATCH_OVERHEAD, SMALLEST_BATCH_BYTES, declared_size, magic_byte
+from kafkalog.format.batch import (
+    LENGTH_AT,
+    LOG_OVERHEAD,
+    RECORD_BATCH_OVERHEAD,
+    SMALLEST_BATCH_BYTES,
+    declared_size,
+    magic_byte,
+    smallest_bytes,
+)
 from kafkalog.limits import INT_MAX
 from kafkalog.segment.loss import reason
 from kafkalog.segment.resync import next_batch, sensible
+from kafkalog.topics.reader import MAX_CHUNK_BYTES
 
-BASE_OFFSET_BYTES = 8
+FILLS = (b"\0", b"\xff")  # for the least and the most that a number is whose end is missing
 
 
 class _InMemory(ClosedFile):
@@ -61,14 +72,14 @@ def damage_at(data: memoryview, verdict: int, position: int) -> str | None:
     if verdict not in (native.OK, native.TORN):
         return reason(verdict)
     head = data[position : position + RECORD_BATCH_OVERHEAD]
-    if len(head) >= BASE_OFFSET_BYTES and head[0] & 0x80:
+    if len(head) >= LENGTH_AT and head[0] & 0x80:
         return "a negative offset"
-    if verdict == native.OK:  # there is less than says more
-        return None
+    if verdict == native.OK:  # less than a header up to its magic
+        return None if may_be_size(head[LENGTH_AT:LOG_OVERHEAD]) else reason(native.BAD_SIZE)
     size, left = declared_size(head), len(data) - position
     if size > INT_MAX or (magic_byte(head) == 2 and size < RECORD_BATCH_OVERHEAD):
         return reason(native.BAD_SIZE)
-    if left < (RECORD_BATCH_OVERHEAD if magic_byte(head) == 2 else SMALLEST_BATCH_BYTES):
+    if left < smallest_bytes(magic_byte(head)):
         return None
     claim = f"a batch that claims {size} bytes, of which {left} are there, but"
     if native.crc_matches(data, position, left):
@@ -80,3 +91,11 @@ def damage_at(data: memoryview, verdict: int, position: int) -> str | None:
     # The values of a batch that is cut off may be batches as well: of other offsets, but by chance.
     found = next_batch(_InMemory(data), position + 1, len(data), min_offset=last + 1, base_offset=first)
     return None if found is None else f"{claim} a whole one begins at byte {found.position}"
+
+
+def may_be_size(field: memoryview) -> bool:
+    """Whether a size field that begins so, with up to four bytes, is one of a batch that the engine's readers take."""
+    if not field:
+        return True
+    low, high = (LOG_OVERHEAD + int.from_bytes(bytes(field).ljust(4, fill), "big", signed=True) for fill in FILLS)
+    return high >= SMALLEST_BATCH_BYTES and low <= MAX_CHUNK_BYTES

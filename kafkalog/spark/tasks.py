@@ -21,6 +21,7 @@ from kafkalog.files import File
 from kafkalog.format.names import TopicPartition
 from kafkalog.log.snapshot import Snapshot
 from kafkalog.log.view import PartitionView
+from kafkalog.segment.index_reader import last_position
 from kafkalog.segment.order import highest_offset
 from kafkalog.segment.reader import Extent
 from kafkalog.segment.transaction_index import AbortedTxn
@@ -28,7 +29,7 @@ from kafkalog.spark import worker
 from kafkalog.spark.filters import ALL, Wanted
 from kafkalog.spark.options import SourceOptions
 from kafkalog.spark.places import files_of
-from kafkalog.spark.planning import OffsetRange, Piece, ask, damaged, lost, span
+from kafkalog.spark.planning import OffsetRange, Piece, Tell, ask, damaged, lost, span, warn
 from kafkalog.topics.reader import ChunkReader
 
 BATCH_ROWS = 64_000
@@ -54,15 +55,17 @@ class RangePartition(InputPartition):  # type: ignore[misc]
 class RangeSource:
     """What ChunkReader needs of a partition, over the pieces of one range: all bytes of a piece are whole batches.
 
-    Where compaction or retention has changed the files since they were planned, what is left is planned anew.
+    Where compaction or retention has changed the files since they were planned, what is left is planned anew; what is
+    gone by then is told.
     """
 
-    def __init__(self, work: OffsetRange, options: SourceOptions) -> None:
+    def __init__(self, work: OffsetRange, options: SourceOptions, tell: Tell) -> None:
         self.topic_partition = TopicPartition(work.topic, work.partition)
         self._work = work
         self._bases = [piece.segment_base for piece in work.pieces]
         self._place = 0  # of the piece that was handed out last
         self._options = options
+        self._tell = tell
         self._is_doubtful = False
         self._planned_again: Piece | None = None
         self._plans = 1
@@ -96,7 +99,8 @@ class RangeSource:
             self._plan_anew(offset)
         while True:
             place = max(bisect_right(self._bases, offset) - 1, 0)
-            if place >= len(self._work.pieces):
+            last = len(self._work.pieces) - 1
+            if place > last or (place == last and self._work.pieces[last].ends_below(offset)):
                 return None
             file = self._file(place)
             if file is not None:
@@ -119,13 +123,16 @@ class RangeSource:
     def _extent(self, place: int, file: File) -> Extent:
         self._place = place
         piece = self._work.pieces[place]
+        final = place + 1 == len(self._work.pieces)
+        next_base = piece.next_base if final and piece.ends_below(self._work.end_offset) else self.later_segment()
         return Extent(
             file,
             piece.segment_base,
             piece.start,
             piece.end,
-            next_base=self.later_segment(),
-            final=place + 1 == len(self._work.pieces),
+            next_base=next_base,
+            final=final,
+            indexed_position=partial(last_position, files_of(self._work.log_dir), piece.index_path),
             base_limit=self._work.end_offset - 1,
             limit=highest_offset(piece.segment_base, piece.next_base),
         )
@@ -147,7 +154,12 @@ class RangeSource:
         except CorruptRecordException:
             return  # damage, which is to be told as it was met
         except UnknownTopicOrPartitionException:
-            lost(self._options, f"{self.topic_partition} was deleted since the query was planned")
+            lost(
+                self._options,
+                f"{self.topic_partition} was deleted since the query was planned: nothing is left from offset {offset} "
+                "on",
+                self._tell,
+            )
             self._work = replace(self._work, pieces=())
         self._bases = [piece.segment_base for piece in self._work.pieces]
         self._place = 0
@@ -159,6 +171,7 @@ class RangeSource:
                 self._options,
                 f"{self.topic_partition}: offsets [{offset}, {self._work.end_offset}) were planned, now the log has "
                 f"[{seen.log_start_offset}, {seen.log_end_offset})",
+                self._tell,
             )
         left = span(seen, start, max(start, end), self._options.isolation)
         return replace(left, start_offset=self._work.start_offset, end_offset=self._work.end_offset)
@@ -176,15 +189,18 @@ class RangeSource:
 
 
 def read_range(
-    work: OffsetRange, options: SourceOptions, columns: Sequence[str], wanted: Wanted = ALL
+    work: OffsetRange, options: SourceOptions, columns: Sequence[str], wanted: Wanted = ALL, tell: Tell = warn
 ) -> Iterator[Any]:
-    """The record batches of a range: about FILL_ROWS rows each, or BATCH_BYTES of keys, values and headers."""
+    """The record batches of a range: about FILL_ROWS rows each, or BATCH_BYTES of keys, values and headers.
+
+    `tell` is called with what is passed over, as it is met: why, and between which offsets.
+    """
     from kafkalog.topics import arrow
 
     worker.settle()
-    source = RangeSource(work, options)
+    source = RangeSource(work, options, tell)
     if options.latest:
-        yield from _latest(source, options, columns)
+        yield from _latest(source, options, columns, tell)
         return
     limits = {
         "timestamp_min": wanted.timestamp_min,
@@ -198,21 +214,25 @@ def read_range(
         chunk_bytes=CHUNK_BYTES,
         isolation=options.isolation,
     ) as reader:
+        behind = work.start_offset  # the last row
         while True:
             try:
-                yield from arrow.record_batches(
+                for last_offset, batch in arrow.placed_batches(
                     reader, columns, BATCH_ROWS, arrow.SPARK_COLUMNS, batch_bytes=BATCH_BYTES, limits=limits
-                )
+                ):
+                    behind = last_offset + 1
+                    yield batch
                 return
             except (BadBytesError, InvalidRecordException) as error:
-                damaged(options, error)
-            later = source.later_segment()
+                later = source.later_segment()
+                damaged(options, error, tell, skipped=(behind, work.end_offset if later is None else later))
             if later is None:
                 return
+            behind = later
             reader.seek(later)
 
 
-def _latest(source: RangeSource, options: SourceOptions, columns: Sequence[str]) -> Iterator[Any]:
+def _latest(source: RangeSource, options: SourceOptions, columns: Sequence[str], tell: Tell) -> Iterator[Any]:
     """The last value of each key of a range, by offset; at damage, where that is let pass, the state before it."""
     from kafkalog.topics import arrow
     from kafkalog.topics.latest import Latest
@@ -221,4 +241,4 @@ def _latest(source: RangeSource, options: SourceOptions, columns: Sequence[str])
     try:
         yield from found.batches(columns, BATCH_ROWS, arrow.SPARK_COLUMNS, batch_bytes=BATCH_BYTES)
     except (BadBytesError, InvalidRecordException) as error:
-        damaged(options, error)
+        damaged(options, error, tell)

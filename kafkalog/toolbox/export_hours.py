@@ -212,17 +212,22 @@ def _folders(path: str, begin: str, files: Files) -> list[str]:
     return [os.path.join(path, name) for name in listed if name.startswith(begin)]
 
 
-def exported(target: str, files: Files = OS_FILES) -> dict[TopicPartition, list[HourFile]]:
-    """What an export wrote, by partition, the files by first offset; only of ranges that are whole."""
+def exported(target: str, files: Files = OS_FILES) -> list[TopicPartition]:
+    """The partitions of which an export wrote something, or began to.  IllegalArgumentException where there is none."""
     layout_of(target, files)
-    found: dict[TopicPartition, list[HourFile]] = {}
-    for name in sorted(files.list_dir(os.path.join(target, NOTES))):
+    found = []
+    for name in files.list_dir(os.path.join(target, NOTES)):
         topic, dash, number = name.rpartition("-")
         if dash and number.isdigit():
-            partition = TopicPartition(topic, int(number))
-            written = [file for note in noted(target, partition, files) for file in note.files]
-            found[partition] = sorted(written, key=lambda file: file.first_offset)
-    return found
+            found.append(TopicPartition(topic, int(number)))
+    return sorted(found)
+
+
+def exported_files(target: str, partition: TopicPartition, files: Files = OS_FILES) -> list[HourFile]:
+    """What an export wrote of a partition, by first offset; only of ranges that are whole.  CorruptCheckpointException
+    where a note is damaged."""
+    written = [file for note in noted(target, partition, files) for file in note.files]
+    return sorted(written, key=lambda file: file.first_offset)
 
 
 # --- a range ---------------------------------------------------------------------------------------------

@@ -51,8 +51,8 @@ def settle_log(
 ) -> None:
     """Writes down which log the target's files of a partition are of; IllegalArgumentException where it is another one.
 
-    `record_at`: the record batch of the record at an offset, of at least key, value, offset and timestamp; without rows
-    where there is none, None where it cannot be read.
+    `record_at`: the record batch of the record at an offset, of at least key, value, offset and timestamp; None where
+    there is none, or it cannot be read.
     """
     path = os.path.join(target, NOTES, str(partition), "log.json")
     kept = LogId(**read_note(path, files)) if files.exists(path) else None
@@ -80,7 +80,7 @@ def _difference(kept: LogId | None, now: LogNow, notes: Sequence[Note], record_a
     witnesses = [note.last for note in notes if note.last is not None and note.last.offset >= now.log_start_offset]
     for witness in witnesses[: -WITNESSES_MAX - 1 : -1]:
         found = record_at(witness.offset)
-        if found is not None and found.num_rows:
+        if found is not None:
             if witness_of(found) == witness:
                 return None
             return f"found another record at offset {witness.offset} than was exported (was it cut, or made again?)"

@@ -11,9 +11,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
-from kafkalog._native import batches as native
 from kafkalog.errors import KafkalogError
-from kafkalog.format.batch import MAGIC_AT, RECORD_BATCH_OVERHEAD
+from kafkalog.segment.reader import header_at
 from kafkalog.segment.resync import next_batch
 from kafkalog.segment.scan import crc_matches_in
 from kafkalog.toolbox.salvage import Lost
@@ -107,8 +106,7 @@ class PastDamage:
         expected, behind = reader.offset, position + 1
         # Where nothing was read yet the batch that holds the offset may begin before it.
         least = segment.base_offset if expected == reader.first_offset else expected
-        head = file.pread(RECORD_BATCH_OVERHEAD, position)
-        header = native.header_at(head) if len(head) == RECORD_BATCH_OVERHEAD and head[MAGIC_AT] <= 2 else None
+        header = header_at(file, position)
         if header is not None and crc_matches_in(file, position, header.size):
             behind = position + header.size
             if header.magic >= 2 and segment.base_offset <= header.base_offset < expected:

@@ -1,12 +1,16 @@
-"""Log directories for the tests of jobs."""
+"""Log directories, and columns of an export, for the tests of jobs."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
+import pyarrow as pa
+
 import kafkalog
 from kafkalog.format import names
+from kafkalog.toolbox.export_hours import Layout
+from kafkalog.topics.arrow import SPARK_COLUMNS, schema
 
 START_MS = 1_700_000_000_000
 SEGMENTS = {"internal.segment.bytes": "4000", "index.interval.bytes": "500"}
@@ -45,3 +49,21 @@ def damage_tail(folder: Path) -> None:
 
 def is_clean(root: Path) -> bool:
     return (root / names.CLEAN_SHUTDOWN_FILE).exists()
+
+
+def export_batch(first: int, count: int, text: str = "v", timestamps: list[int] | None = None) -> pa.RecordBatch:
+    """Records of an export's columns; timestamps in ms."""
+    offsets = range(first, first + count)
+    times = timestamps or [START_MS + offset for offset in offsets]
+    columns = {
+        "key": [None] * count,
+        "value": [f"{text}{offset}".encode() for offset in offsets],
+        "partition": [0] * count,
+        "offset": [*offsets],
+        "timestamp": [time * 1000 for time in times],
+        "timestampType": [0] * count,
+    }
+    wanted = schema(Layout().columns, SPARK_COLUMNS)
+    return pa.RecordBatch.from_arrays(
+        [pa.array(columns[name], wanted.field(name).type) for name in wanted.names], schema=wanted
+    )

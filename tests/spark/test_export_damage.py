@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import random
 import shutil
 from pathlib import Path
@@ -19,13 +21,12 @@ from kafkalog.toolbox.export_hours import (
     Layout,
     Range,
     export_range,
-    exported,
+    exported_files,
     noted,
     settle_layout,
 )
 from kafkalog.toolbox.import_hours import import_partition
-from tests.spark.kit import SEGMENTS, START_MS, fill
-from tests.spark.test_export_identity import batch
+from tests.spark.kit import SEGMENTS, START_MS, export_batch, fill, is_clean
 
 pytestmark = [pytest.mark.filterwarnings("ignore")]
 
@@ -42,7 +43,7 @@ def export_here(target: Path, codec: str, *batches: Any) -> list[Any]:
 
 
 def records_of(target: Path, back: Path) -> list[Any]:
-    import_partition(str(target), exported(str(target))[T0], str(back), T0, {}, None)
+    import_partition(str(target), exported_files(str(target), T0), str(back), T0, {}, None)
     with kafkalog.open_log(back, T0, read_only=True) as log:
         return [(it.offset, it.key, it.value, it.timestamp) for it in log]
 
@@ -51,7 +52,9 @@ def records_of(target: Path, back: Path) -> list[Any]:
 def test_no_flipped_bit_becomes_a_record(tmp_path: Path, codec: str) -> None:
     """In pages, their headers and footers, and in notes: the import ends with an error, or has what was exported."""
     target, seed = tmp_path / "lake", random.Random(7)
-    whole = export_here(target, codec, batch(0, 300), batch(300, 200, timestamps=[START_MS + 3_600_000] * 200))
+    whole = export_here(
+        target, codec, export_batch(0, 300), export_batch(300, 200, timestamps=[START_MS + 3_600_000] * 200)
+    )
     assert len(whole) == 500
     files = [*target.rglob("*.parquet"), *(target / NOTES).rglob("*.json")]
     assert len(files) == 4
@@ -80,7 +83,7 @@ def test_pages_have_checksums(tmp_path: Path) -> None:
     """Also for readers that know no notes."""
     import pyarrow.parquet as parquet
 
-    export_here(tmp_path / "lake", "none", batch(0, 300))
+    export_here(tmp_path / "lake", "none", export_batch(0, 300))
     (path,) = (tmp_path / "lake").rglob("*.parquet")
     data = bytearray(path.read_bytes())
     data[data.index(b"v250")] ^= 1
@@ -91,7 +94,7 @@ def test_pages_have_checksums(tmp_path: Path) -> None:
 
 def test_files_that_are_cut_longer_or_gone(tmp_path: Path) -> None:
     target = tmp_path / "lake"
-    export_here(target, "none", batch(0, 30))
+    export_here(target, "none", export_batch(0, 30))
     (path,) = target.rglob("*.parquet")
     data = path.read_bytes()
     for other in (b"", data[:-1], data + b"x"):
@@ -106,7 +109,7 @@ def test_files_that_are_cut_longer_or_gone(tmp_path: Path) -> None:
 def test_records_without_an_hour(tmp_path: Path) -> None:
     target = tmp_path / "lake"
     times = [START_MS, -1, US, START_MS + 1, 253_402_300_799_999, 253_402_300_800_000]
-    whole = export_here(target, "none", batch(0, 6, timestamps=times))
+    whole = export_here(target, "none", export_batch(0, 6, timestamps=times))
     assert [record[3] for record in whole] == times
     assert [file.records for file in noted(str(target), T0)[0].files if NO_HOUR_FOLDER in file.path] == [3]
     assert sorted(path.name for path in (target / "topic=t").iterdir()) == [
@@ -170,6 +173,42 @@ def test_what_is_left_out_is_told_with_its_offsets(spark: Any, jobs: Any, tmp_pa
 
 
 @pytest.mark.spark
+def test_a_file_that_was_cut_between_two_batches(spark: Any, jobs: Any, tmp_path: Path) -> None:
+    root, target = tmp_path / "logs", tmp_path / "lake"
+    fill(root, "t-0", 300)
+    path = sorted((root / "t-0").glob("*.log"))[1]
+    table, _, _ = native.scan(path.read_bytes(), max_batches=100)
+    position, first, last = (int(table[name][-1]) for name in ("position", "base_offset", "last_offset"))
+    os.truncate(path, position)
+    (row,) = jobs.export(spark, root, target).collect()
+    assert f"{path} at byte {position}: the file ends" in row.error
+    (row,) = jobs.export(spark, root, target, skip_damage=True).collect()
+    assert (row.error, row.records) == (None, 300 - (last - first + 1))
+    (text,) = row.skipped
+    assert text.startswith(f"offsets {first} to {last}: {path} at byte {position}: the file ends")
+
+
+@pytest.mark.spark
+def test_what_is_left_out_is_told_where_nobody_logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from kafkalog.spark.jobs import exporting
+    from kafkalog.spark.jobs.shared import SharedLock
+    from kafkalog.spark.options import parse_options
+    from kafkalog.spark.planning import plan
+
+    root, target = tmp_path / "logs", tmp_path / "lake"
+    fill(root, "t-0", 300)
+    flip(sorted((root / "t-0").glob("*.log"))[1])
+    (target / NOTES).mkdir(parents=True)
+    options = parse_options({"path": str(root), "subscribe": "t", "failOnDataLoss": "false"})
+    (work,) = plan(options)
+    monkeypatch.setattr(logging.getLogger("kafkalog.spark"), "disabled", True)
+    with SharedLock(str(target / NOTES)) as shared:
+        how = exporting.How(str(target), Layout(), "none", shared.token)
+        done = exporting._export(how, exporting.Task(work, options, 0, []))
+    assert len(done.skipped) == 1
+
+
+@pytest.mark.spark
 def test_damage_at_the_end_is_told_each_time(spark: Any, jobs: Any, tmp_path: Path) -> None:
     root = tmp_path / "logs"
     fill(root, "t-0", 30)
@@ -197,6 +236,13 @@ def test_what_retention_took_first_is_told(spark: Any, jobs: Any, tmp_path: Path
         50,
         ["offsets 100 to 149: gone before they were exported, the log starts at 150"],
     )
+    fill(root, "t-0", 100)
+    with kafkalog.open_log(root, "t-0", config=SEGMENTS) as log:
+        log.delete_records(300)
+    for _ in range(2):  # there is nothing to write that down with
+        (row,) = jobs.export(spark, root, target).collect()
+        assert (row.records, row.start_offset, row.end_offset, row.error) == (0, 300, 300, None)
+        assert row.skipped == ["offsets 200 to 299: gone before they were exported, the log starts at 300"]
 
 
 @pytest.mark.spark
@@ -225,7 +271,28 @@ def test_a_broken_file_is_the_row_of_its_partition(spark: Any, jobs: Any, tmp_pa
     flip(path, path.stat().st_size - 6)
     rows = {row.topic: row for row in jobs.import_(spark, target, tmp_path / "back").collect()}
     assert f"CorruptRecordException: {path}: found" in rows["b"].error
+    assert f"{tmp_path / 'back' / 'b-0'} stays, with what was appended: resume goes on" in rows["b"].error
     assert [(rows[name].error, rows[name].records) for name in "ac"] == [(None, 20), (None, 20)]
+
+
+@pytest.mark.spark
+def test_a_broken_note_is_the_row_of_its_partition_in_an_import(spark: Any, jobs: Any, tmp_path: Path) -> None:
+    root, target, back = tmp_path / "logs", tmp_path / "lake", tmp_path / "back"
+    for partition in ("a-0", "b-0", "c-0"):
+        fill(root, partition, 20)
+    jobs.export(spark, root, target)
+    (note,) = (target / NOTES / "b-0").glob("0*.json")
+    flip(note, 20)
+    rows = jobs.import_(spark, target, back).collect()
+    assert [(row.topic, row.records) for row in rows] == [("a", 20), ("b", 0), ("c", 20)]
+    assert [row.error and row.error.split(":")[0] for row in rows] == [None, "CorruptCheckpointException", None]
+    assert str(note) in rows[1].error
+    assert not (back / "b-0").exists()
+    assert is_clean(back)
+    (row,) = jobs.import_(spark, target, tmp_path / "other", "b").collect()
+    assert str(note) in row.error
+    (row,) = jobs.import_(spark, target, tmp_path / "other", "c").collect()
+    assert (row.error, row.records) == (None, 20)
 
 
 @pytest.mark.spark

@@ -139,7 +139,7 @@ def test_export_of_committed_records(spark: Any, jobs: Any, root: Path, tmp_path
     [
         ({"codec": "lzo"}, "parquet has no compression 'lzo'"),
         ({"isolation": "none"}, "none"),
-        ({"range_bytes": 0}, "range_bytes is 0"),
+        ({"range_bytes": 0}, "range_bytes: found 0"),
     ],
 )
 def test_odd_options(spark: Any, jobs: Any, root: Path, tmp_path: Path, options: dict[str, Any], text: str) -> None:

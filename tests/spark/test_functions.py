@@ -131,6 +131,12 @@ HEADERLESS = b'{"id": 1, "customer": "an ordinary JSON value, no batch"}'
         (b"hello " * 100, "an unknown magic"),
         (bytes(200), "an impossible batch size"),
         (b"\x80" + bytes(10), "a negative offset"),
+        *[(HEADERLESS[:length], "an impossible batch size") for length in range(9, 17)],
+        (b"a\tb\n\r\n\r\n\t\t\t\t", "an impossible batch size"),
+        (bytes(12), "an impossible batch size"),
+        (bytes(8) + b"\x80", "an impossible batch size"),
+        (bytes(8) + (25 - 12).to_bytes(4, "big"), "an impossible batch size"),
+        (bytes(8) + ((128 << 20) - 12 + 1).to_bytes(4, "big"), "an impossible batch size"),
         (with_size(batches_of(1)[0], -1), "an impossible batch size"),
         (with_size(batches_of(1)[0], 60), "an impossible batch size"),
         (with_size(batches_of(1)[0], (1 << 31) + 11), "an impossible batch size"),
@@ -146,6 +152,14 @@ def test_what_begins_as_no_batch_is_no_batch_that_is_cut_off(data: bytes, text: 
         with pytest.raises(CorruptRecordException, match=f"at byte {sum(map(len, before))}: found {text}") as caught:
             K._Decode(False)(row)
         assert caught.value.position == sum(map(len, before))
+
+
+@pytest.mark.parametrize("size", [26, 61, 127, 128, 255, 256, 1 << 24, 128 << 20])
+def test_what_may_be_a_header_is_one_that_is_cut_off(size: int) -> None:
+    head = (b"\x7f" + b"\xff" * 6 + b"\xfe") + (size - 12).to_bytes(4, "big") + b"\xff" * 4
+    rows = K._Decode(False)(pa.array([head[:end] for end in range(len(head) + 1)]))
+    assert rows.to_pylist() == [[]] * 17
+    assert K._Decode(False)(pa.array([b"text"])).to_pylist() == [[]]
 
 
 def test_a_response_may_end_in_a_batch_that_is_cut_off_anywhere(folder: Path) -> None:

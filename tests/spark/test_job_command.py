@@ -17,7 +17,7 @@ import pytest
 
 import kafkalog
 from kafkalog.format.names import TopicPartition
-from kafkalog.toolbox.export_hours import exported
+from kafkalog.toolbox.export_hours import NOTES, exported_files
 from tests.spark.kit import damage_tail, fill, is_clean
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
@@ -54,6 +54,13 @@ def test_commands(tmp_path: Path) -> None:
         0,
         [(0, 200, False), (1, 200, False)],
     )
+    note = next((lake / NOTES / "t-0").glob("0*.json"))
+    whole = note.read_bytes()
+    note.write_bytes(whole[:-5])
+    code, lines, _ = run("import", lake, back, spark=False)
+    assert (code, lines[0]["records"], lines[1]["error"]) == (1, 0, None)
+    assert str(note) in lines[0]["error"]
+    note.write_bytes(whole)
     assert not back.exists()
     code, lines, _ = run("import", lake, back, "--only", "t-1", "--yes")
     assert (code, lines[0]["endOffset"]) == (0, 200)
@@ -107,7 +114,8 @@ def test_an_interrupt_is_one_line(tmp_path: Path) -> None:
     assert err.rstrip().endswith("kafkalog: interrupted")
     code, lines, _ = run("export", root, "--to", lake)
     assert code == 0
-    assert sum(file.records for file in exported(str(lake))[TopicPartition("t", 0)]) == 200_000 >= lines[-1]["records"]
+    written = exported_files(str(lake), TopicPartition("t", 0))
+    assert sum(file.records for file in written) == 200_000 >= lines[-1]["records"]
 
 
 @pytest.mark.parametrize(

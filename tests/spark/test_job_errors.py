@@ -9,6 +9,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +17,19 @@ import pytest
 
 import kafkalog
 from kafkalog.errors import (
+    ConfigException,
+    CorruptCheckpointException,
     IllegalArgumentException,
     KafkaException,
     KafkalogError,
     KafkaStorageException,
     LogDirLockedException,
     NoSuchFileException,
+    UnsupportedOperationException,
 )
 from kafkalog.format import names
 from kafkalog.format.names import TopicPartition
+from kafkalog.toolbox.export_hours import NOTES
 from tests.spark.kit import damage_tail, files_of, fill, is_clean
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
@@ -109,12 +114,14 @@ with borrowed(pickle.loads(base64.b64decode(sys.argv[1]))):
 
 def test_a_second_attempt_fails_when_the_first_has_ended(tmp_path: Path) -> None:
     from kafkalog.spark.jobs import compaction, recovery, shared
-    from kafkalog.spark.jobs.run import Unanswered, attempted
+    from kafkalog.spark.jobs.run import Unanswered, attempted, choose
 
     fill(tmp_path, "t-0", 30)
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     with shared.SharedDirectory(str(tmp_path)) as directory, ThreadPoolExecutor(2) as pool, ExitStack() as stack:
+        (task,) = choose(tmp_path, "t-0")
         loan = directory.lend(T0)
+        directory.share()
         text = base64.b64encode(pickle.dumps(loan)).decode()
         first = stack.enter_context(
             subprocess.Popen(
@@ -126,7 +133,9 @@ def test_a_second_attempt_fails_when_the_first_has_ended(tmp_path: Path) -> None
         assert first.stdout.readline() == "at work\n"
         recover = recovery.How({}, from_start=False)
         attempts = [
-            pool.submit(attempted, lambda task: recovery._recover(recover, task), recovery._not_recovered, (loan, 1)),
+            pool.submit(
+                attempted, lambda task: recovery._recover(recover, task), recovery._not_recovered, (task, loan)
+            ),
             pool.submit(attempted, lambda task: compaction.compact_loan(task, {}, None), _failed, loan),
         ]
         assert not any(attempt.done() for attempt in attempts)
@@ -138,15 +147,17 @@ def test_a_second_attempt_fails_when_the_first_has_ended(tmp_path: Path) -> None
 
 def test_an_attempt_whose_job_is_over_does_not_answer(tmp_path: Path) -> None:
     from kafkalog.spark.jobs import recovery, shared
-    from kafkalog.spark.jobs.run import Unanswered, attempted
+    from kafkalog.spark.jobs.run import Unanswered, attempted, choose
 
     fill(tmp_path, "t-0", 30)
     before = files_of(tmp_path / "t-0")
     with shared.SharedDirectory(str(tmp_path)) as directory:
+        (task,) = choose(tmp_path, "t-0")
         loan = directory.lend(T0)
+        directory.share()
     how = recovery.How({}, from_start=True)
     with pytest.raises(Unanswered, match="not shared any more"):
-        attempted(lambda task: recovery._recover(how, task), recovery._not_recovered, (loan, 1))
+        attempted(partial(recovery._recover, how), recovery._not_recovered, (task, loan))
     assert files_of(tmp_path / "t-0") == before
 
 
@@ -173,6 +184,149 @@ def test_a_directory_that_cannot_be_had_leaves_the_others_clean(spark: Any, jobs
                 job()
             assert is_clean(first)
         holder.kill()
+
+
+def snapshot(root: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in root.rglob("*") if path.is_file() and path.name != names.LOCK_FILE}
+
+
+SETTINGS: list[tuple[dict[str, str], str]] = [
+    ({"cleanup.policy": "nonsense"}, "cleanup.policy"),
+    ({"no.such.setting": "1"}, "no.such.setting"),
+    ({"segment.bytes": "many"}, "segment.bytes"),
+    ({"max.compaction.lag.ms": "10"}, "max.compaction.lag.ms"),  # below the min that the topic has
+]
+
+
+@pytest.mark.parametrize(("config", "text"), SETTINGS)
+def test_settings_without_sense_change_nothing(
+    spark: Any, jobs: Any, tmp_path: Path, config: dict[str, str], text: str
+) -> None:
+    root, lake = tmp_path / "logs", tmp_path / "lake"
+    with kafkalog.open(root) as store:
+        store.create_topic("t", partitions=1, config={**COMPACT, "min.compaction.lag.ms": "100"})
+    fill(root, "t-0", 20)
+    jobs.export(spark, root, lake)
+    assert is_clean(root)
+    before = snapshot(root)
+    for job in (
+        lambda: jobs.recover(spark, root, act=True, config=config),
+        lambda: jobs.compact(spark, root, ["t"], act=True, config=config),
+        lambda: jobs.compact_by_shuffle(spark, root, "t-0", act=True, config=config),
+        lambda: jobs.import_(spark, lake, root, config=config, resume=True),
+    ):
+        with pytest.raises(ConfigException, match=text):
+            job()
+        assert snapshot(root) == before
+    if "max.compaction.lag.ms" not in config:  # which goes with what a new topic has
+        with pytest.raises(ConfigException, match=text):
+            jobs.import_(spark, lake, tmp_path / "new", config=config)
+        assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("map_bytes", [-1, 0, 71, "many", None])
+def test_a_map_without_sense_changes_nothing(spark: Any, jobs: Any, tmp_path: Path, map_bytes: Any) -> None:
+    fill(tmp_path, "t-0", 20)
+    before = snapshot(tmp_path)
+    with pytest.raises(IllegalArgumentException, match="map_bytes: found"):
+        jobs.compact(spark, tmp_path, ["t"], act=True, config=COMPACT, map_bytes=map_bytes)
+    assert snapshot(tmp_path) == before
+    assert is_clean(tmp_path)
+
+
+def test_stored_settings_that_cannot_be_read_change_nothing(spark: Any, jobs: Any, tmp_path: Path) -> None:
+    with kafkalog.open(tmp_path) as store:
+        store.create_topic("t", partitions=1)
+    fill(tmp_path, "t-0", 20)
+    (tmp_path / names.TOPIC_CONFIGS_FILE).write_text("nonsense")
+    before = snapshot(tmp_path)
+    for job in (jobs.recover, jobs.compact):
+        with pytest.raises(CorruptCheckpointException, match="kafkalog_topics"):
+            job(spark, tmp_path, act=True)
+        assert snapshot(tmp_path) == before
+
+
+def test_a_session_that_runs_no_jobs_changes_nothing(jobs: Any, tmp_path: Path, spark: Any) -> None:
+    """As one of Spark Connect, which has no context."""
+    root, lake = tmp_path / "logs", tmp_path / "lake"
+    fill(root, "t-0", 20)
+    jobs.export(spark, root, lake)
+    before = snapshot(tmp_path)
+    for job in (
+        lambda: jobs.recover(None, root, act=True),
+        lambda: jobs.compact(None, root, ["t"], act=True, config=COMPACT),
+        lambda: jobs.compact_by_shuffle(None, root, "t-0", act=True, config=COMPACT),
+        lambda: jobs.import_(None, lake, root, resume=True),
+        lambda: jobs.import_(None, lake, tmp_path / "new"),
+        lambda: jobs.export(None, root, tmp_path / "new"),
+    ):
+        with pytest.raises(UnsupportedOperationException, match="classic session"):
+            job()
+        assert snapshot(tmp_path) == before
+        assert not (tmp_path / "new").exists()
+    assert is_clean(root)
+
+
+def test_a_partition_that_this_process_has_open_leaves_the_directory_clean(
+    spark: Any, jobs: Any, tmp_path: Path
+) -> None:
+    for partition in ("t-0", "t-1", "t-2"):
+        fill(tmp_path, partition, 20)
+    for job in (
+        lambda: jobs.recover(spark, tmp_path, act=True),
+        lambda: jobs.compact(spark, tmp_path, ["t"], act=True, config=COMPACT),
+    ):
+        with kafkalog.open_log(tmp_path, "t-1"), pytest.raises(IllegalArgumentException, match="open already"):
+            job()
+        assert is_clean(tmp_path)
+
+
+class Unreadable(str):
+    """A text that no executor can unpickle: Spark ends the job."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _explode, ()
+
+
+def _explode() -> None:
+    raise RuntimeError("nobody can read this")
+
+
+def test_a_job_that_spark_ends_says_what_it_left(spark: Any, jobs: Any, tmp_path: Path) -> None:
+    root, lake, back = tmp_path / "logs", tmp_path / "lake", tmp_path / "back"
+    fill(root, "t-0", 20)
+    with pytest.raises(KafkaException, match="Spark ended the job") as caught:
+        jobs.export(spark, root, lake, codec=Unreadable("zstd"))
+    assert f"{lake / NOTES} was made, and stays" in str(caught.value)
+    jobs.export(spark, root, lake)
+    fill(root, "t-0", 20)
+    with pytest.raises(KafkaException, match="Spark ended the job") as caught:
+        jobs.export(spark, root, lake, codec=Unreadable("zstd"))
+    assert "was made" not in str(caught.value)
+    config = {"segment.ms": Unreadable("1000000")}
+    for job, directory in (
+        (lambda: jobs.recover(spark, root, act=True, config=config), root),
+        (lambda: jobs.compact(spark, root, ["t"], act=True, config={**config, **COMPACT}), root),
+        (lambda: jobs.compact_by_shuffle(spark, root, "t-0", act=True, config={**config, **COMPACT}), root),
+        (lambda: jobs.import_(spark, lake, back, config=config), back),
+    ):
+        with pytest.raises(KafkaException, match="Spark ended the job") as caught:
+            job()
+        assert f"{directory} is left without its clean-shutdown marker" in str(caught.value)
+        assert not is_clean(directory)
+        assert {row.error for row in jobs.recover(spark, root, act=True).collect()} == {None}
+        assert is_clean(root)
+
+
+def test_what_the_system_says_of_a_target_is_an_error_of_ours(spark: Any, jobs: Any, tmp_path: Path) -> None:
+    root, lake = tmp_path / "logs", tmp_path / "lake"
+    fill(root, "t-0", 20)
+    folder = lake / "topic=t" / "hour=2023-11-14-22" / f"t-0-{0:020d}.parquet"
+    folder.mkdir(parents=True)
+    with pytest.raises(KafkalogError) as caught:
+        jobs.export(spark, root, lake)
+    assert str(folder) in str(caught.value)
+    assert f"expected a folder to write to; {lake / NOTES} was made, and stays" in str(caught.value)
 
 
 def test_targets_in_log_directories_are_refused(spark: Any, jobs: Any, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ No Spark: plans and tasks are plain Python.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -17,10 +18,11 @@ from kafkalog.config import CleanerConfig
 from kafkalog.errors import CorruptRecordException
 from kafkalog.format.names import TopicPartition
 from kafkalog.spark.options import SourceOptions, parse_options
-from kafkalog.spark.planning import OffsetRange, plan
+from kafkalog.spark.planning import OffsetRange, Tell, plan, warn
 from kafkalog.spark.tasks import read_range
 from kafkalog.toolbox.compact import How, compact
 from kafkalog.toolbox.topic_settings import TopicSettings
+from tests.spark.kit import fill
 
 pytest.importorskip("pyspark")
 
@@ -32,10 +34,10 @@ def options_of(root: Path, **options: str) -> SourceOptions:
     return parse_options({"path": str(root), "subscribe": "t", **options})
 
 
-def read(ranges: Iterable[OffsetRange], options: SourceOptions) -> list[int]:
+def read(ranges: Iterable[OffsetRange], options: SourceOptions, tell: Tell = warn) -> list[int]:
     found: list[int] = []
     for work in ranges:
-        for batch in read_range(work, options, ("offset",)):
+        for batch in read_range(work, options, ("offset",), tell=tell):
             found += batch.column(0).to_pylist()
     return found
 
@@ -80,6 +82,59 @@ def test_a_batch_that_reaches_into_the_next_segment_is_damage(tmp_path: Path, sp
     flip(first, -1, 3)
     with pytest.raises(CorruptRecordException):
         read(plan(options_of(tmp_path, **split)), options_of(tmp_path, **split))
+
+
+@pytest.mark.parametrize("split", SPLITS, ids=str)
+@pytest.mark.parametrize("place", [0, 2])
+@pytest.mark.parametrize("kept", [0, 1, 3])
+def test_a_file_that_was_cut_between_two_batches(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, split: dict[str, str], place: int, kept: int
+) -> None:
+    """All of it is whole batches: only its index knows better."""
+    fill(tmp_path, "t-0", 300)
+    path = sorted((tmp_path / "t-0").glob("*.log"))[place]
+    table, _, _ = native.scan(path.read_bytes(), max_batches=100)
+    assert len(table) > 3
+    cut, first, behind = (
+        int(table["position"][kept]),
+        int(table["base_offset"][kept]),
+        int(table["last_offset"][-1]) + 1,
+    )
+    os.truncate(path, cut)
+    options = options_of(tmp_path, **split)
+    with pytest.raises(CorruptRecordException, match="the file ends") as caught:
+        read(plan(options), options)
+    assert (caught.value.path, caught.value.position) == (str(path), cut)
+    options = options_of(tmp_path, failOnDataLoss="false", **split)
+    told: list[str] = []
+    ranges = plan(options)
+    caplog.clear()
+    assert read(ranges, options, told.append) == [*range(first), *range(behind, 300)]
+    assert caplog.messages == []
+    assert f"offsets {first} to {behind - 1}: {path} at byte {cut}: the file ends" in told[0]
+    assert len(told) == 1
+    read(ranges, options)
+    assert caplog.messages == [f"Some data may have been lost. {told[0]}"]
+
+
+def test_what_is_skipped_is_told_when_it_is_met(tmp_path: Path) -> None:
+    fill(tmp_path, "t-0", 300)
+    paths = sorted((tmp_path / "t-0").glob("*.log"))
+    for path in paths[1:4:2]:
+        flip(path, 2, 8)
+    options = options_of(tmp_path, failOnDataLoss="false")
+    told: list[str] = []
+    found: list[int] = []
+    seen = []
+    for work in plan(options):
+        for batch in read_range(work, options, ("offset",), tell=told.append):
+            found += batch.column(0).to_pylist()
+            seen.append((found[-1], len(told)))
+    lost = sorted({*range(300)} - {*found})
+    halves = [[each for each in lost if each < 150], [each for each in lost if each >= 150]]
+    assert seen == [(halves[0][0] - 1, 0), (halves[1][0] - 1, 1), (299, 2)]
+    for text, half, path in zip(told, halves, paths[1:4:2], strict=True):
+        assert text.startswith(f"offsets {half[0]} to {half[-1]}: {path}")
 
 
 def test_a_compacted_file_that_got_the_number_of_the_planned_one(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import struct
 from pathlib import Path
@@ -20,7 +21,7 @@ from kafkalog.format.names import TopicPartition
 from kafkalog.format.snapshots import ProducerSnapshotEntry
 from kafkalog.segment.index_reader import aborted_txns, last_position, offset_entries, time_entries
 from kafkalog.segment.order import highest_offset
-from kafkalog.segment.reader import SegmentReader
+from kafkalog.segment.reader import SegmentReader, header_at
 from kafkalog.segment.scan import LogScan
 from kafkalog.segment.transaction_index import AbortedTxn
 from kafkalog.segment.transactions import TransactionFollower, open_in_snapshot
@@ -216,6 +217,25 @@ def test_a_gap_is_believed_only_where_all_before_it_can_be_read(tmp_path: Path, 
         assert (caught.value.path, caught.value.position) == (str(tmp_path / "log"), at)
     with pytest.raises(CorruptRecordException, match="a bad CRC"):
         reader.find_time(10**9 if hint else 5, 0 if hint else at, 0)
+
+
+@pytest.mark.parametrize(("magic", "codec"), [(0, 0), (1, 0), (1, 1), (2, 0)])
+def test_the_last_header_of_a_file(tmp_path: Path, magic: int, codec: int) -> None:
+    """A batch of magic 0 or 1 may be shorter than a header of magic 2; zeros behind the end are no batch."""
+    last = build_batch([SimpleRecord(1, None, b"v")], magic=magic, codec=codec, base_offset=7)
+    least_bytes = 61 if magic == 2 else 26
+    path = tmp_path / "a.log"
+    with written(path, batch(5, 2), last, bytes(100)) as file:
+        position = file.size() - 100 - len(last)
+        behind = position + len(last)
+        for end in (file.size(), behind):
+            os.truncate(path, end)
+            assert header_at(file, position) == native.header_at(last)
+            assert header_at(file, behind) is None
+        os.truncate(path, position + least_bytes)
+        assert header_at(file, position) == native.header_at(last)
+        os.truncate(path, position + least_bytes - 1)
+        assert header_at(file, position) is None
 
 
 def test_what_lies_beyond_the_segments_offsets_does_not_fit(tmp_path: Path) -> None:

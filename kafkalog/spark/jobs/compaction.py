@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
-from contextlib import ExitStack
 from functools import partial
 from typing import Any, NamedTuple
 
 from kafkalog.config import CleanerConfig
 from kafkalog.errors import KafkalogError
+from kafkalog.format import values
 from kafkalog.spark.jobs.run import Chosen, Dirs, Names, Progress, choose, frame, run, told
-from kafkalog.spark.jobs.shared import Loan, Returned, SharedDirectory, borrowed
+from kafkalog.spark.jobs.shared import Loan, Returned, borrowed, check_session, check_settings, run_lent
 from kafkalog.toolbox.compact import Compacted, left_alone
 from kafkalog.toolbox.compact import How as ToolboxHow
 from kafkalog.toolbox.compact import compact as compact_here
 from kafkalog.toolbox.compaction_state import Reason
 from kafkalog.toolbox.topic_settings import TopicSettings
+from kafkalog.topics.log import DEDUPE_BUFFER_BYTES_MIN
 
 MAP_BYTES = 96 << 20  # 24 for each key: a worker stays small; a partition with more of them takes more passes
 SCHEMA = (
@@ -62,7 +64,8 @@ def compact(
 
     A DataFrame with a row for each partition, also for those that are left alone: what went (or would), by why; `held`,
     what keeps the rest; `error`, what is wrong with it.  With `act` each directory is held until its partitions are
-    done: LogDirLockedException where somebody has it.
+    done: LogDirLockedException where somebody has it.  IllegalArgumentException and ConfigException for settings that
+    make no sense, and then nothing was changed.
     """
     found = compacted(
         spark, log_dirs, partitions, act=act, config=config, map_bytes=map_bytes, rolls=rolls, progress=progress
@@ -112,22 +115,17 @@ def compacted(
 ) -> list[Done]:
     """As `compact`, in the toolbox's own words; without statistics for what is left alone."""
     tasks = choose(log_dirs, partitions)
+    map_bytes = values.whole(map_bytes, "map_bytes", low=DEDUPE_BUFFER_BYTES_MIN, expected="bytes")
     how = How(dict(config or {}), map_bytes, rolls)
+    check_settings(how.config, [(task.log_dir, task.partition.topic) for task in tasks])
+    check_session(spark)
     alone = _alone(tasks, how)
     todo = [task for task in tasks if task not in alone]
-    with ExitStack() as stack:
-        if act:
-            roots = dict.fromkeys(task.log_dir for task in todo)
-            held = {root: stack.enter_context(SharedDirectory(root)) for root in roots}
-            loans = [(task, held[task.log_dir].lend(task.partition)) for task in todo]
-            done = run(
-                spark, partial(_compact, how), loans, failed=_failed, size=lambda it: it[0].bytes, progress=progress
-            )
-            for task, (_, returned) in zip(todo, done, strict=True):
-                held[task.log_dir].take(task.partition, returned)
-        else:
-            done = run(spark, partial(_tell, how), todo, failed=_not_told, size=lambda it: it.bytes, progress=progress)
-    results = {task: result for task, (result, _) in zip(todo, done, strict=True)}
+    if act:
+        done = run_lent(spark, partial(_compact, how), todo, failed=_failed, progress=progress)
+    else:
+        done = run(spark, partial(_tell, how), todo, failed=_not_told, size=lambda it: it.bytes, progress=progress)
+    results = dict(zip(todo, done, strict=True))
     return [
         Done(task.log_dir, results[task] if task in results else Compacted(task.partition, held=alone[task]))
         for task in tasks
@@ -148,18 +146,18 @@ def _how(how: How) -> ToolboxHow:
     return ToolboxHow(CleanerConfig(num_threads=1, dedupe_buffer_size=how.map_bytes), how.rolls)
 
 
-def _tell(how: How, task: Chosen) -> tuple[Compacted, None]:
+def _tell(how: How, task: Chosen) -> Compacted:
     settings = TopicSettings(task.log_dir, how.config)
     (result,) = compact_here(task.log_dir, {task.partition: task.path}, settings, _how(how), act=False)
-    return result, None
+    return result
 
 
-def _not_told(task: Chosen, error: KafkalogError) -> tuple[Compacted, None]:
-    return Compacted(task.partition, error=error), None
+def _not_told(task: Chosen, error: KafkalogError) -> Compacted:
+    return Compacted(task.partition, error=error)
 
 
 def _failed(task: tuple[Chosen, Loan], error: KafkalogError) -> tuple[Compacted, Returned | None]:
-    return Compacted(task[0].partition, error=error), None
+    return _not_told(task[0], error), None
 
 
 def _compact(how: How, task: tuple[Chosen, Loan]) -> tuple[Compacted, Returned | None]:
@@ -170,7 +168,8 @@ def compact_loan(loan: Loan, config: Mapping[str, str], how: ToolboxHow) -> tupl
     """On an executor: one partition that was lent."""
     with borrowed(loan) as home:
         settings = TopicSettings(home.path, config)
-        (result,) = compact_here(home.path, {loan.partition: home.path}, settings, how, act=True)
+        folder = os.path.join(home.path, str(loan.partition))
+        (result,) = compact_here(home.path, {loan.partition: folder}, settings, how, act=True)
     if result.error is not None:
         home.real_error(result.error)
     return result, home.returned

@@ -8,16 +8,15 @@ comes into further files.
 
 from __future__ import annotations
 
-import logging
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
 from kafkalog.errors import IllegalArgumentException, KafkalogError
 from kafkalog.files import OS_FILES
-from kafkalog.format import names
+from kafkalog.format import names, values
 from kafkalog.format.names import TopicPartition
 from kafkalog.format.partition_metadata import topic_id_of
 from kafkalog.log.snapshot import Snapshot
@@ -36,7 +35,7 @@ from kafkalog.spark.jobs.run import (
     run,
     told,
 )
-from kafkalog.spark.jobs.shared import SharedLock, guest
+from kafkalog.spark.jobs.shared import SharedLock, advise, check_session, guest
 from kafkalog.spark.options import Bound, SourceOptions
 from kafkalog.spark.planning import OffsetRange, ask, ranges_of
 from kafkalog.spark.tasks import read_range
@@ -56,9 +55,9 @@ from kafkalog.toolbox.export_log import LogId, LogNow, settle_log
 from kafkalog.topics import arrow
 from kafkalog.topics.reader import ChunkReader
 
-SOURCE_LOG = "kafkalog.spark"  # where the data source warns of what it passes over
 SKIP_HINT = "skip_damage=True (--skip-damage) leaves it out, and tells what"
 RANGE_BYTES = 128 << 20
+EXPECTED = "expected a folder to write to"
 UNKNOWN = -1
 LOG_DIR_SIGNS = (names.META_PROPERTIES_FILE, names.RECOVERY_POINT_CHECKPOINT_FILE)
 SCHEMA = (
@@ -139,6 +138,7 @@ def export(
 
     A DataFrame with a row for each range that was written: its records, bytes and files, and in `skipped` what was left
     out (for damage, or because retention was faster), with offsets; or its error, and then nothing of it is there.
+    Where all that is missing is gone there is a row that only tells that.
     A partition that is not the log that was exported before (made again, cut, of another directory) is such an error;
     the others go on.  IllegalArgumentException for options that make no sense, and for a target in a log directory;
     LogDirLockedException while another export writes to the target.
@@ -191,18 +191,17 @@ def export_ranges(
     if codec not in FORMATS["parquet"]:
         known = ", ".join(sorted(FORMATS["parquet"]))
         raise IllegalArgumentException(f"parquet has no compression {codec!r}", hint=f"it has {known}")
-    if range_bytes < 1:
-        raise IllegalArgumentException(f"range_bytes is {range_bytes}", hint="expected a number of bytes")
+    range_bytes = values.whole(range_bytes, "range_bytes", low=1, expected="bytes of a log for one task")
     chosen = choose(log_dirs, partitions, internal=False)
     _refuse_twice(chosen)
     place = os.path.realpath(os.fspath(target))
     _refuse_log_directory(place, directories(log_dirs))
     layout = Layout(headers, isolation)
-    with os_errors_named("expected a folder to write to"):
-        OS_FILES.mkdirs_synced(os.path.join(place, NOTES))
-    with SharedLock(os.path.join(place, NOTES)) as shared:
-        settle_layout(place, layout)
-        drop_unnoted(place, [task.partition for task in chosen])
+    check_session(spark)
+    with _target(place) as shared:
+        with os_errors_named(EXPECTED):
+            settle_layout(place, layout)
+            drop_unnoted(place, [task.partition for task in chosen])
         base = SourceOptions(
             (), None, None, None, Bound(), Bound(), fail_on_data_loss=not skip_damage, include_headers=headers,
             isolation=isolation, max_bytes_per_partition=range_bytes,
@@ -218,6 +217,22 @@ def export_ranges(
         return wrong + run(
             spark, partial(_export, how), tasks, failed=_failed, size=lambda it: it.work.size, progress=progress
         )
+
+
+@contextmanager
+def _target(place: str) -> Iterator[SharedLock]:
+    """The target, made where it is missing, while it is ours.  An error says so where it leaves one that is new."""
+    notes = os.path.join(place, NOTES)
+    is_new = not OS_FILES.exists(notes)
+    try:
+        with os_errors_named(EXPECTED):
+            OS_FILES.mkdirs_synced(notes)
+        with SharedLock(notes) as shared:
+            yield shared
+    except KafkalogError as error:
+        if is_new and OS_FILES.exists(notes):
+            advise(error, f"{notes} was made, and stays")
+        raise
 
 
 def _refuse_twice(chosen: list[Chosen]) -> None:
@@ -252,7 +267,7 @@ def _missing(each: Chosen, target: str, base: SourceOptions) -> Missing:
             return _missing_of(each, view, target, base)
     except Exception as error:
         whole = Range(each.partition, UNKNOWN, UNKNOWN)
-        return Missing([], [], [Exported(each.log_dir, whole, [], [], _advised(portable(error)))])
+        return Missing([], [], [Exported(each.log_dir, whole, [], [], _with_own_option(portable(error)))])
 
 
 def _missing_of(each: Chosen, view: PartitionView, target: str, base: SourceOptions) -> Missing:
@@ -268,17 +283,23 @@ def _missing_of(each: Chosen, view: PartitionView, target: str, base: SourceOpti
         found.skipped.append(f"offsets {done} to {low - 1}: gone before they were exported, the log starts at {low}")
     for start, stop in gaps([note.range for note in notes], low, high):
         try:
-            found.works.extend(ask(view, partial(ranges_of, start=start, end=stop, options=base)))
+            found.works.extend(ask(view, partial(ranges_of, start=start, end=stop, options=base, tell=_leave_to_task)))
         except Exception as error:
             whole = Range(each.partition, start, stop)
-            found.wrong.append(Exported(each.log_dir, whole, [], [], _advised(portable(error))))
+            found.wrong.append(Exported(each.log_dir, whole, [], [], _with_own_option(portable(error))))
+    if found.skipped and not found.works:  # no task will tell
+        found.wrong.append(Exported(each.log_dir, Range(each.partition, low, low), [], found.skipped))
     if damage is not None:
         behind = Range(each.partition, high, high)
         if base.fail_on_data_loss:
-            found.wrong.append(Exported(each.log_dir, behind, [], [], _advised(damage)))
+            found.wrong.append(Exported(each.log_dir, behind, [], [], _with_own_option(damage)))
         else:
             found.wrong.append(Exported(each.log_dir, behind, [], [f"offsets from {high} on: {damage}"]))
     return found
+
+
+def _leave_to_task(text: str) -> None:
+    """Of damage that a plan meets: the task that reads there meets it again, and knows which offsets it hides."""
 
 
 def _bounds(seen: Snapshot, isolation: str) -> tuple[int, int, int, KafkalogError | None]:
@@ -289,19 +310,18 @@ def _bounds(seen: Snapshot, isolation: str) -> tuple[int, int, int, KafkalogErro
 
 
 def _record_at(view: PartitionView, offset: int) -> Any:
-    """The record at an offset as a record batch, without rows where there is none; None where it cannot be read."""
+    """The record at an offset as a record batch of one row; None where there is none, or it cannot be read."""
     try:
         with ChunkReader(view, offset, end_offset=offset + 1) as reader:
             columns = ("key", "value", "offset", "timestamp")
-            found = [*arrow.record_batches(reader, columns, 1, arrow.SPARK_COLUMNS)]
+            return next(arrow.record_batches(reader, columns, 1, arrow.SPARK_COLUMNS), None)
     except KafkalogError:
         return None
     finally:
         view.rest()
-    return next((batch for batch in found if batch.num_rows), found[0] if found else None)
 
 
-def _advised(error: KafkalogError) -> KafkalogError:
+def _with_own_option(error: KafkalogError) -> KafkalogError:
     """With this job's option, where the data source's own is named."""
     parts = [part for part in (error.hint or "").split("; ") if part]
     kept = [part for part in parts if "failOnDataLoss" not in part]
@@ -315,52 +335,11 @@ def _advised(error: KafkalogError) -> KafkalogError:
 
 def _export(how: How, task: Task) -> Exported:
     work, whole, skipped = task.work, task.range, list(task.skipped)
-    with guest(os.path.join(how.target, NOTES), how.token, task.slot), _warnings() as heard:
-        batches = _telling(read_range(work, task.options, how.layout.columns), whole, heard, skipped)
+    with guest(os.path.join(how.target, NOTES), how.token, task.slot):
+        batches = read_range(work, task.options, how.layout.columns, tell=skipped.append)
         files = export_range(whole, batches, how.target, how.layout, how.codec, skipped)
     return Exported(work.log_dir, whole, files, skipped)
 
 
 def _failed(task: Task, error: KafkalogError) -> Exported:
-    return Exported(task.work.log_dir, task.range, [], [], _advised(error))
-
-
-class _Heard(logging.Handler):
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self.texts: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.texts.append(record.getMessage().removeprefix("Some data may have been lost. "))
-
-
-@contextmanager
-def _warnings() -> Iterator[list[str]]:
-    """What the data source warns of inside the block: the one place where it says what it passes over."""
-    log, heard = logging.getLogger(SOURCE_LOG), _Heard()
-    level = log.level
-    log.addHandler(heard)
-    if not log.isEnabledFor(logging.WARNING):
-        log.setLevel(logging.WARNING)
-    try:
-        yield heard.texts
-    finally:
-        log.removeHandler(heard)
-        log.setLevel(level)
-
-
-def _telling(batches: Iterable[Any], whole: Range, heard: list[str], skipped: list[str]) -> Iterator[Any]:
-    """The batches; what was warned of between two of them goes to `skipped`, with the offsets that it may have been."""
-    behind = whole.start
-    for batch in batches:
-        if batch.num_rows:
-            _tell(heard, skipped, behind, batch.column("offset")[0].as_py())
-            behind = batch.column("offset")[-1].as_py() + 1
-        yield batch
-    _tell(heard, skipped, behind, whole.end)
-
-
-def _tell(heard: list[str], skipped: list[str], start: int, end: int) -> None:
-    where = f"offsets {start} to {end - 1}" if start < end else f"at offset {start}"
-    skipped.extend(f"{where}: {text}" for text in heard)
-    heard.clear()
+    return Exported(task.work.log_dir, task.range, [], [], _with_own_option(error))

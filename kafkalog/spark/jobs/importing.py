@@ -14,18 +14,35 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from kafkalog.errors import IllegalArgumentException, KafkalogError, UnknownTopicOrPartitionException
+from kafkalog.files import OS_FILES
 from kafkalog.format import codecs
 from kafkalog.format.names import TopicPartition
 from kafkalog.log.view import PartitionView
 from kafkalog.spark.jobs.run import Names, Progress, frame, names_of, os_errors_named, portable, run, told
-from kafkalog.spark.jobs.shared import Loan, Returned, SharedDirectory, borrowed
-from kafkalog.toolbox.export_hours import HourFile, exported
+from kafkalog.spark.jobs.shared import Loan, Returned, SharedDirectory, advise, borrowed, check_session, check_settings
+from kafkalog.toolbox.export_hours import HourFile, exported, exported_files
 from kafkalog.toolbox.import_hours import Imported, has_records, import_partition
 
 SCHEMA = (
     "topic string, partition int, records bigint, log_start_offset bigint, end_offset bigint, bytes bigint, "
     "error string"
 )
+
+
+class Planned(NamedTuple):
+    """What an export has of a partition, or what is wrong with its notes."""
+
+    partition: TopicPartition
+    written: list[HourFile]
+    error: KafkalogError | None = None
+
+    @property
+    def records(self) -> int:
+        return sum(file.records for file in self.written)
+
+    @property
+    def bytes(self) -> int:
+        return sum(file.bytes for file in self.written)
 
 
 class How(NamedTuple):
@@ -51,7 +68,8 @@ def import_(
     `config` has settings of the topics, `compression` is that of the batches (by default what the topic says, or none).
     A partition that has records already is refused, unless `resume`: then what lies behind its end is appended, which
     ends an import that was cut short.  A DataFrame with a row for each partition.  IllegalArgumentException where
-    nothing was exported; LogDirLockedException where somebody has the directory.
+    nothing was exported, ConfigException for settings that make no sense; LogDirLockedException where somebody has the
+    directory.
     """
     found = imported(
         spark, source, log_dir, partitions, config=config, compression=compression, resume=resume, progress=progress
@@ -79,25 +97,25 @@ def imported(
     place, root = os.path.realpath(os.fspath(source)), os.path.realpath(os.fspath(log_dir))
     found = to_import(place, partitions)
     how = How(place, dict(config or {}), compression)
+    check_settings(how.config, [(root, each.partition.topic) for each in found])
+    check_session(spark)
     with SharedDirectory(root, create=True) as shared:
-        refused = {} if resume else {each: why for each in found if (why := _refusal(root, each)) is not None}
-        tasks = [(shared.lend(each), written) for each, written in found.items() if each not in refused]
-        done = run(
-            spark,
-            partial(_import, how),
-            tasks,
-            failed=_failed,
-            size=lambda it: sum(file.bytes for file in it[1]),
-            progress=progress,
-        )
+        refused = {each.partition: why for each in found if (why := _refusal(root, each, resume)) is not None}
+        tasks = [(shared.lend(each.partition), each) for each in found if each.partition not in refused]
+        shared.share()
+        work = partial(_import, how)
+        done = run(spark, work, tasks, failed=_failed, size=lambda it: it[1].bytes, progress=progress)
         for (loan, _), (_, returned) in zip(tasks, done, strict=True):
             shared.take(loan.partition, returned)
     results = refused | {loan.partition: result for (loan, _), (result, _) in zip(tasks, done, strict=True)}
-    return [results[each] for each in found]
+    return [results[each.partition] for each in found]
 
 
-def _refusal(log_dir: str, partition: TopicPartition) -> Imported | None:
+def _refusal(log_dir: str, planned: Planned, resume: bool) -> Imported | None:
     """What is said of a partition into which nothing is imported; None for one that may be made."""
+    partition = planned.partition
+    if planned.error is not None or resume:
+        return None if planned.error is None else Imported(partition, error=planned.error)
     try:
         with closing(PartitionView(log_dir, partition)) as view:
             log = view.snapshot
@@ -110,31 +128,41 @@ def _refusal(log_dir: str, partition: TopicPartition) -> Imported | None:
         return Imported(partition, error=portable(error))
 
 
-def to_import(source: str, partitions: Names | None) -> dict[TopicPartition, list[HourFile]]:
-    """The partitions of an export, all or those that are named, and their files."""
+def to_import(source: str, partitions: Names | None) -> list[Planned]:
+    """The partitions of an export, all or those that are named.  IllegalArgumentException where nothing was exported;
+    UnknownTopicOrPartitionException."""
     with os_errors_named("expected what `export` wrote"):
         found = exported(source)
     asked = names_of(partitions)
-    if asked is None:
-        return found
-    known = {name for partition in found for name in (str(partition), partition.topic)}
-    if asked - known:
-        missing = ", ".join(sorted(asked - known))
-        raise UnknownTopicOrPartitionException(f"no topic or partition {missing} in the export {source}")
-    return {tp: files for tp, files in found.items() if {str(tp), tp.topic} & asked}
+    if asked is not None:
+        missing = asked - {name for partition in found for name in (str(partition), partition.topic)}
+        if missing:
+            named = ", ".join(sorted(missing))
+            raise UnknownTopicOrPartitionException(f"no topic or partition {named} in the export {source}")
+        found = [partition for partition in found if {str(partition), partition.topic} & asked]
+    return [_planned(source, partition) for partition in found]
 
 
-def _import(how: How, task: tuple[Loan, list[HourFile]]) -> tuple[Imported, Returned | None]:
-    loan, written = task
+def _planned(source: str, partition: TopicPartition) -> Planned:
+    try:
+        return Planned(partition, exported_files(source, partition))
+    except Exception as error:
+        return Planned(partition, [], portable(error))
+
+
+def _import(how: How, task: tuple[Loan, Planned]) -> tuple[Imported, Returned | None]:
+    loan, planned = task
     with borrowed(loan) as home:
         # The driver has seen that it may: what lies there already is of an attempt of this job that was cut short.
         result = import_partition(
-            how.source, written, home.path, loan.partition, how.config, how.compression, resume=True
+            how.source, planned.written, home.path, loan.partition, how.config, how.compression, resume=True
         )
-    if result.error is not None:
-        home.real_error(result.error)
     return result, home.returned
 
 
-def _failed(task: tuple[Loan, list[HourFile]], error: KafkalogError) -> tuple[Imported, Returned | None]:
-    return Imported(task[0].partition, error=error), None
+def _failed(task: tuple[Loan, Planned], error: KafkalogError) -> tuple[Imported, Returned | None]:
+    loan, _ = task
+    folder = os.path.join(loan.log_dir, str(loan.partition))
+    if OS_FILES.is_dir(folder):
+        advise(error, f"{folder} stays, with what was appended: resume goes on behind that")
+    return Imported(loan.partition, error=error), None

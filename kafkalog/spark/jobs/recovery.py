@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import ExitStack
 from functools import partial
 from typing import Any, NamedTuple
 
 from kafkalog.errors import KafkalogError
 from kafkalog.spark.jobs.run import Chosen, Dirs, Names, Progress, choose, frame, run, told
-from kafkalog.spark.jobs.shared import Home, Loan, Returned, SharedDirectory, borrowed
+from kafkalog.spark.jobs.shared import Home, Loan, Returned, borrowed, check_session, check_settings, run_lent
 from kafkalog.toolbox.recovery import Recovered
 from kafkalog.toolbox.recovery import recover as recover_here
 
@@ -48,7 +47,8 @@ def recover(
     A DataFrame with a row for each partition: its old and new end, what is or would be cut and dropped, which files
     differ, or why it does not open.  With `act` each directory is held until all of its partitions are done, and left
     as after a clean shutdown where every partition of it was recovered.  Other arguments are those of
-    `kafkalog.toolbox.recovery.recover`.  LogDirLockedException where somebody has a directory.
+    `kafkalog.toolbox.recovery.recover`.  LogDirLockedException where somebody has a directory; ConfigException for
+    settings that make no sense, and then nothing was changed.
     """
     rows = [
         (
@@ -88,17 +88,12 @@ def recovered(
     """As `recover`, in the toolbox's own words."""
     tasks = choose(log_dirs, partitions)
     how = How(dict(config or {}), from_start)
+    check_settings(how.config, [(task.log_dir, task.partition.topic) for task in tasks])
     if not act:
         tell = partial(_tell, how)
         return run(spark, tell, tasks, failed=_not_told, size=lambda it: it.bytes, progress=progress)
-    with ExitStack() as stack:
-        held = {root: stack.enter_context(SharedDirectory(root)) for root in dict.fromkeys(it.log_dir for it in tasks)}
-        loans = [(held[task.log_dir].lend(task.partition), task.bytes) for task in tasks]
-        work = partial(_recover, how)
-        found = run(spark, work, loans, failed=_not_recovered, size=lambda it: it[1], progress=progress)
-        for task, (_, returned) in zip(tasks, found, strict=True):
-            held[task.log_dir].take(task.partition, returned)
-    return [Done(task.log_dir, result) for task, (result, _) in zip(tasks, found, strict=True)]
+    check_session(spark)
+    return run_lent(spark, partial(_recover, how), tasks, failed=_not_recovered, progress=progress)
 
 
 def _tell(how: How, task: Chosen) -> Done:
@@ -106,19 +101,19 @@ def _tell(how: How, task: Chosen) -> Done:
     return Done(task.log_dir, result)
 
 
-def _recover(how: How, task: tuple[Loan, int]) -> tuple[Recovered, Returned | None]:
-    loan, _ = task
+def _recover(how: How, task: tuple[Chosen, Loan]) -> tuple[Done, Returned | None]:
+    chosen, loan = task
     with borrowed(loan) as home:
         (result,) = recover_here(home.path, [loan.partition], act=True, config=how.config, from_start=how.from_start)
-    return _really(result, home), home.returned
+    return Done(chosen.log_dir, _really(result, home)), home.returned
 
 
 def _not_told(task: Chosen, error: KafkalogError) -> Done:
     return Done(task.log_dir, Recovered(task.partition, 0, error=error))
 
 
-def _not_recovered(task: tuple[Loan, int], error: KafkalogError) -> tuple[Recovered, Returned | None]:
-    return Recovered(task[0].partition, 0, error=error), None
+def _not_recovered(task: tuple[Chosen, Loan], error: KafkalogError) -> tuple[Done, Returned | None]:
+    return _not_told(task[0], error), None
 
 
 def _really(result: Recovered, home: Home) -> Recovered:

@@ -22,13 +22,15 @@ import shutil
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 from pyspark import TaskContext
 
+from kafkalog.config import LogConfig
 from kafkalog.errors import KafkalogError, LogDirLockedException
 from kafkalog.files import OS_FILES, SYSTEM_CLOCK, ManualScheduler
 from kafkalog.files.lock import OsGuest, PlaceTaken
@@ -37,9 +39,11 @@ from kafkalog.format.checkpoints import CleanShutdownFile
 from kafkalog.format.names import TopicPartition
 from kafkalog.log.checkpoint_lines import CheckpointLines
 from kafkalog.manager import directory
-from kafkalog.spark.jobs.run import Unanswered, os_errors_named, portable
+from kafkalog.spark.jobs.run import Chosen, Progress, Unanswered, os_errors_named, portable, run
 from kafkalog.toolbox.recovery import hold_directory
+from kafkalog.toolbox.topic_settings import TopicSettings
 
+R = TypeVar("R")
 WAIT_S = 30.0  # for the last guest
 SETTLE_S = 3.0  # Spark kills an attempt within this time after another one's success
 REST_S = 0.1
@@ -96,24 +100,23 @@ class Returned:
 
 
 class SharedDirectory:
-    """On the driver; a context manager.  LogDirLockedException where somebody has the directory."""
+    """On the driver; a context manager.  LogDirLockedException where somebody has the directory.
+
+    `lend` each partition, then `share`, then executors may come.  What an error ends before that is left as it was.
+    """
 
     def __init__(self, log_dir: str, *, create: bool = False) -> None:
         self.path = log_dir
         self._create = create
         self._leases: dict[TopicPartition, directory.Lease] = {}
+        self._token = uuid.uuid4().hex.encode()
+        self._is_shared = False
 
     def __enter__(self) -> SharedDirectory:
         with os_errors_named("expected a Kafka log directory"):
             if self._create:
                 OS_FILES.mkdirs(self.path)
             self._hold = hold_directory(self.path, OS_FILES)
-        self._token = uuid.uuid4().hex.encode()
-        try:
-            self._hold.directory.share(self._token)
-        except BaseException:
-            self._hold.give_up()
-            raise
         return self
 
     def lend(self, partition: TopicPartition) -> Loan:
@@ -122,6 +125,12 @@ class SharedDirectory:
         lease = directory.enter(self.path, partition, OS_FILES, SYSTEM_CLOCK, scheduler, create=False)
         self._leases[partition] = lease
         return Loan(self.path, partition, len(self._leases) - 1, self._token, lease.clean)
+
+    def share(self) -> None:
+        """Let executors in, to whom partitions were lent."""
+        with os_errors_named("expected a Kafka log directory"):
+            self._hold.directory.share(self._token)
+        self._is_shared = True
 
     def take(self, partition: TopicPartition, returned: Returned | None) -> None:
         """A partition is back; None: nobody knows how."""
@@ -137,13 +146,58 @@ class SharedDirectory:
         lease.leave(clean=returned.clean)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        had_marker, shared = self._hold.clean, self._is_shared
         try:
-            alone = _until(self._hold.directory.take_back)
+            alone = not shared or _until(self._hold.directory.take_back)
             for lease in self._leases.values():
-                lease.leave(clean=False)  # nothing for those that are back
-            self._hold.leave(clean=alone and (kind is None or not self._leases))  # nothing lent: nothing touched
+                lease.leave(clean=lease.clean and not shared)  # nothing for those that are back
+            self._hold.leave(clean=alone and (kind is None or not shared))
         finally:
             self._hold.give_up()
+        if had_marker and shared and isinstance(error, KafkalogError):
+            advise(error, f"{self.path} is left without its clean-shutdown marker: a start looks through its logs")
+
+
+def advise(error: KafkalogError, text: str) -> None:
+    """Adds to what an error says of what to do, or of what is left."""
+    error.hint = f"{error.hint}; {text}" if error.hint else text
+
+
+def check_session(spark: Any) -> None:
+    """Before anything is taken: UnsupportedOperationException for a session that runs no jobs."""
+    run(spark, str, [])
+
+
+def check_settings(config: Mapping[str, str], topics: Iterable[tuple[str, str]]) -> None:
+    """Before a directory is taken: settings that make no sense, or do not go with those that it keeps, change nothing.
+    `topics`: (log directory, topic).  ConfigException; CorruptCheckpointException where they cannot be read."""
+    LogConfig.validate(config)
+    found: dict[str, TopicSettings] = {}
+    for log_dir, topic in topics:
+        if log_dir not in found:
+            found[log_dir] = TopicSettings(log_dir, config)
+        found[log_dir].of(topic)
+
+
+def run_lent(
+    spark: Any,
+    work: Callable[[tuple[Chosen, Loan]], tuple[R, Returned | None]],
+    tasks: Sequence[Chosen],
+    *,
+    failed: Callable[[tuple[Chosen, Loan], KafkalogError], tuple[R, Returned | None]],
+    progress: Progress | None,
+) -> list[R]:
+    """`run` of partitions that executors change, whose directories are held until all of them are back."""
+    with ExitStack() as stack:
+        roots = dict.fromkeys(task.log_dir for task in tasks)
+        held = {root: stack.enter_context(SharedDirectory(root)) for root in roots}
+        lent = [(task, held[task.log_dir].lend(task.partition)) for task in tasks]
+        for each in held.values():
+            each.share()
+        done = run(spark, work, lent, failed=failed, size=lambda it: it[0].bytes, progress=progress)
+        for task, (_, returned) in zip(tasks, done, strict=True):
+            held[task.log_dir].take(task.partition, returned)
+    return [result for result, _ in done]
 
 
 class SharedLock:
@@ -154,8 +208,13 @@ class SharedLock:
         self.token = uuid.uuid4().hex.encode()
 
     def __enter__(self) -> SharedLock:
-        self._lock = OS_FILES.lock(self._path)
-        self._lock.share(self.token)
+        with os_errors_named("expected a folder to write to"):
+            self._lock = OS_FILES.lock(self._path)
+            try:
+                self._lock.share(self.token)
+            except BaseException:
+                self._lock.release()
+                raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -165,7 +224,7 @@ class SharedLock:
             self._lock.release()
 
 
-def _until(attempt: Any) -> bool:
+def _until(attempt: Callable[[], bool]) -> bool:
     """Whether it came to be true, in WAIT_S."""
     end = time.monotonic() + WAIT_S
     while not attempt():

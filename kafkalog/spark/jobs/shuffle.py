@@ -27,7 +27,7 @@ from kafkalog.files.overlay import OverlayFiles
 from kafkalog.format.names import TopicPartition
 from kafkalog.spark.jobs.compaction import SCHEMA, compact_loan, row
 from kafkalog.spark.jobs.run import Chosen, Progress, attempted, choose, collected, frame, run
-from kafkalog.spark.jobs.shared import Loan, Returned, SharedDirectory, borrowed
+from kafkalog.spark.jobs.shared import Loan, Returned, SharedDirectory, borrowed, check_session
 from kafkalog.spark.source import register
 from kafkalog.toolbox.compact import Cleanable, Compacted, How, cleanable, left_alone
 from kafkalog.toolbox.compact import compact as compact_here
@@ -83,9 +83,11 @@ def compacted_by_shuffle(
     given = dict(config or {})
     for reason in left_alone(task.log_dir, [task.partition], TopicSettings(task.log_dir, given)).values():
         raise PolicyViolationException(f"{task.partition} is left alone: {reason.text}")
+    check_session(spark)
     if act:
         with SharedDirectory(task.log_dir) as shared:
             loan = shared.lend(task.partition)
+            shared.share()
             pass_over = partial(_compact, loan, given)
             result, returned = _compacted(spark, task, partial(_look, given, rolls, loan), pass_over)
             shared.take(task.partition, returned)
