@@ -30,6 +30,7 @@ from tests.spark import connector
 
 RECORDS = 2_000_000
 PARTITIONS = 4
+BATCH_BYTES = 1_000_000  # librdkafka's
 TURNS = 5
 CODECS = ("none", "lz4", "zstd")
 START_MS = 1_700_000_000_000
@@ -61,8 +62,8 @@ def value(draw: random.Random, number: int) -> bytes:
     return json.dumps(fields, separators=(",", ":")).encode()
 
 
-def produce(bootstrap: str, topic: str, codec: str, count: int) -> None:
-    """Records by librdkafka with its defaults, but for the codec and a linger that fills batches."""
+def produce(bootstrap: str, topic: str, codec: str, count: int, batch_bytes: int) -> None:
+    """Records by librdkafka with its defaults, but for the codec, the batches' size and a linger that fills them."""
     from confluent_kafka import Producer
 
     clients.create_topics(bootstrap, {topic: (PARTITIONS, {})})
@@ -73,6 +74,7 @@ def produce(bootstrap: str, topic: str, codec: str, count: int) -> None:
             "bootstrap.servers": bootstrap,
             "compression.codec": codec,
             "linger.ms": 50,
+            "batch.size": batch_bytes,
             "queue.buffering.max.messages": 500_000,
         }
     )
@@ -242,6 +244,7 @@ def measure(sides: Sides, job: Job, topic: str, place: Path, given: Any) -> dict
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.spark")
     parser.add_argument("--records", type=int, default=RECORDS)
+    parser.add_argument("--batch-bytes", type=int, default=BATCH_BYTES, help="of the producer (Java's: 16384)")
     parser.add_argument("--turns", type=int, default=TURNS)
     parser.add_argument("--codec", action="append", choices=CODECS)
     parser.add_argument("--job", type=int, action="append", help=f"0 to {len(JOBS) - 1}")
@@ -271,9 +274,10 @@ def run(given: Any, broker: kraft.Broker, spark: Any, place: Path) -> None:
     print("| job | codec | kafkalog, M rows/s | connector, M rows/s | ratio |")
     print("|---|---|---|---|---|", flush=True)
     for codec in given.codec or CODECS:
-        topic = f"bench-{codec}-{given.records}"
+        size = "" if given.batch_bytes == BATCH_BYTES else f"-{given.batch_bytes}"
+        topic = f"bench-{codec}{size}-{given.records}"
         if not (broker.log_dir / f"{topic}-0").exists():
-            produce(broker.bootstrap, topic, codec, given.records)
+            produce(broker.bootstrap, topic, codec, given.records, given.batch_bytes)
         for job in [JOBS[number] for number in given.job] if given.job else JOBS:
             best = measure(sides, job, topic, place, given)
             rates = {side: given.records / seconds / 1e6 for side, seconds in best.items()}
