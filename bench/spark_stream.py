@@ -19,7 +19,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.broker import clients, kraft
+from bench.spark import Broker
+from tests.broker import clients
 from tests.spark import connector
 
 RECORDS = 2_000_000
@@ -28,14 +29,6 @@ TURNS = 3
 TOPIC = "orders"
 VALUE = b"v" * 190
 WAIT_S = 600
-
-
-class Broker(kraft.Broker):
-    """The tests' broker with a server's JVM settings: no early stop of the compiler."""
-
-    def _command(self, main: str, *args: str) -> list[str]:
-        quick_start = ("-XX:TieredStopAtLevel=1", "-Xmx512m", "-XX:+UseSerialGC")
-        return [part for part in super()._command(main, *args) if part not in quick_start]
 
 
 def produce(bootstrap: str, count: int) -> None:
@@ -56,7 +49,7 @@ def produce(bootstrap: str, count: int) -> None:
 class Stream:
     """Queries of one source."""
 
-    def __init__(self, spark: Any, source: str, broker: kraft.Broker, place: Path) -> None:
+    def __init__(self, spark: Any, source: str, broker: Broker, place: Path) -> None:
         self.spark, self.source, self.place = spark, source, place
         self.options = {"path": str(broker.log_dir), "kafka.bootstrap.servers": broker.bootstrap, "subscribe": TOPIC}
         self.turn = 0
@@ -98,7 +91,8 @@ def main() -> None:
     try:
         broker.start()
         produce(broker.bootstrap, given.records)
-        spark = connector.session(place, **{"spark.python.authenticate.socketTimeout": "120s"})
+        quiet = {"spark.ui.showConsoleProgress": "false", "spark.python.authenticate.socketTimeout": "120s"}
+        spark = connector.session(place, **quiet)
         sides = [Stream(spark, source, broker, place) for source in ("kafkalog", "kafka")]
         print(f"{given.records:,} records of 200 B, {PARTITIONS} partitions, k rows/s\n")
         print(

@@ -4,54 +4,26 @@ Both in one run, one Spark and one disk: the same rows (a key of a few bytes, a 
 they are written, into a topic of four partitions, by two tasks; the best of several turns after a warm one.  The broker
 is Apache Kafka 4.4.0 on loopback (the tests' own).  Theirs has the connector's defaults but for the codec, and leaves
 syncing to the system; ours syncs before it commits, and is all or nothing.
-
-Spark's connector must be of PySpark's version: it is fetched by `--packages`, or given as `--jars A.jar,B.jar`.
+Needs the PySpark that there is a connector for (`tests.spark.connector`).
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
-import sys
 import tempfile
 import time
-import warnings
 from pathlib import Path
 from typing import Any
 
 import kafkalog
-from tests.broker import clients, kraft
+from bench.spark import Broker
+from tests.broker import clients
+from tests.spark import connector
 
 PARTITIONS = 4
 TASKS = 2
 CODECS = ("none", "lz4", "zstd")
-
-
-def session(jars: str | None, place: Path) -> Any:
-    import pyspark
-    from pyspark.sql import SparkSession
-
-    os.environ["PYSPARK_PYTHON"] = sys.executable
-    builder = SparkSession.builder.master(f"local[{TASKS}]").appName("kafkalog bench")
-    settings = {
-        "spark.ui.enabled": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.memory": "1g",
-        "spark.sql.warehouse.dir": str(place / "warehouse"),
-    }
-    if jars:
-        settings["spark.jars"] = jars
-    else:
-        settings["spark.jars.packages"] = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
-    return spark
 
 
 def rows(spark: Any, count: int) -> Any:
@@ -70,7 +42,7 @@ def ours(frame: Any, place: Path, topic: str, codec: str) -> float:
     return time.perf_counter() - begin
 
 
-def theirs(frame: Any, node: kraft.Broker, topic: str, codec: str) -> float:
+def theirs(frame: Any, node: Broker, topic: str, codec: str) -> float:
     clients.create_topics(node.bootstrap, {topic: (PARTITIONS, {})})
     begin = time.perf_counter()
     writer = frame.write.format("kafka").option("topic", topic).option("kafka.bootstrap.servers", node.bootstrap)
@@ -81,7 +53,6 @@ def theirs(frame: Any, node: kraft.Broker, topic: str, codec: str) -> float:
 def main() -> None:
     """Runs, and prints a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--jars", help="the connector's jars, and what they need")
     parser.add_argument("--records", type=int, default=2_000_000)
     parser.add_argument("--turns", type=int, default=3)
     given = parser.parse_args()
@@ -89,9 +60,11 @@ def main() -> None:
     print("| write, k records/s | kafkalog | Spark's Kafka sink, live broker | ratio |")
     print("|---|---|---|---|")
     try:
-        with kraft.broker(place / "broker", settings={"num.network.threads": "2", "num.io.threads": "4"}) as node:
-            node.start()
-            spark = session(given.jars, place)
+        (place / "broker").mkdir()
+        node = Broker(place / "broker", settings={"num.network.threads": "2", "num.io.threads": "4"})
+        node.start()
+        try:
+            spark = connector.session(place, **{"spark.ui.showConsoleProgress": "false"})
             frame = rows(spark, given.records)
             for codec in CODECS:
                 best = {"ours": 0.0, "theirs": 0.0}
@@ -107,6 +80,8 @@ def main() -> None:
                 mine, their = best["ours"] / 1e3, best["theirs"] / 1e3
                 print(f"| {codec} | {mine:,.0f} | {their:,.0f} | {mine / their:.1f}x (aim 3) |", flush=True)
             spark.stop()
+        finally:
+            node.kill()
     finally:
         shutil.rmtree(place, ignore_errors=True)
 
