@@ -133,7 +133,8 @@ def time_entries(files: Files, path: str, base_offset: int) -> TimeEntries:
 
 
 def last_position(files: Files, path: str) -> int:
-    """The position that an .index file's last entry names, -1 without one; it may lie behind the log's end."""
+    """The position that an .index file's last entry names, -1 without one; it may lie behind the log's end.  Zero slots
+    behind it are room that was set aside."""
     size = OFFSET_ENTRY.size
     try:
         with files.open(path, writable=False) as file:
@@ -142,6 +143,10 @@ def last_position(files: Files, path: str) -> int:
     except (FileNotFoundError, IsADirectoryError):
         return -1
     position: int = OFFSET_ENTRY.unpack(last)[1] if len(last) == size else -1
+    if position == 0:
+        positions = entries_of(_load(files, path), OFFSET_ENTRIES)["position"]
+        named = positions[positions != 0]
+        position = int(named[-1]) if len(named) else -1
     return position
 
 

@@ -22,6 +22,7 @@ from typing import NamedTuple, TypeAlias
 
 from kafkalog.errors import (
     CorruptRecordException,
+    IllegalArgumentException,
     IllegalStateException,
     KafkalogError,
     KafkaStorageException,
@@ -47,10 +48,18 @@ LOOK_AGAIN_S = 0.05
 
 
 def look_at_topics(options: SinkOptions) -> dict[str, TopicFacts]:
-    """The topics that rows may go to, as they are now; without the directory's lock."""
+    """The topics that rows may go to, as they are now; without the directory's lock.  NoSuchFileException for a
+    directory that nobody made, IllegalArgumentException for what is none."""
     there = [path for path in options.paths if OS_FILES.is_dir(path)]
-    if not there:
+    for path in options.paths:
+        if path not in there and OS_FILES.exists(path):
+            raise IllegalArgumentException("found a file, expected a log directory", path=path)
+    if not there and options.creates_topics:
         return {}
+    if not there:
+        raise NoSuchFileException(
+            "no such log directory", path=options.paths[0], hint="the option createTopics makes it, with its topics"
+        )
     with open_store(there, read_only=True) as store:
         names = store.topics()
         if options.topic is not None:

@@ -108,17 +108,25 @@ def find_partitions(options: SourceOptions, known: Collection[TopicPartition] = 
         files = files_of(log_dir)
         if not files.is_dir(log_dir):
             raise UnknownTopicOrPartitionException(
-                "no such log directory", path=log_dir, hint="expected the folder that holds topic-0, topic-1 ..."
+                "found a file, expected a log directory" if files.exists(log_dir) else "no such log directory",
+                path=log_dir,
+                hint="expected the folder that holds topic-0, topic-1 ...",
             )
         for partition in list_partitions(log_dir, files=files):
             if partition in found:
-                raise IllegalArgumentException(f"{partition} is in {found[partition]} and in {log_dir}")
+                raise IllegalArgumentException(
+                    f"{partition} is in {found[partition]} and in {log_dir}",
+                    hint="the option path names each directory of one broker or store, each once",
+                )
             found[partition] = log_dir
     where = ", ".join(options.paths)
     if options.assign is not None:
         missing = [str(each) for each in options.assign if each not in found and each not in known]
         if missing:
-            raise UnknownTopicOrPartitionException(f"no partition {', '.join(missing)} in {where}")
+            raise UnknownTopicOrPartitionException(
+                f"no partition {', '.join(missing)} in {where}",
+                hint=f"it has {', '.join(map(str, sorted(found)[:10])) or 'none'}",
+            )
         chosen = set(options.assign)
     elif options.subscribe is not None:
         topics = {partition.topic for partition in found}

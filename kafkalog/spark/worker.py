@@ -8,12 +8,14 @@ process walks all that it has ever imported for garbage.
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import socket
 import sys
 from typing import Any
 
 _QUICKACK = getattr(socket, "TCP_QUICKACK", None)  # Linux has it
+_LIBC = ctypes.CDLL(None) if _QUICKACK is not None else None
 _is_settled = False
 
 
@@ -29,25 +31,25 @@ def acknowledge() -> bool:
     """Acknowledges what has come from Spark's JVM; False where there is no such socket."""
     frame: Any = sys._getframe(1)
     while frame is not None:
-        infile = frame.f_locals.get("infile")  # of pyspark.worker.main, and of those that plan on the driver
-        if hasattr(infile, "fileno"):
-            return _acknowledge(infile.fileno())
+        infile = frame.f_locals.get("infile")  # of pyspark.worker.main
+        if infile is not None:
+            return _acknowledge(infile)
         frame = frame.f_back
     return False
 
 
-def _acknowledge(descriptor: int) -> bool:
-    if _QUICKACK is None:
+def _acknowledge(infile: Any) -> bool:
+    """By the system's own call: a `socket` around a descriptor makes it non-blocking where somebody has set a default
+    timeout, for all who have it."""
+    if _QUICKACK is None or _LIBC is None:
         return False
     try:
-        with socket.socket(fileno=descriptor) as spark:
-            try:
-                spark.setsockopt(socket.IPPROTO_TCP, _QUICKACK, 1)
-            finally:
-                spark.detach()  # it stays open
-    except OSError:  # it is none, or not of TCP
+        descriptor = ctypes.c_int(infile.fileno())
+    except (AttributeError, OSError, TypeError, ValueError):  # it is something else
         return False
-    return True
+    on = ctypes.c_int(1)
+    failed = _LIBC.setsockopt(descriptor, socket.IPPROTO_TCP, _QUICKACK, ctypes.byref(on), ctypes.sizeof(on))
+    return not failed  # a Unix socket has no such thing
 
 
 def settle() -> None:

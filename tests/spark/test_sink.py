@@ -114,6 +114,9 @@ def test_the_option_topic_wins_over_the_column(spark: Any, data: str) -> None:
 
 def test_new_topics_only_where_they_are_allowed(spark: Any, data: str) -> None:
     rows = spark.range(40).selectExpr("concat('new-', id % 2) topic", "cast(id as string) key", "'v' value")
+    with pytest.raises(Exception, match=r"no such log directory.*createTopics makes it"):
+        write(rows, data)
+    create(data, 1, "t")
     with pytest.raises(Exception, match=r"there is no topic 'new-[01]' in .*createTopics makes it"):
         write(rows, data)
     write(rows, data, {"createTopics": "true", "numPartitions": 3})
@@ -121,6 +124,7 @@ def test_new_topics_only_where_they_are_allowed(spark: Any, data: str) -> None:
         assert {name: store.describe_topic(name).partitions for name in store.topics() if name[0] != "_"} == {
             "new-0": 3,
             "new-1": 3,
+            "t": 1,
         }
     assert len(records(data, "new-0")) + len(records(data, "new-1")) == 40
 
@@ -235,6 +239,13 @@ def test_refusals_in_the_words_of_sparks_kafka_sink(spark: Any, data: str, rows:
         write(spark.sql(rows), data)
     assert records(data, "t", "read_uncommitted") == []
     assert staged(data) == []
+
+
+def test_a_path_that_is_no_directory(spark: Any, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(Exception, match="file: found a file, expected a log directory"):
+        write(spark.sql("select 'v' value"), str(tmp_path / "file"), {"topic": "t", "createTopics": "true"})
+    assert (tmp_path / "file").read_text() == ""
 
 
 def test_overwrite_is_refused(spark: Any, data: str) -> None:

@@ -220,6 +220,20 @@ def test_errors(spark: Any, log_dir: str, options: dict[str, str], text: str) ->
         read(spark, log_dir, **options).load().count()
 
 
+def test_paths_that_make_no_sense(spark: Any, log_dir: str) -> None:
+    file = str(next(Path(log_dir).rglob("*.log")))
+    for path, text in (
+        (file, "found a file, expected a log directory"),
+        (f"{log_dir},{log_dir}", "each directory of one broker or store, each once"),
+        (f"{log_dir}/nowhere", "no such log directory"),
+    ):
+        with pytest.raises(Exception, match=text):
+            read(spark, path).load().count()
+    with pytest.raises(Exception, match=r"no partition t-7 in .*it has t-0"):
+        frame = spark.read.format("kafkalog").option("path", log_dir).option("assign", '{"t":[7]}')
+        frame.load().count()
+
+
 def test_data_loss_can_be_accepted(spark: Any, log_dir: str) -> None:
     lost = json.dumps({"t": {"0": 99999, "1": -1}})
     assert read(spark, log_dir, endingOffsets=lost, failOnDataLoss="false").load().count() == 2003

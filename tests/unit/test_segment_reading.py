@@ -166,6 +166,10 @@ def test_the_last_position_that_an_index_names(tmp_path: Path) -> None:
     assert last_position(OS_FILES, str(path)) == -1
     path.write_bytes(struct.pack(">iiii", 1, 2, 3, 4) + b"short")
     assert last_position(OS_FILES, str(path)) == 4
+    path.write_bytes(struct.pack(">iiii", 1, 2, 3, 4) + bytes(8 * 100_000))  # room that was set aside
+    assert last_position(OS_FILES, str(path)) == 4
+    path.write_bytes(bytes(80))
+    assert last_position(OS_FILES, str(path)) == -1
 
 
 def test_aborted_transactions_of_a_file(tmp_path: Path) -> None:

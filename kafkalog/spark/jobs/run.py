@@ -74,18 +74,23 @@ def choose(log_dirs: Dirs, wanted: Names | None, *, internal: bool = True) -> li
     UnknownTopicOrPartitionException for a name that no directory has; NoSuchFileException, KafkaStorageException.
     """
     asked = names_of(wanted)
-    found, met = [], set()
+    found, met, topics = [], set(), set()
     for root in directories(log_dirs):
         with os_errors_named("expected a Kafka log directory"):
             listed = list_partitions(root)
         for partition, path in listed.items():
             hits = {str(partition), partition.topic}
+            topics.add(partition.topic)
             if internal or partition.topic not in names.INTERNAL_TOPICS if asked is None else hits & asked:
                 met |= hits
                 found.append(Chosen(root, partition, path, _log_bytes(path)))
     missing = sorted((asked or set()) - met)
     if missing:
-        raise UnknownTopicOrPartitionException(f"no topic or partition {', '.join(missing)} in {log_dirs}")
+        where = ", ".join(directories(log_dirs))
+        raise UnknownTopicOrPartitionException(
+            f"no topic or partition {', '.join(missing)} in {where}",
+            hint=f"it has {', '.join(sorted(topics)[:10]) or 'none'}",
+        )
     return found
 
 
