@@ -166,9 +166,14 @@ def plan(options: SourceOptions, wanted: Wanted = ALL) -> list[OffsetRange]:
 
 
 def ask(view: PartitionView, question: Callable[[Snapshot], T]) -> T:
-    """A snapshot's answer."""
+    """A snapshot's answer.  What looks like damage is looked at again: a cleaner may have put another file in the place
+    of one that was measured before."""
     try:
-        return view.over(question)
+        try:
+            return view.over(question)
+        except CorruptRecordException:
+            view.refresh()
+            return view.over(question)
     finally:
         view.rest()  # there may be more partitions than a process may open files
 
@@ -443,9 +448,8 @@ def split_further(
         view = views[TopicPartition(largest.topic, largest.partition)]
         try:
             halves = ask(view, partial(_halves, whole=largest, middle=middle, isolation=options.isolation))
-        except CorruptRecordException as error:
-            damaged(options, error)
-            done.append(largest)
+        except CorruptRecordException:
+            done.append(largest)  # whoever reads it meets the damage
             continue
         for half in halves:
             number += 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from kafkalog._native import batches as native
 from kafkalog.config import CleanerConfig
 from kafkalog.errors import CorruptRecordException
 from kafkalog.format.names import TopicPartition
+from kafkalog.spark import planning
 from kafkalog.spark.options import SourceOptions, parse_options
 from kafkalog.spark.planning import OffsetRange, Tell, plan, warn
 from kafkalog.spark.tasks import read_range
@@ -169,3 +171,30 @@ def test_a_compacted_file_that_got_the_number_of_the_planned_one(tmp_path: Path)
         there = [record.offset for record in log if record.offset < ranges[-1].end_offset]
     assert len(there) < len(before)
     assert read(ranges, options) == there
+
+
+@pytest.mark.parametrize("loss", ["true", "false"])
+@pytest.mark.parametrize("parts", ["2", "20", "200"])
+def test_a_cleaner_between_two_halves_of_a_plan_is_no_damage(
+    tmp_path: Path, loss: str, parts: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Files were measured that have others in their place when a plan looks into them."""
+    config = {"internal.segment.bytes": "3000", "index.interval.bytes": "300", "cleanup.policy": "compact"}
+    config["min.cleanable.dirty.ratio"] = "0.01"
+    with kafkalog.open_log(tmp_path, "t-0", config=config) as log:
+        for first in range(0, 600, 5):
+            log.append_many([(b"%d-" % row + b"x" * 60, b"k%d" % (row % 7)) for row in range(first, first + 5)])
+    split = planning.split_further
+
+    def compacted_first(*given: Any) -> list[OffsetRange]:
+        with kafkalog.open_log(tmp_path, "t-0", config=config) as log:
+            log.compact()
+        return split(*given)
+
+    monkeypatch.setattr(planning, "split_further", compacted_first)
+    options = options_of(tmp_path, minPartitions=parts, failOnDataLoss=loss)
+    found = read(plan(options), options)
+    monkeypatch.undo()
+    assert found == read(plan(options), options)
+    assert not caplog.records
+    assert len(found) < 600
