@@ -36,7 +36,7 @@ def fill(root: Path, codec: str, each_bytes: int) -> None:
         with kafkalog.open_log(root, f"{TOPIC}-{number}", compression=codec) as log:
             for first in range(0, each_bytes // 200, ROWS):
                 rows = range(first, first + ROWS)
-                values = [b'{"id":%d,"text":"%s"}' % (n, noise[n % 999_983 :][:90].hex().encode()[:170]) for n in rows]
+                values = [b'{"id":%d,"text":"%s"}' % (n, noise[n % 999_983 :][:85].hex().encode()) for n in rows]
                 keys = [b"customer-%d" % (n * 7919 % KEYS) for n in rows]
                 log.append_columns(values, keys=keys, timestamps=START_MS + 10 * np.arange(rows.start, rows.stop))
     with kafkalog.open_log(root, f"{TOPIC}-2", compression=codec, config={"max.message.bytes": "2000000"}) as log:
@@ -58,7 +58,7 @@ def session(place: Path) -> Any:
 
 
 def roads(logs: Path, place: Path) -> dict[str, Callable[[Any], Any]]:
-    """In this order: the second import and those that change something come last."""
+    """In this order: an import takes what the export wrote, and what changes the logs comes last."""
     from kafkalog.spark import jobs
 
     def read(spark: Any, **options: str) -> Any:

@@ -122,9 +122,9 @@ class Stager:
 
     def add(self, batch: Any) -> None:
         """Rows, as an Arrow record batch."""
-        pieces = min(max(batch.nbytes // WINDOW_BYTES, 1), max(batch.num_rows, 1))  # Spark's may be of 64 MiB
-        rows = -(-batch.num_rows // pieces)
-        for start in range(0, batch.num_rows, rows or 1):
+        pieces = max(batch.nbytes // WINDOW_BYTES, 1)  # Spark's may be of 64 MiB
+        rows = max(-(-batch.num_rows // pieces), 1)
+        for start in range(0, batch.num_rows, rows):
             self._hold(batch.slice(start, rows))
 
     def _hold(self, batch: Any) -> None:

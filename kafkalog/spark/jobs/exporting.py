@@ -35,7 +35,7 @@ from kafkalog.spark.jobs.run import (
     run,
     told,
 )
-from kafkalog.spark.jobs.shared import SharedLock, advise, check_session, guest
+from kafkalog.spark.jobs.shared import TARGET_EXPECTED, SharedLock, advise, check_session, guest
 from kafkalog.spark.options import Bound, SourceOptions
 from kafkalog.spark.planning import OffsetRange, ask, ranges_of
 from kafkalog.spark.tasks import read_range
@@ -57,7 +57,6 @@ from kafkalog.topics.reader import ChunkReader
 
 SKIP_HINT = "skip_damage=True (--skip-damage) leaves it out, and tells what"
 RANGE_BYTES = 128 << 20
-EXPECTED = "expected a folder to write to"
 UNKNOWN = -1
 LOG_DIR_SIGNS = (names.META_PROPERTIES_FILE, names.RECOVERY_POINT_CHECKPOINT_FILE)
 SCHEMA = (
@@ -199,7 +198,7 @@ def export_ranges(
     layout = Layout(headers, isolation)
     check_session(spark)
     with _target(place) as shared:
-        with os_errors_named(EXPECTED):
+        with os_errors_named(TARGET_EXPECTED):
             settle_layout(place, layout)
             drop_unnoted(place, [task.partition for task in chosen])
         base = SourceOptions(
@@ -225,7 +224,7 @@ def _target(place: str) -> Iterator[SharedLock]:
     notes = os.path.join(place, NOTES)
     is_new = not OS_FILES.exists(notes)
     try:
-        with os_errors_named(EXPECTED):
+        with os_errors_named(TARGET_EXPECTED):
             OS_FILES.mkdirs_synced(notes)
         with SharedLock(notes) as shared:
             yield shared

@@ -44,6 +44,7 @@ from kafkalog.toolbox.recovery import hold_directory
 from kafkalog.toolbox.topic_settings import TopicSettings
 
 R = TypeVar("R")
+TARGET_EXPECTED = "expected a folder to write to"
 WAIT_S = 30.0  # for the last guest
 SETTLE_S = 3.0  # Spark kills an attempt within this time after another one's success
 REST_S = 0.1
@@ -208,7 +209,7 @@ class SharedLock:
         self.token = uuid.uuid4().hex.encode()
 
     def __enter__(self) -> SharedLock:
-        with os_errors_named("expected a folder to write to"):
+        with os_errors_named(TARGET_EXPECTED):
             self._lock = OS_FILES.lock(self._path)
             try:
                 self._lock.share(self.token)
