@@ -30,7 +30,7 @@ $(VENV)/.packages: pyproject.toml | $(VENV)/.python
 
 # "compat": modules stand on the path, where pkgutil sees them; so Spark finds pyspark_kafkalog from any folder.
 $(VENV)/.built: $(NATIVE) setup.py pyproject.toml Makefile $(VENV)/.packages
-	$(PY) -m pip install -q --no-build-isolation --config-settings editable_mode=compat -e '.[spark]'
+	$(PY) -m pip install -q --no-build-isolation --config-settings editable_mode=compat -e '.[cli,spark]'
 	@touch $@
 
 build: $(VENV)/.built  ## the environment and the native modules, in place
@@ -116,7 +116,7 @@ $(CONNECTOR)/.packages: pyproject.toml $(VENV)/.built
 	$(PYTHON) -m venv $(CONNECTOR)
 	$(CONNECTOR)/bin/python -m pip install -q --upgrade 'pip>=25.1'
 	$(CONNECTOR)/bin/python -m pip install -q --group test --group peers --group connector
-	$(CONNECTOR)/bin/python -m pip install -q --no-build-isolation --config-settings editable_mode=compat -e .
+	$(CONNECTOR)/bin/python -m pip install -q --no-build-isolation --config-settings editable_mode=compat -e '.[cli]'
 	@touch $@
 
 spark-connector: $(CONNECTOR)/.packages  ## the same rows as Spark's own Kafka connector, from a live broker's directories

@@ -1,4 +1,5 @@
-"""A wheel's own test: what an installed kafkalog must do, with its core dependencies only.  No test runner needed.
+"""A wheel's own test: what an installed kafkalog must do, with its core dependencies only, and its commands if
+`kafkalog[cli]` is there.  No test runner needed.
 
 Usage: python smoke.py [EMPTY_DIRECTORY]
 """
@@ -8,6 +9,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 
 
@@ -15,7 +17,7 @@ def main(log_dir: Path) -> None:
     import kafkalog
     from kafkalog._native import batches, crc32c
 
-    unwanted = {"pyarrow", "pyspark", "rich"} & set(sys.modules)
+    unwanted = {"pyarrow", "pyspark", "click", "rich"} & set(sys.modules)
     assert not unwanted, f"importing kafkalog imported {unwanted}"
     assert crc32c.crc32c(b"123456789") == 0xE3069283, crc32c.implementation()
     assert batches.BATCH_DTYPE["base_offset"] == "i8"
@@ -33,6 +35,19 @@ def main(log_dir: Path) -> None:
             assert records[7].key == b"key 7", codec
             assert records[7].value == b"value 7" * 20, codec
 
+    unwanted = {"click", "rich"} & set(sys.modules)
+    assert not unwanted, f"using a log imported {unwanted}"
+
+    with kafkalog.open(log_dir.with_name(log_dir.name + "-store")) as store:
+        topic = store.create_topic("orders", partitions=2)
+        topic.append(b"value", key=b"key")
+        with store.reader("billing", topics=["orders"]) as reader:
+            assert [record.value for record in reader.poll()] == [b"value"]
+            reader.commit()
+
+    if find_spec("click") is None:
+        print(f"kafkalog {kafkalog.__version__}: smoke test passed without a command line")
+        return
     for command in (["describe", str(log_dir)], ["verify", str(log_dir)]):
         done = subprocess.run([sys.executable, "-m", "kafkalog", *command], capture_output=True, text=True, check=False)
         assert done.returncode == 0, (command, done.returncode, done.stdout, done.stderr)

@@ -9,17 +9,26 @@ python=${PYTHON:-python3}
 import sys, tarfile, zipfile
 from pathlib import Path
 
-names = zipfile.ZipFile(sys.argv[1]).namelist()
+wheel = zipfile.ZipFile(sys.argv[1])
+names = wheel.namelist()
 generated = [n for n in names if n.endswith((".c", ".cpp"))]
 assert not generated, f"generated C in the wheel: {generated}"
 for wanted in ("kafkalog/py.typed", "pyspark_kafkalog.py", "kafkalog/_native/batches.pyi"):
     assert wanted in names, f"{wanted} is missing from the wheel"
 assert not [n for n in names if n.startswith("tests/")], "tests in the wheel"
+doubles = [n for n in names if n in ("kafkalog/files/testing.py", "kafkalog/files/disk_model.py")]
+assert not doubles, f"test doubles in the wheel: {doubles}"
+# ELF, and Mach-O, name their sections in plain text.
+native = [n for n in names if n.endswith(".so")]
+assert native, "no native modules in the wheel"
+described = [n for n in native if any(name in wheel.read(n) for name in (b".debug_info", b"__debug_info"))]
+assert not described, f"debug information in the wheel: {described}"
 (sdist,) = Path(sys.argv[2]).glob("*.tar.gz")
 files = tarfile.open(sdist).getnames()
 assert any(n.endswith("kafkalog/_native/layout.pxd") for n in files), "the sdist lacks the .pxd files"
 assert not [n for n in files if n.endswith(".c") and "/_native/src/" not in n], "generated C in the sdist"
-print(f"wheel: {len(names)} files, no generated C")
+native_bytes = sum(wheel.getinfo(n).file_size for n in native)
+print(f"wheel: {len(names)} files, no generated C, {native_bytes:,} bytes of native code without debug information")
 PY
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT
@@ -27,5 +36,14 @@ trap 'rm -rf "$place"' EXIT
 "$place/venv/bin/python" -m pip install -q "$wheel"
 cd "$place"
 "$place/venv/bin/python" -W error "$here/smoke.py" "$place/data"
+# The command line is an extra: without it both ways in say in one sentence what to install.
+for command in "$place/venv/bin/kafkalog" "$place/venv/bin/python -m kafkalog"; do
+    code=0
+    said=$($command --help 2>&1) || code=$?
+    [ "$code" = 2 ] && [ "$said" = "kafkalog: the command line needs click and rich: pip install 'kafkalog[cli]'" ] ||
+        { echo "$command without kafkalog[cli]: exit code $code, $said" >&2; exit 1; }
+done
+"$place/venv/bin/python" -m pip install -q "$wheel[cli]"
 "$place/venv/bin/kafkalog" --help > /dev/null
+"$place/venv/bin/python" -W error "$here/smoke.py" "$place/commands"
 echo "wheel: smoke test passed"

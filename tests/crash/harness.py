@@ -31,9 +31,9 @@ from pathlib import Path
 from typing import Any
 
 from kafkalog.files.api import Files
-from kafkalog.files.disk_model import SECTOR_BYTES, Disk, Op
 from kafkalog.files.os_files import OS_FILES
-from kafkalog.files.testing import Fault, FaultyFiles, RecordingFiles
+from tests.disk_model import SECTOR_BYTES, Disk, Op
+from tests.file_doubles import Fault, FaultyFiles, RecordingFiles
 
 APPENDED, ACKNOWLEDGED, FLUSHED = "appended", "acknowledged", "flushed"
 KINDS = ("kill", "torn", "power", "shuffled", "headless")

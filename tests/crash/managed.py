@@ -17,12 +17,12 @@ from pathlib import Path
 import kafkalog
 from kafkalog.config import LogConfig, ProducerStateManagerConfig
 from kafkalog.files import Files, ManualClock, ManualScheduler
-from kafkalog.files.testing import UnsyncedFiles
 from kafkalog.format import names
 from kafkalog.log.context import ProducerSettings
 from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.manager.log_manager import LogManager
 from kafkalog.manager.settings import ManagerSettings
+from tests.file_doubles import UnsyncedFiles
 from tests.unit.log_kit import NOW_MS, SMALL, batch
 
 SETTINGS = ManagerSettings(

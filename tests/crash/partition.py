@@ -23,7 +23,6 @@ from typing import ClassVar, NamedTuple
 from kafkalog._native import batches as native
 from kafkalog.config import LogConfig, ProducerStateManagerConfig
 from kafkalog.files import Files, LogDirFailureChannel, ManualClock, ManualScheduler
-from kafkalog.files.testing import RecordingFiles, UnsyncedFiles
 from kafkalog.format.builder import MemoryRecordsBuilder
 from kafkalog.format.checkpoints import CleanShutdownFile, OffsetCheckpointFile
 from kafkalog.format.control import ControlRecordType, EndTransactionMarker, end_txn_marker_batch
@@ -34,6 +33,7 @@ from kafkalog.log.types import AppendOrigin, FetchIsolation
 from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.segment.log_segment import LogSegment
 from tests.crash.harness import CrashState, check_crashes
+from tests.file_doubles import RecordingFiles, UnsyncedFiles
 
 NOW_MS = 1_700_000_000_000
 PARTITION = TopicPartition("t", 0)

@@ -16,11 +16,11 @@ from typing import NamedTuple
 import kafkalog
 from kafkalog.errors import KafkalogError
 from kafkalog.files import Files
-from kafkalog.files.testing import UnsyncedFiles
 from kafkalog.format.names import TOPIC_CONFIGS_FILE, TopicPartition
 from kafkalog.format.partition_metadata import topic_id_of
 from kafkalog.topics.catalog import new_topic_id
 from kafkalog.topics.store import Store
+from tests.file_doubles import UnsyncedFiles
 
 FAST = UnsyncedFiles()
 DISKS = 2
@@ -143,7 +143,7 @@ class Shelf:
 
     def create(self, topic: str, partitions: int, **settings: str) -> None:
         overrides = {name.replace("_", "."): value for name, value in settings.items()}
-        state = State(partitions, new_topic_id(), as_settings(overrides))
+        state = State(partitions, new_topic_id(), as_settings({"retention.ms": "-1", **overrides}))
         self.step(
             topic,
             state,
@@ -159,6 +159,7 @@ class Shelf:
         before = self.state(topic)
         merged = {**dict(before.settings), **given}
         left = {name: value for name, value in merged.items() if value is not None}
+        left.setdefault("retention.ms", "-1")
         after = before._replace(settings=as_settings(left))
         self.step(topic, after, lambda: self.store.alter_topic(topic, given))
 

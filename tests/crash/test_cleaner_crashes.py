@@ -20,12 +20,12 @@ from kafkalog.cleaner.cleaner import Cleaner, CleanerSettings
 from kafkalog.cleaner.to_clean import next_to_clean
 from kafkalog.errors import DiskError, KafkalogError
 from kafkalog.files import Files
-from kafkalog.files.testing import RecordingFiles, UnsyncedFiles
 from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.toolbox.verify import verify
 from tests.conftest import LONG
 from tests.crash import harness
 from tests.crash.partition import Host
+from tests.file_doubles import RecordingFiles, UnsyncedFiles
 from tests.unit.cleaner_kit import Producer, keyed, latest, marker, placed, rows
 
 CONFIG = {

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog.files.testing import RecordingFiles, UnsyncedFiles
 from tests.conftest import LONG
 from tests.crash import harness
 from tests.crash.compacted import DELETE_RETENTION_MS, House, Tale, check_start
 from tests.crash.harness import CrashState
+from tests.file_doubles import RecordingFiles, UnsyncedFiles
 from tests.unit.cleaning_kit import CHECKPOINT
 
 SAMPLE = None if LONG else 25

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 from kafkalog.coordinator.transaction_metadata import ProducerIdAndEpoch, TransactionVersion
-from kafkalog.files.testing import RecordingFiles, UnsyncedFiles
 from kafkalog.format.coordinator_records import partition_for
 from kafkalog.format.group_records import CommittedOffset
 from kafkalog.format.names import TopicPartition
 from tests.conftest import LONG
 from tests.crash import harness
 from tests.crash.harness import ACKNOWLEDGED, APPENDED, CrashState
+from tests.file_doubles import RecordingFiles, UnsyncedFiles
 from tests.unit.coordinator_logs import LogStore
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)

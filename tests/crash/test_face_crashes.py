@@ -14,12 +14,12 @@ import pytest
 
 import kafkalog
 from kafkalog.files import ManualClock, ManualScheduler
-from kafkalog.files.testing import RecordingFiles, UnsyncedFiles
 from kafkalog.topics.log import Log
 from tests.conftest import LONG
 from tests.crash import harness
 from tests.crash.harness import ACKNOWLEDGED, APPENDED, FLUSHED, CrashState
 from tests.crash.partition import NOW_MS, SMALL
+from tests.file_doubles import RecordingFiles, UnsyncedFiles
 
 Item = tuple[str, bytes]
 

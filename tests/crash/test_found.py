@@ -12,12 +12,12 @@ import pytest
 import kafkalog
 from kafkalog.errors import KafkaStorageException
 from kafkalog.files import ManualClock, ManualScheduler
-from kafkalog.files.disk_model import Op
 from kafkalog.files.os_files import OsFile
-from kafkalog.files.testing import Fault, FaultyFiles, RecordingFiles, UnsyncedFiles
 from kafkalog.format.checkpoints import OffsetCheckpointFile
 from tests.crash.partition import NOW_MS, PARTITION, SMALL, Driver, Reopened, content_of
 from tests.crash.workloads import overflow
+from tests.disk_model import Op
+from tests.file_doubles import Fault, FaultyFiles, RecordingFiles, UnsyncedFiles
 from tests.unit.log_kit import Kit, bases, batch, name
 
 

@@ -21,10 +21,10 @@ from pathlib import Path
 import pytest
 
 import kafkalog
-from kafkalog.files.testing import UnsyncedFiles
 from tests.conftest import LONG
 from tests.crash import harness, nursery
 from tests.crash.partition import PARTITION, Reopened
+from tests.file_doubles import UnsyncedFiles
 
 KILLS = 400 if LONG else 10
 KEPT_FOR_KAFKA = 60 if LONG else 5

@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 from kafkalog.files import OS_FILES, Files, parent_dir
-from kafkalog.files.disk_model import Disk, Op
-from kafkalog.files.testing import Fault, FaultyFiles, RecordingFiles, UnsyncedFiles
 from tests.crash import harness
 from tests.crash.harness import ACKNOWLEDGED, APPENDED, FLUSHED, KINDS, CrashState
+from tests.disk_model import Disk, Op
+from tests.file_doubles import Fault, FaultyFiles, RecordingFiles, UnsyncedFiles
 
 
 class ToyLog:

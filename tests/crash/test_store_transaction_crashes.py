@@ -15,13 +15,13 @@ from pathlib import Path
 import pytest
 
 from kafkalog.files import ManualClock
-from kafkalog.files.testing import RecordingFiles, UnsyncedFiles
 from kafkalog.format.coordinator_records import partition_for
 from kafkalog.topics.store import Store
 from kafkalog.topics.store_transaction import StoreTransaction
 from tests.conftest import LONG
 from tests.crash import harness
 from tests.crash.harness import ACKNOWLEDGED, APPENDED, CrashState
+from tests.file_doubles import RecordingFiles, UnsyncedFiles
 from tests.unit.store_kit import NOW_MS, committed, home_of, open_store, position, settled, state_of
 
 ID, CURSOR = "biller", "c"

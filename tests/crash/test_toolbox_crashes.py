@@ -13,17 +13,17 @@ from pathlib import Path
 import kafkalog
 from kafkalog.config import CleanerConfig, LogConfig
 from kafkalog.files import OS_FILES
-from kafkalog.files.testing import RecordingFiles, UnsyncedFiles
 from kafkalog.format.checkpoints import OffsetCheckpointFile
 from kafkalog.format.names import TopicPartition
 from kafkalog.manager.topic_configs import StoredTopicConfigs, stored_overrides
 from kafkalog.toolbox import compact, delete_records, move, retain
-from kafkalog.toolbox.topic_settings import TopicSettings
 from kafkalog.toolbox.verify import verify
+from kafkalog.topics.topic_settings import TopicSettings
 from tests.conftest import LONG
 from tests.crash import harness
 from tests.crash.harness import CrashState
 from tests.crash.partition import NOW_MS
+from tests.file_doubles import RecordingFiles, UnsyncedFiles
 
 T0, U0, V0 = TopicPartition("t", 0), TopicPartition("u", 0), TopicPartition("v", 0)
 SMALL = {

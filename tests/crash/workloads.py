@@ -10,9 +10,9 @@ import os
 import random
 from collections.abc import Callable
 
-from kafkalog.files.testing import UnsyncedFiles
 from kafkalog.format.names import log_file
 from tests.crash.partition import Driver, parse
+from tests.file_doubles import UnsyncedFiles
 
 Workload = Callable[[str], Driver]
 

@@ -52,7 +52,11 @@ venv/bin/python - >wanted.txt <<'PY'
 import sys, tomllib
 
 project = tomllib.load(open("pyproject.toml", "rb"))
-for line in project["project"]["dependencies"] + project["dependency-groups"]["test"]:
+for line in (
+    project["project"]["dependencies"]
+    + project["project"]["optional-dependencies"]["cli"]
+    + project["dependency-groups"]["test"]
+):
     if sys.version_info < (3, 14):
         line = {"cramjam": "", "hypothesis": "hypothesis<6.156"}.get(line.partition(">")[0], line)
     print(line)

@@ -26,9 +26,9 @@ from typing import Any
 
 import kafkalog
 from kafkalog.files import Files
-from kafkalog.files.testing import UnsyncedFiles
 from kafkalog.format import names
 from kafkalog.toolbox.verify import verify
+from tests.file_doubles import UnsyncedFiles
 
 NEVER = 1 << 62
 FAST = UnsyncedFiles()  # nothing here is about power loss; shared, so that one process sees one table of directories

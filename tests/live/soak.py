@@ -29,12 +29,12 @@ from pathlib import Path
 
 from kafkalog.config import CleanerConfig, LogConfig
 from kafkalog.errors import IllegalStateException, KafkaStorageException, OffsetOutOfRangeException
-from kafkalog.files.testing import Fault, FaultyFiles, UnsyncedFiles
 from kafkalog.format.names import parse_topic_partition_name
 from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.manager.log_manager import LogManager
 from tests.crash.harness import fast_dir
 from tests.crash.managed import DISKS, SETTINGS
+from tests.file_doubles import Fault, FaultyFiles, UnsyncedFiles
 from tests.unit.cleaner_kit import keyed
 from tests.unit.log_kit import batch
 

@@ -33,7 +33,6 @@ from typing import Any
 
 import kafkalog
 from kafkalog.config import CleanerConfig, ProducerStateManagerConfig
-from kafkalog.files.testing import UnsyncedFiles
 from kafkalog.format.names import partition_of
 from kafkalog.limits import LONG_MAX
 from kafkalog.log.context import ProducerSettings
@@ -41,6 +40,7 @@ from kafkalog.manager.settings import ManagerSettings
 from kafkalog.toolbox.verify import verify
 from kafkalog.topics.store import Store
 from tests.crash.harness import fast_dir
+from tests.file_doubles import UnsyncedFiles
 from tests.live.oracle import no_descriptors_below
 from tests.live.soak import POOL, TASKS, Figures, check_flat
 from tests.live.store_crew import TOPICS, Follower, Journal, all_workers, interrupt, row_of, rows_of

@@ -32,7 +32,6 @@ from kafkalog.errors import (
     UnknownTopicOrPartitionException,
 )
 from kafkalog.files import Files
-from kafkalog.files.testing import Fault, FaultyFiles
 from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.log.view import PartitionView
 from kafkalog.manager.log_manager import LogManager
@@ -40,6 +39,7 @@ from kafkalog.manager.settings import ManagerSettings
 from kafkalog.toolbox.latest import LatestOptions, latest_records
 from kafkalog.toolbox.latest import latest as last_values_of
 from tests.crash.managed import FAST
+from tests.file_doubles import Fault, FaultyFiles
 from tests.live.crew import SECONDS
 from tests.live.oracle import no_descriptors_below
 from tests.unit.cleaner_kit import keyed, latest, rows

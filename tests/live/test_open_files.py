@@ -20,12 +20,12 @@ import pytest
 import kafkalog
 from kafkalog.errors import OffsetOutOfRangeException
 from kafkalog.files import OpenFiles, OsFiles
-from kafkalog.files.testing import UnsyncedFiles
 from kafkalog.log.types import FetchIsolation
 from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.segment.file_records import FileRecordsSlice
 from tests.conftest import LONG
 from tests.crash.harness import fast_dir
+from tests.file_doubles import UnsyncedFiles
 from tests.live.crew import SECONDS, Crew
 from tests.unit.log_kit import NOW_MS, Kit, batch
 

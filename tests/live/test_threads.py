@@ -19,8 +19,8 @@ import pytest
 import kafkalog
 from kafkalog.errors import LogDirLockedException
 from kafkalog.files.lock import OsFileLock
-from kafkalog.files.testing import RecordingFiles
 from kafkalog.toolbox.verify import verify
+from tests.file_doubles import RecordingFiles
 from tests.live.crew import (
     SECONDS,
     Crew,

@@ -39,6 +39,7 @@ class Yard:
         self.scheduler = ManualScheduler(self.clock)
         self.channel = LogDirFailureChannel()
         self.directories = LogDirectories(self.dirs, files, self.channel)
+        self.directories.hold()
         self.directories.make_cleaner_offsets()
         self.registry = LogRegistry()
         self.manager = LogCleanerManager(self.directories, self.registry, self.channel, self.clock)

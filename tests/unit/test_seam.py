@@ -28,6 +28,7 @@ ALLOWED = {
     ("manager/move_notes.py", "path.realpath"): "whether the note means this directory, whatever it is called",
     ("toolbox/salvage.py", "path.realpath"): "whether the target lies in the source, whatever they are called",
     ("toolbox/move.py", "path.realpath"): "whether the two directories are one, whatever they are called",
+    ("topics/topic_settings.py", "path.realpath"): "whether a broker's file means these directories, by any name",
     ("toolbox/recovery.py", "path.realpath"): "the same name for a directory that the table of open ones uses",
     **{
         (f"spark/jobs/{name}.py", "path.realpath"): "executors are told one name, whatever the driver's folder"

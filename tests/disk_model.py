@@ -1,6 +1,6 @@
 """A disk in memory that remembers what was synced, so that a crash after any step can be put on a real one.
 
-`Disk` takes the operations that `kafkalog.files.testing.RecordingFiles` wrote down, one by one.  It keeps two images:
+`Disk` takes the operations that `tests.file_doubles.RecordingFiles` wrote down, one by one.  It keeps two images:
 the live one (what a process that dies leaves to the next) and the durable one (what power loss leaves): a file's bytes
 as of its last fsync, a directory's names as of its last fsync.  `materialise` writes either, or something between, into
 an empty directory.  Contents are kept without the zeros at their end, so that preallocated files cost nothing.

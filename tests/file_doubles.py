@@ -1,7 +1,7 @@
 """Twins of the real disk for tests: one writes every change down, one refuses on command, one forgets to sync.
 
 `RecordingFiles` makes each change for real and appends it to `ops`; a test marks what it promised with `mark` and later
-replays any prefix into `kafkalog.files.disk_model.Disk`.  `FaultyFiles` answers EIO, ENOSPC or what is asked for at the
+replays any prefix into `tests.disk_model.Disk`.  `FaultyFiles` answers EIO, ENOSPC or what is asked for at the
 n-th change; put it around a recording, not inside, so that short writes are recorded as they are.
 """
 
@@ -16,9 +16,10 @@ from dataclasses import dataclass
 
 from kafkalog._native.descriptor import FileMap
 from kafkalog.files.api import Buffer, File, FileLock, Files, FileStat, HasFileno, Listing
-from kafkalog.files.disk_model import Disk, Op
+from kafkalog.files.failure import UnsyncedError
 from kafkalog.files.os_files import OS_FILES, OsFile, OsFiles
 from kafkalog.files.pool import OpenFiles
+from tests.disk_model import Disk, Op
 
 Do = Callable[[], None]
 
@@ -275,7 +276,8 @@ class RecordingFiles(_Twin):
 @dataclass(slots=True)
 class Fault:
     """What goes wrong, and when: the change number `at` (from 0, counting those of `kinds`), and for ever after if
-    `sticky`.  ENOSPC concerns only what needs space, writes half of a write first, and lets go what frees space."""
+    `sticky`.  ENOSPC and EDQUOT concern only what needs space, write half of a write first, and let go what frees
+    space; they refuse a rename or a sync if `kinds` names it."""
 
     at: int
     error: int = errno.EIO
@@ -324,7 +326,7 @@ class FaultyFiles(_Twin):
 
     @property
     def _out_of_space(self) -> bool:
-        return self.fault is not None and self.fault.error == errno.ENOSPC
+        return self.fault is not None and self.fault.error in (errno.ENOSPC, errno.EDQUOT)
 
     def _is_due(self, kind: str, path: str) -> bool:
         fault = self.fault
@@ -344,12 +346,14 @@ class FaultyFiles(_Twin):
             return file is None or op.position + len(op.data) > file.inner.size()
         if op.kind == "truncate":
             return file is None or op.position > file.inner.size()
-        return op.kind in _NEEDS_SPACE - {"rename", "sync"}
+        named = self.fault is not None and self.fault.kinds is not None and op.kind in self.fault.kinds
+        return named or op.kind in _NEEDS_SPACE - {"rename", "sync"}
 
     def _refuse(self, kind: str, path: str) -> None:
         assert self.fault is not None
         self.failed.append(Failed(kind, path))
-        raise OSError(self.fault.error, os.strerror(self.fault.error), path)
+        kind_of = UnsyncedError if kind.startswith("sync") else OSError
+        raise kind_of(self.fault.error, os.strerror(self.fault.error), path)
 
 
 class _UnsyncedFile(OsFile):
