@@ -20,6 +20,8 @@ from typing import Any, ClassVar, TypeVar
 from kafkalog.errors import ConfigException, IllegalArgumentException, InvalidConfigurationException
 from kafkalog.limits import INT_MAX, INT_MIN, LONG_MAX, LONG_MIN
 
+_IMPORTED = frozenset(globals())
+
 _DOUBLE_MAX = 1.7976931348623157e308
 _MS_PER_MINUTE, _MS_PER_HOUR = 60_000, 3_600_000
 
@@ -861,3 +863,8 @@ class BrokerLogConfig:
         return ProducerStateManagerConfig(
             self.producer_id_expiration_ms, self.transaction_partition_verification_enable
         )
+
+
+def __dir__() -> list[str]:
+    """What is public here, for completion and help(): not what this module imports."""
+    return sorted(name for name in globals().keys() - _IMPORTED if not name.startswith("_"))

@@ -2,8 +2,9 @@
 
 Three families: the request was wrong (`RequestError`: mend the call), the bytes are bad
 (`BadBytesError`: cut, salvage or refuse), the disk failed (`DiskError`: the log directory is
-offline and stays so).  Class names are those of Apache Kafka 4.4.0, so that a search finds both
-worlds; where Kafka raises a plain Java exception the class here is also Python's own kind.
+offline and stays so, but for `DiskFull`, which ends when there is space).  Class names are those of
+Apache Kafka 4.4.0, so that a search finds both worlds; where Kafka raises a plain Java exception the
+class here is also Python's own kind.
 Native code raises none of these: it returns a verdict and a position, and Python adds the place.
 """
 
@@ -11,7 +12,12 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from typing import Self
+
+_IMPORTED = frozenset(globals())
 
 
 class KafkalogError(Exception):
@@ -72,7 +78,7 @@ class BadBytesError(KafkalogError):
 
 
 class DiskError(KafkalogError):
-    """The disk failed.  The log directory is offline until the process opens it anew."""
+    """The disk failed.  The log directory is offline until the process opens it anew, unless it is a DiskFull."""
 
 
 # --- plain Java exceptions ------------------------------------------------------------------------
@@ -315,6 +321,10 @@ class LogDirLockedException(KafkaException):
     """Another process (a broker, another kafkalog) holds the log directory's .lock."""
 
 
+class BeingWrittenException(KafkaException):
+    """Somebody writes the files that were looked at without a lock, and each look found something else: ask again."""
+
+
 class LogDirNotFoundException(RequestError, LookupError):
     """A log directory that the manager was not given."""
 
@@ -374,7 +384,7 @@ class KafkaStorageException(DiskError, OSError):
     """An I/O error; the log directory is offline.  The operating system's error is `__cause__`."""
 
     @classmethod
-    def because_of(cls, error: Exception, message: str) -> KafkaStorageException:
+    def because_of(cls, error: Exception, message: str) -> Self:
         """`message`, and why: what the operating system said of which file; `errno` as there."""
         if not isinstance(error, OSError) or error.strerror is None:
             return cls(f"{message}: {error}")
@@ -388,5 +398,23 @@ class KafkaStorageException(DiskError, OSError):
         return KafkalogError.__str__(self)
 
 
+class DiskFull(KafkaStorageException):
+    """The disk, or a quota, has no space left in the log directory `log_dir`.  The call was refused, and what it had
+    half written is taken back.  Nothing is offline: reads go on, and the next write tries again.
+
+        try:
+            topic.append(b"value")
+        except kafkalog.errors.DiskFull as error:
+            wait_for_space(error.log_dir)  # then append it again
+    """
+
+    log_dir: str = ""
+
+
 class NoLiveLogDirException(KafkaStorageException):
     """Every log directory has failed: nothing can be read or written.  Kafka's broker halts its process there."""
+
+
+def __dir__() -> list[str]:
+    """What is public here, for completion and help(): not what this module imports."""
+    return sorted(name for name in globals().keys() - _IMPORTED if not name.startswith("_"))

@@ -585,7 +585,20 @@ class _Tree:
 
 def hash_map_order(keys, hash_of, *, initial_capacity=DEFAULT_CAPACITY):
     """The keys in the order of a HashMap into which they were put one after the other."""
+    rows = list(dict.fromkeys(keys))
+    capacity = table_size_for(initial_capacity)
+    hashes = [spread(hash_of(key)) for key in rows]
+    counts = {}
+    for hashed in hashes:
+        index = hashed & (capacity - 1)
+        counts[index] = counts.get(index, 0) + 1
+    if max(counts.values(), default=0) < _TREEIFY_AT:
+        # No bucket ever has so many that it is another thing than a list, and growing keeps the order of a list.
+        while len(rows) > capacity * 3 // 4:
+            capacity *= 2
+        buckets = [hashed & (capacity - 1) for hashed in hashes]
+        return [rows[number] for number in sorted(range(len(rows)), key=buckets.__getitem__)]
     found = JavaHashMap(hash_of, initial_capacity)
-    for key in keys:
+    for key in rows:
         found[key] = None
     return list(found)

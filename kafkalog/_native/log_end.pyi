@@ -44,6 +44,8 @@ class ProducerChange:
         aborted: bytes | None = None,
         last_aborted: int | None = None,
     ) -> None: ...
+    @property
+    def aborted(self) -> bytes | None: ...
 
 @disjoint_base
 class Watermarks:

@@ -99,7 +99,7 @@ cdef class ProducerChange:
     """
 
     cdef list entries, completed
-    cdef bytes aborted
+    cdef readonly bytes aborted
     cdef object last_aborted
 
     def __init__(self, entries, completed, bytes aborted=None, last_aborted=None):

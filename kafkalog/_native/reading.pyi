@@ -83,8 +83,8 @@ class RecordWalk:
         part_records: int,
         max_body: int,
         key_prefix: bytes | None = None,
-        start_time: int = ...,
-        end_time: int = ...,
+        timestamp_min: int = ...,
+        timestamp_max: int = ...,
         asynchronously: Callable[[], AsyncIterator[Record]] | None = None,
     ) -> None: ...
     def __aiter__(self) -> AsyncIterator[Record]: ...

@@ -325,7 +325,7 @@ cdef class RecordWalk:
     batches of more records than that are not the usual.
 
     `asynchronously()` is what `async for` goes over instead.  Passed over are records whose key does not begin with
-    `key_prefix`, or has none, and those whose timestamps do not lie in [start_time, end_time).
+    `key_prefix`, or has none, and those whose timestamps do not lie in [timestamp_min, timestamp_max].
     """
 
     cdef object batches, reader, chunk, plain, refusal
@@ -338,7 +338,7 @@ cdef class RecordWalk:
     cdef int32_t told_epoch
     cdef object asynchronously
     cdef bytes key_prefix
-    cdef int64_t start_time, end_time
+    cdef int64_t timestamp_min, timestamp_max
     cdef bint filters
     cdef _Payload chunk_payload, source
     cdef Batch batch
@@ -351,17 +351,17 @@ cdef class RecordWalk:
     cdef Record last, before_last
 
     def __init__(
-        self, batches, *, int64_t part_records, int64_t max_body, bytes key_prefix=None, int64_t start_time=INT64_MIN,
-        int64_t end_time=INT64_MAX, asynchronously=None,
+        self, batches, *, int64_t part_records, int64_t max_body, bytes key_prefix=None,
+        int64_t timestamp_min=INT64_MIN, int64_t timestamp_max=INT64_MAX, asynchronously=None,
     ):
         self.batches = iter(batches)
         self.part_records = part_records
         self.max_body = max_body
         self.asynchronously = asynchronously
         self.key_prefix = key_prefix
-        self.start_time = start_time
-        self.end_time = end_time
-        self.filters = key_prefix is not None or start_time != INT64_MIN or end_time != INT64_MAX
+        self.timestamp_min = timestamp_min
+        self.timestamp_max = timestamp_max
+        self.filters = key_prefix is not None or timestamp_min != INT64_MIN or timestamp_max != INT64_MAX
         self.told_offset = -1
         self.forks = times_forked()
 
@@ -487,7 +487,7 @@ cdef class RecordWalk:
     cdef bint is_wanted(self, const uint8_t* key, int64_t key_size, int64_t timestamp) except -1:
         """Whether the filters let a record through."""
         cdef Py_ssize_t size
-        if not self.start_time <= timestamp < self.end_time:
+        if not self.timestamp_min <= timestamp <= self.timestamp_max:
             return False
         if self.key_prefix is None:
             return True
@@ -509,6 +509,8 @@ cdef class RecordWalk:
         cdef BatchHeader header
         for reader, chunk, header in self.batches:  # what it raises leaves it known how far we were
             self.told_offset = -1
+            if self.filters and self.is_outside(header):
+                continue
             if reader is not self.reader:
                 self.reader = self.told_reader = reader
                 self.topic, self.partition = reader.topic_partition
@@ -520,6 +522,14 @@ cdef class RecordWalk:
                 self.plain = reader.plain_records(chunk, header)
             return True
         return False
+
+    cdef bint is_outside(self, BatchHeader header) noexcept:
+        """Whether none of the batch's timestamps is wanted, by its header."""
+        if header.row.magic != 2:
+            return False
+        if header.row.max_timestamp < self.timestamp_min:
+            return True
+        return header.row.attributes & TIMESTAMP_TYPE_FLAG and header.row.max_timestamp > self.timestamp_max
 
     cdef bint open_batch(self, chunk, BatchHeader header) except -1:
         """Whether the batch is a usual one, and its records are as they should be; they come next."""

@@ -46,7 +46,7 @@ cdef class SegmentTail:
         int64_t messages_bytes, int64_t now,
     ) noexcept
     cdef IndexPlan planned(self, list headers)
-    cdef int take_back(self, int64_t size, bint with_transactions) except -1
+    cdef int take_back(self, int64_t size, bint with_transactions, error) except -1
     cdef int write(self, tuple buffers, list headers, bytes aborted, last_aborted) except -1
     cdef int write_pinned(
         self, tuple buffers, list headers, int64_t size, IndexPlan plan, IndexEnd offset_index, IndexEnd time_index,

@@ -15,6 +15,7 @@ writers of the log change is read as it is, under the log's lock.  Elsewhere cri
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.errno cimport EIO, ENOSPC
 from libc.stdint cimport INT32_MAX, int64_t, uint64_t
 
 from kafkalog._native.batches cimport BatchHeader, Entries, IndexPlan, Row, entry_is_due
@@ -71,6 +72,10 @@ cdef int write_entries(channel, const Entries* entries, int64_t position) except
         return (<Descriptor>channel).write_all(entries.bytes, <Py_ssize_t>entries.filled, position)
     channel.pwrite(PyBytes_FromStringAndSize(<const char*>entries.bytes, <Py_ssize_t>entries.filled), position)
     return 0
+
+
+cdef extern from "errno.h":
+    int EDQUOT
 
 
 cdef int write_all(channel, tuple buffers, int64_t position) except -1:
@@ -314,8 +319,8 @@ cdef class SegmentTail:
                     write_entries(time_index.channel, &plan.times, time_index.entries * TIME_ENTRY)
             if aborted:
                 write_all(transactions.channel, (aborted,), transactions.end)
-        except BaseException:
-            self.take_back(position, bool(aborted))
+        except BaseException as error:
+            self.take_back(position, bool(aborted), error)
             raise
 
         with cython.critical_section(log):
@@ -350,20 +355,24 @@ cdef class SegmentTail:
                 transactions.last_offset = last_aborted
         return 0
 
-    cdef int take_back(self, int64_t size, bint with_transactions) except -1:
+    cdef int take_back(self, int64_t size, bint with_transactions, error) except -1:
         """Cuts off what a failed append wrote, as far as the disk lets it; index entries beyond the last do not count.
 
-        The first error is the one to be told.
+        The first error is the one to be told.  But want of space passes, and the next append would come behind what
+        could not be cut off: then the disk has failed (EIO).
         """
+        left = None
         try:
             self.log.cut_to(size)
-        except Exception:
-            pass
+        except Exception as another:
+            left = another
         try:
             if with_transactions:
                 self.transactions.cut_to(self.transactions.end)
-        except Exception:
-            pass
+        except Exception as another:
+            left = another
+        if left is not None and isinstance(error, OSError) and error.errno in (ENOSPC, EDQUOT):
+            raise OSError(EIO, f"what was half written cannot be cut off ({left}), after: {error}", error.filename)
         return 0
 
     def append(self, tuple buffers not None, list headers not None):

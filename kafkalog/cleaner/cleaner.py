@@ -248,7 +248,8 @@ class Cleaner:
             cleaned.set_last_modified(group[-1].last_modified)
             present.exchange(cleaned, group)
         except BaseException as error:
-            is_stopped = isinstance(error, _STOPS) or not isinstance(error, Exception)
+            passes = log.context.log_dir_failure_channel.passes(error)
+            is_stopped = passes or isinstance(error, _STOPS) or not isinstance(error, Exception)
             with log.lock:
                 _let_go(log, group[0].base_offset, cleaned, is_stopped)
             raise

@@ -26,6 +26,7 @@ from kafkalog.cleaner.throttler import Throttler
 from kafkalog.config import CleanerConfig
 from kafkalog.errors import (
     ClosedChannelException,
+    DiskFull,
     KafkalogError,
     KafkaStorageException,
     LogCleaningAbortedException,
@@ -186,11 +187,11 @@ class CleanerThread:
         except LogCleaningAbortedException as error:
             log.context.logger.debug("the pass was aborted: %s", error)
             return self._manager.states.is_aborted(claim.partition)
-        except KafkaStorageException:
-            return False  # the directory is offline
-        except TooManyOpenFilesException as error:
+        except (DiskFull, TooManyOpenFilesException) as error:
             log.context.logger.warning("the pass is put off: %s", error)
             return False
+        except KafkaStorageException:
+            return False  # the directory is offline
         except Exception as error:
             if self._failed_on(log, error):
                 return False
@@ -228,7 +229,7 @@ class CleanerThread:
         """Whether it was the disk's fault; else the log is marked."""
         if isinstance(error, OSError) and not isinstance(error, KafkalogError):
             message = f"Failed to clean up log for {log.topic_partition} in dir {log.parent_dir} due to IOException"
-            self._failure_channel.maybe_add_offline_log_dir(log.parent_dir, message, error)
+            self._failure_channel.failed(log.parent_dir, message, error)
             return True
         if self._manager.is_current(log):
             self._manager.mark_partition_uncleanable(log, error)

@@ -47,10 +47,8 @@ class LogCleaner:
         *,
         check_crcs: bool = True,
     ) -> None:
-        """Shows its metrics from now on; nothing is cleaned before `startup`.  `check_crcs`: see CleanerSettings.
-
-        (More than eight parameters: all but the last are what a manager has.)
-        """
+        """Shows its metrics from now on; nothing is cleaned before `startup`.  `check_crcs`: see CleanerSettings."""
+        # More than eight parameters: all but the last are what a manager has.
         self.config = config
         self._check_crcs = check_crcs
         self.manager = LogCleanerManager(directories, logs, failure_channel, clock)

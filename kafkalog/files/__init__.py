@@ -1,7 +1,7 @@
 """The one door to the disk and the clock: files, the directory lock, the scheduler, the failure channel.
 
-`OS_FILES` is the machine's disk; `kafkalog.files.testing` has the twins that record and fail.  Errors here are
-plain OSErrors (and LogDirLockedException); who knows the log directory gives them their meaning.
+`OS_FILES` is the machine's disk; tests put recording and failing twins in its place.  Errors here are plain OSErrors
+(LogDirLockedException, and `local_path`'s, apart); who knows the log directory gives them their meaning.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 from kafkalog.files.api import Buffer, File, FileLock, Files, FileStat, HasFileno, Listing, parent_dir
 from kafkalog.files.clock import SYSTEM_CLOCK, Clock, ManualClock, SystemClock
 from kafkalog.files.closed import ClosedFile
-from kafkalog.files.failure import LogDirFailureChannel
+from kafkalog.files.failure import LogDirFailureChannel, UnsyncedError, is_shortage
+from kafkalog.files.local_paths import local_path
 from kafkalog.files.os_files import OS_FILES, OsFile, OsFiles
 from kafkalog.files.pool import OpenFiles
 from kafkalog.files.scheduler import ManualScheduler, Scheduler, Task, ThreadScheduler
@@ -36,5 +37,12 @@ __all__ = [
     "SystemClock",
     "Task",
     "ThreadScheduler",
+    "UnsyncedError",
+    "is_shortage",
+    "local_path",
     "parent_dir",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -8,6 +8,7 @@ but for the way in which a small file is replaced (`write_atomic`).
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 from abc import ABC, abstractmethod
@@ -16,6 +17,7 @@ from types import TracebackType
 from typing import NamedTuple, Protocol, TypeAlias
 
 from kafkalog._native.descriptor import FileMap
+from kafkalog.files.failure import is_shortage
 from kafkalog.files.pool import OPEN_FILES, OpenFiles
 
 Buffer: TypeAlias = bytes | bytearray | memoryview | mmap.mmap
@@ -312,7 +314,13 @@ class Files(ABC):
     def write_atomic(self, path: str, data: Buffer) -> None:
         """Replace a small file as Kafka's CheckpointFile does: `<path>.tmp`, fsync, rename, fsync of the parent."""
         temporary = path + ".tmp"
-        self.write_file(temporary, data, sync=True)
+        try:
+            self.write_file(temporary, data, sync=True)
+        except OSError as error:
+            if is_shortage(error):  # half of it takes space that others need
+                with contextlib.suppress(OSError):
+                    self.unlink_if_exists(temporary)
+            raise
         self.rename(temporary, path)
         self.sync_dir(parent_dir(path))
 

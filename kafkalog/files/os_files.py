@@ -10,6 +10,7 @@ from typing import ClassVar, TypeVar
 
 from kafkalog._native.descriptor import Descriptor, FileMap
 from kafkalog.files.api import File, FileLock, Files, FileStat, HasFileno, Listing
+from kafkalog.files.failure import UnsyncedError
 from kafkalog.files.lock import OsFileLock
 from kafkalog.files.pool import OPEN_FILES, OpenFiles
 
@@ -30,6 +31,18 @@ class OsFile(Descriptor, File):
 
     def size(self) -> int:
         return os.fstat(self.fileno()).st_size
+
+    def sync(self) -> None:
+        try:
+            super().sync()
+        except OSError as error:
+            raise UnsyncedError(error.errno, error.strerror, error.filename) from error
+
+    def sync_data(self) -> None:
+        try:
+            super().sync_data()
+        except OSError as error:
+            raise UnsyncedError(error.errno, error.strerror, error.filename) from error
 
     def map(self) -> FileMap | None:
         size = self.size()
@@ -142,7 +155,10 @@ class OsFiles(Files):
     def sync_dir(self, path: str) -> None:
         # Who is interrupted here forgets the descriptor, which closes it.
         directory = self._with_room(lambda: next(map(Descriptor, (path,), map(os.open, (path,), (_DIRECTORY,)))))
-        directory.sync()
+        try:
+            directory.sync()
+        except OSError as error:
+            raise UnsyncedError(error.errno, error.strerror, path) from error
         directory.close()
 
     def set_mtime_ms(self, path: str, mtime_ms: int) -> None:

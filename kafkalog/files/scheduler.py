@@ -12,6 +12,7 @@ import _thread
 import functools
 import heapq
 import itertools
+import logging
 import operator
 import threading
 import time
@@ -20,7 +21,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Protocol
 
-from kafkalog.errors import IllegalStateException
+from kafkalog.errors import DiskFull, IllegalStateException, TooManyOpenFilesException
 from kafkalog.files.clock import SYSTEM_CLOCK, Clock
 from kafkalog.files.lines import Lines
 from kafkalog.files.processes import belongs_here
@@ -30,6 +31,9 @@ _log = Lines("kafkalog.files")  # about no partition
 Work = Callable[[], object]
 _CALL: Callable[[Work], object] = operator.call
 
+AGAIN_MS = 10_000  # a task that is done once, and met a full disk or no free descriptor, is tried again so much later
+_SHORTAGES = (DiskFull, TooManyOpenFilesException)
+
 
 def _nothing() -> None:
     """What a cancelled task does."""
@@ -38,7 +42,7 @@ def _nothing() -> None:
 class Task:
     """A scheduled piece of work."""
 
-    __slots__ = ("cancelled", "due_ms", "fn", "name", "period_ms")
+    __slots__ = ("cancelled", "due_ms", "fn", "is_put_off", "name", "period_ms")
 
     def __init__(self, name: str, fn: Work, due_ms: int, period_ms: int) -> None:
         self.name = name
@@ -46,6 +50,7 @@ class Task:
         self.due_ms = due_ms  # clock milliseconds of the next run
         self.period_ms = period_ms  # -1 or 0: once
         self.cancelled = False
+        self.is_put_off = False  # it met a full disk, or no free descriptor, and somebody was told
 
     @property
     def periodic(self) -> bool:
@@ -137,6 +142,8 @@ class ManualScheduler:
                 task.fn()
             except Exception as error:
                 self.errors.append((task.name, error))
+                if isinstance(error, _SHORTAGES) and not task.periodic:
+                    self.schedule_once(task.name, task.fn, AGAIN_MS)
                 _log.debug("Uncaught exception in scheduled task '%s'", task.name, exc_info=error)
             if task.periodic and not task.cancelled:
                 task.due_ms += task.period_ms
@@ -285,12 +292,24 @@ class ThreadScheduler:
             inbox = self._inbox
             try:
                 task.fn()
-            except Exception:
-                _log.exception("Uncaught exception in scheduled task '%s'", task.name)
+            except Exception as error:
+                if isinstance(error, _SHORTAGES):
+                    level = logging.DEBUG if task.is_put_off else logging.WARNING
+                    _log.log(level, "task '%s' is put off: %s", task.name, error)
+                    task.is_put_off = True
+                    if not task.periodic:
+                        self._put_off(mine, task)
+                else:
+                    _log.exception("Uncaught exception in scheduled task '%s'", task.name)
             if task.periodic and not task.cancelled:
                 task.due_ms += task.period_ms
                 if self._goes_on(mine):
                     self._post(inbox, (when + task.period_ms / 1000.0, next(self._order), task))
+
+    def _put_off(self, mine: _Worker, task: Task) -> None:
+        if self._goes_on(mine) and not task.cancelled:
+            task.due_ms += AGAIN_MS
+            self._post(self._inbox, (time.monotonic() + AGAIN_MS / 1000.0, next(self._order), task))
 
     def _goes_on(self, mine: _Worker) -> bool:
         return self._started and mine in self._workers

@@ -60,6 +60,19 @@ def allocated_bytes(path: str) -> int:
         return 0
 
 
+class FileSystem(NamedTuple):
+    """`free` bytes for a user; None if it does not say how large it is, as some network mounts do."""
+
+    device: int
+    free: int | None
+
+
+def file_system(path: str) -> FileSystem:
+    """The one that `path` lies on.  OSError."""
+    found = os.statvfs(path)
+    return FileSystem(os.stat(path).st_dev, found.f_bavail * found.f_frsize if found.f_blocks else None)
+
+
 def free_bytes(path: str) -> int:
     """What a user may still write on the file system of `path`."""
     found = os.statvfs(path)

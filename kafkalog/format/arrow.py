@@ -30,7 +30,7 @@ from kafkalog.format.batch import (
     write_header,
 )
 from kafkalog.format.octets import octets
-from kafkalog.format.records import MAX_RECORD_BYTES, record_error
+from kafkalog.format.records import MAX_RECORD_BYTES, check_readable, record_error
 from kafkalog.limits import ARRAY_BYTES_MAX, INT_MAX, LONG_MAX, LONG_MIN
 
 if TYPE_CHECKING:
@@ -199,6 +199,7 @@ def write_batches(
     base_sequence: int = -1,
     is_transactional: bool = False,
     partition_leader_epoch: int = -1,
+    must_be_readable: bool = False,
 ) -> Iterator[bytes]:
     """Magic-2 batches of the columns' rows, each of at most `batch_bytes_max` before compression (or of one row).
 
@@ -206,7 +207,8 @@ def write_batches(
     `columns` is a ColumnEncoder or anything with `__arrow_c_array__` (see ColumnEncoder.from_arrow).  Offsets run on
     from `base_offset`, unless the columns have their own.  Bytes are those of MemoryRecordsBuilder for the same
     records, and so are the options.  IllegalArgumentException names the first row that
-    cannot be written.
+    cannot be written.  `must_be_readable`, for a log that keeps them compressed: RecordTooLargeException for a row that
+    readers would not take out of a compressed batch.
     """
     encoder = columns if isinstance(columns, ColumnEncoder) else ColumnEncoder.from_arrow(columns)
     attributes = compute_attributes(codec, timestamp_type, is_transactional)
@@ -233,6 +235,8 @@ def write_batches(
         if verdict != OK:
             raise IllegalArgumentException(_WRITE_ERRORS[verdict].format(row=next_row))
         count = next_row - row
+        if must_be_readable:
+            check_readable(len(batch) - RECORD_BATCH_OVERHEAD if codec == codecs.NONE else len(payload))
         if codec != codecs.NONE:
             first, last = encoder.offset_at(row), encoder.offset_at(next_row - 1)
             if first is None or last is None:

@@ -29,6 +29,7 @@ from kafkalog.format.java_text import (
     read_lines,
     shown,
     split_spaces,
+    text_of_file,
 )
 from kafkalog.format.log_lines import lines_of_folder
 from kafkalog.format.names import CLEAN_SHUTDOWN_FILE, LEADER_EPOCH_CHECKPOINT_FILE, TopicPartition
@@ -99,7 +100,7 @@ class CheckpointFile(Generic[T]):
         """Whether the file is empty or breaks off behind its version: no written checkpoint is, but one that was only
         made (Kafka reads it as one without entries).  OSError."""
         with self._lock:
-            return len(self._files.read_bytes(self.path).split()) < 2
+            return self._files.read_bytes(self.path).split() in ([], [b"%d" % CURRENT_VERSION])
 
     def holds(self, entries: Collection[T]) -> bool:
         """Whether the file is these entries, byte for byte; False for one that cannot be read."""
@@ -148,16 +149,7 @@ class CheckpointFile(Generic[T]):
         return entries
 
     def _lines(self, data: bytes) -> list[_Line]:
-        try:
-            text = data.decode("utf-8")
-        except UnicodeDecodeError as error:
-            # Java's text: the length of the malformed bytes.
-            raise CorruptCheckpointException(
-                f"Input length = {error.end - error.start}",
-                path=self.path,
-                position=error.start,
-                hint=f"not UTF-8 text; {_WHAT_TO_DO}",
-            ) from None
+        text = text_of_file(data, path=self.path, hint=f"expected lines of {self._expected}; {_WHAT_TO_DO}")
         lines = []
         position = 0
         for number, line in enumerate(read_lines(text), 1):

@@ -39,6 +39,12 @@ class NullPointerException(CorruptCheckpointException, errors.NullPointerExcepti
     """A file's line that is missing."""
 
 
+def is_io_exception(error: BaseException | None) -> bool:
+    """Whether Kafka calls this an IOException, for which it takes the log directory offline: the disk's errors, and a
+    file that does not parse.  The three exceptions above are none."""
+    return isinstance(error, OSError) or type(error) is CorruptCheckpointException
+
+
 # --- UTF-8 --------------------------------------------------------------------------------------------
 
 
@@ -62,6 +68,18 @@ def _replaced(error: UnicodeError) -> tuple[str, int]:
 
 
 codecs.register_error("kafkalog.java", _replaced)
+
+
+def text_of_file(data: bytes, *, path: str, hint: str) -> str:
+    """A file's text.  CorruptCheckpointException at the first byte that is no UTF-8 (Kafka says "Input length = 1", of
+    a MalformedInputException)."""
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise CorruptCheckpointException(
+            f"found byte 0x{data[error.start]:02x}, which is no UTF-8 text", path=path, position=error.start, hint=hint
+        ) from None
+
 
 # --- numbers ------------------------------------------------------------------------------------------
 

@@ -19,6 +19,7 @@ from kafkalog.format.values import shown
 from kafkalog.limits import SHORT_MAX
 
 Write = Callable[[bytearray, Any], None]
+_CODES = {kind: layout.format[1:] for kind, layout in NUMBERS.items()}
 
 
 def put_uvarint(out: bytearray, value: int) -> None:
@@ -52,6 +53,7 @@ def writing(of: Type, what: str, nullable: bool, plan: Plan, tagged: bool = Fals
     flexible = plan.flexible
     short = of.kind == "string"
     expected = {"string": "text", "bytes": "bytes", "array": "a list"}[of.kind] + (" or None" if nullable else "")
+    code = None if of.element is None or of.element.kind == "bool" else _CODES.get(of.element.kind)
     element = None if of.element is None else writing(of.element, f"{what} element", False, plan)
 
     def write(out: bytearray, value: Any) -> None:
@@ -65,6 +67,12 @@ def writing(of: Type, what: str, nullable: bool, plan: Plan, tagged: bool = Fals
             if not isinstance(value, (list, tuple)):
                 raise refused(what, value, expected)
             _put_length(out, len(value), flexible, short)
+            if code is not None:
+                try:
+                    out += struct.pack(f">{len(value)}{code}", *value)
+                    return
+                except (struct.error, OverflowError):
+                    pass  # one by one, which says what is wrong
             for each in value:
                 element(out, each)
         else:

@@ -68,6 +68,8 @@ _SUFFIXED_DIR = {
     for suffix in (DELETE_DIR_SUFFIX, FUTURE_DIR_SUFFIX, STRAY_DIR_SUFFIX)
 }
 _LOG_FILE = re.compile(r"00[0-9]{18}\.log")
+_SEGMENT_FILE = re.compile(r"\.(log|index|timeindex|txnindex|snapshot)(\.|$)")
+_PARTITION_FILES = frozenset({LEADER_EPOCH_CHECKPOINT_FILE, PARTITION_METADATA_FILE, "quorum-state"})
 _LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]+")
 
 
@@ -168,6 +170,15 @@ def segment_base(name: str, suffix: str = LOG_FILE_SUFFIX) -> int | None:
 def offsets_in(file_names: Iterable[str], suffix: str = LOG_FILE_SUFFIX) -> list[int]:
     """The offsets of the files with that suffix in a listing, as `segment_base` has them, sorted."""
     return sorted(base for name in file_names if (base := segment_base(name, suffix)) is not None)
+
+
+def is_partitions_file(name: str) -> bool:
+    """Whether Kafka, or this package, gives a file in a partition's folder such a name; also one that is being written,
+    or is on its way out."""
+    if name.removesuffix(".tmp") in _PARTITION_FILES:
+        return True
+    stem, dot, suffix = name.partition(".")
+    return len(stem) >= 20 and stem.isdecimal() and stem.isascii() and bool(_SEGMENT_FILE.match(dot + suffix))
 
 
 def is_log_file(name: str) -> bool:

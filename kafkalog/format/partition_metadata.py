@@ -24,6 +24,7 @@ from kafkalog.format.java_text import (
     read_lines,
     shown,
     split,
+    text_of_file,
 )
 from kafkalog.format.names import PARTITION_METADATA_FILE as PARTITION_METADATA_FILE_NAME
 
@@ -70,12 +71,7 @@ class PartitionMetadata(NamedTuple):
 def decode_partition_metadata(data: bytes, *, path: str) -> PartitionMetadata:
     """The content of these bytes.  CorruptCheckpointException with what Kafka says."""
     location = os.path.abspath(path)
-    try:
-        lines = read_lines(data.decode("utf-8"))
-    except UnicodeDecodeError as error:
-        raise CorruptCheckpointException(
-            f"Input length = {error.end - error.start}", path=location, position=error.start, hint=_WHAT_TO_DO
-        ) from None
+    lines = read_lines(text_of_file(data, path=location, hint=_WHAT_TO_DO))
     version_text = _value(lines, 0, "version", location)
     try:
         version = parse_int(version_text)

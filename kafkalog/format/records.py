@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from kafkalog._native import records as native
 from kafkalog._native.records import Record
-from kafkalog.errors import CorruptRecordException, InvalidRecordException, KafkalogError
+from kafkalog.errors import CorruptRecordException, InvalidRecordException, KafkalogError, RecordTooLargeException
 from kafkalog.format import codecs, legacy
 from kafkalog.format.batch import HEADER, RECORD_BATCH_OVERHEAD, TIMESTAMP_TYPE_FLAG
 from kafkalog.format.octets import octets
@@ -27,6 +27,7 @@ __all__ = [
     "READ_BYTES_MAX",
     "Record",
     "base_offset",
+    "check_readable",
     "first",
     "in_parts",
     "iterate",
@@ -42,8 +43,18 @@ MAX_RECORD_BYTES = ARRAY_BYTES_MAX
 FIRST_RECORD_BYTES = 64 << 20
 PART_RECORDS = 1 << 16
 STREAM_BYTES_MAX = 512 << 20  # Kafka's streams have no bound, but hold no payload either
-# What readers and tools decompress out of one batch, unless they are told otherwise: a bomb is an error by name.
+# What readers and tools decompress out of one batch, unless they are told otherwise: a bomb is an error by name.  So no
+# more may be in a compressed batch that is appended.
 READ_BYTES_MAX = 128 << 20
+
+
+def check_readable(records_bytes: int) -> None:
+    """RecordTooLargeException if readers take less than that out of one compressed batch."""
+    if records_bytes > READ_BYTES_MAX:
+        raise RecordTooLargeException(
+            f"a compressed batch with {records_bytes} bytes of records, readers take at most {READ_BYTES_MAX}",
+            hint="write smaller records or batches, or without compression (the topic's compression.type as well)",
+        )
 
 
 def records(

@@ -41,7 +41,7 @@ from kafkalog.files import Buffer
 from kafkalog.format.batch import CREATE_TIME, RECORD_BATCH_OVERHEAD, MemoryRecords
 from kafkalog.format.codecs import check_codec, decompress_partial
 from kafkalog.format.octets import frozen
-from kafkalog.format.records import base_offset, iterate
+from kafkalog.format.records import READ_BYTES_MAX, base_offset, iterate
 from kafkalog.limits import INT_MAX, LONG_MAX
 from kafkalog.log.partition import PartitionState
 from kafkalog.log.producer_append import BatchMetadata, CompletedTxn, ProducerAppendInfo, ProducerStateEntry
@@ -171,7 +171,7 @@ def append(
 def _unpacked(batch: OrdinaryBatch, max_record_bytes: int) -> tuple[OrdinaryBatch | None, RecordValidationStats]:
     """The compressed batch, if its records are good too, and what that cost; None: the validator says what is wrong."""
     payload, failure = decompress_partial(batch.codec, batch.payload)
-    if failure is not None or not batch.check_payload(payload, max_record_bytes):
+    if failure is not None or len(payload) > READ_BYTES_MAX or not batch.check_payload(payload, max_record_bytes):
         return None, NO_STATS
     return batch, RecordValidationStats(RECORD_BATCH_OVERHEAD + batch.record_bytes)
 
@@ -202,7 +202,8 @@ def _commit(
     change: ProducerChange | None,
 ) -> None:
     while (refused := log.commit(segment.tail, buffers, headers, last_offset, continued, change)) != WRITTEN:
-        _pins = segment.make_ready(refused, buffers, headers)
+        aborts = change is not None and change.aborted is not None
+        _pins = segment.make_ready(refused, buffers, headers, aborts=aborts)
 
 
 def _fail(log: PartitionState, error: OverflowError | OSError) -> NoReturn:

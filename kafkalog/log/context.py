@@ -4,12 +4,14 @@ One PartitionContext a partition, made by whoever opens it and handed down.  It 
 disk is still to be trusted; nothing of segments, offsets, producers or locks.  `dir` and `config` are replaced whole,
 under the partition's lock, by `rename_dir` and `LocalLog.update_config` alone; who reads without it sees either.
 
-An OSError inside of `guard` takes the log directory offline; from then on every operation on a partition of that
-directory raises KafkaStorageException.  Mirrors LocalLog.maybeHandleIOException (4.4.0).
+An OSError inside of `guard` takes the log directory offline, unless it is a shortage that the failure channel
+outlives; from then on every operation on a partition of that directory raises KafkaStorageException.  Mirrors
+LocalLog.maybeHandleIOException (4.4.0).
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from collections.abc import Callable
@@ -17,9 +19,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from kafkalog.errors import ClosedChannelException, CorruptCheckpointException, KafkaStorageException
-from kafkalog.files import OS_FILES, Clock, Files, LogDirFailureChannel, Scheduler
+from kafkalog.files import OS_FILES, Clock, Files, LogDirFailureChannel, Scheduler, is_shortage
 from kafkalog.files.lines import Lines
 from kafkalog.format import names
+from kafkalog.format.java_text import is_io_exception
 from kafkalog.log.topic_metrics import TopicMetrics
 from kafkalog.log.types import TopicRules
 from kafkalog.metrics.names import MetricName
@@ -108,7 +111,12 @@ class PartitionContext:
         """Renames the folder (atomic, its parent synced); False when it has that name.  May be done twice."""
         before, renamed = self.dir, os.path.join(self.parent_dir, name)
         self.files.rename_or_was(before, renamed)
-        self.files.sync_dir(self.parent_dir)
+        try:
+            self.files.sync_dir(self.parent_dir)
+        except OSError as error:
+            if is_shortage(error):  # no descriptor for the sync: it keeps its name
+                cut_back(error, lambda: self.files.rename(renamed, before))
+            raise
         self.dir = renamed
         return renamed != before
 
@@ -152,26 +160,38 @@ class PartitionContext:
                 raise ClosedChannelException("its folder was renamed meanwhile", path=error.filename) from error
 
     def raise_offline(self, message: str, error: OSError | CorruptCheckpointException) -> NoReturn:
-        """Takes the log directory offline because of `error` and raises KafkaStorageException from it.
+        """Takes the log directory offline because of `error` and raises KafkaStorageException from it; a shortage that
+        the channel outlives only refuses the call (`LogDirFailureChannel.failed`).
 
         A KafkaStorageException (an OSError for Python, none for Kafka) has been dealt with where it arose: it passes.
         So do the kinds of CorruptCheckpointException that are no IOException with Kafka.
         """
         if isinstance(error, KafkaStorageException):
             raise error
-        if isinstance(error, CorruptCheckpointException) and type(error) is not CorruptCheckpointException:
+        if not is_io_exception(error):
             raise error
-        self.log_dir_failure_channel.maybe_add_offline_log_dir(
-            self.parent_dir, message, error, topic_partition=self.topic_partition
-        )
+        channel = self.log_dir_failure_channel
+        if isinstance(error, OSError):
+            raise channel.failed(self.parent_dir, message, error, topic_partition=self.topic_partition) from error
+        channel.maybe_add_offline_log_dir(self.parent_dir, message, error, topic_partition=self.topic_partition)
         raise KafkaStorageException.because_of(error, message) from error
+
+
+def cut_back(error: Exception, undo: Callable[[], object]) -> None:
+    """Takes back what a shortage left half done.  Where the disk refuses that too, it has failed: OSError (EIO)."""
+    try:
+        undo()
+    except OSError as another:
+        text = f"{os.strerror(errno.EIO)}: what was half made stays there ({another.strerror}), after: {error}"
+        raise OSError(errno.EIO, text, another.filename) from error
 
 
 class IoGuard:
     """LocalLog.maybeHandleIOException as a `with` block; made by `PartitionContext.guard`.
 
     Refuses to start when the directory is offline; turns an OSError of the body into an offline directory and a
-    KafkaStorageException that chains it.  Nested guards pass the inner one's exception on unchanged.
+    KafkaStorageException that chains it, or a shortage into the error that refuses the call.  Nested guards pass the
+    inner one's exception on unchanged.
     """
 
     __slots__ = ("context", "doing", "refuses")

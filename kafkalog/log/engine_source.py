@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from itertools import zip_longest
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from kafkalog.files.processes import Life
     from kafkalog.format.names import TopicPartition
     from kafkalog.log.unified_log import UnifiedLog
+    from kafkalog.segment.log_segment import LogSegment
     from kafkalog.segment.transaction_index import AbortedTxn
 
 T = TypeVar("T")
@@ -193,8 +195,45 @@ class EngineSource:
             _raise_for_readers(error)
 
     def offset_for_time(self, timestamp_ms: int) -> int | None:
-        found = self._asked(self._engine.fetch_offset_by_timestamp, timestamp_ms)
-        return None if found is None else found.offset
+        """As Source: what the log says, and not Kafka's answer, which looks into one segment."""
+        self.check_usable()
+        self._check_open()
+        self._engine.settle()
+        try:
+            return self._asked(self._first_at, timestamp_ms)
+        except (BadBytesError, ClosedChannelException, IllegalArgumentException):
+            self._check_open()
+            with self._engine.lock:  # a truncation may be under way, or a segment was deleted: without one, once more
+                self._check_open()
+                return self._asked(self._first_at, timestamp_ms)
+
+    def _first_at(self, timestamp_ms: int) -> int | None:
+        engine = self._engine
+        segments = engine.local_log.segments.values()
+        with engine.local_log.guard("searching by time"):
+            for segment, following in zip_longest(segments, segments[1:]):
+                first_offset = max(segment.base_offset, engine.log_start_offset)
+                if following is not None and following.base_offset <= first_offset:
+                    continue
+                found = self._first_in(segment, following, timestamp_ms, first_offset)
+                if found is not None:
+                    return found
+        return None
+
+    @staticmethod
+    def _first_in(
+        segment: LogSegment, following: LogSegment | None, timestamp_ms: int, first_offset: int
+    ) -> int | None:
+        base = segment.base_offset
+        limit = highest_offset(base, None if following is None else following.base_offset)
+        reader = SegmentReader(segment.log.open_channel(), base, limit, segment.log.size)
+
+        def position_of(offset: int) -> int | None:
+            if not reader.end:
+                return None
+            return 0 if offset <= base else reader.find(offset, segment.offset_index.lookup(offset))
+
+        return reader.first_at(timestamp_ms, first_offset, segment.time_index, position_of)
 
 
 def _raise_for_readers(error: KafkaException) -> NoReturn:

@@ -13,7 +13,7 @@ import threading
 from bisect import bisect_left, bisect_right
 from typing import NamedTuple
 
-from kafkalog.errors import IllegalArgumentException, KafkaStorageException
+from kafkalog.errors import DiskFull, IllegalArgumentException, KafkaStorageException
 from kafkalog.files import Scheduler
 from kafkalog.format.checkpoints import EpochEntry, LeaderEpochCheckpointFile
 from kafkalog.format.log_lines import lines_of_folder
@@ -161,9 +161,11 @@ class LeaderEpochFileCache:
 
     def _replace(self, entries: tuple[EpochEntry, ...]) -> None:
         """The file first: what memory has and the file has not would never be written.  Where the disk refuses it,
-        memory has it all the same, as in Kafka: the directory is offline."""
+        memory has it all the same, as in Kafka: the directory is offline.  Not where it only has no space."""
         try:
             self._checkpoint.write(entries)
+        except DiskFull:
+            raise
         except KafkaStorageException:
             self.entries = entries
             raise

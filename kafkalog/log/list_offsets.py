@@ -22,9 +22,9 @@ EARLIEST_PENDING_UPLOAD_TIMESTAMP = -6
 def fetch_offset_by_timestamp(log: PartitionState, target_timestamp: int) -> TimestampAndOffset | None:
     """The first record with a timestamp at or above the target (ms), or what a special value asks for.
 
-    None where no record fits: also when the first segment that reaches the target has only records below the log
-    start, whatever later segments hold (Kafka looks into one segment).  The face's search goes on behind a segment that
-    somebody cut short, as its reads do.
+    None if no record fits: also when the first segment that reaches the target has only records below the log start,
+    or none any more (an emptied segment counts with its file's modification time), whatever later segments hold.
+    Kafka looks into one segment.  Readers of the face search with `EngineSource.offset_for_time`.
     """
     with log.local_log.guard("fetching offset by timestamp"):
         epochs = log.leader_epoch_cache
@@ -40,16 +40,10 @@ def fetch_offset_by_timestamp(log: PartitionState, target_timestamp: int) -> Tim
         if target_timestamp == MAX_TIMESTAMP:
             return _find_max_timestamp(log)
         for segment in log.log_segments():
-            lost = log.high_watermark_follows and segment.has_lost_timestamps
-            if lost or segment.largest_timestamp >= target_timestamp:
-                found = segment.find_offset_by_timestamp(
+            if segment.largest_timestamp >= target_timestamp:
+                return segment.find_offset_by_timestamp(
                     target_timestamp, log.log_start_offset, log.config.max_decompressed_message_bytes
                 )
-                if found is not None:
-                    return found
-                if not (lost or (log.high_watermark_follows and segment.lacks_largest_timestamp)):
-                    return None
-                # Kafka ends here, or passes over such a segment as the age of its file has it.
         return None
 
 

@@ -427,14 +427,28 @@ class LogLoader:
     def _read_end(self) -> int | None:
         """The end of the last segment; None where there is none.
 
-        That of a log that was closed cleanly is found by the last index entry alone.  Where that names no batch Kafka
-        takes the segment for empty, and writes over it.  Batches that are damaged themselves are not cut here.
+        That of a log that was closed cleanly is found by the last index entry alone.  If that names no batch, the
+        indexes are built anew.  If they cannot be (batches are damaged, offsets go back), nothing is cut, and the end
+        is the one that Kafka finds by the index as it is.  Kafka may so take the segment for empty and write over it:
+        a log of one replica is refused then.
         """
         last = self.segments.last_segment
         if last is None:
             return None
         end = last.read_next_offset()
-        if last in self._recovered or (fault := last.index_fault(end)) is None or not _is_whole(last):
+        if last in self._recovered or (fault := last.index_fault(end)) is None:
+            return end
+        if not last.can_be_indexed():
+            if end == last.base_offset and self.context.has_one_replica:
+                raise CorruptRecordException(
+                    f"{fault}, and no index can be built of the batches; expected offsets that grow, in good batches",
+                    path=last.log.path,
+                    hint=f"`kafkalog verify {self.dir}` names what is wrong, `kafkalog salvage` copies what is good, "
+                    "`kafkalog recover` cuts the log there",
+                )
+            self.context.logger.warning(
+                "%s, and no index can be built of the batches; the segment stays as it is", fault
+            )
             return end
         self.context.logger.warning("%s; recovering the segment", fault)
         last.close_quietly()
@@ -508,11 +522,3 @@ class LogLoader:
 
     def _delete_snapshots_of(self, segments: list[LogSegment]) -> None:
         self.producer_state_manager.delete_snapshots_at([segment.base_offset for segment in segments], True)
-
-
-def _is_whole(segment: LogSegment) -> bool:
-    """Whether every batch is good, up to the end of the file."""
-    scan = segment.scan()
-    for _ in scan:
-        pass
-    return scan.position == segment.log.size

@@ -18,7 +18,7 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from kafkalog._native.log_end import CLOSED, FORKED, OPEN, LogEnd
+from kafkalog._native.log_end import CLOSED, CLOSING, FORKED, OPEN, LogEnd
 from kafkalog._native.validation import OrdinaryRules
 from kafkalog.errors import (
     ClosedChannelException,
@@ -27,14 +27,15 @@ from kafkalog.errors import (
     KafkalogError,
     KafkaStorageException,
     OffsetOutOfRangeException,
+    TooManyOpenFilesException,
 )
-from kafkalog.files import Clock, LogDirFailureChannel
+from kafkalog.files import Clock, LogDirFailureChannel, is_shortage
 from kafkalog.format import names
 from kafkalog.format.batch import CREATE_TIME
 from kafkalog.format.names import DELETED_FILE_SUFFIX
-from kafkalog.log.context import IoGuard, PartitionContext
+from kafkalog.log.context import IoGuard, PartitionContext, cut_back
 from kafkalog.segment.log_segment import LogSegment
-from kafkalog.segment.log_segments import LogSegments
+from kafkalog.segment.log_segments import LogSegments, NoSuchElementException
 from kafkalog.segment.transaction_index import AbortedTxn
 from kafkalog.segment.types import EMPTY_RECORDS, AbortedTransaction, FetchDataInfo, LogOffsetMetadata, OffsetPosition
 
@@ -120,6 +121,15 @@ class LocalLog(LogEnd):
             hint="open it in this process once the other has closed it, or read_only=True to look beside it",
         )
 
+    @property
+    def active_segment(self) -> LogSegment:
+        """The segment that is appended to, for who looks without the log's lock.  KafkaStorageException if there is
+        none any more: the log is just being deleted."""
+        try:
+            return self.segments.active_segment
+        except NoSuchElementException:
+            raise self.refusal() from None
+
     # --- life -----------------------------------------------------------------------------------------
 
     def update_config(self, new_config: LogConfig) -> None:
@@ -174,6 +184,8 @@ class LocalLog(LogEnd):
         """Deletes all segments at once (no delay) and closes the log; answers what was deleted."""
         with self.guard("deleting all segments"):
             deletable = list(self.segments.values())
+            if self.life == OPEN:
+                self.life = CLOSING  # who meets the log without segments asks why
             self.remove_and_delete_segments(deletable, False, "log deletion")
             self.life = CLOSED
             return deletable
@@ -246,8 +258,9 @@ class LocalLog(LogEnd):
         try:
             for segment in to_delete:
                 segment.change_file_suffixes("", DELETED_FILE_SUFFIX)
-        except OSError:
-            self._forget(to_delete)  # as Kafka, whose map comes first: the directory goes offline now
+        except OSError as error:
+            if not self.log_dir_failure_channel.passes(error):
+                self._forget(to_delete)  # as Kafka, whose map comes first: the directory goes offline now
             raise
         self._forget(to_delete)
         self._delete_files(to_delete, async_delete)
@@ -493,9 +506,14 @@ def open_new_segment(
     context: PartitionContext, base_offset: int, *, suffix: str = "", preallocate: bool = True
 ) -> LogSegment:
     """An empty segment, preallocated where the topic says so and `preallocate` does not forbid it."""
-    return LogSegment.open(
-        context.dir, base_offset, context.config, context.clock, context.files, new=preallocate, suffix=suffix
-    )
+    try:
+        return LogSegment.open(
+            context.dir, base_offset, context.config, context.clock, context.files, new=preallocate, suffix=suffix
+        )
+    except (OSError, TooManyOpenFilesException) as error:
+        if is_shortage(error):  # an empty file at the end would hide what is appended to the segment before it
+            cut_back(error, lambda: LogSegment.delete_files_if_exist(context.dir, base_offset, suffix, context.files))
+        raise
 
 
 def delete_segment_files(context: PartitionContext, segments: Sequence[LogSegment], async_delete: bool) -> None:

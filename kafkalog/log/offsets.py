@@ -23,11 +23,13 @@ from typing import TYPE_CHECKING, TypeVar
 
 from kafkalog._native.log_end import PartitionLock, Watermarks
 from kafkalog.errors import (
+    DiskFull,
     IllegalArgumentException,
     IllegalStateException,
     KafkalogError,
     OffsetOutOfRangeException,
     PolicyViolationException,
+    TooManyOpenFilesException,
 )
 from kafkalog.format import values
 from kafkalog.log.context import PartitionContext
@@ -93,21 +95,31 @@ class PartitionOffsets(Watermarks):
 
     # --- changes of several steps ------------------------------------------------------------------------
 
-    def whole(self, change: Callable[[], T]) -> T:
+    def whole(self, change: Callable[[], T], *, is_undone: Callable[[], bool] | None = None) -> T:
         """Makes a change of several steps, under the lock, so that it happens whole.
 
         One that is cut short by what is no error of ours or the disk's (KeyboardInterrupt, MemoryError, between any two
         of its lines) is made again, from its beginning, before anything else happens to the log: each may be made
-        twice.
+        twice.  So is one that came to no end for want of space or descriptors, unless `is_undone` says after it that
+        the log is as it was: who deletes to make space must not wait for it.
         """
         outer = self.unfinished  # a change that this is a part of is made again as a whole
         self.unfinished = outer or change
-        return self._make(change, outer)
+        return self._make(change, outer, is_undone)
+
+    def settle_to_read(self) -> None:
+        """`settle` for who changes nothing: what waits for space, or for a descriptor, does not keep readers."""
+        if self.unfinished is not None or self.lock.busy:
+            try:
+                self.settle()
+            except (DiskFull, TooManyOpenFilesException):
+                pass
 
     def settle(self) -> None:
         """Makes what was interrupted again; every change of the log begins here.
 
-        IllegalStateException to who is called in the middle of one, by a signal or a finalizer.
+        IllegalStateException to who is called in the middle of one, by a signal or a finalizer; DiskFull,
+        TooManyOpenFilesException where it still comes to no end.
         """
         if self.unfinished is not None or self.lock.busy:
             with self.lock:
@@ -115,22 +127,30 @@ class PartitionOffsets(Watermarks):
                     raise self.is_inside()
                 change = self.unfinished
                 if change is not None:
-                    self.context.logger.warning("finishing what was interrupted")
+                    self.context.logger.info("finishing what was interrupted")
                     self.is_again = True
                     try:
-                        self._make(change, None)
+                        with self.local_log.guard("finishing what was interrupted", refuses=False):
+                            self._make(change, None)
                     finally:
                         self.is_again = False
 
-    def _make(self, change: Callable[[], T], outer: Callable[[], object] | None) -> T:
+    def _make(
+        self,
+        change: Callable[[], T],
+        outer: Callable[[], object] | None,
+        is_undone: Callable[[], bool] | None = None,
+    ) -> T:
         """Makes a change that `unfinished` holds; it is `outer` that is left to be made then."""
         lock = self.lock
         inside = lock.busy
         try:
             lock.busy = True
             result = change()
-        except (KafkalogError, OSError):
-            self.unfinished = outer
+        except (KafkalogError, OSError) as error:
+            lasts = self.local_log.log_dir_failure_channel.passes(error)
+            if not lasts or (is_undone is not None and is_undone()):
+                self.unfinished = outer
             raise
         finally:
             lock.busy = inside

@@ -19,6 +19,7 @@ from functools import partial
 
 from kafkalog.errors import ClosedChannelException, KafkaStorageException
 from kafkalog.format import values
+from kafkalog.format.names import DELETED_FILE_SUFFIX
 from kafkalog.log import replay
 from kafkalog.log.group_sync import GroupSync
 from kafkalog.log.offsets import PartitionOffsets
@@ -120,13 +121,23 @@ class PartitionState(PartitionOffsets):
 
     def roll_now(self, expected_next_offset: int = 0) -> LogSegment:
         """`roll` for who holds the lock and has settled."""
-        return self.whole(lambda: self._roll(expected_next_offset))
+        return self.whole(lambda: self._roll(expected_next_offset), is_undone=self._is_not_half_rolled)
+
+    def _is_not_half_rolled(self) -> bool:
+        """After a roll that failed: whether the last segment takes appends, be it the old one."""
+        return not self.active_segment.log.path.endswith(DELETED_FILE_SUFFIX)
 
     def _roll(self, expected_next_offset: int) -> LogSegment:
         new_segment = self.local_log.roll(expected_next_offset, is_again=self.is_again)
         psm = self.producer_state_manager
         psm.update_map_end_offset(new_segment.base_offset)
-        snapshot = psm.take_snapshot(False)
+        try:
+            snapshot = psm.take_snapshot(False)
+        except OSError as error:
+            if not self.local_log.log_dir_failure_channel.passes(error):
+                raise
+            snapshot = None  # the roll stands: without it a load has more to replay, from the snapshot before
+            self.context.logger.info("no producer snapshot at the roll to %d: %s", new_segment.base_offset, error)
         self.local_log.names_unsynced = True
         self.update_high_watermark_with_log_end_offset()
         base_offset = new_segment.base_offset
@@ -187,7 +198,7 @@ class PartitionState(PartitionOffsets):
         """Syncs up to the log end."""
         local = self.local_log
         truncations, end = local.truncations, self.log_end_offset
-        active = local.segments.active_segment  # after the end: what lies below that is in it, or before it
+        active = local.active_segment  # after the end: what lies below that is in it, or before it
         # Invariant: a recovery point inside a segment says that all before it is synced, and the segment's own name.
         if active.base_offset < local.recovery_point and not local.names_unsynced:
             with local.guard("flushing log"):
@@ -203,7 +214,7 @@ class PartitionState(PartitionOffsets):
         except ClosedChannelException:
             return False  # it was deleted, or the folder is just being renamed: `_flush` looks again
         with self.lock:
-            if truncations != local.truncations or active is not local.segments.active_segment:
+            if truncations != local.truncations or active is not local.active_segment:
                 return False
             local.mark_flushed(end)
             return True
@@ -230,7 +241,7 @@ class PartitionState(PartitionOffsets):
                 flush_offset = offset + 1 if including_offset else offset
                 if flush_offset <= local.recovery_point and not local.names_unsynced:
                     return
-                active = local.segments.active_segment
+                active = local.active_segment
                 try:
                     local.flush(flush_offset)
                     if flush_offset <= local.recovery_point:
@@ -243,7 +254,7 @@ class PartitionState(PartitionOffsets):
                     continue
                 with self.lock:
                     if truncations == local.truncations or not promises:
-                        if active is not local.segments.active_segment:
+                        if active is not local.active_segment:
                             # It was rolled meanwhile, and trimmed behind our back: the flush after that roll takes it.
                             offset = min(offset, active.base_offset)
                         local.mark_flushed(min(offset, self.log_end_offset) if promises else offset)

@@ -17,6 +17,7 @@ import os
 import threading
 from bisect import bisect_right
 from collections import OrderedDict
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalog.errors import CorruptRecordException, KafkalogError, OffsetOutOfRangeException
@@ -287,25 +288,11 @@ class Snapshot:
         return None
 
     def _offset_for_time_in(self, place: int, timestamp_ms: int) -> int | None:
-        start_offset = max(self._older_up_to(place, timestamp_ms), self.log_start_offset)
-        if start_offset >= self.log_end_offset:
+        first_offset = max(self.bases[place], self.log_start_offset)
+        if first_offset >= self.log_end_offset:
             return None
-        position = self._position_in(place, start_offset)
-        if position is None:
-            return None
-        return self.reader(place).find_time(timestamp_ms, position, self.log_start_offset)
-
-    def _older_up_to(self, place: int, timestamp_ms: int) -> int:
-        """An offset up to which everything in a segment is older, by the last time entry that the log confirms."""
-        segment = self.segments[place]
-        entry = segment.time_entries.before(timestamp_ms)
-        if entry is not None:
-            timestamp, offset = entry
-            position = self._position_in(place, offset)
-            header = None if position is None else self.reader(place).header_at(position)
-            if header is not None and header.max_timestamp == timestamp:
-                return offset
-        return segment.base_offset
+        times = self.segments[place].time_entries
+        return self.reader(place).first_at(timestamp_ms, first_offset, times, partial(self._position_in, place))
 
     # --- transactions ------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 from kafkalog._native.log_end import CLOSING, FORKED, OPEN, PartitionLock
 from kafkalog.errors import (
     ClosedChannelException,
+    DiskFull,
     IllegalArgumentException,
     InconsistentTopicIdException,
     InvalidProducerEpochException,
@@ -293,7 +294,7 @@ class UnifiedLog(PartitionState):
         OffsetOutOfRangeException below the log start and above the log end.
         """
         if self.unfinished is not None:
-            self.settle()
+            self.settle_to_read()
         if start_offset < self.log_start_offset:
             raise OffsetOutOfRangeException(
                 f"Received request for offset {start_offset} for partition {self.topic_partition}, "
@@ -325,7 +326,7 @@ class UnifiedLog(PartitionState):
             raise error
 
     def collect_aborted_transactions(self, start_offset: int, upper_bound_offset: int) -> list[AbortedTxn]:
-        self.settle()
+        self.settle_to_read()
         try:
             return self.local_log.collect_aborted_transactions(self.log_start_offset, start_offset, upper_bound_offset)
         except ClosedChannelException as error:  # as in read
@@ -335,7 +336,7 @@ class UnifiedLog(PartitionState):
 
     def fetch_offset_by_timestamp(self, target_timestamp: int) -> TimestampAndOffset | None:
         """ListOffsets: see kafkalog.log.list_offsets for the special values."""
-        self.settle()
+        self.settle_to_read()
         try:
             return list_offsets.fetch_offset_by_timestamp(self, target_timestamp)
         except ClosedChannelException as error:  # as in read
@@ -642,11 +643,17 @@ class UnifiedLog(PartitionState):
         """Renames the folder; without reinitialization the log forgets its epochs and topic id file (deletion)."""
         with self.lock, self.local_log.guard("renaming dir"):
             self.settle()
-            self.maybe_flush_metadata_file()
+            try:
+                self.maybe_flush_metadata_file()
+            except DiskFull:
+                if should_reinitialize:
+                    raise
+                # It is to be deleted, perhaps to make space, and no load asks for its topic id.
             if name == self.name:
                 self.local_log.rename_dir(name)
             else:
-                self.whole(lambda: self._rename_dir(name, should_reinitialize))
+                before = self.dir
+                self.whole(lambda: self._rename_dir(name, should_reinitialize), is_undone=lambda: self.dir == before)
 
     def _rename_dir(self, name: str, should_reinitialize: bool) -> None:
         self.local_log.rename_dir(name)

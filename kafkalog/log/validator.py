@@ -41,7 +41,7 @@ from kafkalog.format.batch import (
 from kafkalog.format.builder import MemoryRecordsBuilder
 from kafkalog.format.legacy import Entry
 from kafkalog.format.names import TopicPartition
-from kafkalog.format.records import Record
+from kafkalog.format.records import Record, check_readable
 from kafkalog.format.records import records as records_of
 from kafkalog.limits import to_int64
 from kafkalog.log import validation_errors as errors
@@ -298,6 +298,8 @@ class LogValidator:
             uncompressed_bytes += _header_bytes(to_magic, header.codec) + checked.record_bytes
             count += checked.count
             checked_batches.append(checked)
+        if self._target_codec != codecs.NONE:
+            check_readable(sum(each.record_bytes for each in checked_batches))
         if not in_place:
             if skip and first.is_compressed and count:
                 # Kafka has stepped over the keys and values by now and cannot rebuild: its error, found out too late.

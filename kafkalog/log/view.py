@@ -28,7 +28,7 @@ from kafkalog.errors import (
     KafkaStorageException,
     UnknownTopicOrPartitionException,
 )
-from kafkalog.files import OS_FILES, File, Files
+from kafkalog.files import OS_FILES, File, Files, local_path
 from kafkalog.format import names
 from kafkalog.format.batch import RECORD_BATCH_OVERHEAD
 from kafkalog.format.checkpoints import CleanShutdownFile
@@ -68,7 +68,7 @@ class PartitionView(Closing):
         folder: str | None = None,
         checkpoints: CheckpointLines | None = None,
     ) -> None:
-        self.log_dir = os.fspath(log_dir)
+        self.log_dir = local_path(log_dir, what="log_dir", files=files)
         if isinstance(topic_partition, str):
             topic_partition = names.parse_topic_partition_name(topic_partition)
         self.topic_partition = topic_partition
@@ -205,7 +205,7 @@ class PartitionView(Closing):
         seen.log_start_offset = min(start, seen.log_end_offset)
         # Asked twice: who starts to write removes the marker first.
         seen.closed_cleanly = clean and self._closed_cleanly()
-        seen.unreadable_end = self._judge_end(seen, why, flushed, clean=seen.closed_cleanly)
+        seen.unreadable_end = self._judge_end(seen, why, flushed, start, clean=seen.closed_cleanly)
         return seen
 
     def _segments(self, listed: frozenset[str]) -> tuple[SegmentView, ...]:
@@ -318,16 +318,16 @@ class PartitionView(Closing):
             return False
         return before is segment or not any(file.pread(min(RECORD_BATCH_OVERHEAD, segment.size - position), position))
 
-    def _judge_end(self, seen: Snapshot, why: int, point: int | None, *, clean: bool) -> Unreadable | None:
+    def _judge_end(self, seen: Snapshot, why: int, point: int | None, start: int, *, clean: bool) -> Unreadable | None:
         """What is wrong behind the last whole batch; None where it may just not be written yet.  `point`: the recovery
-        point before the look."""
+        point before the look; `start`: the log start, below which nothing is missed."""
         end = seen.log_end_offset
         if not seen.segments:
             return None
         last = seen.segments[-1]
         left = last.size - seen.end_position
         what = f"{reason(why)} where offset {end} should be"
-        if point is not None and point > end:
+        if point is not None and point > max(end, start):
             if not left:
                 what = f"the file ends where offset {end} should be"
             what += f": offsets up to {point - 1} were flushed ({names.RECOVERY_POINT_CHECKPOINT_FILE})"

@@ -21,7 +21,7 @@ from kafkalog._native.fetch import RecordsSlice
 from kafkalog._native.held import Pin
 from kafkalog._native.tail import RecordsEnd
 from kafkalog.errors import CorruptRecordException, IllegalArgumentException, KafkaException
-from kafkalog.files import Buffer, ClosedFile, File, Files, HasFileno
+from kafkalog.files import Buffer, ClosedFile, File, Files, HasFileno, is_shortage
 from kafkalog.format import legacy
 from kafkalog.format.batch import (
     HEADER_SIZE_UP_TO_MAGIC,
@@ -174,7 +174,7 @@ class FileRecords(RecordsEnd):
         try:
             written = file.pwritev(buffers, size)
         except OSError:
-            with contextlib.suppress(OSError):  # the log directory goes offline either way
+            with contextlib.suppress(OSError):  # of a log in the making: nobody goes on with it
                 self.cut(size)
             raise
         self.size = size + written
@@ -214,11 +214,12 @@ class FileRecords(RecordsEnd):
         return self._files.unlink_if_exists(self.path)
 
     def rename_to(self, path: str) -> None:
-        """Renames the file; from now on `path` is the new one, also when the disk refused that."""
+        """Renames the file; from now on `path` is the new one, also when the disk refused that, but for a shortage."""
         try:
             self._files.rename_or_was(self.path, path)
-        except OSError:
-            self._is_at(path)
+        except OSError as error:
+            if not is_shortage(error):
+                self._is_at(path)
             raise
         self._is_at(path)
 

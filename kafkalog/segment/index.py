@@ -43,7 +43,7 @@ from kafkalog.errors import (
     IllegalStateException,
     IndexOffsetOverflowException,
 )
-from kafkalog.files import File, Files
+from kafkalog.files import File, Files, is_shortage
 from kafkalog.files.pool import gone, raise_if_full
 from kafkalog.files.processes import generation
 from kafkalog.limits import INT_MAX
@@ -366,12 +366,13 @@ class AbstractIndex(IndexEnd):
                 raise
 
     def rename_to(self, path: str) -> None:
-        """Renames the file; from now on `path` is the new one, also when the disk refused that."""
+        """Renames the file; from now on `path` is the new one, also when the disk refused that, but for a shortage."""
         with self._lock:  # or a reader who opens it meanwhile looks for a name that is gone
             try:
                 self._files.rename_or_was(self.path, path)
-            except OSError:
-                self.path = path
+            except OSError as error:
+                if not is_shortage(error):
+                    self.path = path
                 raise
             self.path = path
 

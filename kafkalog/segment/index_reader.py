@@ -15,7 +15,7 @@ import numpy as np
 
 from kafkalog._native.search import BYTE_POSITION, OFFSET, TIME, IndexEnd
 from kafkalog.errors import CorruptIndexException
-from kafkalog.format.index_entries import OFFSET_ENTRIES, OFFSET_ENTRY, TIME_ENTRIES, TXN_ENTRIES
+from kafkalog.format.index_entries import OFFSET_ENTRIES, OFFSET_ENTRY, TIME_ENTRIES, TIME_ENTRY, TXN_ENTRIES
 from kafkalog.limits import INT_MAX, LONG_MAX
 from kafkalog.segment.transaction_index import REBUILD_HINT, VERSION, AbortedTxn
 
@@ -81,6 +81,13 @@ class TimeEntries(_Entries):
         target = min(max(timestamp_ms, 0) - 1, LONG_MAX)  # no believable entry is negative
         timestamp, offset = self.lookup(target)
         return None if timestamp < 0 else (timestamp, offset)
+
+    def entry(self, n: int) -> tuple[int, int]:
+        """The n-th entry, as (timestamp, offset)."""
+        data = self.copied(n * TIME_ENTRY.size, TIME_ENTRY.size)
+        assert data, (n, self.entries)
+        timestamp, offset = TIME_ENTRY.unpack(data)
+        return timestamp, self.base_offset + offset
 
 
 def _leading(good: np.ndarray) -> int:

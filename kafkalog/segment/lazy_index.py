@@ -10,7 +10,7 @@ import os
 import threading
 from typing import Generic, TypeVar
 
-from kafkalog.files import Files
+from kafkalog.files import Files, is_shortage
 from kafkalog.segment.index import AbstractIndex, Making
 
 I = TypeVar("I", bound=AbstractIndex)  # noqa: E741
@@ -63,7 +63,8 @@ class LazyIndex(Generic[I]):
                 self._files.rename(self._path, path)
             except OSError as error:
                 there = not isinstance(error, FileNotFoundError) or self._files.exists(self._path)
-                self._path = path
+                if not is_shortage(error):
+                    self._path = path
                 if there:
                     raise
             self._path = path

@@ -224,22 +224,6 @@ class LogSegment:
         return timestamp if timestamp >= 0 else self.last_modified
 
     @property
-    def has_lost_timestamps(self) -> bool:
-        """Whether batches have timestamps, but the time index was emptied, or ends in a part of an entry."""
-        if self.max_timestamp_so_far >= 0:
-            return self.time_index.length % self.time_index.entry_size != 0
-        return self.log.size > 0 and self.first_batch_timestamp < LONG_MAX
-
-    @property
-    def lacks_largest_timestamp(self) -> bool:
-        """Whether the batch that has the largest timestamp is not in the log: somebody cut it short."""
-        timestamp, offset = self.max_timestamp_and_offset_so_far
-        if timestamp < 0:
-            return False
-        found = self._find_batch(offset)
-        return found is None or found[0] > offset
-
-    @property
     def deleted(self) -> bool:
         exists = self._files.exists
         return not (
@@ -300,9 +284,12 @@ class LogSegment:
         if self.tail.first_timestamp is None:
             self.tail.first_timestamp = self._first_timestamp()
 
-    def make_ready(self, refused: int, buffers: Sequence[Buffer], headers: Sequence[BatchHeader]) -> tuple[Pin, ...]:
+    def make_ready(
+        self, refused: int, buffers: Sequence[Buffer], headers: Sequence[BatchHeader], *, aborts: bool = False
+    ) -> tuple[Pin, ...]:
         """After an append that did nothing: opens the files again, which stay open as long as the answer is held, or
-        raises what an index refuses.
+        raises what an index refuses.  `aborts`: it has records for the transaction index, which is made here if there
+        is none, so that an append that is refused leaves no empty one.
 
         Kafka finds that out when the batches are in the file, and leaves them there, behind the end of the log.
         """
@@ -315,7 +302,10 @@ class LogSegment:
             self.log.open_channel()
             self.offset_index.open_channel()
             self.time_index.open_channel()
-            self.txn_index.open_channel()
+            if aborts:
+                self.txn_index.make_writable()
+            else:
+                self.txn_index.open_channel()
             return pins
         tail = self.tail
         position = self.log.size
@@ -583,6 +573,22 @@ class LogSegment:
         return self.log.scan(check_crc=check_crc)
 
     # --- recovering and cutting ------------------------------------------------------------------------
+
+    def can_be_indexed(self) -> bool:
+        """Whether every batch is good, up to the end of the file, and their offsets are in an index's order: `recover`
+        cuts nothing then.  It writes nothing.  Whether the index files have room is not asked."""
+        plan = IndexPlan(
+            self.base_offset,
+            self.tail.index_interval_bytes,
+            offset_of_max_timestamp=self.base_offset,
+            check_range=True,
+        )
+        scan = self.scan()
+        for table, _, _ in scan:
+            if not plan.add_table(table):
+                return False
+            plan.take()
+        return scan.position == self.log.size and plan.add_last_time_entry()
 
     def sanity_check(self, time_index_file_newly_created: bool, *, has_offset_index: bool | None = None) -> None:
         """NoSuchFileException without an offset index, CorruptIndexException for a bad transaction index.

@@ -11,10 +11,11 @@ segments, of directories or of where a log ends.  Needs no lock.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
@@ -112,6 +113,19 @@ def header_at(file: File, position: int) -> BatchHeader | None:
     return None if min(len(head), declared_size(head)) < least_bytes else native.header_at(head)
 
 
+class TimeHints(Protocol):
+    """A segment's time index: entries of a timestamp, and an offset up to which no batch is later.
+
+    The engine's `TimeIndex`, or `TimeEntries` of a file that is another's.
+    """
+
+    @property
+    def entries(self) -> int: ...
+    def entry(self, n: int) -> tuple[int, int]: ...
+    def lookup(self, target: int) -> tuple[int, int]:
+        """The last entry at or below a timestamp; (-1, base offset) if there is none."""
+
+
 class SegmentReader:
     """The first `end` bytes of a segment's file, whose offsets are those from `base_offset` to `limit`.
 
@@ -189,9 +203,11 @@ class SegmentReader:
             what += "or a lower one should be (offsets are not covered by the CRC)"
             raise Unreadable(self.file.path, int(row["position"]), what).error()
 
-    def find_time(self, timestamp_ms: int, position: int, first_offset: int) -> int | None:
-        """The offset of the first record at or above both a timestamp and an offset, from a batch's position on."""
-        scan = LogScan(self.file, position, self.end, slice_bytes=TIME_SEEK_BYTES)
+    def find_time(self, timestamp_ms: int, position: int, first_offset: int, *, end: int | None = None) -> int | None:
+        """The offset of the first record at or above both a timestamp and an offset, from a batch's position on, up to
+        the position `end` (by default all that there is)."""
+        end = self.end if end is None else end
+        scan = LogScan(self.file, position, end, slice_bytes=TIME_SEEK_BYTES)
         for piece in scan:
             late = (piece.table["max_timestamp"] >= timestamp_ms) & (piece.table["last_offset"] >= first_offset)
             for slot in np.flatnonzero(late):
@@ -200,6 +216,41 @@ class SegmentReader:
                 for record in itertools.chain.from_iterable(parts):
                     if record.timestamp >= timestamp_ms and record.offset >= first_offset:
                         return record.offset
-        if scan.position < self.end:
+        if scan.position < end:
             raise Unreadable.where_stopped(self.file, scan).error()
         return None
+
+    def first_at(
+        self, timestamp_ms: int, first_offset: int, times: TimeHints, position_of: Callable[[int], int | None]
+    ) -> int | None:
+        """As `find_time`, of the whole segment: its time index says what need not be read.
+
+        `position_of`: the position of the first batch that ends at or behind an offset; None when there is none.  An
+        entry is believed if its batch is there and has its timestamp.  What lies before the first entry is read all the
+        same: a truncation takes entries and may forget the times of what stays, in Kafka too, and later ones say
+        nothing of it.
+        """
+        begins = position_of(first_offset)
+        if begins is None:
+            return None
+        _, older = last = times.lookup(max(timestamp_ms, 0) - 1)
+        if last[0] < 0 or older <= first_offset:
+            return self.find_time(timestamp_ms, begins, first_offset)
+        first = times.entry(0)
+        from_first, from_last = self._confirmed(first, position_of), self._confirmed(last, position_of)
+        if from_first is None or from_last is None:
+            return self.find_time(timestamp_ms, begins, first_offset)
+        if begins < from_first:
+            found = None
+            with contextlib.suppress(CorruptRecordException):  # then the index's word stands for what is damaged
+                found = self.find_time(timestamp_ms, begins, first_offset, end=from_first)
+            if found is not None:
+                return found
+        return self.find_time(timestamp_ms, max(begins, from_last), first_offset)
+
+    def _confirmed(self, entry: tuple[int, int], position_of: Callable[[int], int | None]) -> int | None:
+        """The position of the batch that an entry of the time index names; None if there is no such batch."""
+        timestamp, offset = entry
+        position = position_of(offset)
+        header = None if position is None else self.header_at(position)
+        return position if header is not None and header.max_timestamp == timestamp else None

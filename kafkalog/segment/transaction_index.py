@@ -19,7 +19,7 @@ from kafkalog.errors import (
     IllegalArgumentException,
     KafkaException,
 )
-from kafkalog.files import File, Files
+from kafkalog.files import File, Files, is_shortage
 from kafkalog.format.index_entries import TXN_ENTRY
 
 VERSION = 0
@@ -116,7 +116,8 @@ class TransactionIndex(TransactionsEnd):
         self.used = True
         return file
 
-    def _writable(self) -> File:
+    def make_writable(self) -> File:
+        """The open file, made if there is none.  OSError."""
         if self.exists and not self.closed:
             file = self.open_channel()
             assert file is not None
@@ -126,12 +127,12 @@ class TransactionIndex(TransactionsEnd):
     def append(self, aborted_txn: AbortedTxn) -> None:
         """Adds a record.  IllegalArgumentException unless its last offset is above that of the previous append."""
         data = self.packed([aborted_txn])
-        self._writable().pwrite(data, self.end)
+        self.make_writable().pwrite(data, self.end)
         self.end += len(data)
         self.last_offset = aborted_txn.last_offset
 
     def packed(self, aborted_txns: Sequence[AbortedTxn]) -> bytes:
-        """The records of an append, for whoever writes them with its batches; errors as `append`'s.  Opens the file."""
+        """The records of an append, for whoever writes them with its batches; errors as `append`'s.  Opens nothing."""
         last = self.last_offset
         for txn in aborted_txns:
             if last is not None and last >= txn.last_offset:
@@ -140,7 +141,6 @@ class TransactionIndex(TransactionsEnd):
                     f"{txn.last_offset} is not greater than current last offset {last} of index {self.path}"
                 )
             last = txn.last_offset
-        self._writable()
         return b"".join([TXN_ENTRY.pack(VERSION, *txn) for txn in aborted_txns])
 
     def update(self, completed_txn: CompletedTransaction, last_stable_offset: int) -> None:
@@ -199,7 +199,7 @@ class TransactionIndex(TransactionsEnd):
         _pin = Pin(self)
         for txn, position in self._read():
             if txn.last_offset >= offset:
-                self._writable()
+                self.make_writable()
                 self.last_offset = new_last  # first: cut short before the cut, it is made again
                 self.cut(position)
                 return
@@ -210,7 +210,7 @@ class TransactionIndex(TransactionsEnd):
         self.last_offset = None
         if self.exists and not self.closed:
             _pin = Pin(self)
-            self._writable()
+            self.make_writable()
             self.cut(0)
 
     def sanity_check(self) -> None:
@@ -240,8 +240,9 @@ class TransactionIndex(TransactionsEnd):
         try:
             if self._files.exists(self.path):
                 self._files.rename_or_was(self.path, path)
-        except OSError:
-            self.path = path
+        except OSError as error:
+            if not is_shortage(error):
+                self.path = path
             raise
         self.path = path
 

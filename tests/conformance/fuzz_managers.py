@@ -501,7 +501,8 @@ class ManagerWriter:
         count = len(known)
         text = self.choose.choice(
             (f"0\n{count}\n{lines}", f"0\n{count}\n{lines}", f"1\n{count}\n{lines}", f"0\n{count + 1}\n{lines}",
-             "", "x", "0\n1\nfoo 0\n", f"0\n{count}\n{lines}more\n", "0\n2\nfoo 0 -1\nfoo 0 3\n")
+             "", "x", "0\n1\nfoo 0\n", f"0\n{count}\n{lines}more\n", "0\n2\nfoo 0 -1\nfoo 0 3\n",
+             "0\n1\nfoo 0 x\n", "0\n1\nfoo 0 99999999999999999999\n", "0\n-1\n")
         )  # fmt: skip
         if self.compact:
             # A file that does not parse makes the directory offline, which a manager alone (no broker that would tell

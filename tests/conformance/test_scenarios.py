@@ -15,7 +15,7 @@ NAMES = sorted(path.name for path in SCENARIOS.iterdir() if (path / "expected.js
 
 
 def test_there_are_scenarios() -> None:
-    assert len(NAMES) >= 61
+    assert len(NAMES) >= 64
 
 
 @pytest.mark.parametrize("way", ways.known())

@@ -327,7 +327,12 @@ def _originals(path: str) -> list[tuple[int, bytes]]:
 def open_writable(root: str, name: str) -> Log:
     clock = ManualClock(NOW_MS + 1_000_000)
     return open_log(
-        root, name, config=LogConfig.from_props(None, SETTINGS), clock=clock, scheduler=ManualScheduler(clock)
+        root,
+        name,
+        config=LogConfig.from_props(None, SETTINGS),
+        clock=clock,
+        scheduler=ManualScheduler(clock),
+        take_over=True,
     )
 
 

@@ -28,7 +28,6 @@ from kafkalog.errors import (
     NumberFormatException,
 )
 from kafkalog.files import OS_FILES, ManualClock
-from kafkalog.files.testing import RecordingFiles
 from kafkalog.format import java_text
 from kafkalog.format.checkpoints import CleanShutdownFile, EpochEntry, LeaderEpochCheckpointFile, OffsetCheckpointFile
 from kafkalog.format.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
@@ -40,6 +39,7 @@ from kafkalog.format.partition_metadata import (
     write_partition_metadata,
 )
 from kafkalog.toolbox.verify import verify
+from tests.file_doubles import RecordingFiles
 
 UUID = "AAAAAAAAAAAAAAAAAAAAAQ"
 
@@ -50,6 +50,19 @@ def tp(name: str) -> TopicPartition:
 
 
 # --- the order of Java's maps ---------------------------------------------------------------------------
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["a", "b", "Aa", "BB"]), st.sampled_from([1, 64, 4096]), st.integers(0, 300))),
+    st.sampled_from([1, 2, 16, 64, 512]),
+)
+def test_the_order_is_that_of_a_map_into_which_all_were_put(rows: list[tuple[str, int, int]], capacity: int) -> None:
+    """With few to a bucket, and with so many that Java makes a tree of it."""
+    keys = [TopicPartition(topic, step * number) for topic, step, number in rows]
+    found: JavaHashMap[TopicPartition, None] = JavaHashMap(topic_partition_hash, capacity)
+    for key in keys:
+        found[key] = None
+    assert hash_map_order(keys, topic_partition_hash, initial_capacity=capacity) == list(found)
 
 
 def test_order_of_partitions() -> None:
@@ -225,7 +238,7 @@ def test_offsets_that_kafka_reads(tmp_path: Path, content: bytes, found: dict[st
         (b"0\n-1\n", IllegalArgumentException, "Illegal Capacity: -1"),
         (b"0\n1\na x 1\n", NumberFormatException, 'For input string: "x"'),
         (b"0\n1\na 0 99999999999999999999\n", NumberFormatException, 'For input string: "99999999999999999999"'),
-        (b"0\n1\n\xff\xfe 0 5\n", CorruptCheckpointException, "Input length = 1"),
+        (b"0\n1\n\xff\xfe 0 5\n", CorruptCheckpointException, "found byte 0xff, which is no UTF-8 text"),
     ],
 )  # fmt: skip
 def test_offsets_that_kafka_refuses(tmp_path: Path, content: bytes, error: type[KafkalogError], message: str) -> None:
@@ -460,6 +473,11 @@ def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
         (b"", "found an empty file"),
         (b"0\n", "found an empty file"),
         (b"0\nx\n", "Malformed line"),
+        (
+            b"0\n1\nt 0 ten\n",
+            'For input string: "ten" (line 3, byte 4; expected `topic partition offset`; mend the line',
+        ),
+        (b"\x7fELF\xfe\xff", "found byte 0xfe, which is no UTF-8 text (expected lines of `topic partition"),
         (None, "found no such file"),
     ],
 )
@@ -481,10 +499,10 @@ def test_a_checkpoint_that_cannot_be_read_is_told(
     else:
         path.write_bytes(content)
         (finding,) = verify(tmp_path).findings
-        assert (finding.path, told.removeprefix("found ") in finding.what) == (str(path), True)
+        assert (finding.path, told.removeprefix("found ") in str(finding)) == (str(path), True)
     kafkalog.open_log(tmp_path, "t-0").close()
     (warning,) = warnings_of(caplog)
-    assert name in warning
+    assert warning.count(str(path)) == 1
     assert told in warning
 
 

@@ -19,7 +19,7 @@ import pytest
 from kafkalog._native.descriptor import ReadBuffers
 from kafkalog.files import OS_FILES, Files, ManualClock, OsFile, SystemClock, parent_dir
 from kafkalog.files.overlay import OverlayFiles
-from kafkalog.files.testing import RecordingFiles
+from tests.file_doubles import RecordingFiles
 
 
 @pytest.fixture

@@ -18,13 +18,13 @@ from kafkalog._native.descriptor import FileMap
 from kafkalog._native.held import Pin
 from kafkalog.errors import ClosedChannelException, KafkaStorageException
 from kafkalog.files import OS_FILES, OpenFiles, OsFile, OsFiles, pool
-from kafkalog.files.disk_model import Op
-from kafkalog.files.testing import Fault, FaultyFiles, RecordingFiles
 from kafkalog.format.control import ControlRecordType, EndTransactionMarker, end_txn_marker_batch
 from kafkalog.log.types import AppendOrigin, FetchIsolation
 from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.segment.file_records import FileRecords, FileRecordsSlice
 from kafkalog.segment.offset_index import OffsetIndex
+from tests.disk_model import Op
+from tests.file_doubles import Fault, FaultyFiles, RecordingFiles
 from tests.unit.log_kit import NOW_MS, Kit, bases, batch, name
 
 LEAST = pool.LEAST_FILES

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kafkalog.errors import IllegalStateException
+from kafkalog.errors import DiskFull, IllegalStateException, KafkalogError, TooManyOpenFilesException
 from kafkalog.files import LogDirFailureChannel, ManualClock, ManualScheduler, ThreadScheduler
 from kafkalog.files import scheduler as scheduling
 
@@ -125,6 +125,29 @@ def test_threads_run_what_is_due(caplog: pytest.LogCaptureFixture) -> None:
     scheduler.startup()
     scheduler.schedule_once("stops its own scheduler", scheduler.shutdown)
     scheduler.shutdown()
+
+
+@pytest.mark.parametrize("error", [DiskFull("no space"), TooManyOpenFilesException("no descriptor")])
+def test_a_task_that_meets_a_shortage_is_done_later(
+    error: KafkalogError, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("kafkalog.files.scheduler.AGAIN_MS", 1)
+    refused = [error] * 3
+    done = threading.Event()
+
+    def work() -> None:
+        if refused:
+            raise refused.pop()
+        done.set()
+
+    scheduler = ThreadScheduler()
+    scheduler.startup()
+    scheduler.schedule_once("work", work)
+    assert done.wait(10)
+    scheduler.shutdown()
+    [line] = [record for record in caplog.records if record.levelno >= logging.WARNING]  # told once, and no traceback
+    assert (line.levelno, line.exc_info) == (logging.WARNING, None)
+    assert str(error) in line.getMessage()
 
 
 class Interrupted(KeyboardInterrupt):

@@ -7,24 +7,26 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import kafkalog
 from kafkalog._native.blocks import Turn
-from kafkalog.errors import IllegalStateException, KafkaStorageException
+from kafkalog.errors import IllegalStateException, KafkaStorageException, UnknownTopicOrPartitionException
 from kafkalog.files import OsFiles
 from kafkalog.files.os_files import OsFile
-from kafkalog.files.testing import RecordingFiles, UnsyncedFiles
 from kafkalog.log.group_sync import GroupSync
+from kafkalog.log.local_log import LocalLog
 from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.toolbox.verify import verify
 from tests.conftest import LONG
 from tests.crash import harness
 from tests.crash.harness import CrashState
+from tests.file_doubles import RecordingFiles, UnsyncedFiles
 
 THREADS = 8
 WAIT_S = 60
@@ -394,3 +396,88 @@ def test_power_loss_takes_nothing_that_a_thread_was_told(tmp_path: Path) -> None
 
     states = harness.check_crashes(recording, check, sample=None if LONG else 150, keep=tmp_path / "state")
     print(f"group sync: {states} states")
+
+
+# --- a topic that is deleted ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def deleted_at_the_sync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[kafkalog.Store]:
+    """A durable store with topics `t` and `u`.  The files of `t` go between the next append and its sync."""
+    store = kafkalog.open(tmp_path / "store", durability="fsync", maintenance=False)
+    store.create_topic("t").append(b"first")
+    store.create_topic("u")
+    flush_appended = UnifiedLog.flush_appended
+
+    def deleted(log: UnifiedLog, offset: int) -> None:
+        if log.topic_partition.topic == "t":
+            store.delete_topic("t")
+            log.delete()
+        flush_appended(log, offset)
+
+    monkeypatch.setattr(UnifiedLog, "flush_appended", deleted)
+    with store:
+        yield store
+        assert "t" not in store.topics()
+        monkeypatch.undo()
+        store.create_topic("t").append(b"of the next one")
+
+
+def test_a_future_says_that_the_topic_is_gone(deleted_at_the_sync: kafkalog.Store) -> None:
+    with deleted_at_the_sync.producer() as producer:
+        future = producer.send("t", b"v")
+        other = producer.send("u", b"v")
+        with pytest.raises(UnknownTopicOrPartitionException, match="t-0 was deleted"):
+            future.result(WAIT_S)
+        assert other.result(WAIT_S).offset == 0
+
+
+@pytest.mark.parametrize("append", ["append", "append_many", "append_batches"])
+def test_an_append_says_that_the_topic_is_gone(
+    append: str, deleted_at_the_sync: kafkalog.Store, tmp_path: Path
+) -> None:
+    topic = deleted_at_the_sync.topic("t")
+    with kafkalog.open_log(tmp_path / "other", "o-0") as log:
+        log.append(b"v")
+    batch = (tmp_path / "other" / "o-0" / f"{0:020}.log").read_bytes()
+    given: Any = {"append": b"v", "append_many": [b"v", b"w"], "append_batches": batch}[append]
+    with pytest.raises(UnknownTopicOrPartitionException, match="t-0 was deleted"):
+        getattr(topic, append)(given, partition=0)
+
+
+def test_a_transaction_ends_where_its_topic_is_gone(deleted_at_the_sync: kafkalog.Store) -> None:
+    with deleted_at_the_sync.transaction("x") as txn:
+        txn.append("u", b"v")
+        txn.append("t", b"v")
+    (state,) = deleted_at_the_sync.transactions()
+    assert state.state == "CompleteCommit"
+    with deleted_at_the_sync.reader(topics=["u"], isolation="read_committed") as reader:
+        assert [each.value for each in reader] == [b"v"]
+
+
+def test_a_sync_in_the_middle_of_a_deletion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The segments are gone, and the log is not closed yet."""
+    log, engine = opened(tmp_path)
+    remove = LocalLog.remove_and_delete_segments
+    raised: list[BaseException] = []
+
+    def sync() -> None:
+        for use in (lambda: engine.flush_appended(engine.log_end_offset), lambda: engine.flush(False)):
+            try:
+                use()
+            except BaseException as error:
+                raised.append(error)
+
+    def removed(local: LocalLog, *given: Any) -> None:
+        remove(local, *given)
+        local.recovery_point = 0  # something is to be synced
+        thread = threading.Thread(target=sync)
+        thread.start()
+        thread.join(WAIT_S)
+
+    monkeypatch.setattr(LocalLog, "remove_and_delete_segments", removed)
+    engine.delete()
+    assert [type(each) for each in raised] == [KafkaStorageException] * 2, raised
+    with pytest.raises(IllegalStateException):
+        log.append(b"v")
+    log.close()

@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 import kafkalog
+from kafkalog.errors import CorruptRecordException
 from kafkalog.toolbox.verify import verify
 
 CONFIG = {"internal.segment.bytes": "8000", "index.interval.bytes": "500"}
+DENSE = {"index.interval.bytes": "1"}  # an entry for nearly every batch
 COUNT = 100
 START_MS = 1_700_000_000_000
 
@@ -86,6 +88,49 @@ def test_damaged_batches_are_not_cut_because_an_index_lies(tmp_path: Path) -> No
     assert log_file.read_bytes() == before
 
 
+def send_back(log_file: Path, position: int, offset: int) -> None:
+    """Another base offset for the batch at `position`: no checksum covers it."""
+    data = bytearray(log_file.read_bytes())
+    data[position : position + 8] = offset.to_bytes(8, "big")
+    log_file.write_bytes(data)
+
+
+def test_an_index_that_lies_about_offsets_that_go_back(tmp_path: Path) -> None:
+    """No index can be built of them: the log is opened by the one that is there, as by Kafka."""
+    (log_file,) = fill(tmp_path, DENSE)
+    index = log_file.with_suffix(".index")
+    batch_bytes = log_file.stat().st_size // COUNT
+    send_back(log_file, 50 * batch_bytes, 20)
+    lying = index.read_bytes()[:-8] + (COUNT - 3).to_bytes(4, "big") + index.read_bytes()[-4:]
+    index.write_bytes(lying)
+    before = log_file.read_bytes()
+    with kafkalog.open_log(tmp_path, "t-0", config=DENSE) as log:
+        assert log.end_offset == COUNT
+        assert log.append(b"new") == COUNT
+    assert log_file.read_bytes()[: len(before)] == before
+    assert index.read_bytes()[: len(lying)] == lying
+
+
+@pytest.mark.parametrize("damage", ["of the order", "of a batch"])
+def test_a_segment_with_batches_is_never_taken_for_empty(tmp_path: Path, damage: str) -> None:
+    """Kafka does, and writes over it."""
+    (log_file,) = fill(tmp_path, DENSE)
+    batch_bytes = log_file.stat().st_size // COUNT
+    if damage == "of the order":
+        send_back(log_file, (COUNT - 1) * batch_bytes, 20)
+    else:
+        flip(log_file, 50 * batch_bytes + 100, 1)
+        index = log_file.with_suffix(".index")
+        index.write_bytes(index.read_bytes()[:-8] + (COUNT + 3).to_bytes(4, "big") + index.read_bytes()[-4:])
+    before = {path.name: path.read_bytes() for path in log_file.parent.iterdir()}
+    with pytest.raises(
+        CorruptRecordException, match=r"no index can be built of the batches.*`kafkalog salvage`"
+    ) as info:
+        kafkalog.open_log(tmp_path, "t-0", config=DENSE)
+    assert info.value.path == str(log_file)
+    assert {path.name: path.read_bytes() for path in log_file.parent.iterdir()} == before
+
+
 @pytest.mark.parametrize("damage", ["missing", "emptied", "cut"])
 @pytest.mark.parametrize("read_only", [True, False])
 def test_a_time_index_without_entries(tmp_path: Path, damage: str, read_only: bool) -> None:
@@ -117,3 +162,20 @@ def test_a_truncation_may_leave_no_time_entry(tmp_path: Path) -> None:
     report = verify(tmp_path, deep=True)
     assert report.ok
     assert any("ends at timestamp -1" in note for note in report.notes)
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+def test_a_search_finds_what_a_truncation_made_the_time_index_forget(tmp_path: Path, read_only: bool) -> None:
+    """Entries that come after it say nothing of the records that stayed."""
+    config = {"index.interval.bytes": "300"}
+    with kafkalog.open_log(tmp_path, "t-0", config=config) as log:
+        for number in range(6):
+            log.append(b"v" * 40, timestamp=START_MS + number)
+    with kafkalog.open_log(tmp_path, "t-0", config=config) as log:
+        log.truncate(2)
+        for number in range(20):
+            log.append(b"v" * 40, timestamp=number)
+        assert log.engine is not None
+        assert log.engine.log_segments()[0].time_index.entry(0).timestamp < 20
+    with kafkalog.open_log(tmp_path, "t-0", config=config, read_only=read_only) as log:
+        assert [log.offset_for_time(time_ms) for time_ms in (19, 20, START_MS + 1, START_MS + 2)] == [0, 0, 1, None]

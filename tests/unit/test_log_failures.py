@@ -15,8 +15,8 @@ import pytest
 import kafkalog
 from kafkalog.errors import KafkalogError, KafkaStorageException, TooManyOpenFilesException
 from kafkalog.files import OS_FILES
-from kafkalog.files.testing import Fault, FaultyFiles
 from kafkalog.log.unified_log import UnifiedLog
+from tests.file_doubles import Fault, FaultyFiles
 from tests.unit.log_kit import NOW_MS, Kit, batch, name
 
 
@@ -151,8 +151,11 @@ def test_the_first_error_travels_to_whoever_appends(tmp_path: Path, kind: str, e
         assert number == 0 or os.strerror(error) in str(caught.value)
         assert isinstance(caught.value.__cause__, OSError)
         assert caught.value.__cause__.errno == error
-    with pytest.raises(KafkaStorageException):
-        log.close()
+    if error == errno.ENOSPC:
+        log.close()  # which needs no more space in the log
+    else:
+        with pytest.raises(KafkaStorageException):
+            log.close()
 
 
 def live_through(folder: Path, files: FaultyFiles) -> OSError | None:

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafkalog.errors import CorruptSnapshotException
-from kafkalog.files.testing import RecordingFiles
 from kafkalog.format.snapshots import (
     ENTRY,
     ProducerSnapshotEntry,
@@ -20,6 +19,7 @@ from kafkalog.format.snapshots import (
     read_snapshot,
     write_snapshot,
 )
+from tests.file_doubles import RecordingFiles
 
 ONE = ProducerSnapshotEntry(1, 2, 3, 4, 5, 6, 7, -1)
 THREE = [ONE, ONE._replace(producer_id=16), ONE._replace(producer_id=17)]
