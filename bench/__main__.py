@@ -5,7 +5,8 @@ On a machine with neighbours `--cpu` counts the measuring thread's CPU time on b
 scans read nothing ahead then.
 `--keep` adds one JSON line to bench/history.jsonl.  `python -m bench embedded [PART...]` shows instead one partition
 beside LMDB, SQLite and queues on it (`bench.embedded`), `python -m bench service` a store beside a local broker and
-confluent-kafka (`bench.service`).  Without Maven only kafkalog's own figures are shown.
+confluent-kafka (`bench.service`), `python -m bench scale` a store of ever more topics (`bench.store_scale`).  Without
+Maven only kafkalog's own figures are shown.
 `--curves` shows instead what one log manager needs for ever more partitions and segments, and the log cleaner for ever
 more keys (minutes, and gigabytes of disk).  The log cleaner's rows beside Kafka's are `python -m bench.cleaner`.
 """
@@ -25,7 +26,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import cleaner_scale, data, embedded, kafka, manager, memory, ours, service
+from bench import cleaner_scale, data, embedded, kafka, manager, memory, ours, service, store_scale
 
 HISTORY = Path(__file__).parent / "history.jsonl"
 
@@ -129,6 +130,9 @@ def main() -> None:
         return
     if options.names[:1] == ["service"]:
         service.main()
+        return
+    if options.names[:1] == ["scale"]:
+        store_scale.main()
         return
     if options.names[:1] == ["embedded"]:
         kept = {"embedded": embedded.main(options.names[1:], by_cpu=options.cpu)}

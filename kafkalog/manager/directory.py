@@ -167,7 +167,7 @@ class LogDirectory:
     def __init__(self, path: str, files: Files, clock: Clock, scheduler: Scheduler | None) -> None:
         self.path = path
         self.files = files
-        self.failure_channel = LogDirFailureChannel()
+        self.failure_channel = LogDirFailureChannel(outlives_shortages=True)
         self.pid = os.getpid()
         self._owns_scheduler = scheduler is None
         self.scheduler: Scheduler = ThreadScheduler(clock) if scheduler is None else scheduler
@@ -348,8 +348,7 @@ class LogDirectory:
                 return self._read(name)[1].get(partition)
             except OSError as error:
                 message = f"Error while reading checkpoint file {os.path.join(self.path, name)}"
-                self.failure_channel.maybe_add_offline_log_dir(self.path, message, error)
-                raise KafkaStorageException.because_of(error, message) from error
+                raise self.failure_channel.failed(self.path, message, error) from error
 
     def _read(self, name: str) -> tuple[OffsetCheckpointFile, dict[TopicPartition, int]]:
         checkpoint = OffsetCheckpointFile(os.path.join(self.path, name), self.files, create=False)
@@ -391,6 +390,7 @@ def enter(
     finish_dropped()
     try:
         log_dirs.prepare(path, files, create=create)
+        log_dirs.refuse_foreign_partition(os.path.join(path, str(partition)), files)
         real = os.path.realpath(path)
         key = (id(files), real)
         while True:

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import threading
 
-from kafkalog.errors import KafkaStorageException
+from kafkalog.errors import DiskFull, KafkaStorageException, TooManyOpenFilesException
 from kafkalog.files import Clock
 from kafkalog.log.unified_log import UnifiedLog
+
+AGAIN_MS = 10_000  # after a shortage
 
 
 class DoomedLogs:
@@ -38,6 +40,10 @@ class DoomedLogs:
             try:
                 log.delete()
                 log.context.logger.info("Deleted log in %s.", log.dir)
+            except (DiskFull, TooManyOpenFilesException) as error:
+                log.context.logger.info("%s is deleted later: %s", log.dir, error)
+                self.add(log)
+                return AGAIN_MS
             except KafkaStorageException:
                 log.context.logger.exception("Exception while deleting %s.", log)
                 log.close_quietly()

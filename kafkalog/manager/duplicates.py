@@ -2,9 +2,10 @@
 others.
 
 Whole logs: moves' notes say which one counts (`move_notes`), and the others are deleted if nothing came to them since;
-without a note, ones that were never written to give way; else the start is refused with Kafka's error.  Copies in the
-making: the one that has most stays in sight, the others are deleted once it is known that the partition itself is
-there.  What may be all that is left of something is never deleted.
+without a note, ones that were never written to give way; else the start is refused with Kafka's error, or, for a
+partition of a coordinator, with one that says how both are kept.  Copies in the making: the one that has most stays in
+sight, the others are deleted once it is known that the partition itself is there.  What may be all that is left of
+something is never deleted.
 The loading threads, several at a time, only say whom they found in their place (`set_aside`); which one counts is seen
 when all are there, for of three folders two may say nothing of each other.
 """
@@ -90,6 +91,8 @@ class Duplicates:
                 return self._failed(found, error)
         used = [log for log in found if log.log_end_offset > 0]
         are_ours = all(os.path.basename(log.dir) == str(log.topic_partition) for log in found)
+        if len(used) > 1 and found[0].topic_partition.topic in _COPIES_SHOWN_BY:
+            raise _two_of_a_coordinator(used)
         if len(used) > 1 or not are_ours:
             raise duplicate(found[0], found[1], hint=None)
         # A folder was made on a disk that failed at it, and then elsewhere: what was never written to holds nothing.
@@ -109,7 +112,7 @@ class Duplicates:
         path = str(error.filename or "")
         failed = next((log for log in found if path.startswith(log.parent_dir) or log.context.is_offline), found[0])
         message = f"Error while reading notes of moves in {failed.parent_dir}"
-        failed.context.log_dir_failure_channel.maybe_add_offline_log_dir(failed.parent_dir, message, error)
+        failed.context.log_dir_failure_channel.give_up(failed.parent_dir, message, error)
         return failed
 
     # --- copies in the making ------------------------------------------------------------------------
@@ -134,6 +137,26 @@ class Duplicates:
             log.close_quietly()
         else:
             self._doomed.add(log)
+
+
+# How to see what a folder of a coordinator's partition holds.
+_COPIES_SHOWN_BY = {
+    names.GROUP_METADATA_TOPIC: "`kafkalog cursors DIR` shows its cursors, and `kafkalog cursors --to-offset` with all "
+    "directories of the store sets those that should count",
+    names.TRANSACTION_STATE_TOPIC: "`kafkalog dump --transaction-log-decoder` shows its transactions",
+}
+
+
+def _two_of_a_coordinator(found: Sequence[UnifiedLog]) -> IllegalStateException:
+    """One was perhaps made while the directory of the other was away.  Neither is all: nothing is to be deleted."""
+    partition = found[0].topic_partition
+    folders = " and ".join(f"{log.dir}, which ends at offset {log.log_end_offset}" for log in found)
+    return IllegalStateException(
+        f"Duplicate log directories for {partition}: found {folders}. One was made while the other was away",
+        hint="nothing was changed; delete neither. Move the one with fewer cursors or transactions to an empty "
+        f"directory DIR (mv {found[-1].dir} DIR/), and open the store. For what you moved, "
+        + _COPIES_SHOWN_BY[partition.topic],
+    )
 
 
 def duplicate(log: UnifiedLog, previous: UnifiedLog, hint: str | None) -> IllegalStateException:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from kafkalog.errors import KafkalogError, KafkaStorageException
+from kafkalog.errors import KafkalogError
 from kafkalog.files import FileLock, Files, LogDirFailureChannel
 from kafkalog.files.lines import Lines
 from kafkalog.format import names
 from kafkalog.format.checkpoints import NO_ENTRIES, CleanShutdownFile, OffsetCheckpointFile
+from kafkalog.format.java_text import is_io_exception
 from kafkalog.format.meta_properties import read_meta_properties
 from kafkalog.format.names import TopicPartition
 
@@ -104,28 +105,31 @@ class HeldDirectory:
     ) -> dict[TopicPartition, int]:
         """What a checkpoint says.  One that is missing is made, empty; what cannot be read counts for nothing, as in
         Kafka at start, and a warning says what that means unless the directory is new.  Unless `tolerant` the
-        directory is offline then, which Kafka's broker is told later.  OSError where it is not made.
+        directory is offline after what Kafka calls an IOException, which its broker is told later (a word that is no
+        number is none).  OSError where it is not made.
         """
         lines: dict[TopicPartition, int] = {}
         problem: str | None = None
+        path = checkpoint.path
         try:
             lines = checkpoint.read()
-            problem = NO_ENTRIES if checkpoint.is_blank() and not is_new else None
+            problem = f"{path}: found {NO_ENTRIES}" if checkpoint.is_blank() and not is_new else None
         except FileNotFoundError:
-            problem = None if is_new else "no such file"
+            problem = None if is_new else f"{path}: found no such file"
             self.write(checkpoint, {})  # Kafka makes an empty one, which cannot be told from a lost one
         except (KafkalogError, OSError) as error:
             problem = str(error)
-            if not tolerant:
+            if not tolerant and is_io_exception(error):
                 message = f"Error while reading checkpoint file {checkpoint.path}"
                 self.failure_channel.maybe_add_offline_log_dir(self.path, message, error)
         if problem is not None:
             meaning = _MEANING[os.path.basename(checkpoint.path)]
-            Lines(LOGGER, self.path).warning("%s: found %s; %s", checkpoint.path, problem, meaning)
+            Lines(LOGGER, self.path).warning("%s; %s", problem, meaning)
         return lines
 
     def write(self, checkpoint: OffsetCheckpointFile, lines: Mapping[TopicPartition, int]) -> None:
-        """Replaces a checkpoint; KafkaStorageException, and the directory is offline, where the disk refuses.
+        """Replaces a checkpoint; KafkaStorageException, and the directory is offline, where the disk refuses, but for a
+        shortage (DiskFull, TooManyOpenFilesException).
 
         A folder's name that the format cannot hold has no line, which a warning says once: Kafka writes one, and at the
         next start no partition of the directory has any."""
@@ -140,8 +144,7 @@ class HeldDirectory:
             raise
         except OSError as error:
             message = f"Error while writing to checkpoint file {checkpoint.path}"
-            self.failure_channel.maybe_add_offline_log_dir(self.path, message, error)
-            raise KafkaStorageException.because_of(error, message) from error
+            raise self.failure_channel.failed(self.path, message, error) from error
 
     def _tell_odd(self, checkpoint: OffsetCheckpointFile, partition: TopicPartition) -> None:
         if (checkpoint.path, partition) in self._told:

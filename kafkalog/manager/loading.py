@@ -22,6 +22,7 @@ from kafkalog.format.log_lines import lines_of_folder
 from kafkalog.format.names import TopicPartition
 from kafkalog.manager.held import HeldDirectory
 from kafkalog.manager.jobs import Jobs, Outcome
+from kafkalog.manager.log_dirs import is_foreign_partition
 from kafkalog.manager.settings import ManagerSettings
 
 LOGGER = "kafkalog.manager"
@@ -57,7 +58,7 @@ def look(held: HeldDirectory, *, tolerant: bool) -> Found:
 
 def log_folders(log_dir: str, files: Files, *, tolerant: bool = True) -> tuple[list[str], list[str]]:
     """(paths, names): the folders that a start loads, `-future`, `-delete` and `-stray` ones too, and those that are no
-    partition's.  KafkaException for one of these unless `tolerant`; OSError."""
+    partition's, by their name or by what is in them.  KafkaException for one of these unless `tolerant`; OSError."""
     folders: list[str] = []
     strangers: list[str] = []
     for name in files.names_in(log_dir):
@@ -71,7 +72,9 @@ def log_folders(log_dir: str, files: Files, *, tolerant: bool = True) -> tuple[l
                 raise
             strangers.append(name)
             continue
-        if partition.topic != names.CLUSTER_METADATA_TOPIC:
+        if tolerant and is_foreign_partition(path, files):
+            strangers.append(name)
+        elif partition.topic != names.CLUSTER_METADATA_TOPIC:
             folders.append(path)
     return folders, strangers
 

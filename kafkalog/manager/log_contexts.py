@@ -8,6 +8,8 @@ Knows no log but the one that is being made, and no directory.  Thread-safe with
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+
 from kafkalog.config import LogConfig
 from kafkalog.files import Clock, Files, LogDirFailureChannel, Scheduler
 from kafkalog.format.names import TopicPartition
@@ -40,6 +42,7 @@ class LogContexts:
         self._clock = clock
         self._failure_channel = failure_channel
         self._files = files
+        self.base_of: Callable[[str, LogConfig], LogConfig] | None = None  # what counts beneath a topic's overrides
         self._configs: dict[str, LogConfig] = {}  # of topics; made when asked for
         self._initializing: dict[TopicPartition, bool] = {}  # True: its configuration changed meanwhile (KAFKA-8813)
 
@@ -60,10 +63,13 @@ class LogContexts:
     def _config_of(self, topic: str) -> LogConfig:
         found = self._configs.get(topic)
         if found is None:
-            overrides = self._topic_configs.overrides(topic)
-            found = LogConfig.from_props(self.default_config, overrides) if overrides else self.default_config
-            self._configs[topic] = found
+            self._configs[topic] = found = self.config_with(topic, self._topic_configs.overrides(topic))
         return found
+
+    def config_with(self, topic: str, overrides: Mapping[str, str]) -> LogConfig:
+        """A topic's settings with these overrides.  ConfigException."""
+        base = self.default_config if self.base_of is None else self.base_of(topic, self.default_config)
+        return LogConfig.from_props(base, overrides) if overrides else base
 
     def set_default(self, config: LogConfig) -> None:
         """Of logs that are made from now on."""

@@ -12,20 +12,22 @@ from collections.abc import Callable, Mapping, Sequence
 
 from kafkalog._native.log_end import PartitionLock
 from kafkalog.errors import (
+    DiskFull,
     IllegalArgumentException,
     KafkaException,
     KafkalogError,
     KafkaStorageException,
     LogDirNotFoundException,
     NoLiveLogDirException,
+    TooManyOpenFilesException,
 )
-from kafkalog.files import Files, LogDirFailureChannel, parent_dir
+from kafkalog.files import Files, LogDirFailureChannel, local_path, parent_dir
 from kafkalog.files.lines import Lines
 from kafkalog.format.checkpoints import OffsetCheckpointFile
 from kafkalog.format.names import TopicPartition
-from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.manager.changes import inside
 from kafkalog.manager.held import HeldDirectory
+from kafkalog.manager.log_dirs import refuse_foreign
 from kafkalog.manager.registry import LogRegistry
 
 LOGGER = "kafkalog.manager"
@@ -34,14 +36,15 @@ ALL = "*"  # cordoned.log.dirs: every one
 
 
 class LogDirectories:
-    """Made with its locks taken.  `live` is replaced whole: path -> what is held, in the order that was given."""
+    """Nobody's until `hold`.  `live` is replaced whole: path -> what is held, in the order that was given."""
 
     def __init__(
         self, log_dirs: Sequence[str], files: Files, failure_channel: LogDirFailureChannel, *, keep_failed: bool = False
     ) -> None:
-        """LogDirLockedException, KafkaException for duplicates, NoLiveLogDirException; holds nothing then.
+        """Takes nothing yet: whoever takes locks must be where an interrupt finds it.
 
-        `keep_failed`: one whose lock or id the disk refuses is told to the channel only, as by Kafka's class alone.
+        `keep_failed`: one whose lock or id the disk refuses is told to the channel only, and any folder will do, as by
+        Kafka's class alone.
         """
         self._keep_failed = keep_failed
         self.paths = list(log_dirs)
@@ -55,6 +58,10 @@ class LogDirectories:
         # would wait for a thread whose signal handler asks for that.
         self._cleaning = {path: PartitionLock() for path in self.paths}
         self._told: set[str] = set()  # what is wrong with files that are read again and again
+
+    def hold(self) -> None:
+        """Takes the locks.  LogDirLockedException, KafkaException for duplicates, NoLiveLogDirException,
+        IllegalArgumentException for a folder of something else; holds nothing then."""
         try:
             self._create_and_validate()
             self._each("Disk error while locking directory", HeldDirectory.lock)
@@ -78,6 +85,9 @@ class LogDirectories:
 
     def _create_and_validate(self) -> None:
         seen: set[str] = set()
+        if not self._keep_failed:
+            for path in self.paths:  # of all, before anything is made in one
+                refuse_foreign(path, self.files)
         for path in self.paths:
             try:
                 if not self.files.exists(path):
@@ -93,8 +103,7 @@ class LogDirectories:
                 seen.add(real)
                 self.live[path] = HeldDirectory(path, self.files, self.failure_channel)
             except OSError as error:
-                message = f"Failed to create or validate data directory {path}"
-                self.failure_channel.maybe_add_offline_log_dir(path, message, error)
+                self.failure_channel.give_up(path, f"Failed to create or validate data directory {path}", error)
 
     def _each(self, failed: str, step: Callable[[HeldDirectory], object]) -> None:
         """A step of the beginning: a directory whose disk refuses it is none of ours."""
@@ -102,7 +111,7 @@ class LogDirectories:
             try:
                 step(held)
             except OSError as error:
-                self.failure_channel.maybe_add_offline_log_dir(path, f"{failed} {path}", error)
+                self.failure_channel.give_up(path, f"{failed} {path}", error)
                 if not self._keep_failed:
                     self.take_out(path)
 
@@ -156,16 +165,14 @@ class LogDirectories:
             self.is_online(path)
         self.cordoned = frozenset(paths)
 
-    def next_for_a_partition(self, logs: Sequence[UnifiedLog]) -> list[str]:
-        """Those to try for a new partition: not cordoned, the fewest logs first; the first one if all are cordoned."""
+    def next_for_a_partition(self, logs: Mapping[str, int]) -> list[str]:
+        """Those to try for a new partition: not cordoned, the fewest logs first; the first one if all are cordoned.
+        `logs` says how many each has."""
         live = list(self.live)
         if len(live) <= 1:
             return live
-        counts = dict.fromkeys(live, 0)
-        for log in logs:
-            counts[log.parent_dir] = counts.get(log.parent_dir, 0) + 1
-        open_ones = [path for path in counts if path not in self.cordoned]
-        return sorted(open_ones, key=counts.__getitem__) or live[:1]
+        open_ones = [path for path in live if path not in self.cordoned]
+        return sorted(open_ones, key=lambda path: logs.get(path, 0)) or live[:1]
 
     # --- checkpoints ---------------------------------------------------------------------------------
 
@@ -195,8 +202,7 @@ class LogDirectories:
             try:
                 held.make(held.cleaner_offsets)
             except OSError as error:
-                message = f"Error while making {held.cleaner_offsets.path}"
-                self.failure_channel.maybe_add_offline_log_dir(path, message, error)
+                self.failure_channel.give_up(path, f"Error while making {held.cleaner_offsets.path}", error)
 
     def read_cleaner_offsets(self, log_dir: str) -> dict[TopicPartition, int] | None:
         """The first dirty offset of each partition that was cleaned; None where the directory is offline, or no longer
@@ -218,7 +224,7 @@ class LogDirectories:
                 return {}
             except OSError as error:
                 message = f"Error while reading checkpoint file {held.cleaner_offsets.path}"
-                self.failure_channel.maybe_add_offline_log_dir(log_dir, message, error)
+                self.failure_channel.give_up(log_dir, message, error)
                 return None
 
     def write_cleaner_offsets(self, log_dir: str, offsets: Mapping[TopicPartition, int]) -> bool:
@@ -245,6 +251,9 @@ class LogDirectories:
             try:
                 held.write(checkpoint, lines())
                 return True
+            except (DiskFull, TooManyOpenFilesException) as error:
+                Lines(LOGGER, held.path).warning("%s is written later: %s", checkpoint.path, error)
+                return False
             except KafkaStorageException:
                 Lines(LOGGER, held.path).exception("Disk error while writing %s", checkpoint.path)
                 return False
@@ -268,22 +277,30 @@ def absolute_paths(log_dirs: str | os.PathLike[str] | Sequence[str | os.PathLike
     """What a caller gives as log directories; IllegalArgumentException for what is no path, or for none at all."""
     given = [log_dirs] if isinstance(log_dirs, str | bytes | os.PathLike) else log_dirs
     try:
-        paths = [absolute_path(each) for each in given]
+        texts = [_text_of(each) for each in given]
     except (TypeError, IllegalArgumentException):
         raise IllegalArgumentException(
             f"log_dirs: found {log_dirs!r}, expected a path, or several", hint='such as ["disk1", "disk2"]'
         ) from None
-    if not paths:
+    if not texts:
         raise IllegalArgumentException("log_dirs: found none, expected a path, or several")
-    return paths
+    return [_absolute(text) for text in texts]
 
 
 def absolute_path(log_dir: str | os.PathLike[str]) -> str:
-    """What a caller gives as one log directory; IllegalArgumentException for what is no path."""
+    """What a caller gives as one log directory; IllegalArgumentException for what is no local path."""
+    return _absolute(_text_of(log_dir))
+
+
+def _text_of(log_dir: str | os.PathLike[str]) -> str:
     try:
         path = os.fsdecode(log_dir)
     except TypeError:
         path = ""
     if not path or "\0" in path:
         raise IllegalArgumentException(f"log_dir: found {log_dir!r}, expected a path")
-    return os.path.abspath(path)
+    return path
+
+
+def _absolute(text: str) -> str:
+    return os.path.abspath(local_path(text, what="log_dir"))

@@ -16,7 +16,7 @@ from kafkalog.errors import (
     NoSuchFileException,
     UnknownTopicOrPartitionException,
 )
-from kafkalog.files import OS_FILES, Files, parent_dir
+from kafkalog.files import OS_FILES, Files, local_path, parent_dir
 from kafkalog.files.lines import Lines
 from kafkalog.format import names
 from kafkalog.format.names import TopicPartition
@@ -24,6 +24,7 @@ from kafkalog.format.names import TopicPartition
 LOGGER = "kafkalog.manager"
 
 EXPECTED_DIR = "expected the folder that holds topic-0, topic-1 ..."
+_SHOW_LOG_DIR = (names.LOG_DIR_FILES - {names.LOCK_FILE}) | {names.REMOTE_LOG_INDEX_CACHE_DIR}
 _NOT_FOREIGN = frozenset({"lost+found"})  # a file system's root has it from the start
 
 
@@ -60,12 +61,12 @@ def partitions_in(root: str, listed: Iterable[str], files: Files) -> dict[TopicP
 
 def list_partitions(log_dir: str | os.PathLike[str], *, files: Files = OS_FILES) -> dict[TopicPartition, str]:
     """The partitions of a log directory and their folders, sorted; strays, `-delete` and `-future` ones left out.
-    Folders of `other_names` are passed over with a warning.
+    Folders of `other_names` are passed over with a warning, folders without a partition's files without one.
 
     NoSuchFileException (a FileNotFoundError) when there is no such folder; IllegalArgumentException when it is a file,
     or a partition's own folder; KafkaStorageException when it cannot be read.
     """
-    root = os.fsdecode(log_dir)
+    root = local_path(log_dir, what="log_dir", files=files)
     refuse_file(root, files)
     if not files.is_dir(root):
         raise NoSuchFileException("no such log directory", path=root, hint=EXPECTED_DIR)
@@ -73,7 +74,8 @@ def list_partitions(log_dir: str | os.PathLike[str], *, files: Files = OS_FILES)
     refuse_partition_folder(listed, root)
     for path, partition in other_names(root, listed, files).items():
         Lines(LOGGER, root).warning("passed over %s, which a broker takes for %s", path, partition)
-    return dict(sorted(partitions_in(root, listed, files).items()))
+    found = sorted(partitions_in(root, listed, files).items())
+    return {partition: path for partition, path in found if not is_foreign_partition(path, files)}
 
 
 def listing(path: str, files: Files) -> list[str]:
@@ -101,7 +103,7 @@ def prepare(path: str, files: Files, *, create: bool) -> None:
         refuse_file(path, files)
     else:
         found = listing(path, files)
-        _refuse_foreign_folder(found, path, files)
+        refuse_foreign(path, files)
     if not found:
         above = path
         while not files.is_dir(above):
@@ -129,26 +131,84 @@ def refuse_partition_folder(entries: Iterable[str], path: str) -> None:
             )
 
 
-def _refuse_foreign_folder(found: list[str], path: str, files: Files) -> None:
-    """IllegalArgumentException when a folder has something in it, but nothing of a log directory."""
-    foreign = [name for name in found if name not in _NOT_FOREIGN and not name.startswith(names.STAGED_FILE_PREFIX)]
-    if not foreign or not names.LOG_DIR_FILES.isdisjoint(name.removesuffix(".tmp") for name in found):
+def refuse_foreign(path: str, files: Files) -> None:
+    """IllegalArgumentException if `path` is a folder that has something in it, but nothing of a log directory, or is a
+    partition's own folder.  For whoever is going to write there; a missing folder, or one that cannot be read, passes.
+    """
+    try:
+        found = files.list_dir(path) if files.is_dir(path) else []
+    except OSError:
+        return  # what is done there next says so
+    refuse_partition_folder(found, path)
+    foreign = [name for name in found if not _is_ours(name)]
+    if not foreign or any(_shows_log_dir(path, name, files) for name in found):
         return
-    if any(_looks_like_partition(path, name, files) for name in foreign):
-        return
-    some = ", ".join(foreign[:3]) + (f" and {len(foreign) - 3} more" if len(foreign) > 3 else "")
+    if all(_is_empty_partition(path, name, files) for name in foreign):
+        return  # a crash came while the first one was made
+    taken = [name for name in foreign if is_foreign_partition(os.path.join(path, name), files)]
+    shown = [*taken, *(name for name in foreign if name not in taken)]
+    some = ", ".join(shown[:3]) + (f" and {len(shown) - 3} more" if len(shown) > 3 else "")
+    named = f"; {', '.join(taken[:3])} is named like a partition, but no file in it is a partition's" if taken else ""
     raise IllegalArgumentException(
         f"found {some}, expected a log directory (topic-0, topic-1 ..., or Kafka's {names.META_PROPERTIES_FILE} or "
-        "checkpoints) or an empty folder",
+        f"checkpoints) or an empty folder{named}",
         path=path,
         hint="nothing was made here; name a new folder, or create=False where you expect that the log exists",
     )
 
 
-def _looks_like_partition(root: str, name: str, files: Files) -> bool:
-    """Whether it is called topic-0 and is empty, or has a segment or the topic's id in it."""
-    if partition_of_folder(root, name, files) is None:
+def is_foreign_partition(folder: str, files: Files) -> bool:
+    """Whether a folder that is named like a partition's has files in it, and none of them is a partition's.  It belongs
+    to somebody else, and is never touched."""
+    if not _is_named_like_partition(folder):
         return False
-    inside = files.list_dir(os.path.join(root, name))
-    ours = (names.LOG_FILE_SUFFIX, *names.INDEX_FILE_SUFFIXES, names.PARTITION_METADATA_FILE)
-    return not inside or any(each.endswith(ours) for each in inside)
+    try:
+        inside = files.names_in(folder)
+    except OSError:  # no folder, or one that nobody can read
+        return False
+    return bool(inside) and not any(map(names.is_partitions_file, inside))
+
+
+def refuse_foreign_partition(folder: str, files: Files) -> None:
+    """IllegalArgumentException for `is_foreign_partition`."""
+    if is_foreign_partition(folder, files):
+        some = ", ".join(files.list_dir(folder)[:3])
+        raise IllegalArgumentException(
+            f"found {some}, expected a partition's files (00000000000000000000.log ...) or an empty folder",
+            path=folder,
+            hint="it is somebody else's: nothing was changed; name another partition, or another log directory",
+        )
+
+
+def _is_ours(name: str) -> bool:
+    """What says nothing of a folder: a file system's own, `.lock` (other programs have one, too), what is staged."""
+    return name in _NOT_FOREIGN or name == names.LOCK_FILE or name.startswith(names.STAGED_FILE_PREFIX)
+
+
+def _is_named_like_partition(folder: str) -> bool:
+    """By its path, or its name alone; also a folder on its way in or out."""
+    try:
+        names.parse_topic_partition_name(folder)
+    except KafkaException:
+        return False
+    return True
+
+
+def _shows_log_dir(root: str, name: str, files: Files) -> bool:
+    """Whether nobody but Kafka, or this package, makes such a file or folder."""
+    if name.removesuffix(".tmp") in _SHOW_LOG_DIR:
+        return True
+    if not _is_named_like_partition(name):
+        return False
+    try:
+        return any(map(names.is_partitions_file, files.names_in(os.path.join(root, name))))
+    except OSError:
+        return False
+
+
+def _is_empty_partition(root: str, name: str, files: Files) -> bool:
+    folder = os.path.join(root, name)
+    try:
+        return _is_named_like_partition(name) and files.is_dir(folder) and not files.names_in(folder)
+    except OSError:
+        return False

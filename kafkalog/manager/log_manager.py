@@ -75,7 +75,7 @@ class LogManager(ManagerLife):
         """Where a new partition goes: the live directories that are not cordoned, those with the fewest logs first; the
         first live one where all are cordoned."""
         self._check_not_lost()
-        return self.directories.next_for_a_partition(self.registry.all_logs())
+        return self.directories.next_for_a_partition(self.registry.counts_by_dir())
 
     def broker_epoch_at_shutdown(self) -> int | None:
         """The epoch in the clean-shutdown markers, before `startup` removes them; None unless all directories are
@@ -110,7 +110,13 @@ class LogManager(ManagerLife):
         return log
 
     def logs_by_topic(self, topic: str) -> list[UnifiedLog]:
-        return [log for log in self.all_logs() if log.topic_partition.topic == topic]
+        """Current and future ones."""
+        if self._bare:  # in the order of Kafka's maps
+            return [log for log in self.all_logs() if log.topic_partition.topic == topic]
+        self._check_not_lost()
+        if self.changes.cut_short:
+            self.changes.settle()
+        return [*self.registry.of_topic(topic), *self.registry.futures_of(topic)]
 
     def get_or_create_log(
         self,
@@ -169,7 +175,7 @@ class LogManager(ManagerLife):
         """Gives the open logs of a topic these overrides; those that are being made take them when they are ready."""
         self._check_not_lost()
         overrides = checked_overrides(overrides)
-        new = LogConfig.from_props(self._contexts.default_config, overrides)
+        new = self._contexts.config_with(topic, overrides)
         self._contexts.forget(topic)
         self.topic_config_updated(topic)
         for log in self.logs_by_topic(topic):
@@ -177,9 +183,19 @@ class LogManager(ManagerLife):
             if old.compact and not new.compact:
                 self._cleaning.abort(log.topic_partition)
 
+    def set_config_base(self, base_of: Callable[[str, LogConfig], LogConfig]) -> None:
+        """`base_of(topic, default_config)` is what counts beneath a topic's overrides, in logs that are opened from now
+        on; without it the default does."""
+        self._contexts.base_of = base_of
+
     def topic_config_updated(self, topic: str) -> None:
         """The logs of a topic that are being made take its configuration anew when they are ready."""
         self._contexts.topic_updated(topic)
+
+    @property
+    def current_default_config(self) -> LogConfig:
+        """The settings of topics that do not say otherwise."""
+        return self._contexts.default_config
 
     def reconfigure_default_config(self, config: LogConfig) -> None:
         """The defaults of logs that are opened from now on."""
@@ -292,6 +308,7 @@ class LogManager(ManagerLife):
                     self._moves.replace(source, destination, given_up)
 
             self.changes.whole(lambda: self._moves.replace(source, destination, given_up), again)
+            self._delete_in_time()
             destination.context.logger.info("moved to here from %s", source.parent_dir)
 
     def move(
@@ -342,6 +359,7 @@ class LogManager(ManagerLife):
             if future is not None and future is not log and not self._bare:
                 removals.append(Removal.of(future, is_stray=False))
             self.changes.whole(lambda: self._removals.remove(removals, checkpoint=checkpoint))
+            self._delete_in_time()
             return log
 
     def async_delete_all(self, partitions: Iterable[TopicPartition], *, is_stray: bool = False) -> None:
@@ -356,3 +374,4 @@ class LogManager(ManagerLife):
             self.changes.settle()
             removals = self._removals.of(given, is_stray=is_stray)
             self.changes.whole(lambda: self._removals.remove(removals, checkpoint=True))
+            self._delete_in_time()

@@ -1,8 +1,8 @@
 """Makes the log of a partition that has none: where, under which name, and what is refused first.
 
 It goes to the directory that was asked for, to the one that was preferred before, or to the live one with the fewest
-logs; a disk that refuses the folder is offline, and the next one is tried.  Mirrors the second half of
-LogManager.getOrCreateLog (4.4.0).
+logs; a disk that refuses the folder is offline (one that is full is not), and the next one is tried.  Mirrors the
+second half of LogManager.getOrCreateLog (4.4.0).
 
 Who calls holds `Changes.lock` and found no log.  From the folder on it is one change of `Changes`: what is interrupted
 there is made again, with the log that it had loaded.  The preferred directories are set without that lock: one step of
@@ -12,16 +12,26 @@ a dict each.
 from __future__ import annotations
 
 import errno
+import functools
 import os
 from collections.abc import Sequence
 
-from kafkalog.errors import IllegalStateException, InvalidTopicException, KafkaStorageException
+from kafkalog.errors import (
+    DiskFull,
+    IllegalStateException,
+    InvalidTopicException,
+    KafkalogError,
+    KafkaStorageException,
+    TooManyOpenFilesException,
+)
 from kafkalog.format import names
 from kafkalog.format.names import TopicPartition
+from kafkalog.log.context import cut_back
 from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.manager.changes import Changes
 from kafkalog.manager.log_contexts import LogContexts
 from kafkalog.manager.log_directories import LogDirectories
+from kafkalog.manager.log_dirs import refuse_foreign_partition
 from kafkalog.manager.registry import LogRegistry
 
 
@@ -68,6 +78,8 @@ class LogMaker:
         name = names.log_future_dir_name(partition) if is_future else names.log_dir_name(partition)
         if not self._bare:
             names.validate_dir_name(name)  # or the disk would refuse it, and count as failed
+            for each in self._directories.live:
+                refuse_foreign_partition(os.path.join(each, str(partition)), self._directories.files)
         made: list[UnifiedLog] = []
 
         def create(folder: str) -> UnifiedLog:
@@ -75,15 +87,27 @@ class LogMaker:
             try:
                 # What lies there is of a load that was cut short: not all of it is as a clean end leaves it.
                 is_clean = self._bare or not self._directories.files.names_in(folder)
-                return UnifiedLog.load(context, 0, 0, is_clean, topic_id)
+                try:
+                    return UnifiedLog.load(context, 0, 0, is_clean, topic_id)
+                except (OSError, TooManyOpenFilesException) as error:
+                    if is_clean and self._directories.failure_channel.passes(error):
+                        # Nobody has written there, and what is left would be a topic's with the next start.
+                        cut_back(error, lambda: self._directories.files.remove_tree(folder))
+                    raise
             except OSError as error:
                 context.raise_offline(f"Error while creating log for {partition} in dir {context.parent_dir}", error)
 
         def change() -> UnifiedLog:
-            if not made:
-                folder = self._make_folder(name, log_dirs)
+            left = list(log_dirs)
+            while not made:
+                folder = self._make_folder(name, left)
                 self._contexts.begin(partition)
-                made.extend(map(create, (folder,)))  # one call from bytecode: an interrupt leaves no log to nobody
+                try:
+                    made.extend(map(create, (folder,)))  # one call from bytecode: an interrupt leaves no log to nobody
+                except DiskFull:
+                    left = left[left.index(os.path.dirname(folder)) + 1 :]
+                    if not left:
+                        raise
             log = made[0]
             self._registry.put(log, is_future=is_future)
             self._preferred.pop(partition, None)
@@ -108,26 +132,36 @@ class LogMaker:
 
     def _next_dirs(self) -> list[str]:
         """NoLiveLogDirException."""
-        log_dirs = self._directories.next_for_a_partition(self._registry.all_logs())
+        log_dirs = self._directories.next_for_a_partition(self._registry.counts_by_dir())
         if not log_dirs:
             raise self._directories.lost()
         return log_dirs
 
     def _make_folder(self, name: str, log_dirs: Sequence[str]) -> str:
         """In the first directory whose disk lets us.  InvalidTopicException where the name is too long for one."""
-        last: KafkaStorageException | None = None
+        last: KafkalogError | None = None
+        failure_channel, files = self._directories.failure_channel, self._directories.files
         for log_dir in log_dirs:
             if not self._directories.is_online(log_dir):
                 last = KafkaStorageException(f"Can not create log {name} because log directory {log_dir} is offline")
                 continue
             try:
                 folder = os.path.join(log_dir, name)
-                self._directories.files.mkdirs_synced(folder)
+                there = files.is_dir(folder)
+                try:
+                    files.mkdirs_synced(folder)
+                except OSError as error:
+                    if not there and failure_channel.passes(error) and files.is_dir(folder):
+                        # It is there, and no descriptor for its sync.
+                        cut_back(error, functools.partial(files.rmdir, folder))
+                    raise
                 return folder
             except OSError as error:
                 message = f"Error while creating log for {name} in dir {log_dir}"
                 if error.errno == errno.ENAMETOOLONG and not self._bare:  # some file systems have less than 255
                     raise InvalidTopicException(f"{message}: {error.strerror}") from error
-                self._directories.failure_channel.maybe_add_offline_log_dir(log_dir, message, error)
-                last = KafkaStorageException.because_of(error, message)
+                last = failure_channel.failed(log_dir, message, error)
+                last.__cause__ = error
+        if isinstance(last, (DiskFull, TooManyOpenFilesException)):
+            raise last
         raise KafkaStorageException(f"No log directories available. Tried {', '.join(log_dirs)}") from last

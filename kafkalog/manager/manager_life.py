@@ -90,7 +90,8 @@ class ManagerLife(Closing):
         `scheduler`: by default threads of its own.  `metrics`: where this and all its logs show what they count.
 
         IllegalArgumentException for settings out of Kafka's ranges; LogDirLockedException when a broker or another
-        process holds a directory; KafkaException when two are the same;
+        process holds a directory; KafkaException when two are the same; IllegalArgumentException, and nothing is made,
+        for a folder that holds other things and nothing of a log directory (unless `bare`);
         a directory that the disk refuses is offline from the start; NoLiveLogDirException when all are.
         """
         if metrics is not None and not isinstance(metrics, MetricsRegistry):
@@ -100,7 +101,7 @@ class ManagerLife(Closing):
         self.settings = ManagerSettings.checked(ManagerSettings() if settings is None else settings)
         self.clock = clock
         self.files = files
-        self.failure_channel = LogDirFailureChannel()
+        self.failure_channel = LogDirFailureChannel(outlives_shortages=not bare)
         self.changes = Changes()
         self.registry = LogRegistry(future_counts=bare)
         self.metrics = MetricsRegistry(clock) if metrics is None else metrics
@@ -116,13 +117,18 @@ class ManagerLife(Closing):
         self.scheduler: Scheduler = ThreadScheduler(clock) if scheduler is None else scheduler
         self._tasks = BackgroundTasks(self.scheduler, self._is_running, outlive=bare)
         self.directories = LogDirectories(absolute_paths(log_dirs), files, self.failure_channel, keep_failed=bare)
-        self.metrics.show(self.directories, gauges_of_directories)
-        belongs_here(self)
         try:
-            self._cleaning.make(self.settings.cleaner, self.directories, clock, self.metrics)
+            self.directories.hold()
+            self.metrics.show(self.directories, gauges_of_directories)
+            belongs_here(self)
+            if self.settings.maintenance:
+                self._cleaning.make(self.settings.cleaner, self.directories, clock, self.metrics)
             self.directories.cordon(self.settings.cordoned_log_dirs)
             self.topic_configs = topic_configs or StoredTopicConfigs(
-                self.directories.live, files, self.failure_channel.maybe_add_offline_log_dir
+                self.directories.live,
+                files,
+                self.failure_channel.maybe_add_offline_log_dir,
+                passes=self.failure_channel.passes,
             )
             self._make_parts()
         except BaseException:
@@ -281,11 +287,12 @@ class ManagerLife(Closing):
     def _schedule(self) -> None:
         settings, delay_ms = self.settings, self.settings.initial_task_delay_ms
         every: list[tuple[str, Callable[[], object], int]] = [
-            ("kafka-log-retention", self.cleanup_logs, settings.retention_check_ms),
             ("kafka-log-flusher", self.flush_dirty_logs, settings.flush_check_ms),
             ("kafka-recovery-point-checkpoint", self.checkpoint_recovery_points, settings.recovery_checkpoint_ms),
             ("kafka-log-start-offset-checkpoint", self.checkpoint_log_starts, settings.start_checkpoint_ms),
         ]
+        if settings.maintenance:
+            every.insert(0, ("kafka-log-retention", self.cleanup_logs, settings.retention_check_ms))
         if not self._bare:
             name, period_ms = "highwatermark-checkpoint", settings.high_watermark_checkpoint_ms
             every.append((name, self.checkpoint_high_watermarks, period_ms))
@@ -334,6 +341,17 @@ class ManagerLife(Closing):
             Lines(LOGGER).exception("Exception in kafka-delete-logs thread.")
         finally:
             self._tasks.once("kafka-delete-logs", self._delete_logs, wait_ms)
+
+    def _delete_in_time(self) -> None:
+        """What was just renamed `-delete` goes as soon as it has waited long enough.  kafka-delete-logs, as Kafka has
+        it, begins `initial_task_delay_ms` behind the start, and then comes by when what it saw is due."""
+        if not self._bare:
+            self._tasks.once("kafka-delete-logs", self._delete_due, self._contexts.default_config.file_delete_delay_ms)
+
+    def _delete_due(self) -> None:
+        if self.changes.cut_short:
+            self.changes.settle()
+        self._doomed.delete_due(self._contexts.default_config.file_delete_delay_ms)
 
     # --- failure -------------------------------------------------------------------------------------
 

@@ -20,7 +20,6 @@ import re
 from collections.abc import Callable, Collection
 from typing import NamedTuple
 
-from kafkalog.errors import KafkaStorageException
 from kafkalog.files import Files, LogDirFailureChannel
 from kafkalog.files.lines import Lines
 from kafkalog.format import names
@@ -87,8 +86,7 @@ def _at_note(log: UnifiedLog, failed: LogDirFailureChannel, use: Callable[[str],
     try:
         use(path)
     except OSError as error:
-        failed.maybe_add_offline_log_dir(log.parent_dir, f"Error at a move's note {path}", error)
-        raise KafkaStorageException.because_of(error, f"Error at a move's note {path}") from error
+        raise failed.failed(log.parent_dir, f"Error at a move's note {path}", error) from error
 
 
 def _path(log: UnifiedLog) -> str:
@@ -179,7 +177,7 @@ def clear(log_dirs: Collection[str], files: Files, failed: LogDirFailureChannel)
         try:
             _clear(log_dir, log_dirs, files)
         except OSError as error:
-            failed.maybe_add_offline_log_dir(log_dir, f"Error while removing moves' notes in {log_dir}", error)
+            failed.give_up(log_dir, f"Error while removing moves' notes in {log_dir}", error)
 
 
 def _clear(log_dir: str, there: Collection[str], files: Files) -> None:

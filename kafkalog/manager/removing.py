@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from kafkalog.errors import KafkalogError
+from kafkalog.errors import DiskFull, KafkalogError, TooManyOpenFilesException
 from kafkalog.format import names
 from kafkalog.format.names import TopicPartition
 from kafkalog.log.unified_log import UnifiedLog
@@ -84,7 +84,11 @@ class Removals:
     def _rename_removed(self, removal: Removal, log: UnifiedLog) -> None:
         log.settle()
         log.refuse_changes()
-        log.rename_dir(removal.name, False)
+        try:
+            log.rename_dir(removal.name, False)
+        except (DiskFull, TooManyOpenFilesException):
+            log.accept_changes()  # it stays, and goes on
+            raise
         if not removal.is_stray:
             self._doomed.add(log)
         self._registry.remove(log)

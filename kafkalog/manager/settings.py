@@ -39,6 +39,8 @@ class ManagerSettings(NamedTuple):
     producers: ProducerSettings = ProducerSettings(ProducerStateManagerConfig(86_400_000, False))
     cordoned_log_dirs: tuple[str, ...] = ()  # cordoned.log.dirs; ("*",) for all
     cleaner: CleanerConfig = CleanerConfig()  # log.cleaner.*; `CleanerConfig(enable_cleaner=False)` compacts nothing
+    # False leaves retention, compaction and the `-delete` folders that a start finds to others.  Not Kafka's.
+    maintenance: bool = True
 
     def checked(self) -> ManagerSettings:
         """These, with every number in the range of Kafka's key.  IllegalArgumentException, also for other things."""
@@ -52,6 +54,7 @@ class ManagerSettings(NamedTuple):
                 found = values.shown(getattr(self, name))
                 raise IllegalArgumentException(f"ManagerSettings.{name}: found {found}, expected a {kind.__name__}")
         checked_cleaner(self.cleaner)
+        values.flag(self.maintenance, "ManagerSettings.maintenance")
         return self
 
     @property

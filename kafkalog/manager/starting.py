@@ -15,9 +15,10 @@ import functools
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from kafkalog.errors import CorruptCheckpointException, KafkaException, KafkalogError, KafkaStorageException
+from kafkalog.errors import DiskFull, KafkaException, KafkalogError, KafkaStorageException
 from kafkalog.files.lines import Lines
 from kafkalog.format import names
+from kafkalog.format.java_text import is_io_exception
 from kafkalog.format.log_lines import lines_of_folder
 from kafkalog.log.context import ALREADY_OFFLINE
 from kafkalog.log.unified_log import UnifiedLog
@@ -88,8 +89,10 @@ class Start:
                 refused = error
                 break  # the directories before it are being loaded by now
             except OSError as error:
+                if isinstance(error, DiskFull):
+                    raise
                 if not isinstance(error, KafkaStorageException):
-                    self._failure_channel.maybe_add_offline_log_dir(path, f"Error while loading log dir {path}", error)
+                    self._failure_channel.give_up(path, f"Error while loading log dir {path}", error)
                 continue
             self.had_clean[path] = of.had_clean_shutdown
             self.all_loaded[path] = not of.folders
@@ -136,10 +139,12 @@ class Start:
         path = of.held.path
         for folder, outcome in zip(of.folders, outcomes, strict=True):
             error = outcome.error
+            if isinstance(error, DiskFull):
+                raise error
             if isinstance(error, KafkaStorageException) and self._is_of_the_disk(error):
                 lines_of_folder(LOGGER, folder).error("the directory is offline, for loading this failed: %s", error)
             elif isinstance(error, OSError) and not isinstance(error, KafkalogError):
-                self._failure_channel.maybe_add_offline_log_dir(path, f"Error while loading log dir {path}", error)
+                self._failure_channel.give_up(path, f"Error while loading log dir {path}", error)
             elif error is not None:
                 raise error
         self.all_loaded[path] = all(outcome.done for outcome in outcomes)
@@ -149,7 +154,7 @@ class Start:
         directory was offline before, Kafka's class alone knows no cause."""
         if self._bare and ALREADY_OFFLINE in error.message:
             return False
-        return isinstance(error.__cause__, OSError) or type(error.__cause__) is CorruptCheckpointException
+        return is_io_exception(error.__cause__)
 
     def _load_log(
         self,
@@ -170,7 +175,10 @@ class Start:
         )
         try:
             if names.is_delete_dir(folder):
-                self._doomed.add(log)
+                if self._contexts.settings.maintenance:
+                    self._doomed.add(log)
+                else:
+                    log.close_quietly()
             elif names.is_stray_dir(folder):
                 log.context.logger.warning("Loaded stray log: %s", folder)
                 if not self._bare:

@@ -111,6 +111,10 @@ class Moves:
         # A crash behind the renames must not bring back what was deleted before.
         if not self._directories.checkpoint(destination.parent_dir, self._registry):
             destination.context.check_online()
+            raise KafkaStorageException(
+                f"{source.topic_partition} stays in {source.parent_dir}: no checkpoint can be written",
+                path=destination.parent_dir,
+            )
         move_notes.forget(source, destination, self._files, self._failure_channel)
         move_notes.write(source, destination, self._files, self._failure_channel)
 

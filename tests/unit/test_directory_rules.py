@@ -24,14 +24,16 @@ from kafkalog.errors import (
     InvalidTopicException,
 )
 from kafkalog.files import OS_FILES
-from kafkalog.files.testing import Fault, FaultyFiles
 from kafkalog.format.checkpoints import CleanShutdownFile
 from kafkalog.format.names import TopicPartition
-from kafkalog.manager.topic_configs import StoredTopicConfigs, stored_overrides
+from kafkalog.manager import topic_configs
+from kafkalog.manager.topic_configs import KnownTopic, StoredTopicConfigs, stored_content, stored_overrides
 from kafkalog.toolbox import move
 from kafkalog.toolbox.salvage import salvage
+from tests.file_doubles import Fault, FaultyFiles, RecordingFiles, UnsyncedFiles
 
 FILE = ".kafkalog_topics"
+ID = "AAAAAAAAAAAAAAAAAAAAAQ"
 HEX = "0123456789abcdef" * 2
 
 
@@ -111,7 +113,7 @@ def test_the_marker_speaks_for_folders_in_transit_too(suffix: str, tmp_path: Pat
 def test_a_brokers_metadata_log_needs_no_marker(tmp_path: Path) -> None:
     """No start of LogManager loads it: Kafka's controller recovers it at each of its starts."""
     (tmp_path / "__cluster_metadata-0").mkdir()
-    fill(tmp_path, "t-0")
+    fill(tmp_path, "t-0", take_over=True)
     assert CleanShutdownFile(str(tmp_path)).exists()
 
 
@@ -165,6 +167,95 @@ def test_settings_of_directories_that_were_apart_are_all_kept(tmp_path: Path) ->
     assert kept(*dirs).topics == every
     for each in dirs:
         assert kept(each).topics == every
+
+
+def known_topic(number: int) -> KnownTopic:
+    return KnownTopic(1 + number % 3, ID, made=None if number % 2 else 0)
+
+
+def filled(*dirs: Path, count: int) -> StoredTopicConfigs:
+    """So many topics, each with settings."""
+    for each in dirs:
+        each.mkdir(exist_ok=True)
+    configs = kept(*dirs)
+    for number in range(count):
+        configs.set(f"t{number}", {"retention.ms": str(number)}, known_topic(number))
+    return configs
+
+
+def test_settings_of_many_topics_are_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Changed, set again and forgotten: what is read again is what was set, and each directory has it."""
+    monkeypatch.setattr(topic_configs, "WHOLE_BYTES", 1000)
+    dirs = [tmp_path / "a", tmp_path / "b"]
+    configs = filled(*dirs, count=60)
+    for number in range(0, 60, 7):
+        configs.set(f"t{number}", {})
+    for number in range(0, 60, 11):
+        configs.forget(f"t{number}")
+    configs.set("t1", {"retention.ms": "7"}, durable=False)
+    assert b'\n}\n{"' in (dirs[0] / FILE).read_bytes()
+    assert (dirs[0] / FILE).read_bytes() == (dirs[1] / FILE).read_bytes()
+    for each in (kept(dirs[0]), kept(*dirs)):
+        assert (each.topics, each.known) == (configs.topics, configs.known)
+    topics, known = stored_content(map(str, dirs), OS_FILES)
+    assert known == configs.known
+    assert {topic for topic, overrides in topics.items() if overrides} == set(configs.topics)
+
+
+def test_settings_lines_that_were_cut_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is left of the last one: it counts whole or not at all, and what comes next is read again."""
+    monkeypatch.setattr(topic_configs, "WHOLE_BYTES", 1000)
+    configs = filled(tmp_path / "a", count=30)
+    file = tmp_path / "a" / FILE
+    before = configs.known
+    size = file.stat().st_size
+    configs.set("last", {"retention.ms": "1"}, KnownTopic(5, ID))
+    after, data = configs.known, file.read_bytes()
+    assert data[:size] + data[size:] == data
+    assert len(data) - size < 200, "it is a line"
+    for length in range(size, len(data) + 1):
+        for filler in (b"", bytes(len(data) - length), bytes(len(data) - length)[:-1] + b"\n"):
+            cut = data[:length] + filler
+            file.write_bytes(cut[: len(data)])
+            again = kept(tmp_path / "a")
+            assert again.known == (after if cut[: len(data)] == data else before), (length, filler)
+            again.set("next", {"retention.ms": "2"}, KnownTopic(6, ID))
+            assert kept(tmp_path / "a").known == again.known
+    broken = data.replace(b'"topic": "t29"', b'"topic": "t2\x00"')
+    assert broken != data
+    file.write_bytes(broken)
+    with pytest.raises(CorruptCheckpointException, match="expected JSON"):
+        kept(tmp_path / "a")
+
+
+def test_settings_lines_never_stand_behind_another_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topic_configs, "WHOLE_BYTES", 1000)
+    configs = filled(tmp_path / "a", count=30)
+    file = tmp_path / "a" / FILE
+    file.unlink()
+    configs.set("t1", {}, known_topic(1))
+    assert kept(tmp_path / "a").known == configs.known
+    configs.set("t2", {}, known_topic(2))
+    file.write_bytes(file.read_bytes() + b"\n")
+    configs.set("t3", {}, known_topic(3))
+    assert kept(tmp_path / "a").known == configs.known
+
+
+def test_settings_cost_the_same_for_each_topic(tmp_path: Path) -> None:
+    """In bytes that are written, of more topics as of fewer."""
+
+    def written(count: int) -> float:
+        root = tmp_path / str(count)
+        root.mkdir()
+        files = RecordingFiles(str(root), UnsyncedFiles())
+        configs = StoredTopicConfigs([str(root)], files, lambda *failed: None)
+        for number in range(count):
+            configs.set(f"topic{number:05}", {"retention.ms": "-1"}, KnownTopic(1, ID, made=0))
+            configs.set(f"topic{number:05}", {"retention.ms": "-1"}, KnownTopic(1, ID))
+        return sum(len(op.data) for op in files.ops if op.kind == "write") / count
+
+    few, many = written(1000), written(3000)
+    assert many < few * 1.2 + 500, (few, many)
 
 
 def test_a_disk_that_refuses_the_settings_at_the_start_is_offline(tmp_path: Path) -> None:

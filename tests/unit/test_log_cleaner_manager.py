@@ -14,10 +14,10 @@ from kafkalog.cleaner.log_cleaner_manager import PreCleanStats
 from kafkalog.cleaner.states import Claim, Pause
 from kafkalog.errors import IllegalStateException, LogCleaningAbortedException
 from kafkalog.files import OS_FILES
-from kafkalog.files.testing import Fault, FaultyFiles
 from kafkalog.format.checkpoints import OffsetCheckpointFile
 from kafkalog.format.names import TopicPartition
 from kafkalog.segment.file_records import FileRecords
+from tests.file_doubles import Fault, FaultyFiles
 from tests.unit.cleaning_kit import Yard, fill, partition, raising
 from tests.unit.log_kit import NOW_MS
 

@@ -19,7 +19,6 @@ import kafkalog
 from kafkalog.cli.app import COMMANDS, invoke
 from kafkalog.errors import CorruptRecordException
 from kafkalog.files import Files, OsFiles
-from kafkalog.files.testing import FaultyFiles, UnsyncedFiles
 from kafkalog.files.usage import free_bytes, walk
 from kafkalog.format import codecs
 from kafkalog.format.builder import MemoryRecordsBuilder, build_batch
@@ -28,9 +27,10 @@ from kafkalog.format.meta_properties import MetaProperties, write_meta_propertie
 from kafkalog.format.names import OFFSET_CHECKPOINT_FILES, TopicPartition
 from kafkalog.toolbox import move, retain
 from kafkalog.toolbox.log_dirs import STORAGE_ERROR
-from kafkalog.toolbox.topic_settings import TopicSettings
 from kafkalog.toolbox.verify import verify
+from kafkalog.topics.topic_settings import TopicSettings
 from tests.crash import harness
+from tests.file_doubles import FaultyFiles, UnsyncedFiles
 from tests.unit.cli_kit import SCENARIOS
 
 SMALL = {"internal.segment.bytes": "600", "index.interval.bytes": "150"}
@@ -524,7 +524,7 @@ def test_retain_goes_by_stored_rules(root: Path, run: Run) -> None:
 def test_a_broker_that_compacts_is_heard(root: Path, tmp_path: Path, run: Run) -> None:
     properties = tmp_path / "server.properties"
     properties.write_text("log.cleanup.policy=compact\nlog.retention.ms=1\n")
-    told = run.json("retain", root, "--broker-properties", properties, *RETAIN_FREE)[1]
+    told = run.json("retain", root, "--config", properties, *RETAIN_FREE)[1]
     assert (set(told[-1]["skipped"]), told[-1]["segments"]) == ({"t-0", "t-1", "u-0"}, 0)
 
 
@@ -540,7 +540,7 @@ def test_every_command_sees_stored_settings(root: Path, run: Run, monkeypatch: p
     assert {path.name: path.read_bytes() for path in (root / "comp-0").glob("*.index")} == index
     assert run("recover", root / "comp-0", "--from-start", "--yes")[0] == 0
     assert {path.name: path.read_bytes() for path in (root / "comp-0").glob("*.index")} == index
-    assert "cleanup.policy=compact (given)" in run("explain", root / "comp-0")[1]
+    assert "cleanup.policy=compact (set by the topic)" in run("explain", root / "comp-0")[1]
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"k:v\n")))
     assert run("append", root, "comp-0", "-K", ":")[0] == 0
     assert json.loads(run("topics", root, "--json", "--exact")[1].splitlines()[0])["codecs"] == ["gzip"]
@@ -716,7 +716,7 @@ def test_move_refuses(root: Path, tmp_path: Path, run: Run) -> None:
     assert code == 1
     assert "is in both directories, and differs" in err
     assert (snapshot(root), snapshot(other)) == before
-    with kafkalog.open_log(root, "t-1"):
+    with kafkalog.open_log(root, "t-1", take_over=True):
         code, _, err = run("move", root / "t-1", other, "--yes")
         assert code == 2
         assert "open already in this process" in err

@@ -29,7 +29,6 @@ from kafkalog.errors import (
     UnknownTopicOrPartitionException,
 )
 from kafkalog.files import OS_FILES, Files, ManualClock, ManualScheduler
-from kafkalog.files.testing import Fault, FaultyFiles
 from kafkalog.format.checkpoints import CleanShutdownFile, OffsetCheckpointFile
 from kafkalog.format.meta_properties import MetaProperties, write_meta_properties
 from kafkalog.format.names import HIGH_WATERMARK_CHECKPOINT_FILE, RECOVERY_POINT_CHECKPOINT_FILE, TopicPartition
@@ -42,6 +41,7 @@ from kafkalog.manager.log_manager import LogManager
 from kafkalog.manager.settings import ManagerSettings
 from kafkalog.manager.starting import Start
 from kafkalog.manager.topic_configs import FixedTopicConfigs, StoredTopicConfigs
+from tests.file_doubles import Fault, FaultyFiles
 from tests.unit.log_kit import NOW_MS, SMALL, TOPIC_ID, batch
 
 OTHER_ID = "AAAAAAAAAAAAAAAAAAAAAg"
@@ -504,6 +504,7 @@ def test_truncation_lowers_the_recovery_point_on_disk(house: House) -> None:
         ("recovery_threads", -1),
         ("recovery_threads", 1.5),
         ("retention_check_ms", 0),
+        ("maintenance", "no"),
         ("recovery_checkpoint_ms", -1),
         ("start_checkpoint_ms", -1),
         ("initial_task_delay_ms", -1),
@@ -962,3 +963,26 @@ def test_a_log_whose_making_was_interrupted_has_no_tasks_left(house: House, monk
     assert manager.offline_log_dirs == []
     assert manager.failure_channel.offline_log_dirs == []
     manager.shutdown()
+
+
+@pytest.mark.parametrize("delay_ms", [0, 1000])
+@pytest.mark.parametrize("after_ms", [0, 45_000])
+def test_a_deleted_log_goes_when_its_time_has_come(house: House, delay_ms: int, after_ms: int) -> None:
+    """Whether the first pass of kafka-delete-logs, 30 seconds behind the start, is over or not."""
+    overrides = {**SMALL, "segment.jitter.ms": "0", "file.delete.delay.ms": str(delay_ms)}
+    with house.open(settings=SETTINGS._replace(default_config=LogConfig.from_props(None, overrides))) as manager:
+        for number in range(3):
+            fill(manager.get_or_create_log(f"t-{number}"), 3)
+        house.advance(after_ms)
+        here = manager.get_log("t-0")
+        assert here is not None
+        manager.move("t-0", next(each for each in house.dirs if str(each) != here.parent_dir))
+        manager.async_delete("t-1")
+        manager.async_delete_all([TopicPartition("t", 2)])
+        if delay_ms:
+            house.advance(delay_ms - 1)
+            assert sum(name.endswith("-delete") for number in range(3) for name in house.folders(number)) == 3
+            house.advance(1)
+        else:
+            house.advance(0)
+        assert [name for number in range(3) for name in house.folders(number)] == ["t-0"]

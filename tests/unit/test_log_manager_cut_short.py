@@ -22,7 +22,6 @@ from kafkalog.errors import (
     NoLiveLogDirException,
     RecordBatchTooLargeException,
 )
-from kafkalog.files.testing import Fault, FaultyFiles, UnsyncedFiles
 from kafkalog.format import names
 from kafkalog.format.names import TopicPartition
 from kafkalog.log import loader
@@ -32,6 +31,7 @@ from kafkalog.manager import jobs, moves
 from kafkalog.manager.log_manager import LogManager
 from kafkalog.manager.starting import Start
 from kafkalog.manager.switching import Moves
+from tests.file_doubles import Fault, FaultyFiles, UnsyncedFiles
 from tests.unit.log_kit import NOW_MS, batch
 from tests.unit.test_log_manager import MINUTE_MS, SETTINGS, House, contents, fill, house, numbered
 

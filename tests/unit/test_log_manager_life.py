@@ -24,13 +24,13 @@ from kafkalog.errors import (
 )
 from kafkalog.files import OS_FILES, ManualClock, ManualScheduler
 from kafkalog.files.os_files import OsFiles
-from kafkalog.files.testing import Fault, FaultyFiles
 from kafkalog.format import names
 from kafkalog.format.checkpoints import OffsetCheckpointFile
 from kafkalog.format.names import TopicPartition
 from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.manager.changes import Changes
 from kafkalog.manager.log_manager import LogManager
+from tests.file_doubles import Fault, FaultyFiles
 from tests.unit.log_kit import NOW_MS, batch
 from tests.unit.test_log_manager import SETTINGS, House, contents, fill, numbered
 
@@ -395,7 +395,7 @@ def test_settings_are_kept_by_the_disks_that_work(tmp_path: Path) -> None:
     manager = house.open()
     manager.set_topic_config("t", {"retention.ms": "1000"})
     disk = str(house.dirs[0])
-    files.fault = Fault(0, errno.ENOSPC, paths=lambda path: path.startswith(disk))
+    files.fault = Fault(0, errno.EIO, paths=lambda path: path.startswith(disk))
     manager.set_topic_config("t", {"retention.ms": "2000"})
     house.scheduler.tick()
     assert manager.offline_log_dirs == [disk]

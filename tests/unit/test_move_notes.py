@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from kafkalog.errors import IllegalStateException, KafkaStorageException
-from kafkalog.files.testing import Fault, FaultyFiles, UnsyncedFiles
 from kafkalog.format import names
 from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.manager.log_manager import LogManager
 from kafkalog.manager.registry import LogRegistry
+from tests.file_doubles import Fault, FaultyFiles, UnsyncedFiles
 from tests.unit.test_log_manager import House, contents, fill, numbered
 
 MINUTE_MS = 60_000

@@ -20,13 +20,15 @@ import pytest
 import kafkalog
 from kafkalog.errors import KafkaStorageException
 from kafkalog.files import OS_FILES, Files, ManualClock, ManualScheduler
-from kafkalog.files.testing import Fault, FaultyFiles, UnsyncedFiles
 from kafkalog.manager import directory as directories
+from kafkalog.manager.settings import ManagerSettings
 from kafkalog.toolbox.verify import verify
 from kafkalog.topics.partition import OpenPartition
+from kafkalog.topics.store_home import StoreHome
 from tests.conftest import LONG
 from tests.crash.harness import fast_dir
-from tests.live.interrupts import LINES, Interrupted, Tracer
+from tests.file_doubles import Fault, FaultyFiles, UnsyncedFiles
+from tests.live.interrupts import CALLS, LINES, Interrupted, Tracer
 
 CONFIG = {"internal.segment.bytes": "400", "max.message.bytes": "400", "index.interval.bytes": "100"}
 VALUES = [b"%03d" % number * 20 for number in range(12)]
@@ -365,3 +367,83 @@ def test_real_signals_at_random_moments(place: Path) -> None:
     assert not (root / ".lock").exists()
     assert not occupied(root)
     print("signals:", hits, "hits")
+
+
+# --- a store ---------------------------------------------------------------------------------------------------
+
+
+def store_at(root: Path) -> kafkalog.Store:
+    return kafkalog.open(root, files=FILES, maintenance=False, clock=ManualClock(1_700_000_000_000))
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.parametrize("kind", [LINES, CALLS])
+@pytest.mark.parametrize("before", ["new", "used"])
+def test_an_interrupted_open_of_a_store(place: Path, kind: str, before: str) -> None:
+    """Whoever handles the interrupt may open the directory again, at once: while the exception is there, and with it
+    all that its frames hold."""
+    template = place / "template"
+    template.mkdir()
+    if before == "used":
+        with store_at(template) as store:
+            store.create_topic("t").append(b"v")
+            with store.reader("c", topics=["t"]) as reader:
+                reader.poll(1)
+                reader.commit()
+
+    def judged(root: Path) -> None:
+        with store_at(root) as store:
+            assert store.topics() == ([] if before == "new" else ["t"])
+            if before == "used":
+                assert [each.committed.offset for cursor in store.cursors() for each in cursor.partitions] == [1]
+
+    def opened(root: Path) -> None:
+        kept.append(store_at(root))
+
+    kept: list[kafkalog.Store] = []
+    places: list[Place] = []
+    for name in ("first", "second"):  # the first time there are imports and caches on the way
+        root = Path(shutil.copytree(template, place / name))
+        with Tracer(kind) as tracer:
+            opened(root)
+        kept.pop().close()
+        places = tracer.places
+    hits = 0
+    for index in chosen(places, every=LONG, inside=("topics/store", "manager/manager_life", "manager/log_dir")):
+        root = Path(shutil.copytree(template, place / "disk"))
+        tracer = Tracer(kind, index)
+        try:
+            with tracer:
+                opened(root)
+        except Interrupted as interrupt:
+            hits += 1
+            try:
+                judged(root)
+            except BaseException as error:
+                error.add_note(f"interrupted at {tracer.places[-1]}, {kind} {index} of {len(places)}: {interrupt!r}")
+                raise
+        for store in kept:
+            store.close()
+        kept.clear()
+        assert not (root / ".lock").exists(), tracer.places[-1]
+        judged(root)
+        shutil.rmtree(root)
+    assert hits > 50
+
+
+def test_a_store_that_was_never_started_is_dropped_and_closes(place: Path) -> None:
+    home = StoreHome(
+        [str(place / "disk")], ManagerSettings(), durability="os", compression=None, clock=ManualClock(), files=FILES,
+        metrics=None,
+    )  # fmt: skip
+    dropped = [home]
+    del home
+
+    def drop() -> None:
+        dropped.clear()
+        gc.collect()
+
+    with pytest.warns(ResourceWarning, match="dropped without being closed"):
+        drop()
+    with kafkalog.open(place / "disk") as store:
+        store.create_topic("t").append(b"v")

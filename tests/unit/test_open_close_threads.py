@@ -17,13 +17,13 @@ import pytest
 import kafkalog
 from kafkalog.errors import IllegalArgumentException, IllegalStateException, LogDirLockedException
 from kafkalog.files import OS_FILES, SYSTEM_CLOCK, ManualClock, ManualScheduler
-from kafkalog.files.testing import UnsyncedFiles
 from kafkalog.format.names import TopicPartition
 from kafkalog.manager import directory as directories
 from kafkalog.toolbox.verify import verify
 from kafkalog.topics import Transaction, Writer
 from tests.conftest import LONG
 from tests.crash.harness import fast_dir
+from tests.file_doubles import UnsyncedFiles
 from tests.unit.test_open_close_interrupts import occupied
 
 FILES = UnsyncedFiles()
@@ -286,7 +286,9 @@ def test_the_holder_is_named(tmp_path: Path) -> None:
         kafkalog.open_log(tmp_path, "u-0", files=UnsyncedFiles())
 
 
-@pytest.mark.parametrize("there", [["passwd"], ["a", "b", "c", "d", "e"], ["java-17/"], [".config/"]])
+@pytest.mark.parametrize(
+    "there", [["passwd"], ["a", "b", "c", "d", "e"], ["java-17/"], [".config/"], [".lock", "x"], ["b-0/", "x"]]
+)
 def test_a_foreign_folder_is_refused(tmp_path: Path, there: list[str]) -> None:
     for name in there:
         path = tmp_path / name
@@ -296,14 +298,14 @@ def test_a_foreign_folder_is_refused(tmp_path: Path, there: list[str]) -> None:
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(IllegalArgumentException, match=r"expected a log directory .* name a new folder") as refused:
         kafkalog.open_log(tmp_path, "a-0")
-    assert there[0].rstrip("/") in str(refused.value)
+    assert next(each for each in there if each != ".lock").rstrip("/") in str(refused.value)
     assert sorted(tmp_path.rglob("*")) == before
 
 
 @pytest.mark.parametrize(
     "there",
     [
-        [], ["lost+found/"], ["meta.properties"], [".lock", "x"], ["cleaner-offset-checkpoint", "x"], ["b-0/", "x"],
+        [], ["lost+found/"], ["meta.properties"], [".lock", "b-0/"], ["cleaner-offset-checkpoint", "x"],
         ["recovery-point-offset-checkpoint.tmp"], [".kafka_cleanshutdown"],
     ],
 )  # fmt: skip
@@ -311,5 +313,5 @@ def test_a_log_directory_is_not_foreign(tmp_path: Path, there: list[str]) -> Non
     for name in there:
         path = tmp_path / name
         path.mkdir() if name.endswith("/") else path.touch()
-    kafkalog.open_log(tmp_path, "a-0").close()
+    kafkalog.open_log(tmp_path, "a-0", take_over="meta.properties" in there).close()
     assert (tmp_path / "a-0").is_dir()
