@@ -18,6 +18,7 @@ import logging
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import NamedTuple, TypeAlias
 
 from kafkalog.errors import (
@@ -34,8 +35,11 @@ from kafkalog.format.group_records import CommittedOffset
 from kafkalog.format.java_text import ZERO_UUID
 from kafkalog.format.names import TopicPartition
 from kafkalog.limits import LONG_MAX
+from kafkalog.manager.log_dirs import refuse_foreign
+from kafkalog.spark.room import check_room
 from kafkalog.spark.staging import Run, StagedFile, TopicFacts, WriteId, remove, sweep
 from kafkalog.spark.write_options import SinkOptions
+from kafkalog.topics.cluster_metadata import check_taken_over
 from kafkalog.topics.ready_batches import ReadyBatches
 from kafkalog.topics.store import Store, open_store
 
@@ -54,14 +58,16 @@ def look_at_topics(options: SinkOptions) -> dict[str, TopicFacts]:
     for path in options.paths:
         if path not in there and OS_FILES.exists(path):
             raise IllegalArgumentException("found a file, expected a log directory", path=path)
+        refuse_foreign(path, OS_FILES)
     if not there and options.creates_topics:
         return {}
     if not there:
         raise NoSuchFileException(
             "no such log directory", path=options.paths[0], hint="the option createTopics makes it, with its topics"
         )
+    check_taken_over(there, OS_FILES, take_over=options.take_over)
     with open_store(there, read_only=True) as store:
-        names = store.topics()
+        names = store.topics(internal=True)
         if options.topic is not None:
             names = [options.topic] if options.topic in names else []
         infos = [store.describe_topic(name) for name in names]
@@ -70,16 +76,35 @@ def look_at_topics(options: SinkOptions) -> dict[str, TopicFacts]:
 
 def commit(options: SinkOptions, files: Sequence[StagedFile], write: WriteId) -> None:
     """Appends all that was staged, or nothing; a stream's micro-batch once, however often it comes.  What is staged of
-    this write is removed.  LogDirLockedException, and what the store raises."""
+    this write is removed, also if it fails once the store is open.  LogDirLockedException, KafkaStorageException if the
+    disks have less room than it needs, and what the store raises."""
     filled = [each for each in files if each.runs]
     if filled:
         store = _opened(options)
         with _closing(store):
             cursor = {} if write.batch_id is None else store.committed(write.transactional_id)
             if not _is_there(cursor, write):
-                _create_topics(store, options, filled)
+                with _removed_on_failure(filled):
+                    _create_topics(store, options, filled)
+                    check_room(filled, options.staging, partial(_log_dir_of, store))
                 _append(store, filled, write, cursor)
     sweep(options.staging, write)
+
+
+@contextlib.contextmanager
+def _removed_on_failure(files: Sequence[StagedFile]) -> Iterator[None]:
+    """Removes what is staged if the block fails: whoever writes again stages again, and a disk that is full has room
+    then for what ends the transaction."""
+    try:
+        yield
+    except BaseException:
+        for each in files:
+            remove(each.path)
+        raise
+
+
+def _log_dir_of(store: Store, partition: TopicPartition) -> str:
+    return store.topic(partition.topic).appends(partition.partition).engine.parent_dir
 
 
 def _opened(options: SinkOptions) -> Store:
@@ -88,7 +113,9 @@ def _opened(options: SinkOptions) -> Store:
     while True:
         try:
             # Nothing but the write: retention and compaction are for whoever lives longer.
-            return open_store(options.paths, durability=options.durability, maintenance=False)
+            return open_store(
+                options.paths, durability=options.durability, maintenance=False, take_over=options.take_over
+            )
         except LogDirLockedException as error:
             if time.monotonic() >= until:
                 error.hint = (
@@ -143,26 +170,47 @@ def _batch_id(metadata: str) -> int:
 def _create_topics(store: Store, options: SinkOptions, files: Sequence[StagedFile]) -> None:
     if not options.creates_topics:
         return
-    there = set(store.topics())
+    there = set(store.topics(internal=True))
     for name in sorted({run.topic for each in files for run in each.runs} - there):
         store.create_topic(name, options.new_partitions, exist_ok=True)
 
 
 def _append(store: Store, files: Sequence[StagedFile], write: WriteId, cursor: Cursor) -> None:
     ends: dict[TopicPartition, int] = {}
-    with store.transaction(write.transactional_id, timeout_ms=TIMEOUT_MS) as txn:
-        with ThreadPoolExecutor(1) as syncing, contextlib.closing(_ahead(_runs(files))) as runs:
-            synced: list[Future[None]] = []
-            for run, batches, is_last in runs:
-                offsets = txn.append_batches(run.topic, batches, run.partition)
-                ends[TopicPartition(run.topic, run.partition)] = offsets.stop
-                if is_last:
-                    synced.append(syncing.submit(_sync, store, dict(ends)))
-            for each in synced:
-                each.result()
-        if write.batch_id is not None:
-            moved = _moved(cursor, store, ends, write.batch_id)
-            txn.commit_offsets(moved, cursor=write.transactional_id)
+    appended = 0
+    is_whole = False
+    try:
+        with store.transaction(write.transactional_id, timeout_ms=TIMEOUT_MS) as txn, _removed_on_failure(files):
+            with ThreadPoolExecutor(1) as syncing, contextlib.closing(_ahead(_runs(files))) as runs:
+                synced: list[Future[None]] = []
+                for run, batches, is_last in runs:
+                    offsets = txn.append_batches(run.topic, batches, run.partition)
+                    ends[TopicPartition(run.topic, run.partition)] = offsets.stop
+                    appended += len(offsets)
+                    if is_last:
+                        synced.append(syncing.submit(_sync, store, dict(ends)))
+                for each in synced:
+                    each.result()
+            if write.batch_id is not None:
+                moved = _moved(cursor, store, ends, write.batch_id)
+                txn.commit_offsets(moved, cursor=write.transactional_id)
+            is_whole = True
+    except KafkalogError as error:
+        if appended and not is_whole:  # else the end of the transaction failed, and the decision may stand
+            _tell_left(error, appended, ends)
+        raise
+
+
+def _tell_left(error: KafkalogError, records: int, ends: Mapping[TopicPartition, int]) -> None:
+    """What a write that is aborted leaves in the logs."""
+    places = sorted(map(str, ends))
+    shown = ", ".join(places[:5]) + (f" and {len(places) - 5} more" if len(places) > 5 else "")
+    left = (
+        f"at least {records} records that this write has appended to {shown} are aborted, at the latest when the "
+        "directory is opened again; they stay until retention or compaction removes them, and a default read counts "
+        "them: one with kafka.isolation.level=read_committed (isolation='read_committed' in Python) does not"
+    )
+    error.hint = f"{error.hint}; {left}" if error.hint else left
 
 
 def _sync(store: Store, ends: Mapping[TopicPartition, int]) -> None:

@@ -24,7 +24,7 @@ from kafkalog.log.view import PartitionView
 from kafkalog.spark.offsets import Offsets
 from kafkalog.spark.options import SourceOptions
 from kafkalog.spark.places import files_of
-from kafkalog.spark.planning import ask, damaged, find_partitions
+from kafkalog.spark.planning import ask, damaged, find_partitions, warn
 
 log = logging.getLogger("kafkalog.spark")
 
@@ -39,6 +39,7 @@ class FollowedPartitions:
         self._checkpoints: dict[str, CheckpointLines] = {}  # one for all partitions of a directory
         self._known: set[TopicPartition] = set()  # they were there once
         self._topic_ids: dict[TopicPartition, str] = {}
+        self._told: set[str] = set()
         self._remade: set[TopicPartition] = set()
         self.views: dict[TopicPartition, PartitionView] = {}
 
@@ -51,7 +52,7 @@ class FollowedPartitions:
         self._known.update(known)
         views = {}
         ends = {}
-        for partition, log_dir in find_partitions(self._options, self._known).items():
+        for partition, log_dir in find_partitions(self._options, self._known, self._tell_once).items():
             view, is_new = self._look_at(partition, log_dir)
             views[partition] = view
             try:
@@ -80,6 +81,12 @@ class FollowedPartitions:
                 log.warning("Found incorrect offsets in some partitions (%s after %s): looking again", less, known)
             time.sleep(interval_ms / 1000)
         raise AssertionError("there is at least one look")
+
+    def _tell_once(self, text: str) -> None:
+        """What is missing at one look is mostly missing at the next."""
+        if text not in self._told:
+            self._told.add(text)
+            warn(text)
 
     def refresh(self, partition: TopicPartition) -> PartitionView | None:
         """The partition's view as of now; None when it is gone."""

@@ -16,7 +16,9 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from kafkalog.errors import IllegalArgumentException
+from kafkalog.files import local_path
 from kafkalog.format.names import TopicPartition
+from kafkalog.limits import LONG_MIN
 
 log = logging.getLogger("kafkalog.spark")
 
@@ -162,7 +164,7 @@ def _paths(given: Mapping[str, str]) -> tuple[str, ...]:
             "option path is missing",
             hint="expected the log directory, as .load(dir), .load([dir, dir]) or .option('path', 'dir,dir')",
         )
-    return tuple(part.strip().removeprefix("file://") for part in listed)
+    return tuple(local_path(part.strip(), what="option path") for part in listed)
 
 
 def _listed(given: Mapping[str, str], name: str) -> tuple[str, ...] | None:
@@ -346,6 +348,39 @@ def _check_batch_bounds(start: Bound, end: Bound) -> None:
             raise IllegalArgumentException(
                 f"ending offset for {_shown(topic, number)} can't be earliest for batch queries on Kafka"
             )
+    _check_order(start, end)
+
+
+def _check_order(start: Bound, end: Bound) -> None:
+    """IllegalArgumentException if a start lies behind the end of the same kind: offsets, or times."""
+    for name, starts, ends, least in (
+        ("offset", start.offsets, end.offsets, 0),  # below it are words
+        ("timestamp", _times(start), _times(end), LONG_MIN),
+    ):
+        if starts is None or ends is None:
+            continue
+        for key in {**starts, **ends}:
+            first, behind = _bound_of(starts, key), _bound_of(ends, key)
+            if first is not None and behind is not None and least <= behind < first:
+                raise IllegalArgumentException(
+                    f"The specified start {name} {first} is greater than the end {name} {behind}{_place(key)}.",
+                    hint=f"expected the start {name} at or before the end {name}",
+                )
+
+
+def _times(bound: Bound) -> dict[tuple[str, int | None], int] | None:
+    """By partition, or under ("", None) one for all."""
+    return bound.timestamps_ms if bound.timestamp_ms is None else {("", None): bound.timestamp_ms}
+
+
+def _bound_of(values: Mapping[tuple[str, int | None], int], key: tuple[str, int | None]) -> int | None:
+    """What was given for a partition: for itself, for its topic, or for all."""
+    return next((values[each] for each in (key, (key[0], None), ("", None)) if each in values), None)
+
+
+def _place(key: tuple[str, int | None]) -> str:
+    topic, number = key
+    return (f" for topic {topic}" if topic else "") + ("" if number is None else f" partition {number}")
 
 
 def _shown(topic: str, number: int | None) -> str:

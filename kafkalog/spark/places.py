@@ -6,15 +6,10 @@ mounted directory, the same on each host.
 
 from __future__ import annotations
 
-from kafkalog.errors import IllegalArgumentException
-from kafkalog.files import OS_FILES, Files
+from kafkalog.files import OS_FILES, Files, local_path
 
 
 def files_of(log_dir: str) -> Files:
     """The files of a log directory; IllegalArgumentException for a store that is not mounted."""
-    if "://" in log_dir:
-        raise IllegalArgumentException(
-            f"option path: found {log_dir}, expected a mounted directory, the same on each host",
-            hint="mount the store, or copy the log directory (ARCHITECTURE.md says what an object store would need)",
-        )
+    local_path(log_dir, what="option path")
     return OS_FILES

@@ -35,6 +35,7 @@ from kafkalog.segment.transaction_index import AbortedTxn
 from kafkalog.spark.filters import ALL, Wanted
 from kafkalog.spark.options import EARLIEST, LATEST, Bound, SourceOptions
 from kafkalog.spark.places import files_of
+from kafkalog.topics.missing import missing_partitions
 
 log = logging.getLogger("kafkalog.spark")
 
@@ -98,10 +99,13 @@ class OffsetRange:
         return sum(piece.end - piece.start for piece in self.pieces)
 
 
-def find_partitions(options: SourceOptions, known: Collection[TopicPartition] = ()) -> dict[TopicPartition, str]:
+def find_partitions(
+    options: SourceOptions, known: Collection[TopicPartition] = (), tell: Tell | None = None
+) -> dict[TopicPartition, str]:
     """The partitions that the options choose, and the log directory of each; sorted.
 
     UnknownTopicOrPartitionException where one, or a topic, is named that is not there; those `known` may be gone.
+    IllegalStateException, or with failOnDataLoss=false a warning, where a topic's partitions are missing.
     """
     found: dict[TopicPartition, str] = {}
     for log_dir in options.paths:
@@ -120,6 +124,7 @@ def find_partitions(options: SourceOptions, known: Collection[TopicPartition] = 
                 )
             found[partition] = log_dir
     where = ", ".join(options.paths)
+    wants: Callable[[str], bool]
     if options.assign is not None:
         missing = [str(each) for each in options.assign if each not in found and each not in known]
         if missing:
@@ -127,6 +132,7 @@ def find_partitions(options: SourceOptions, known: Collection[TopicPartition] = 
                 f"no partition {', '.join(missing)} in {where}",
                 hint=f"it has {', '.join(map(str, sorted(found)[:10])) or 'none'}",
             )
+        wants = _none
         chosen = set(options.assign)
     elif options.subscribe is not None:
         topics = {partition.topic for partition in found}
@@ -136,14 +142,37 @@ def find_partitions(options: SourceOptions, known: Collection[TopicPartition] = 
             raise UnknownTopicOrPartitionException(
                 f"no topic {', '.join(absent)} in {where}", hint=f"it has {', '.join(sorted(topics)[:10]) or 'none'}"
             )
-        chosen = {partition for partition in found if partition.topic in options.subscribe}
+        wants = options.subscribe.__contains__
+        chosen = {partition for partition in found if wants(partition.topic)}
     else:
         assert options.pattern is not None
         pattern = re.compile(options.pattern)
         # As a consumer with exclude.internal.topics; by their names they are read all the same.
         hidden = names.INTERNAL_TOPICS if options.excludes_internal else frozenset()
-        chosen = {each for each in found if each.topic not in hidden and pattern.fullmatch(each.topic)}
+
+        def wants(topic: str) -> bool:
+            return topic not in hidden and pattern.fullmatch(topic) is not None
+
+        chosen = {each for each in found if wants(each.topic)}
+    if wants is not _none:
+        _judge_missing(options, wants, known, tell or warn)
     return {partition: log_dir for partition, log_dir in sorted(found.items()) if partition in chosen}
+
+
+def _none(topic: str) -> bool:
+    return False
+
+
+def _judge_missing(
+    options: SourceOptions, wants: Callable[[str], bool], known: Collection[TopicPartition], tell: Tell
+) -> None:
+    """Partitions that the topics have, and that are in none of the paths; of those `known` others tell."""
+    for each in missing_partitions(options.paths, wants, files=files_of(options.paths[0])):
+        if known and set(each.partitions) <= set(known):
+            continue
+        if each.is_certain and options.fail_on_data_loss:
+            raise each.error(f"assign names partitions; {DATA_LOSS_HINT}")
+        tell(each.text)
 
 
 def plan(options: SourceOptions, wanted: Wanted = ALL) -> list[OffsetRange]:
@@ -255,6 +284,8 @@ def _resolve(view: Snapshot, options: SourceOptions) -> tuple[int, int]:
     latest = view.visible_end(options.isolation)
     start = offset_of(view, options.start, latest, starting=True, options=options)
     end = offset_of(view, options.end, latest, starting=False, options=options)
+    if latest > end < start:
+        _judge_order(view, start, end, options)
     if start < view.log_start_offset or start > view.log_end_offset:
         lost(
             options,
@@ -270,6 +301,19 @@ def _resolve(view: Snapshot, options: SourceOptions) -> tuple[int, int]:
             damaged(options, damage.error())
     end = min(end, latest)
     return start, end
+
+
+def _judge_order(view: Snapshot, start: int, end: int, options: SourceOptions) -> None:
+    """For a start behind an end that was given: IllegalArgumentException, or the records up to that end are gone."""
+    topic, partition = view.topic_partition
+    if end < view.log_start_offset:
+        lost(options, f"{topic}-{partition}: ending offset {end} is below the log's start {view.log_start_offset}")
+        return
+    raise IllegalArgumentException(
+        f"The resolved start offset {start} is greater than the resolved end offset {end} for topic {topic} "
+        f"partition {partition}.",
+        hint="a start that is a time and an end that is an offset (or the other way round) are compared as offsets",
+    )
 
 
 def _explicit(bound: Bound, partition: TopicPartition) -> bool:

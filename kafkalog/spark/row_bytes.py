@@ -29,8 +29,8 @@ from kafkalog.format.batch import (
 from kafkalog.limits import INT_MAX
 from kafkalog.segment.loss import reason
 from kafkalog.segment.resync import next_batch, sensible
-from kafkalog.topics.reader import MAX_CHUNK_BYTES
 
+LIKELY_BYTES_MAX = 128 << 20  # four letters of ASCII are more
 FILLS = (b"\0", b"\xff")  # for the least and the most that a number is whose end is missing
 
 
@@ -94,8 +94,11 @@ def damage_at(data: memoryview, verdict: int, position: int) -> str | None:
 
 
 def may_be_size(field: memoryview) -> bool:
-    """Whether a size field that begins so, with up to four bytes, is one of a batch that the engine's readers take."""
+    """Whether a size field that begins so, with up to four bytes, is likely to be one of a batch, and not text.
+
+    A larger batch is known by its magic, once that is there.
+    """
     if not field:
         return True
     low, high = (LOG_OVERHEAD + int.from_bytes(bytes(field).ljust(4, fill), "big", signed=True) for fill in FILLS)
-    return high >= SMALLEST_BATCH_BYTES and low <= MAX_CHUNK_BYTES
+    return high >= SMALLEST_BATCH_BYTES and low <= LIKELY_BYTES_MAX

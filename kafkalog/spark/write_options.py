@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from kafkalog.errors import IllegalArgumentException, IllegalStateException
+from kafkalog.files import local_path
 from kafkalog.format import codecs
 from kafkalog.limits import INT_MAX
 from kafkalog.spark.options import _boolean, _note_unknown, positive
@@ -27,6 +28,7 @@ KNOWN = (
     "numPartitions",
     "stagingPath",
     "durability",
+    "takeOver",
     "kafka.compression.type",
     "kafka.batch.size",
     "kafka.max.block.ms",
@@ -55,13 +57,16 @@ class SinkOptions:
     batch_bytes: int | None = None
     durability: Durability = "fsync"
     max_block_ms: int = MAX_BLOCK_MS
+    take_over: bool = False
 
 
 def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
     """SinkOptions of a batch or a stream; IllegalArgumentException says what was found and what is expected."""
     given = {name.lower(): value for name, value in options.items()}
     _note_unknown(options, KNOWN, IGNORED)
-    paths = tuple(_local(part) for part in given.get("path", "").split(",") if part.strip())
+    paths = tuple(
+        local_path(part.strip(), what="option path") for part in given.get("path", "").split(",") if part.strip()
+    )
     if not paths:
         raise IllegalArgumentException(
             "option path is missing",
@@ -80,7 +85,7 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
     topic = given.get("topic", "").strip() or None
     return SinkOptions(
         paths=paths,
-        staging=_local(given.get("stagingpath", "")) or paths[0],
+        staging=local_path(given.get("stagingpath", "").strip(), what="option stagingPath") or paths[0],
         topic=topic,
         creates_topics=_boolean(given, "createTopics", False),
         new_partitions=positive(given, "numPartitions") or 1,
@@ -88,11 +93,8 @@ def parse_sink_options(options: Mapping[str, str]) -> SinkOptions:
         batch_bytes=_bounded(given, "kafka.batch.size"),
         durability="os" if durability == "os" else "fsync",
         max_block_ms=_milliseconds(given, "kafka.max.block.ms", MAX_BLOCK_MS),
+        take_over=_boolean(given, "takeOver", False),
     )
-
-
-def _local(path: str) -> str:
-    return path.strip().removeprefix("file://")
 
 
 def _bounded(given: Mapping[str, str], name: str) -> int | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -116,6 +117,22 @@ def test_export_after_one_that_was_cut_short(spark: Any, jobs: Any, root: Path, 
     others.unlink()
     found = spark.read.parquet(str(target)).where("partition = 0").select("offset").orderBy("offset").collect()
     assert [row.offset for row in found] == [record[0] for record in records(root, "t-0")]
+
+
+def test_export_tells_of_partitions_that_are_away(spark: Any, jobs: Any, tmp_path: Path) -> None:
+    with kafkalog.open(tmp_path / "store") as store:
+        store.create_topic("t", 3)
+        for number in range(3):
+            store.topic("t").append(b"x", partition=number)
+    shutil.rmtree(tmp_path / "store" / "t-2")
+    found = jobs.export(spark, tmp_path / "store", tmp_path / "lake").collect()
+    wrong = [row for row in found if row.error is not None]
+    assert [(row.topic, row.partition, row.records) for row in wrong] == [("t", 2, 0)]
+    assert "found no folder of t-2" in wrong[0].error
+    assert sum(row.records for row in found) == 2
+    told = jobs.export(spark, tmp_path / "store", tmp_path / "other", skip_damage=True).collect()
+    assert [row.partition for row in told if row.skipped] == [2]
+    assert not [row for row in told if row.error]
 
 
 def test_one_export_at_a_time(spark: Any, jobs: Any, root: Path, tmp_path: Path) -> None:

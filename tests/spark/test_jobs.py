@@ -16,7 +16,7 @@ from kafkalog.format import names
 from kafkalog.format.names import TopicPartition
 from kafkalog.toolbox.compact import How, compact
 from kafkalog.toolbox.recovery import recover
-from kafkalog.toolbox.topic_settings import TopicSettings
+from kafkalog.topics.topic_settings import TopicSettings
 from tests.spark.kit import SEGMENTS, damage_tail, files_of, fill, is_clean
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]

@@ -23,7 +23,7 @@ from kafkalog.spark.options import SourceOptions, parse_options
 from kafkalog.spark.planning import OffsetRange, Tell, plan, warn
 from kafkalog.spark.tasks import read_range
 from kafkalog.toolbox.compact import How, compact
-from kafkalog.toolbox.topic_settings import TopicSettings
+from kafkalog.topics.topic_settings import TopicSettings
 from tests.spark.kit import fill
 
 pytest.importorskip("pyspark")

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import pickle
 import random
+import re
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +27,14 @@ from kafkalog.errors import (
     KafkaStorageException,
     NoSuchFileException,
 )
-from kafkalog.spark import staging
+from kafkalog.files.usage import FileSystem
+from kafkalog.spark import committing, room, staging
 from kafkalog.spark.committing import commit, look_at_topics
 from kafkalog.spark.staging import StagedFile, Stager, WriteId, give_up
-from kafkalog.spark.write_options import SinkOptions
+from kafkalog.spark.write_options import SinkOptions, parse_sink_options
 from kafkalog.topics.store import Store
 from kafkalog.topics.store_transaction import StoreTransaction
+from tests.unit.cluster_kit import formatted
 
 pa = pytest.importorskip("pyarrow")
 
@@ -195,6 +201,86 @@ def staged_files(options: SinkOptions) -> set[str]:
     return {name for name in os.listdir(options.staging) if name.startswith(".kafkalog_staged")}
 
 
+def test_a_disk_without_room_is_seen_before_anything_is_appended(
+    options: SinkOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    staged = stage(options, 0, 0, 1)
+    size = sum(run.size_bytes for each in staged for run in each.runs)
+    largest = max(sum(run.size_bytes for run in each.runs) for each in staged)
+    free: dict[str, int | None] = {}
+
+    def about(path: str) -> FileSystem:
+        return FileSystem(list(free).index(path), free[path])
+
+    monkeypatch.setattr(room, "file_system", about)
+    monkeypatch.setattr(room, "PARTITION_BYTES", 0)
+    data = options.paths[0]
+    free[data] = largest + size // 50 + room.SPARE_BYTES  # enough: each file goes as it is read
+    commit(options, staged, WriteId(QUERY, 0))
+    before = everything(options)
+    assert before == list(range(2 * ROWS))
+
+    elsewhere = replace(options, staging=str(tmp_path))  # another file system: nothing comes back where the logs are
+    free[elsewhere.staging] = 0
+    free[data] = size + room.SPARE_BYTES - 1
+    staged = stage(options, 1, 0, 1)
+    with pytest.raises(KafkaStorageException, match=rf"found {free[data]} bytes free, expected room for") as caught:
+        commit(elsewhere, staged, WriteId(QUERY, 1))
+    assert caught.value.errno == errno.ENOSPC
+    assert not staged_files(options)
+    assert everything(options) == before
+    free[data] = None
+    commit(options, stage(options, 1, 0, 1), WriteId(QUERY, 1))
+    assert found(options) == everything(options) == list(range(4 * ROWS))
+
+
+def everything(options: SinkOptions) -> list[int]:
+    with kafkalog.open(options.paths[0], read_only=True) as store, store.reader(topics=TOPICS) as reader:
+        return sorted(int(record.value) for record in reader)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    place = tmp_path / "disk"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", str(place)]
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("left out: this machine lets nobody mount a small tmpfs")
+    try:
+        yield place
+    finally:
+        subprocess.run(["umount", "-l", str(place)], capture_output=True, check=True)
+
+
+def test_a_disk_that_fills_up_meanwhile_gets_the_staged_files_back(
+    small_disk: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, staging_folder = str(small_disk / "data"), str(tmp_path / "staged")
+    with kafkalog.open(data) as store:
+        for topic in TOPICS:
+            store.create_topic(topic)
+    options = SinkOptions((data,), staging_folder)
+    monkeypatch.setattr(staging, "FILE_BYTES", 1 << 20)
+    monkeypatch.setattr(staging, "RUN_BYTES", 1 << 20)
+    rows = pa.record_batch(
+        {"topic": ["a", "b"] * 5000, "key": ["k"] * 10_000, "value": pa.array([b"%01000d" % n for n in range(10_000)])}
+    )
+    with Stager(options, look_at_topics(options), WriteId(QUERY), 0) as stager:
+        stager.add(rows)
+        staged = stager.finish()
+    assert len(staged) > 3
+    monkeypatch.setattr(committing, "check_room", lambda *given: None)  # another process takes the room behind the look
+    with pytest.raises(KafkaStorageException) as caught:
+        commit(options, staged, WriteId(QUERY))
+    assert not staged_files(options)
+    assert found(options) == []
+    left = re.search(r"at least (\d+) records that this write has appended to a-0, b-0 are aborted", str(caught.value))
+    assert left is not None
+    assert int(left[1]) > 0
+    assert "isolation='read_committed'" in str(caught.value)
+    assert int(left[1]) <= len(everything(options)) < 10_000
+
+
 @pytest.mark.parametrize("winner", [0, 1])
 @pytest.mark.parametrize("batch_id", [None, 0])
 def test_of_two_attempts_of_a_task_one_is_committed(options: SinkOptions, batch_id: int | None, winner: int) -> None:
@@ -264,3 +350,16 @@ def test_killed_while_it_commits(options: SinkOptions) -> None:
         nursery.kill()
     assert -signal.SIGKILL in ends
     assert not [name for name in os.listdir(options.staging) if name.startswith(".kafkalog_staged")]
+
+
+def test_a_brokers_directory_is_written_to_if_it_is_asked_for(tmp_path: Path) -> None:
+    with kafkalog.open(tmp_path) as store:
+        store.create_topic("a")
+    formatted(tmp_path)
+    given = {"path": str(tmp_path), "topic": "a"}
+    with pytest.raises(IllegalArgumentException, match="option takeOver"):
+        look_at_topics(parse_sink_options(given))
+    asked = parse_sink_options({**given, "takeOver": "true"})
+    assert look_at_topics(asked)["a"].partitions == 1
+    with committing._opened(asked) as store:
+        assert store.topics() == ["a"]

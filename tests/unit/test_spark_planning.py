@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import kafkalog
-from kafkalog.errors import IllegalArgumentException
+from kafkalog.errors import IllegalArgumentException, IllegalStateException
 from kafkalog.files import OsFiles
 from kafkalog.format.builder import SimpleRecord, build_batch
 from kafkalog.spark import planning
@@ -68,6 +68,57 @@ def test_bounds_leave_out_segments(log_dir: str, counting: Counting) -> None:
     (late,) = planning.plan(options(log_dir), Wanted(timestamp_min=START_MS + middle))
     assert late.start_offset == middle
     assert planning.plan(options(log_dir), Wanted(timestamp_min=START_MS * 2)) == []
+
+
+@pytest.mark.parametrize(
+    ("bounds", "text"),
+    [
+        (
+            {"startingOffsets": '{"t":{"0":50}}', "endingOffsets": '{"t":{"0":10}}'},
+            "The specified start offset 50 is greater than the end offset 10 for topic t partition 0.",
+        ),
+        (
+            {"startingOffsets": '{"t":{"0":50}}', "endingOffsets": '{"t":10}'},
+            "The specified start offset 50 is greater than the end offset 10 for topic t partition 0.",
+        ),
+        (
+            {"startingTimestamp": str(START_MS + 50), "endingTimestamp": str(START_MS + 10)},
+            f"The specified start timestamp {START_MS + 50} is greater than the end timestamp {START_MS + 10}.",
+        ),
+        (
+            {"startingTimestamp": str(START_MS + 50), "endingOffsetsByTimestamp": f'{{"t":{{"0":{START_MS + 10}}}}}'},
+            f"is greater than the end timestamp {START_MS + 10} for topic t partition 0.",
+        ),
+        (
+            {"startingTimestamp": str(START_MS + 50), "endingOffsets": '{"t":{"0":10}}'},
+            "The resolved start offset 50 is greater than the resolved end offset 10 for topic t partition 0.",
+        ),
+        (
+            {"startingOffsets": '{"t":{"0":50}}', "endingTimestamp": str(START_MS + 10)},
+            "The resolved start offset 50 is greater than the resolved end offset 10 for topic t partition 0.",
+        ),
+    ],
+)
+def test_a_start_behind_the_end_is_refused(log_dir: str, bounds: dict[str, str], text: str) -> None:
+    with pytest.raises(IllegalArgumentException) as raised:
+        planning.plan(options(log_dir, failOnDataLoss="false", **bounds))
+    assert text in str(raised.value)
+
+
+def test_a_start_at_the_end_reads_nothing(log_dir: str) -> None:
+    for side in ("Offsets", "Timestamp"):
+        at = '{"t":{"0":50}}' if side == "Offsets" else str(START_MS + 50)
+        assert planning.plan(options(log_dir, **{f"starting{side}": at, f"ending{side}": at})) == []
+    assert planning.plan(options(log_dir, startingOffsets='{"t":50}', endingOffsets='{"t":-1}')) != []
+
+
+def test_an_end_that_was_deleted_is_lost_data(log_dir: str) -> None:
+    with kafkalog.open_log(log_dir, "t-0") as log:
+        log.delete_records(20)
+    bounds = {"endingOffsets": '{"t":{"0":10}}'}
+    with pytest.raises(IllegalStateException, match="ending offset 10 is below the log's start 20"):
+        planning.plan(options(log_dir, **bounds))
+    assert planning.plan(options(log_dir, failOnDataLoss="false", **bounds)) == []
 
 
 def test_cuts_are_where_bytes_are_full(log_dir: str) -> None:

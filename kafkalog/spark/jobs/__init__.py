@@ -16,3 +16,7 @@ from kafkalog.spark.jobs.shuffle import compact_by_shuffle
 from kafkalog.spark.jobs.verification import verify
 
 __all__ = ["compact", "compact_by_shuffle", "export", "import_", "recover", "verify"]
+
+
+def __dir__() -> list[str]:
+    return __all__

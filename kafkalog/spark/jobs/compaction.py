@@ -16,8 +16,8 @@ from kafkalog.toolbox.compact import Compacted, left_alone
 from kafkalog.toolbox.compact import How as ToolboxHow
 from kafkalog.toolbox.compact import compact as compact_here
 from kafkalog.toolbox.compaction_state import Reason
-from kafkalog.toolbox.topic_settings import TopicSettings
 from kafkalog.topics.log import DEDUPE_BUFFER_BYTES_MIN
+from kafkalog.topics.topic_settings import TopicSettings
 
 MAP_BYTES = 96 << 20  # 24 for each key: a worker stays small; a partition with more of them takes more passes
 SCHEMA = (

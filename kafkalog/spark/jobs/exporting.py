@@ -8,6 +8,7 @@ comes into further files.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -15,7 +16,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from kafkalog.errors import IllegalArgumentException, KafkalogError
-from kafkalog.files import OS_FILES
+from kafkalog.files import OS_FILES, local_path
 from kafkalog.format import names, values
 from kafkalog.format.names import TopicPartition
 from kafkalog.format.partition_metadata import topic_id_of
@@ -30,6 +31,7 @@ from kafkalog.spark.jobs.run import (
     choose,
     directories,
     frame,
+    names_of,
     os_errors_named,
     portable,
     run,
@@ -53,7 +55,10 @@ from kafkalog.toolbox.export_hours import (
 )
 from kafkalog.toolbox.export_log import LogId, LogNow, settle_log
 from kafkalog.topics import arrow
+from kafkalog.topics.missing import missing_partitions, whole_topics
 from kafkalog.topics.reader import ChunkReader
+
+log = logging.getLogger("kafkalog.spark")
 
 SKIP_HINT = "skip_damage=True (--skip-damage) leaves it out, and tells what"
 RANGE_BYTES = 128 << 20
@@ -193,7 +198,7 @@ def export_ranges(
     range_bytes = values.whole(range_bytes, "range_bytes", low=1, expected="bytes of a log for one task")
     chosen = choose(log_dirs, partitions, internal=False)
     _refuse_twice(chosen)
-    place = os.path.realpath(os.fspath(target))
+    place = os.path.realpath(local_path(target, what="target"))
     _refuse_log_directory(place, directories(log_dirs))
     layout = Layout(headers, isolation)
     check_session(spark)
@@ -205,7 +210,7 @@ def export_ranges(
             (), None, None, None, Bound(), Bound(), fail_on_data_loss=not skip_damage, include_headers=headers,
             isolation=isolation, max_bytes_per_partition=range_bytes,
         )  # fmt: skip
-        wrong: list[Exported] = []
+        wrong = _not_here(directories(log_dirs), partitions, skip_damage=skip_damage)
         tasks: list[Task] = []
         for each in chosen:
             missing = _missing(each, place, base)
@@ -257,6 +262,23 @@ def _refuse_log_directory(target: str, log_dirs: list[str]) -> None:
 
 
 # --- on the driver ---------------------------------------------------------------------------------------
+
+
+def _not_here(log_dirs: list[str], partitions: Names | None, *, skip_damage: bool) -> list[Exported]:
+    """A row for each partition that a topic has, and that is in none of the directories."""
+    found = []
+    wants = whole_topics(names_of(partitions) or ())
+    for topic in missing_partitions(log_dirs, wants):
+        if not topic.is_certain:
+            log.warning("%s", topic.text)
+            continue
+        for each in topic.partitions:
+            whole = Range(each, UNKNOWN, UNKNOWN)
+            if skip_damage:
+                found.append(Exported(log_dirs[0], whole, [], [topic.text]))
+            else:
+                found.append(Exported(log_dirs[0], whole, [], [], topic.error(SKIP_HINT)))
+    return found
 
 
 def _missing(each: Chosen, target: str, base: SourceOptions) -> Missing:

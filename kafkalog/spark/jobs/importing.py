@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from kafkalog.errors import IllegalArgumentException, KafkalogError, UnknownTopicOrPartitionException
-from kafkalog.files import OS_FILES
+from kafkalog.files import OS_FILES, local_path
 from kafkalog.format import codecs
 from kafkalog.format.names import TopicPartition
 from kafkalog.log.view import PartitionView
@@ -94,7 +94,10 @@ def imported(
         raise IllegalArgumentException(
             f"compression is {compression!r}", hint=f"expected one of {', '.join(codecs.NAMES)}"
         )
-    place, root = os.path.realpath(os.fspath(source)), os.path.realpath(os.fspath(log_dir))
+    place, root = (
+        os.path.realpath(local_path(source, what="source")),
+        os.path.realpath(local_path(log_dir, what="log_dir")),
+    )
     found = to_import(place, partitions)
     how = How(place, dict(config or {}), compression)
     check_settings(how.config, [(root, each.partition.topic) for each in found])

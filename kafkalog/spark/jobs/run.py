@@ -24,7 +24,7 @@ from kafkalog.errors import (
     UnknownTopicOrPartitionException,
     UnsupportedOperationException,
 )
-from kafkalog.files import OS_FILES
+from kafkalog.files import OS_FILES, local_path
 from kafkalog.format import names
 from kafkalog.format.names import TopicPartition
 from kafkalog.manager.log_dirs import list_partitions
@@ -57,7 +57,7 @@ class Chosen(NamedTuple):
 def directories(log_dirs: Dirs) -> list[str]:
     """Absolute paths, each once."""
     given = [log_dirs] if isinstance(log_dirs, str | os.PathLike) else log_dirs
-    return list(dict.fromkeys(os.path.realpath(os.fspath(each)) for each in given))
+    return list(dict.fromkeys(os.path.realpath(local_path(each, what="log_dirs")) for each in given))
 
 
 def names_of(wanted: Names | None) -> set[str] | None:

@@ -39,9 +39,10 @@ from kafkalog.format.checkpoints import CleanShutdownFile
 from kafkalog.format.names import TopicPartition
 from kafkalog.log.checkpoint_lines import CheckpointLines
 from kafkalog.manager import directory
+from kafkalog.manager.log_dirs import refuse_foreign
 from kafkalog.spark.jobs.run import Chosen, Progress, Unanswered, os_errors_named, portable, run
 from kafkalog.toolbox.recovery import hold_directory
-from kafkalog.toolbox.topic_settings import TopicSettings
+from kafkalog.topics.topic_settings import TopicSettings
 
 R = TypeVar("R")
 TARGET_EXPECTED = "expected a folder to write to"
@@ -116,6 +117,7 @@ class SharedDirectory:
     def __enter__(self) -> SharedDirectory:
         with os_errors_named("expected a Kafka log directory"):
             if self._create:
+                refuse_foreign(self.path, OS_FILES)
                 OS_FILES.mkdirs(self.path)
             self._hold = hold_directory(self.path, OS_FILES)
         return self

@@ -31,7 +31,7 @@ from kafkalog.spark.jobs.shared import Loan, Returned, SharedDirectory, borrowed
 from kafkalog.spark.source import register
 from kafkalog.toolbox.compact import Cleanable, Compacted, How, cleanable, left_alone
 from kafkalog.toolbox.compact import compact as compact_here
-from kafkalog.toolbox.topic_settings import TopicSettings
+from kafkalog.topics.topic_settings import TopicSettings
 
 BLOCK_OFFSETS = 32_768  # of Spark's bitmap functions
 BLOCK_BYTES = BLOCK_OFFSETS // 8

@@ -1,0 +1,74 @@
+"""Whether the disks have room for what is staged, asked before anything of it is appended.
+
+The committer appends run after run, and removes each staged file once it has read it.  So a file system that holds both
+the staged files and the partitions needs room for little more than one staged file; one that holds the partitions alone
+needs room for all that goes there.  Indexes grow with the logs, and the coordinators need a little as well.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from kafkalog.errors import KafkaStorageException
+from kafkalog.files.usage import FileSystem, file_system
+from kafkalog.format.names import TopicPartition
+
+if TYPE_CHECKING:
+    from kafkalog.spark.staging import StagedFile
+
+SPARE_BYTES = 1 << 20  # of a file system: partitions of the coordinators, checkpoints
+PARTITION_BYTES = 16 << 10  # of a partition: markers, a snapshot, the first index entries
+INDEX_SHARE = 128  # a log's indexes take one byte for so many of it, with the default index.interval.bytes
+RETAIN_HINT = "make room and write again; `kafkalog retain --target-free` deletes the oldest segments"
+
+
+class _Filled:
+    """A file system while the runs of a write go in: bytes that it has more than before, now and at most."""
+
+    def __init__(self, path: str, about: FileSystem) -> None:
+        self.path = path
+        self.about = about
+        self.taken = 0
+        self.peak = 0
+
+    def take(self, size_bytes: int) -> None:
+        self.taken += size_bytes
+        self.peak = max(self.peak, self.taken)
+
+
+def check_room(files: Sequence[StagedFile], staging: str, log_dir_of: Callable[[TopicPartition], str]) -> None:
+    """KafkaStorageException, with ENOSPC as its errno, if a file system has less room than the staged runs need there.
+    A file system that does not say how large it is is not judged."""
+    filled: dict[int, _Filled] = {}
+
+    def file_system_of(path: str) -> _Filled:
+        about = file_system(path)
+        return filled.setdefault(about.device, _Filled(path, about))
+
+    try:
+        staged_on = file_system_of(staging)
+        places: dict[TopicPartition, _Filled] = {}
+        for staged in files:
+            for number, run in enumerate(staged.runs, 1):
+                place = TopicPartition(run.topic, run.partition)
+                if place not in places:
+                    places[place] = file_system_of(log_dir_of(place))
+                    places[place].take(PARTITION_BYTES)
+                if number == len(staged.runs):  # it is read, and the file is removed
+                    staged_on.taken -= sum(each.size_bytes for each in staged.runs)
+                places[place].take(run.size_bytes + run.size_bytes // INDEX_SHARE)
+    except OSError as error:
+        raise KafkaStorageException.because_of(error, "cannot ask for the room that is left") from error
+    for each in filled.values():
+        if each.peak and each.about.free is not None and each.about.free < each.peak + SPARE_BYTES:
+            full = KafkaStorageException(
+                f"found {each.about.free} bytes free, expected room for {each.peak + SPARE_BYTES}: nothing of the "
+                "write was appended",
+                path=each.path,
+                hint=RETAIN_HINT,
+            )
+            full.errno, full.strerror = errno.ENOSPC, os.strerror(errno.ENOSPC)
+            raise full
