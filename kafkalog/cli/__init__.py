@@ -1,15 +1,22 @@
 """The toolbox `kafkalog`: looks into, checks and mends Kafka log directories.
 
-The only part that reads argv or the environment.  Data goes to stdout, notes and progress to stderr; exit codes are
-0 clean, 1 findings, 2 usage, 3 locked or I/O, 141 closed pipe.  Commands live in modules of their own that are
-imported when they run.
+The only part that reads argv or the environment, and the only one that needs `kafkalog[cli]` (click and rich).  Data
+goes to stdout, notes and progress to stderr; exit codes are 0 clean, 1 findings, 2 usage, 3 locked or I/O, 4 being
+written, 141 closed pipe.  Commands live in modules of their own that are imported when they run.
 """
 
 from __future__ import annotations
 
+import sys
+from importlib.util import find_spec
+
 
 def main() -> None:
     """Entry point of the `kafkalog` command; does not return."""
+    missing = [name for name in ("click", "rich") if find_spec(name) is None]
+    if missing:
+        print(f"kafkalog: the command line needs {' and '.join(missing)}: pip install 'kafkalog[cli]'", file=sys.stderr)
+        sys.exit(2)
     from kafkalog.cli.app import run
 
     run()

@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 import kafkalog
-from kafkalog.errors import BadBytesError, DiskError, KafkalogError, LogDirLockedException
+from kafkalog.errors import BadBytesError, BeingWrittenException, DiskError, KafkalogError, LogDirLockedException
+from kafkalog.files import local_path
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-CLEAN, FINDINGS, USAGE, IO = 0, 1, 2, 3
+CLEAN, FINDINGS, USAGE, IO, BEING_WRITTEN = 0, 1, 2, 3, 4
+_FROM_HARMLESS = (CLEAN, BEING_WRITTEN, FINDINGS, USAGE, IO)
 INTERRUPTED, PIPE_CLOSED = 130, 141  # 128 and the number of the signal, as a shell tells it
 
 # Name -> what `kafkalog --help` says.  The module kafkalog.cli.<name>, dashes as underscores, has it as `command`.
@@ -151,9 +153,17 @@ class LazyGroup(click.Group):
 def cli() -> None:
     """Look into, check and mend Apache Kafka log directories, without a broker.
 
-    Exit codes: 0 clean, 1 findings, 2 usage, 3 locked or I/O, 130 interrupted, 141 when whoever read the output (such
-    as head) went away.  Where standard output is closed from the start, what would be printed goes nowhere.
+    Exit codes: 0 clean, 1 findings, 2 usage, 3 locked or I/O, 4 nothing is wrong that stays so, but some of it is being
+    written by a broker or another program (ask again), 130 interrupted, 141 when whoever read the output (such as head)
+    went away.  If standard output is closed from the start, what would be printed goes nowhere.
     """
+
+
+class LocalPath(click.Path):
+    """A path of this machine, as each door takes them (`kafkalog.files.local_path`)."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return local_path(os.fsdecode(super().convert(value, param, ctx)))
 
 
 class Usage(Exception):
@@ -162,6 +172,8 @@ class Usage(Exception):
 
 def exit_code_of(error: BaseException) -> int:
     """The exit code that an error stands for."""
+    if isinstance(error, BeingWrittenException):
+        return BEING_WRITTEN
     if isinstance(error, (LogDirLockedException, DiskError)):
         return IO
     if isinstance(error, BadBytesError):
@@ -169,6 +181,11 @@ def exit_code_of(error: BaseException) -> int:
     if isinstance(error, (KafkalogError, Usage)):
         return USAGE
     return IO
+
+
+def worse(code: int, other: int) -> int:
+    """Of two exit codes the one that a command ends with: what was found counts more than what cannot be told yet."""
+    return max(code, other, key=_FROM_HARMLESS.index)
 
 
 def one_line(error: BaseException) -> str:

@@ -11,9 +11,9 @@ from typing import Any
 
 import click
 
-from kafkalog.cli.app import CLEAN, Usage
+from kafkalog.cli.app import CLEAN, LocalPath, Usage
 from kafkalog.cli.console import emit, emit_json, note, select_partitions
-from kafkalog.cli.places import SETTINGS, topic_settings
+from kafkalog.cli.places import SETTINGS, TAKE_OVER, topic_settings
 from kafkalog.errors import (
     IllegalArgumentException,
     RecordTooLargeException,
@@ -42,11 +42,12 @@ JSON_NAMES = {
 
 
 @click.command("append", short_help="Append records from stdin.")
-@click.argument("log_dir", type=click.Path())
+@click.argument("log_dir", type=LocalPath())
 @click.argument("partition")
 @click.option("--create", is_flag=True, help="Make the directory and the partition where they are missing.")
 @click.option("--compression", metavar="CODEC", help="none, gzip, snappy, lz4 or zstd.")
 @SETTINGS
+@TAKE_OVER
 @click.option("-K", "--key-separator", metavar="TEXT", help="Split each line into key and value at TEXT.")
 @click.option("--fsync", is_flag=True, help="Flush each batch to the disk.")
 @click.option("--json", "as_json", is_flag=True, help="Lines are JSON as `cat --json` prints; the result too.")
@@ -56,13 +57,16 @@ def command(
     create: bool,
     compression: str | None,
     settings: tuple[str, ...],
+    take_over: bool,
     key_separator: str | None,
     fsync: bool,
     as_json: bool,
 ) -> int:
     """Append each line of stdin as a record to PARTITION (topic-0) of LOG_DIR.
 
-    Needs the directory for itself: a running broker refuses it (exit 3).
+    Needs the directory for itself: a running broker refuses it (exit 3).  A directory that belongs to a Kafka cluster
+    (it has meta.properties) also needs --take-over.  A damaged log that was not closed cleanly takes nothing before
+    `kafkalog recover` has cut it, or `kafkalog salvage` has saved what can be read.
 
     With --json each line is an object: payload (or value) as text, null, or any JSON, which is stored as its text; or
     payload_base64 (value_base64).  As one likes: key or key_base64; ts in ms, -1 or null for now; headers, a list of
@@ -90,6 +94,8 @@ def command(
         create=create,
         compression=compression,
         durability="fsync" if fsync else "os",
+        on_damage="raise",
+        take_over=take_over,
     ) as log:
         first = log.end_offset
         try:

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 import click
 
 from kafkalog.cli import choosing, record_lines
-from kafkalog.cli.app import CLEAN, Usage
+from kafkalog.cli.app import CLEAN, LocalPath, Usage
 from kafkalog.cli.console import note, some
 from kafkalog.log.view import PartitionView
-from kafkalog.toolbox.window import Window, last, offsets
+from kafkalog.toolbox.window import Window, found_in, last
+from kafkalog.topics.times import ALL_TIMES
 
 if TYPE_CHECKING:
     from kafkalog.toolbox.search import Condition, Match
@@ -24,7 +25,7 @@ FOLLOW_EVERY_S = 0.2
 
 
 @click.command("cat", short_help="Print records as text or JSON lines.")
-@click.argument("log_dir", type=click.Path())
+@click.argument("log_dir", type=LocalPath())
 @click.argument("partitions", nargs=-1)
 @choosing.TOPIC
 @choosing.START
@@ -72,8 +73,9 @@ def command(
     topic, %p partition, %h headers, %% itself; \\n, \\t, \\x1f as in C.  JSON has kcat's names, and headers as a list
     of objects; text that is no UTF-8 is in key_base64, payload_base64, value_base64: `append --json` takes it.
 
-    --key, --grep, --header and --where go together, and need pyarrow.  --from and --until are places in the log, the
-    first record at or after a time; --where looks at each record.  --grep has RE2's syntax.  --last reads from the end.
+    --key, --grep, --header and --where go together, and need pyarrow.  A time of --from or --until chooses records by
+    their timestamps, whatever their order in the log; --follow goes on behind it.  --grep has RE2's syntax.  --last
+    reads from the end.
 
     --key of a topic looks in all of its partitions that are here; with --partitions N, the number that the topic has on
     all disks and brokers, only in the one that Kafka's producers choose by the key.
@@ -130,12 +132,13 @@ class _Reading:
         self._view = view
         self._isolation = isolation
         self._match = match
+        self._times = ALL_TIMES
 
     def records(
         self, window: Window, limit: int | None, count: int | None, follow: bool, *, lenient: bool
     ) -> Iterator[Record]:
         view = self._view
-        begin, stop = offsets(view, window, lenient=lenient)
+        begin, stop, self._times = found_in(view, window, lenient=lenient)
         if count is not None:
             high = view.visible_end(self._isolation)
             high = high if stop is None else min(stop, high)
@@ -166,7 +169,9 @@ class _Reading:
 
     def _found(self, reader: ChunkReader) -> Iterator[Record]:
         if self._match is None:
-            return reader.records()
+            from kafkalog.topics.reader import walk_records
+
+            return walk_records(reader.batches_of_records(), times=self._times)
         from kafkalog.toolbox.search import matching
 
-        return matching(reader, self._match)
+        return matching(reader, self._match, self._times)

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from kafkalog.cli.app import CLEAN, FINDINGS, Usage
+from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, Usage
 from kafkalog.cli.console import emit, emit_json, note, paint
 from kafkalog.cli.places import log_dirs_at, print_table
 from kafkalog.errors import KafkaException
@@ -48,7 +48,7 @@ def command() -> None:
 
 
 @command.command("show")
-@click.argument("log_dirs", nargs=-1, required=True, type=click.Path())
+@click.argument("log_dirs", nargs=-1, required=True, type=LocalPath())
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a partition, and one a directory.")
 def show(log_dirs: tuple[str, ...], as_json: bool) -> int:
     """The table of LOG_DIRS.  Reads only, takes no lock."""
@@ -129,7 +129,7 @@ def _print_json(table: CheckpointTable) -> None:
 
 
 @command.command("set")
-@click.argument("file", type=click.Path())
+@click.argument("file", type=LocalPath())
 @click.argument("partition")
 @click.argument("offset", metavar="OFFSET|none")
 @click.option("--dry-run", is_flag=True, help="Only tell what would change; the default.")

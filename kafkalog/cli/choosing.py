@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import os
 import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -26,15 +27,34 @@ if TYPE_CHECKING:
 F = TypeVar("F", bound=Callable[..., Any])
 
 TOPIC = click.option("--topic", "topics", multiple=True, metavar="NAME", help="A topic, or topic-0; as PARTITIONS.")
-START = click.option("--from", "start", metavar="OFFSET|TIME", help="First record: an offset, ISO time or @ms.")
+START = click.option("--from", "start", metavar="OFFSET|TIME", help="Records from an offset or a time (ISO, @ms) on.")
 COMMITTED = click.option("--committed", is_flag=True, help="Leave out aborted and open transactions (read_committed).")
 NOT_THERE = "note: nothing found there; another partitioner, or a producer before the topic grew, puts it elsewhere"
-END_HELP = "Where to stop (exclusive): an offset, ISO time or @ms."
+END_HELP = "Records below an offset, or before a time (ISO, @ms)."
 
 
 def chosen(path: str, partitions: Sequence[str], topics: Sequence[str]) -> tuple[str, dict[TopicPartition, str]]:
     """(log directory, folders of partitions) that a command line names."""
     return locate(path, (*partitions, *topics))
+
+
+def check_missing(given: str, log_dir: str, named: Sequence[str], skip_hint: str | None) -> int:
+    """Tells of partitions that the topics of a command line have, and that are not there; how many are missing for
+    sure.  `given` is the path that was typed: a partition's own folder names that partition.
+
+    IllegalStateException; without a `skip_hint` a note.
+    """
+    from kafkalog.topics.missing import missing_partitions, whole_topics
+
+    if not named and os.path.abspath(given) != os.path.abspath(log_dir):
+        named = (os.path.basename(os.path.abspath(given)),)
+    count = 0
+    for each in missing_partitions([log_dir], whole_topics(named)):
+        if each.is_certain and skip_hint is not None:
+            raise each.error(skip_hint)
+        note(f"missing: {each.text}")
+        count += len(each.numbers) if each.is_certain else 0
+    return count
 
 
 def isolation(committed: bool) -> str:
@@ -75,9 +95,8 @@ def conditions(text: str | None) -> list[Condition]:
 
 
 def pruned(asked: Window, where: Sequence[Condition]) -> Window:
-    """The window in which conditions may hold: found by the indexes, so that the rest is not read.  Timestamps need
-    not rise, so that only where they begin bounds anything.  An offset that the log has not is no mistake in it, as it
-    is in --from."""
+    """The window in which conditions may hold, so that the rest is not read.  An offset that the log has not is no
+    mistake in it, as it is in --from."""
     start, end = asked
     for column, comparison, value in where:
         if comparison in ("equal", "greater", "greater_equal") and start is None:
@@ -88,7 +107,7 @@ def pruned(asked: Window, where: Sequence[Condition]) -> Window:
 
 
 def _bound(text: str | None) -> Bound:
-    """An integer is an offset, anything else a time: the first record at or after it."""
+    """An integer is an offset, anything else a time."""
     if text is None:
         return None
     if re.fullmatch(r"[0-9]+", text):

@@ -9,26 +9,36 @@ from typing import Any
 
 import click
 
-from kafkalog.cli.app import CLEAN, FINDINGS, IO, Usage, one_line
+from kafkalog.cli.app import BEING_WRITTEN, CLEAN, FINDINGS, IO, LocalPath, Usage, exit_code_of, one_line, worse
 from kafkalog.cli.console import Progress, emit, emit_json, fields, log_bytes, note, size_words
-from kafkalog.cli.places import SETTINGS, broker_settings, parse_bytes, partitions_at, topic_settings
+from kafkalog.cli.places import (
+    CONFIG,
+    SETTINGS,
+    parse_bytes,
+    partitions_at,
+    setting_fields,
+    setting_words,
+    topic_settings,
+)
 from kafkalog.config import CleanerConfig
-from kafkalog.errors import DiskError
+from kafkalog.errors import BeingWrittenException, DiskError, UnknownTopicOrPartitionException
 from kafkalog.format import names
 from kafkalog.format.names import TopicPartition
 from kafkalog.toolbox.compact import Compacted, How, compact, left_alone, watermarks_are_blank
 from kafkalog.toolbox.compaction_state import Reason
 from kafkalog.topics.log import DEDUPE_BUFFER_BYTES_MIN
+from kafkalog.topics.topic_settings import TopicSettings
 
 COUNTS = ("superseded", "tombstones", "without_key", "aborted", "markers")
+DECIDING = ("cleanup.policy", "min.compaction.lag.ms", "delete.retention.ms")  # what decides what goes
 WORDS = ("superseded", "tombstones", "without a key", "aborted", "markers")
 
 
 @click.command("compact", short_help="Compact partitions as a broker's cleaner does, offline.")
-@click.argument("place", metavar="DIR|TOPIC|PARTITION", type=click.Path())
+@click.argument("place", metavar="DIR|TOPIC|PARTITION", type=LocalPath())
 @click.argument("partitions", nargs=-1)
 @SETTINGS
-@click.option("--broker-properties", type=click.Path(), metavar="FILE", help="A server.properties with the defaults.")
+@CONFIG
 @click.option("--dedupe-buffer-size", metavar="BYTES", help="Memory for keys, 24 bytes each; 128MiB by default.")
 @click.option("--roll", is_flag=True, help="Close active segments first, so that their records count, too.")
 @click.option("--dry-run", is_flag=True, help="Only tell what would go; the default.")
@@ -39,7 +49,7 @@ def command(
     place: str,
     partitions: tuple[str, ...],
     settings: tuple[str, ...],
-    broker_properties: str | None,
+    broker_file: str | None,
     dedupe_buffer_size: str | None,
     roll: bool,
     dry_run: bool,
@@ -50,8 +60,8 @@ def command(
     """Compact a log directory (DIR), one topic in it (DIR/orders) or one partition (DIR/orders-0), without a broker: of
     each key the last record stays, and a broker's cleaner goes on where this ended.
 
-    A topic's cleanup.policy is what a LogManager keeps beside the data, or -X cleanup.policy=compact says of topics
-    that are named (a broker's own settings of a topic are not in the log directory).  Left alone are the active
+    A topic's cleanup.policy is its own (beside the data, or in the cluster's metadata), or what -X
+    cleanup.policy=compact says of topics that are named.  Left alone are the active
     segment, what no transaction has decided or not all replicas have, and what is younger than min.compaction.lag.ms;
     min.cleanable.dirty.ratio counts only where -X gives it.  A tombstone stays for delete.retention.ms after the first
     pass that kept it; records without a key go.
@@ -60,20 +70,20 @@ def command(
     thrown away, so the numbers are those of the real run at this time: later on more may be due, and where a compressed
     batch keeps a tombstone its delete horizon, the time of the pass, compresses to a few bytes more or less.  The time
     it takes is worked out from the rate at which this was read.  Beside a program that changes the files it looks
-    again, and gives up after some looks (exit 3).
+    again, and gives up after some looks (exit 4).
 
     With --yes the directory must be free (exit 3).  Exit 1 where a partition cannot be compacted for damage, also of
     the checkpoint of high watermarks, which is named; the others go on.
     """
     act = yes and not dry_run
     log_dir, chosen, named = partitions_at(place, partitions)
-    known = topic_settings(log_dir, settings, broker_properties)
+    known = topic_settings(log_dir, settings, broker_file)
     if "cleanup.policy" in known.given and not named:
         raise Usage(
             "found -X cleanup.policy for a whole directory, expected the topics or partitions that it is meant for "
             f"(kafkalog compact {place} orders ...): records of others, without keys, would be lost"
         )
-    cleaner = CleanerConfig() if broker_properties is None else broker_settings(broker_properties).cleaner
+    cleaner = CleanerConfig() if known.broker is None else CleanerConfig.from_props(known.broker)
     if dedupe_buffer_size is not None:
         size = parse_bytes(dedupe_buffer_size, "--dedupe-buffer-size")
         if size < DEDUPE_BUFFER_BYTES_MIN:
@@ -81,7 +91,7 @@ def command(
         cleaner = replace(cleaner, dedupe_buffer_size=size)
     how = How(replace(cleaner, num_threads=1), roll)
     logging.getLogger("kafkalog").addHandler(logging.NullHandler())  # what the engine would log is told here
-    alone = left_alone(log_dir, chosen, known, policy_is_said=broker_properties is not None and named)
+    alone = left_alone(log_dir, chosen, known, policy_is_said=broker_file is not None and named)
     wanted = {partition: path for partition, path in chosen.items() if partition not in alone}
     if not wanted and named:
         raise Usage("; ".join(sorted({f"{partition.topic}: {why.text}" for partition, why in alone.items()})))
@@ -92,22 +102,35 @@ def command(
             f"note: {names.HIGH_WATERMARK_CHECKPOINT_FILE} is an empty file: all replicas count as having every record"
         )
     with Progress(2 * log_bytes(wanted.values()), "compacted" if act else "looked at", force=progress) as bar:
-        return print_all(compact(log_dir, wanted, known, how, act=act, progress=bar.advance), act, as_json, alone)
+        results = compact(log_dir, wanted, known, how, act=act, progress=bar.advance)
+        return print_all(results, act, as_json, alone, known)
 
 
 def print_all(
-    results: Iterable[Compacted], act: bool, as_json: bool, alone: dict[TopicPartition, Reason] | None = None
+    results: Iterable[Compacted],
+    act: bool,
+    as_json: bool,
+    alone: dict[TopicPartition, Reason] | None = None,
+    known: TopicSettings | None = None,
 ) -> int:
-    """Each partition as it comes, and a summary; the exit code.  `alone`: those that are left alone."""
+    """Each partition as it comes, and a summary; the exit code.  `alone`: those that are left alone; `known`: by which
+    settings the others are compacted."""
     code, total, alone = CLEAN, _Total(), dict(alone or {})
     for result in results:
+        if isinstance(result.error, UnknownTopicOrPartitionException):
+            note(f"note: {one_line(result.error)}")
+            continue
         if result.error is not None:
-            code = max(code, IO if isinstance(result.error, DiskError) else FINDINGS)
+            here = exit_code_of(result.error)
+            code = worse(code, here if here in (IO, BEING_WRITTEN) else FINDINGS)
         total.add(result)
         if as_json:
-            emit_json(_json(result, act))
+            settings = {} if known is None else setting_fields(known, result.partition.topic, DECIDING)
+            emit_json(_json(result, act) | settings)
         else:
             _print(result, act)
+            if known is not None and result.stats is not None and result.stats.passes:
+                emit(f"  {setting_words(known, result.partition.topic, DECIDING)}")
     _sum_up(total, alone, act, as_json)
     return code
 
@@ -119,7 +142,7 @@ class _Total:
 
     def add(self, result: Compacted) -> None:
         self.uncleanable += result.error is not None
-        self.for_disk += isinstance(result.error, DiskError)
+        self.for_disk += isinstance(result.error, DiskError | BeingWrittenException)
         if result.stats is not None:
             self.partitions += result.stats.passes > 0
             self.records += result.stats.records

@@ -13,18 +13,20 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import click
 
-from kafkalog.cli.app import Usage
-from kafkalog.errors import KafkalogError, UnknownTopicOrPartitionException
+from kafkalog.cli.app import BEING_WRITTEN, CLEAN, Usage, one_line
+from kafkalog.errors import BeingWrittenException, KafkalogError, UnknownTopicOrPartitionException
 from kafkalog.files import OS_FILES
 from kafkalog.format import names
 from kafkalog.format.names import TopicPartition
-from kafkalog.manager.log_dirs import list_partitions
+from kafkalog.limits import LONG_MAX
+from kafkalog.manager.log_dirs import list_partitions, refuse_foreign_partition
 
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 PROGRESS_FROM_BYTES = 64 << 20  # less is done before one looks
 BAR_EVERY_S = 0.1
 LINE_EVERY_S = 5.0
@@ -106,7 +108,7 @@ def time_words(timestamp_ms: int) -> str:
 def parse_time_ms(text: str) -> int:
     """`@ms` or ISO 8601 (UTC unless it says otherwise) as milliseconds since 1970; Usage for anything else."""
     if text.startswith("@"):
-        if re.fullmatch(r"@\d+", text):
+        if re.fullmatch(r"@[0-9]{1,19}", text) and int(text[1:]) <= LONG_MAX:
             return int(text[1:])
         raise Usage(f"{text!r} is no time, expected @ and milliseconds since 1970, such as @1700000000000")
     try:
@@ -115,7 +117,8 @@ def parse_time_ms(text: str) -> int:
         raise Usage(
             f"{text!r} is neither an offset nor a time, expected 42, 2026-11-21T09:00:00Z or @1700000000000"
         ) from None
-    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    return (moment - EPOCH) // timedelta(milliseconds=1)  # a float's seconds may be a millisecond short
 
 
 def parse_settings(texts: Iterable[str]) -> dict[str, str]:
@@ -151,6 +154,7 @@ def select_partitions(log_dir: str, wanted: tuple[str, ...] = ()) -> dict[TopicP
     for name in wanted:
         hits = {tp: path for tp, path in found.items() if str(tp) == name or tp.topic == name}
         if not hits:
+            refuse_foreign_partition(os.path.join(log_dir, name), OS_FILES)
             near = _nearest(name, [*map(str, found), *sorted({tp.topic for tp in found})])
             raise UnknownTopicOrPartitionException(
                 f"no topic or partition {name!r} in {log_dir}",
@@ -182,6 +186,13 @@ def _nearest(name: str, known: list[str]) -> str | None:
 
     hits = difflib.get_close_matches(name, known, n=1)
     return hits[0] if hits else None
+
+
+def tell_unsettled(error: BeingWrittenException | UnknownTopicOrPartitionException) -> int:
+    """Says of a partition why it cannot be told of: it is being written, or has gone; the exit code."""
+    is_gone = isinstance(error, UnknownTopicOrPartitionException)
+    note(f"{'note' if is_gone else 'kafkalog'}: {one_line(error)}")
+    return CLEAN if is_gone else BEING_WRITTEN
 
 
 def some(texts: Iterable[str], most: int = 5) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 import click
 
 from kafkalog.cli import choosing
-from kafkalog.cli.app import CLEAN, FINDINGS, Usage
+from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, Usage
 from kafkalog.cli.console import emit, emit_json, fields, note, paint, parse_time_ms, time_words
 from kafkalog.cli.places import log_dirs_at, print_table
 from kafkalog.files import OS_FILES, SYSTEM_CLOCK
@@ -53,12 +53,12 @@ _DURATION = re.compile(
 
 
 @click.command("cursors", short_help="Show how far groups have read; set and delete their offsets.")
-@click.argument("log_dirs", nargs=-1, required=True, type=click.Path())
+@click.argument("log_dirs", nargs=-1, required=True, type=LocalPath())
 @click.option("--group", "groups", multiple=True, metavar="NAME", help="A group; may be given several times.")
 @click.option("--all-groups", is_flag=True, help="Every group that is there; of what changes.")
 @click.option("--topic", "topics", multiple=True, metavar="TOPIC[:0,1]", help="A topic, or some of its partitions.")
 @click.option("--all-topics", is_flag=True, help="Wherever the group has committed something; of what changes.")
-@click.option("--cursors", "cursors_dir", type=click.Path(), metavar="DIR", help="The cursors of who only reads.")
+@click.option("--cursors", "cursors_dir", type=LocalPath(), metavar="DIR", help="The cursors of who only reads.")
 @click.option("--committed", is_flag=True, help="Log ends and lags as read_committed readers see them.")
 @click.option("--reset-offsets", is_flag=True, help="Set offsets: to one of the next eight, which may stand alone.")
 @click.option("--to-offset", type=click.IntRange(0, LONG_MAX), metavar="OFFSET", help="An offset.")
@@ -68,7 +68,7 @@ _DURATION = re.compile(
 @click.option("--to-datetime", metavar="TIME", help="The first record at or after a time: ISO 8601 (UTC), or @ms.")
 @click.option("--by-duration", metavar="PnDTnHnMnS", help="The first record of the last so much, such as PT1H30M.")
 @click.option("--shift-by", type=int, metavar="N", help="So many offsets on, or back where it is negative.")
-@click.option("--from-file", type=click.Path(), metavar="FILE", help="What a file says, as --export prints it.")
+@click.option("--from-file", type=LocalPath(), metavar="FILE", help="What a file says, as --export prints it.")
 @click.option("--export", is_flag=True, help="Print the offsets that would be set, as CSV for --from-file.")
 @click.option("--delete-offsets", is_flag=True, help="Take away what a group has committed for topics.")
 @click.option("--delete", is_flag=True, help="Take away groups, and all that they committed.")

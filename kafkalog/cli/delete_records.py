@@ -6,14 +6,14 @@ import logging
 
 import click
 
-from kafkalog.cli.app import CLEAN
+from kafkalog.cli.app import CLEAN, LocalPath
 from kafkalog.cli.console import emit, emit_json, note, size_words
 from kafkalog.cli.places import SETTINGS, parse_offset_or_time, partition_at, topic_settings
 from kafkalog.toolbox.delete_records import delete_records, plan_deletion
 
 
 @click.command("delete-records", short_help="Raise a partition's log start.")
-@click.argument("partition", type=click.Path())
+@click.argument("partition", type=LocalPath())
 @click.option("--before", required=True, metavar="OFFSET|TIME", help="The first offset, or time, that is to stay.")
 @SETTINGS
 @click.option("--dry-run", is_flag=True, help="Only tell what would become unreadable; the default.")

@@ -8,9 +8,10 @@ from typing import Any
 import click
 import numpy as np
 
-from kafkalog.cli.app import CLEAN
+from kafkalog.cli.app import CLEAN, LocalPath
 from kafkalog.cli.console import emit, emit_json, locate, note, size_words, time_words
 from kafkalog.cli.dump_lines import codec_name
+from kafkalog.cli.places import CONFIG, SHOWN, setting_fields, setting_words, topic_settings
 from kafkalog.files import OS_FILES
 from kafkalog.format import names
 from kafkalog.log.snapshot import SegmentView
@@ -19,12 +20,15 @@ from kafkalog.segment.scan import LogScan
 
 
 @click.command("describe", short_help="Show partitions, segments, sizes, offsets, times and codecs.")
-@click.argument("log_dir", type=click.Path())
+@click.argument("log_dir", type=LocalPath())
 @click.argument("partitions", nargs=-1)
 @click.option("--segments", is_flag=True, help="One line a segment too; reads all batch headers.")
+@CONFIG
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a partition, segments within.")
-def command(log_dir: str, partitions: tuple[str, ...], segments: bool, as_json: bool) -> int:
+def command(log_dir: str, partitions: tuple[str, ...], segments: bool, broker_file: str | None, as_json: bool) -> int:
     """Show LOG_DIR, or only the named PARTITIONS: offsets, sizes, times, codecs.  Reads only; no lock is taken.
+
+    For each topic it shows what its records are kept by, and where each setting comes from (`kafkalog explain --help`).
 
     A segment's records are those in its file, markers and what lies below the log start too.
     """
@@ -33,6 +37,7 @@ def command(log_dir: str, partitions: tuple[str, ...], segments: bool, as_json: 
         if name.endswith((names.DELETE_DIR_SUFFIX, names.STRAY_DIR_SUFFIX, names.FUTURE_DIR_SUFFIX)):
             note(f"note: {os.path.join(log_dir, name)} is left out (deleted, stray or moving)")
     detailed = segments or as_json
+    known = topic_settings(log_dir, (), broker_file)
     if not as_json:
         emit(f"{'PARTITION':<32} {'START':>12} {'END':>12} {'SEGMENTS':>8} {'SIZE':>10}  LAST WRITTEN")
     for partition, path in chosen.items():
@@ -50,6 +55,7 @@ def command(log_dir: str, partitions: tuple[str, ...], segments: bool, as_json: 
                         "logEndOffset": view.log_end_offset,
                         "lastStableOffset": view.last_stable_offset,
                         "size": size,
+                        **setting_fields(known, partition.topic, SHOWN),
                         "segments": listed,
                     }
                 )
@@ -67,6 +73,9 @@ def command(log_dir: str, partitions: tuple[str, ...], segments: bool, as_json: 
                     f"{' '.join(f'{codec}:{count}' for codec, count in entry['codecs'].items()) or 'empty'}"
                     + ("" if entry["damagedAt"] is None else f", damaged at byte {entry['damagedAt']}")
                 )
+    if not as_json:
+        for topic in dict.fromkeys(partition.topic for partition in chosen):
+            emit(f"{topic}: {setting_words(known, topic, SHOWN)}")
     return CLEAN
 
 

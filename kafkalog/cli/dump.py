@@ -12,7 +12,7 @@ import click
 from kafkalog._native import batches as native
 from kafkalog.cli import dump_decoders as decoders
 from kafkalog.cli import dump_lines as lines
-from kafkalog.cli.app import CLEAN, FINDINGS, Usage
+from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, Usage
 from kafkalog.cli.console import emit, emit_json, note
 from kafkalog.errors import (
     BadBytesError,
@@ -48,7 +48,7 @@ TEXT_FILES = (
 
 
 @click.command("dump", short_help="Print what is in files, as kafka-dump-log does.")
-@click.argument("paths", nargs=-1, type=click.Path())
+@click.argument("paths", nargs=-1, type=LocalPath())
 @click.option("--files", "file_list", metavar="FILE,FILE...", help="Comma separated, as kafka-dump-log takes them.")
 @click.option("--print-data-log", is_flag=True, help="Print keys and payloads too; implies --deep-iteration.")
 @click.option("--deep-iteration", is_flag=True, help="Print the records of each batch.")

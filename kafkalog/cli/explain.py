@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import click
 
-from kafkalog.cli.app import CLEAN, FINDINGS
+from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath
 from kafkalog.cli.console import Progress, emit, emit_json, fields, log_bytes, note, paint, size_words, time_words
-from kafkalog.cli.places import SETTINGS, partition_at, topic_settings
-from kafkalog.config import LogConfig
+from kafkalog.cli.places import CONFIG, SETTINGS, SHOWN, partition_at, setting_fields, setting_words, topic_settings
 from kafkalog.files import SYSTEM_CLOCK
 from kafkalog.log.checkpoint_lines import CheckpointLines
 from kafkalog.log.retention_rule import Rule
@@ -15,7 +14,6 @@ from kafkalog.toolbox.compaction_state import CompactionState
 from kafkalog.toolbox.explain import Explained, explain
 from kafkalog.toolbox.segment_facts import PartitionFacts, was_compacted
 
-SHOWN = ("cleanup.policy", "retention.ms", "retention.bytes")
 SHOWN_COMPACTED = ("min.cleanable.dirty.ratio", "min.compaction.lag.ms", "max.compaction.lag.ms", "delete.retention.ms")
 GOES = {
     Rule.LOG_START: "lies below the log start",
@@ -25,16 +23,16 @@ GOES = {
 
 
 @click.command("explain", short_help="Tell why each segment is still here, and when it goes.")
-@click.argument("partition", type=click.Path())
+@click.argument("partition", type=LocalPath())
 @SETTINGS
-@click.option("--broker-properties", type=click.Path(), metavar="FILE", help="A server.properties with the defaults.")
+@CONFIG
 @click.option("--exact", is_flag=True, help="Read all batch headers instead of believing time indexes.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a segment, and a summary.")
 @click.option("--progress", is_flag=True, help="Show progress also where stderr is no terminal.")
 def command(
     partition: str,
     settings: tuple[str, ...],
-    broker_properties: str | None,
+    broker_file: str | None,
     exact: bool,
     as_json: bool,
     progress: bool,
@@ -43,14 +41,18 @@ def command(
     which bound, what would have to change, and when it goes; of a compacted one whether compaction has been over it, or
     what it waits for.
 
-    Segments go oldest first and never above the high watermark, so what holds one holds all behind it.  A broker keeps
-    a topic's own settings in the cluster's metadata, not beside its records: give them with -X.  What a LogManager
-    keeps beside the records is taken.  Reads only, takes no lock, works beside a running broker.  Exit 1 when
-    timestamps lie in the future, a time index lost its entries or the checkpoint of high watermarks cannot be read.
+    Segments go oldest first and never above the high watermark, so what holds one holds all behind it.  Each setting
+    is shown with where it comes from: given (-X), set by the topic (beside the data, or in the cluster's metadata),
+    dynamic, server.properties (--config), default.  It is a guessed default if the cluster's metadata or the
+    server.properties that may set it is not known.
+
+    Reads only, takes no lock, works beside a running broker.  Exit 1 when timestamps lie in the future, a time index
+    lost its entries or the checkpoint of high watermarks cannot be read.
     """
     log_dir, wanted = partition_at(partition)
-    known = topic_settings(log_dir, settings, broker_properties)
-    config, stored = known.of(wanted.topic), known.stored(wanted.topic)
+    known = topic_settings(log_dir, settings, broker_file)
+    config = known.of(wanted.topic)
+    keys = SHOWN + SHOWN_COMPACTED * config.compact
     now_ms = SYSTEM_CLOCK.milliseconds()
     with Progress(log_bytes([f"{log_dir}/{wanted}"]), "looked at", force=progress) as bar:
         told = explain(log_dir, wanted, config, now_ms, exact=exact, progress=bar.advance)
@@ -60,7 +62,7 @@ def command(
             f"{wanted}: log start {facts.log_start_offset}, high watermark {facts.high_watermark}"
             f"{_watermark_source(facts)}, log end {facts.log_end_offset}"
         )
-        emit(", ".join(f"{name}={value} ({source})" for name, value, source in _settings(config)))
+        emit(setting_words(known, wanted.topic, keys))
         if told.compaction is not None:
             state = told.compaction
             emit(
@@ -89,15 +91,19 @@ def command(
                 "highWatermarkKnown": facts.watermark_known,
                 "logEndOffset": facts.log_end_offset,
                 "size": facts.size,
-                "config": {name: value for name, value, _ in _settings(config)},
+                **setting_fields(known, wanted.topic, keys),
                 "segments": len(told.segments),
                 "goes": sum(entry.goes is not None for entry in told.segments),
                 "compaction": None if told.compaction is None else _compaction(told.compaction),
                 "findings": told.findings,
             }
         )
-    if not settings and not stored and broker_properties is None:
-        note("note: Kafka's defaults were taken: the topic's own settings are not in the log directory (-X gives them)")
+    guessed = [key for key in keys if not known.is_known(wanted.topic, key)]
+    if guessed:
+        note(
+            f"note: guessed: {', '.join(guessed)}: {known.why_unknown(wanted.topic)} (--config names the broker's "
+            "server.properties, -X gives a setting)"
+        )
     if config.delete and was_compacted(wanted, CheckpointLines(log_dir)):
         note("note: a cleaner compacted this partition: its cleanup.policy is compact, or has it (-X cleanup.policy=)")
     return FINDINGS if told.findings else CLEAN
@@ -117,16 +123,6 @@ def _watermark_source(facts: PartitionFacts) -> str:
 
 def _compaction(state: CompactionState) -> dict[str, object]:
     return {**fields(state), "dirtyRatio": round(state.dirty_ratio, 4), "held": fields(state.held)}
-
-
-def _settings(config: LogConfig) -> list[tuple[str, object, str]]:
-    values = config.values()
-    shown = []
-    for name in SHOWN + SHOWN_COMPACTED * config.compact:
-        value = values[name]
-        source = "given" if name in config.overridden_configs else "broker" if name in config.originals else "default"
-        shown.append((name, ",".join(map(str, value)) if isinstance(value, tuple) else value, source))
-    return shown
 
 
 def _print(entry: Explained, now_ms: int) -> None:

@@ -7,7 +7,7 @@ import os
 import click
 
 from kafkalog.cli import choosing
-from kafkalog.cli.app import CLEAN, FINDINGS, Usage
+from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, Usage
 from kafkalog.cli.console import Progress, emit, emit_json, fields, log_bytes, note, size_words
 from kafkalog.errors import BadBytesError, InvalidRecordException
 from kafkalog.files import OS_FILES
@@ -17,9 +17,9 @@ SUFFIXES = tuple(f".{name}" for name in FORMATS)
 
 
 @click.command("export", short_help="Write records to Parquet, Arrow, CSV or JSON files.")
-@click.argument("log_dir", type=click.Path())
+@click.argument("log_dir", type=LocalPath())
 @click.argument("partitions", nargs=-1)
-@click.option("--to", "target", metavar="DIR|FILE", required=True, type=click.Path(), help="Where to write.")
+@click.option("--to", "target", metavar="DIR|FILE", required=True, type=LocalPath(), help="Where to write.")
 @click.option(
     "--format", "kind", metavar="NAME", help=f"{', '.join(FORMATS)}; by default what FILE ends in, or parquet."
 )
@@ -73,7 +73,10 @@ def command(
         skip_damage=skip_damage,
         force=force,
     )
-    log_dir, chosen = choosing.chosen(log_dir, partitions, topics)
+    given = log_dir
+    log_dir, chosen = choosing.chosen(given, partitions, topics)
+    skip_hint = None if skip_damage else "--skip-damage goes on without them"
+    missing = choosing.check_missing(given, log_dir, (*partitions, *topics), skip_hint)
     report = ExportReport()
     try:
         with Progress(log_bytes(chosen.values()), "exported", force=progress) as bar:
@@ -107,7 +110,7 @@ def command(
             f"in all: {len(chosen)} partitions, {report.records} records, {size_words(report.bytes)} in "
             f"{len(report.files)} files; {len(report.lost)} ranges lost"
         )
-    return FINDINGS if report.lost else CLEAN
+    return FINDINGS if report.lost or missing else CLEAN
 
 
 def _tell(file: ExportedFile, as_json: bool) -> None:

@@ -7,7 +7,7 @@ import sys
 import click
 
 from kafkalog.cli import choosing, record_lines
-from kafkalog.cli.app import CLEAN
+from kafkalog.cli.app import CLEAN, LocalPath
 from kafkalog.cli.console import emit_json, note, time_words
 from kafkalog.format.needs import need_pyarrow
 from kafkalog.log.view import PartitionView
@@ -17,7 +17,7 @@ from kafkalog.topics.records import NO_TIMESTAMP_TYPE
 
 @click.command("history", short_help="Print every value of a key.")
 @click.argument("key")
-@click.argument("log_dir", type=click.Path())
+@click.argument("log_dir", type=LocalPath())
 @click.argument("partitions", nargs=-1)
 @choosing.TOPIC
 @choosing.START

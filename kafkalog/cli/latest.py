@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kafkalog.cli import choosing, record_lines
-from kafkalog.cli.app import CLEAN, Usage
+from kafkalog.cli.app import CLEAN, LocalPath, Usage
 from kafkalog.cli.console import Progress, emit, log_bytes, note, size_words
 from kafkalog.cli.places import parse_bytes
 from kafkalog.files import OS_FILES
@@ -27,7 +27,7 @@ LINE = "%k\\t%s\\n"
 
 
 @click.command("latest", short_help="Print the last value of each key.")
-@click.argument("log_dir", type=click.Path())
+@click.argument("log_dir", type=LocalPath())
 @click.argument("partitions", nargs=-1)
 @choosing.TOPIC
 @click.option("--until", "end", metavar="OFFSET|TIME", help="As it was then, as far as cleaners left it.")
@@ -35,7 +35,7 @@ LINE = "%k\\t%s\\n"
 @click.option("--tombstones", is_flag=True, help="Also the keys whose last value is null, which are deleted.")
 @click.option("-f", "--format", "template", help=f"Text with kcat's %s %k %o ... (see cat).  [default: {LINE}]")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a key, as cat prints a record.")
-@click.option("--to", "target", metavar="DIR|FILE", type=click.Path(), help=f"Write files instead: {SUFFIXES}.")
+@click.option("--to", "target", metavar="DIR|FILE", type=LocalPath(), help=f"Write files instead: {SUFFIXES}.")
 @click.option("--as", "kind", metavar="NAME", help="Of --to DIR: what files, by default parquet.")
 @click.option("--codec", metavar="NAME", help="Of --to: compression of parquet and arrow, as export has it.")
 @click.option("--headers", is_flag=True, help="Of --to: add the column headers.")
@@ -87,7 +87,9 @@ def command(
         show = record_lines.printer(template or LINE, json=as_json)
     elif template is not None or as_json:
         raise Usage("found --to beside --format or --json, expected one of them: --to writes files")
-    log_dir, chosen = choosing.chosen(log_dir, partitions, topics)
+    given = log_dir
+    log_dir, chosen = choosing.chosen(given, partitions, topics)
+    choosing.check_missing(given, log_dir, (*partitions, *topics), "partitions are named as orders-0 orders-2")
     beside_lines = target is None and sys.stdout.isatty()  # a bar between them helps nobody
     with Progress(0 if beside_lines else 2 * log_bytes(chosen.values()), "read", force=progress) as bar:
         if target is not None:

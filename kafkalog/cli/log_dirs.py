@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import click
 
-from kafkalog.cli.app import CLEAN, IO, Usage
+from kafkalog.cli.app import CLEAN, IO, LocalPath, Usage
 from kafkalog.cli.console import emit_json, note
 from kafkalog.cli.places import log_dirs_at
 from kafkalog.errors import IllegalArgumentException
@@ -15,7 +15,7 @@ from kafkalog.toolbox.log_dirs import UNKNOWN_BROKER, log_dirs
 
 
 @click.command("log-dirs", short_help="Print partitions and sizes as kafka-log-dirs does.")
-@click.argument("paths", metavar="LOG_DIRS...", nargs=-1, required=True, type=click.Path())
+@click.argument("paths", metavar="LOG_DIRS...", nargs=-1, required=True, type=LocalPath())
 @click.option("--topic-list", metavar="TOPIC,TOPIC...", help="Only these topics.")
 @click.option("--json", "as_json", is_flag=True, help="For symmetry: the output is JSON in any case.")
 @click.option("--describe", is_flag=True, hidden=True)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import click
 
-from kafkalog.cli.app import CLEAN, Usage
+from kafkalog.cli.app import CLEAN, LocalPath, Usage
 from kafkalog.cli.console import Progress, emit, emit_json, note, size_words
 from kafkalog.cli.places import log_dirs_at, partition_at
 from kafkalog.errors import KafkalogError
@@ -25,8 +25,8 @@ TELL = {
 
 
 @click.command("move", short_help="Move a partition to another log directory, offline.")
-@click.argument("partition", type=click.Path())
-@click.argument("to_dir", type=click.Path())
+@click.argument("partition", type=LocalPath())
+@click.argument("to_dir", type=LocalPath())
 @click.option("--dry-run", is_flag=True, help="Only tell what would be done; the default.")
 @click.option("--yes", is_flag=True, help="Do it.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object.")

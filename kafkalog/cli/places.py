@@ -8,29 +8,59 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import click
 
-from kafkalog.cli.app import Usage
-from kafkalog.cli.console import emit, parse_settings, parse_time_ms, select_partitions, some
-from kafkalog.config import BrokerLogConfig, LogConfig
+from kafkalog.cli.app import LocalPath, Usage
+from kafkalog.cli.console import emit, note, parse_settings, parse_time_ms, select_partitions, some
 from kafkalog.files import OS_FILES
-from kafkalog.format.java_text import parse_properties
-from kafkalog.format.names import TopicPartition
-from kafkalog.manager.log_dirs import partition_of_folder, partitions_in, refuse_partition_folder
-from kafkalog.toolbox.topic_settings import TopicSettings
+from kafkalog.format.names import CLUSTER_METADATA_TOPIC, TopicPartition
+from kafkalog.manager.log_dirs import (
+    partition_of_folder,
+    partitions_in,
+    refuse_foreign_partition,
+    refuse_partition_folder,
+)
+from kafkalog.topics.topic_settings import TopicSettings, broker_properties
 
 _BYTES = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGTP]?)(i?)B?", re.IGNORECASE)
 _POWERS = " KMGTP"
 
 SETTINGS = click.option(
-    "-X",
-    "--config",
-    "settings",
-    multiple=True,
-    metavar="KEY=VALUE",
-    help="Topic setting, over the one that is kept beside the data.",
+    "-X", "settings", multiple=True, metavar="KEY=VALUE", help="Topic setting, over the topic's own."
 )
+
+
+class BrokerFile(LocalPath):
+    """The path of a server.properties."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if "=" in str(value) and not OS_FILES.exists(value):
+            raise Usage(f"--config: found {value}, expected a server.properties; -X {value} sets a topic's setting")
+        return super().convert(value, param, ctx)
+
+
+CONFIG = click.option(
+    "--config",
+    "broker_file",
+    type=BrokerFile(),
+    metavar="FILE",
+    help="The broker's server.properties: its defaults, and where its cluster's metadata is.",
+)
+
+
+TAKE_OVER = click.option(
+    "--take-over", is_flag=True, help="Write to the directory of a Kafka cluster's node, in its broker's place."
+)
+
+
+def without_metadata(chosen: Mapping[TopicPartition, str]) -> dict[TopicPartition, str]:
+    """Partitions without the log of a cluster's controllers, which only they write to; a note says so."""
+    left = {partition: path for partition, path in chosen.items() if partition.topic != CLUSTER_METADATA_TOPIC}
+    for partition in chosen.keys() - left.keys():
+        note(f"note: {partition} is left alone: it is the log of a cluster's controllers")
+    return left
 
 
 def log_dirs_at(paths: Sequence[str]) -> list[str]:
@@ -60,6 +90,7 @@ def partition_at(path: str) -> tuple[str, TopicPartition]:
         raise Usage(f"{path}: not found, expected a partition's folder, such as /var/kafka-logs/orders-0")
     partition = partition_of_folder(folder, name, OS_FILES)
     if partition is not None:
+        refuse_foreign_partition(path, OS_FILES)
         return folder, partition
     inside = partitions_in(path, OS_FILES.list_dir(path), OS_FILES)
     if inside:
@@ -114,27 +145,40 @@ def parse_offset_or_time(text: str) -> tuple[int | None, int | None]:
 
 
 def topic_settings(
-    log_dir: str,
-    texts: Iterable[str],
-    broker_properties: str | None = None,
+    log_dirs: str | Sequence[str],
+    texts: Iterable[str] = (),
+    broker_file: str | None = None,
     fallback: Mapping[str, str] | None = None,
 ) -> TopicSettings:
-    """Settings of a directory's topics: `-X key=value` over those stored beside the data, over the defaults that a
-    server.properties makes, over `fallback`, over Kafka's.
+    """Settings of directories' topics: `-X key=value` over the topics' own, over the defaults of the cluster and of
+    `--config`, over `fallback`, over Kafka's.
 
     Usage, ConfigException for what is no setting.
     """
-    defaults: Mapping[str, object] = fallback or {}
-    if broker_properties is not None:
-        defaults = {**defaults, **broker_settings(broker_properties).log_config.originals}
-    return TopicSettings(log_dir, parse_settings(texts), LogConfig.from_props(defaults))
+    broker = None if broker_file is None else broker_properties(broker_file, "--config")
+    return TopicSettings(log_dirs, parse_settings(texts), fallback, broker=broker)
 
 
-def broker_settings(broker_properties: str) -> BrokerLogConfig:
-    """What a server.properties says; Usage, ConfigException for what is none."""
-    if not OS_FILES.exists(broker_properties) or OS_FILES.is_dir(broker_properties):
-        raise Usage(f"{broker_properties}: no such file, expected a broker's server.properties")
-    return BrokerLogConfig.from_props(parse_properties(OS_FILES.read_bytes(broker_properties)))
+SHOWN = ("cleanup.policy", "retention.ms", "retention.bytes")  # which settings decide what a topic keeps
+
+
+def setting_words(known: TopicSettings, topic: str, keys: Iterable[str]) -> str:
+    """Settings of a topic, and where each comes from, in one line."""
+    found = known.described(topic, keys)
+    return ", ".join(f"{key}={setting_value(value)} ({source})" for key, (value, source) in found.items())
+
+
+def setting_fields(known: TopicSettings, topic: str, keys: Iterable[str]) -> dict[str, dict[str, object]]:
+    """The same for --json: the fields `config` and `sources`."""
+    found = known.described(topic, keys)
+    return {
+        "config": {key: setting_value(value) for key, (value, _) in found.items()},
+        "sources": {key: source.value for key, (_, source) in found.items()},
+    }
+
+
+def setting_value(value: object) -> object:
+    return ",".join(map(str, value)) if isinstance(value, tuple) else value
 
 
 def print_table(headers: Sequence[str], rows: Sequence[Sequence[object]], *, left: int = 1) -> None:

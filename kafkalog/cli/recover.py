@@ -9,14 +9,15 @@ from typing import Any
 
 import click
 
-from kafkalog.cli.app import CLEAN, FINDINGS, exit_code_of, one_line
+from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, exit_code_of, one_line, worse
 from kafkalog.cli.console import Progress, emit, emit_json, fields, locate, log_bytes, note, some
-from kafkalog.cli.places import SETTINGS, topic_settings
+from kafkalog.cli.places import SETTINGS, topic_settings, without_metadata
+from kafkalog.errors import BeingWrittenException, UnknownTopicOrPartitionException
 from kafkalog.toolbox.recovery import Recovered, not_recovered, recover
 
 
 @click.command("recover", short_help="Do, or tell, what an unclean open does.")
-@click.argument("log_dir", type=click.Path())
+@click.argument("log_dir", type=LocalPath())
 @click.argument("partitions", nargs=-1)
 @click.option("--dry-run", is_flag=True, help="Only tell what would happen, exactly; the default.")
 @click.option("--yes", is_flag=True, help="Do it: cut what is torn, rebuild indexes, epochs and producer state.")
@@ -39,9 +40,11 @@ def command(
     At the first damage the log is cut and everything behind it dropped, as Kafka does: `kafkalog salvage` keeps more.
     Each partition is told with its old end, as far as batches can still be found, its new end, and how many records
     are lost at most.  Without --yes it is all done on a copy of what changes, in a temporary folder, and thrown away.
-    Exit 1 when something was, or would be, cut.
+    Exit 1 when something was, or would be, cut.  Beside a program that writes the command looks again at what seems
+    wrong, and says that the partition is being written if each look finds something else (exit 4).
     """
-    log_dir, chosen = locate(log_dir, partitions)
+    log_dir, found = locate(log_dir, partitions)
+    chosen = without_metadata(found)
     act = yes and not dry_run
     config = topic_settings(log_dir, settings).given
     logging.getLogger("kafkalog").addHandler(logging.NullHandler())  # what the engine would log is told here
@@ -55,6 +58,9 @@ def print_all(results: Iterable[Recovered], act: bool, as_json: bool, log_dirs: 
     code = CLEAN
     total = {"partitions": 0, "lostRecords": 0, "lostBytes": 0}
     for result in results:
+        if not act and isinstance(result.error, UnknownTopicOrPartitionException):
+            note(f"note: {one_line(result.error)}")
+            continue
         if as_json:
             emit_json(_json(result, act))
         else:
@@ -64,9 +70,9 @@ def print_all(results: Iterable[Recovered], act: bool, as_json: bool, log_dirs: 
         total["lostBytes"] += result.lost_bytes
         if result.error is not None:
             note(f"kafkalog: {result.partition}: {one_line(result.error)}")
-            code = max(code, exit_code_of(result.error))
+            code = worse(code, exit_code_of(result.error))
         if result.lost_bytes:
-            code = max(code, FINDINGS)
+            code = worse(code, FINDINGS)
     left = {log_dir: not_recovered(log_dir) for log_dir in log_dirs}
     if as_json:
         emit_json(
@@ -113,7 +119,9 @@ def _json(result: Recovered, act: bool) -> dict[str, Any]:
 
 def _print(result: Recovered, act: bool) -> None:
     if result.error is not None:
-        emit(f"{result.partition}: {'was not' if act else 'would not be'} opened")
+        had = "was not" if act else "would not be"
+        is_written = isinstance(result.error, BeingWrittenException)
+        emit(f"{result.partition}: {'is being written' if is_written else f'{had} opened'}")
     else:
         done = "recovered" if act else "would be recovered (--yes does it)"
         emit(

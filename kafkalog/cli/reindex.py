@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from contextlib import ExitStack
 
 import click
 
-from kafkalog.cli.app import CLEAN, FINDINGS
-from kafkalog.cli.console import Progress, emit, emit_json, fields, locate, log_bytes
+from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, worse
+from kafkalog.cli.console import Progress, emit, emit_json, fields, locate, log_bytes, tell_unsettled
+from kafkalog.cli.places import without_metadata
+from kafkalog.errors import BeingWrittenException, UnknownTopicOrPartitionException
 from kafkalog.files import OS_FILES
 from kafkalog.format import names
-from kafkalog.toolbox.reindex import SegmentIndexes, check_indexes, rewrite
-from kafkalog.toolbox.topic_settings import TopicSettings
+from kafkalog.manager.log_dirs import refuse_foreign
+from kafkalog.toolbox.reindex import SegmentIndexes, check_indexes, find_wrong_indexes, rewrite
+from kafkalog.topics.topic_settings import TopicSettings
 
 
 @click.command("reindex", short_help="Rebuild indexes that are missing or wrong.")
-@click.argument("log_dir", type=click.Path())
+@click.argument("log_dir", type=LocalPath())
 @click.argument("partitions", nargs=-1)
 @click.option("--yes", is_flag=True, help="Write; without it the command only says what it would do.")
 @click.option("--all", "everything", is_flag=True, help="Rebuild also the indexes that are right.")
@@ -37,12 +41,16 @@ def command(
     """Hold each entry of the indexes of PARTITIONS (default: all) of LOG_DIR against the log; rebuild the wrong ones.
 
     Offset, time and aborted-transaction indexes.  Takes the directory's lock when it writes.  Exit 0 when all were
-    right or are now, 1 when some are wrong (or could not be rebuilt because their log is damaged).
+    right or are now, 1 when some are wrong (or could not be rebuilt because their log is damaged).  Without --yes,
+    beside a program that writes, the command looks again at what seems wrong, and says that the partition is being
+    written if each look finds something else (exit 4).
     """
-    log_dir, chosen = locate(log_dir, partitions)
-    wrong = rebuilt = 0
+    log_dir, found_there = locate(log_dir, partitions)
+    chosen = without_metadata(found_there)
+    code, wrong, rebuilt = CLEAN, 0, 0
     with ExitStack() as stack:
         if yes:
+            refuse_foreign(log_dir, OS_FILES)
             stack.enter_context(OS_FILES.lock(os.path.join(log_dir, names.LOCK_FILE)))
         bar = stack.enter_context(Progress(log_bytes(chosen.values()), "checked", force=progress))
         settings = TopicSettings(log_dir)
@@ -50,7 +58,17 @@ def command(
             interval = index_interval_bytes
             if interval is None:
                 interval = settings.of(partition.topic).index_interval_bytes
-            for segment in check_indexes(path, index_interval_bytes=interval, progress=bar.advance):
+            if yes:
+                found: Iterable[SegmentIndexes] = check_indexes(
+                    path, index_interval_bytes=interval, progress=bar.advance
+                )
+            else:
+                try:
+                    found = find_wrong_indexes(log_dir, partition, index_interval_bytes=interval, progress=bar.advance)
+                except (BeingWrittenException, UnknownTopicOrPartitionException) as error:
+                    code = worse(code, tell_unsettled(error))
+                    continue
+            for segment in found:
                 damaged = segment.right is None
                 if not segment.findings and not damaged and not everything:
                     continue
@@ -64,7 +82,7 @@ def command(
         emit_json({"kind": "summary", "rebuilt": rebuilt, "wrong": wrong})
     else:
         emit(f"{rebuilt} segments rebuilt, {wrong} {'left wrong' if yes else 'wrong'}")
-    return FINDINGS if wrong else CLEAN
+    return worse(code, FINDINGS if wrong else CLEAN)
 
 
 def _tell(segment: SegmentIndexes, yes: bool, as_json: bool) -> None:

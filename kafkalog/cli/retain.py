@@ -7,22 +7,32 @@ import os
 
 import click
 
-from kafkalog.cli.app import CLEAN, FINDINGS, Usage
+from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, Usage
 from kafkalog.cli.console import emit, emit_json, note, size_words, time_words
-from kafkalog.cli.places import SETTINGS, parse_bytes, partitions_at, topic_settings
+from kafkalog.cli.places import (
+    CONFIG,
+    SETTINGS,
+    parse_bytes,
+    partitions_at,
+    setting_fields,
+    setting_words,
+    topic_settings,
+)
 from kafkalog.files import SYSTEM_CLOCK
 from kafkalog.format import names
 from kafkalog.toolbox.retain import Choice, Plan, carry_out, plan_by_rules, plan_until_free
+from kafkalog.topics.topic_settings import Source, TopicSettings
 
 RULES = ("retention.ms", "retention.bytes")
+SET = (Source.GIVEN, Source.TOPIC, Source.DYNAMIC, Source.STATIC)
 
 
 @click.command("retain", short_help="Delete old segments, by the rules or until enough is free.")
-@click.argument("place", metavar="DIR|TOPIC|PARTITION", type=click.Path())
+@click.argument("place", metavar="DIR|TOPIC|PARTITION", type=LocalPath())
 @click.argument("partitions", nargs=-1)
 @click.option("--target-free", metavar="BYTES", help="Delete the oldest until so much is free, such as 10GiB.")
 @SETTINGS
-@click.option("--broker-properties", type=click.Path(), metavar="FILE", help="A server.properties with the rules.")
+@CONFIG
 @click.option("--dry-run", is_flag=True, help="Only tell what would go; the default.")
 @click.option("--yes", is_flag=True, help="Delete.  It cannot be undone.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a partition that loses segments, and a summary.")
@@ -31,7 +41,7 @@ def command(
     partitions: tuple[str, ...],
     target_free: str | None,
     settings: tuple[str, ...],
-    broker_properties: str | None,
+    broker_file: str | None,
     dry_run: bool,
     yes: bool,
     as_json: bool,
@@ -39,8 +49,8 @@ def command(
     """Delete old segments of a log directory (DIR), of one topic in it (DIR/orders) or of one partition (DIR/orders-0),
     as retention does, without a broker.
 
-    Either by retention's rules, which -X, --broker-properties or a LogManager's settings beside the data give (a
-    broker's own settings of a topic are not in the log directory), or with --target-free: the oldest segments of all
+    Either by retention's rules, which -X gives, the topic's own settings (beside the data, or in the cluster's
+    metadata), the cluster's dynamic ones, or --config; or with --target-free: the oldest segments of all
     partitions until so many bytes of the file system are free.  The active segment never goes, nothing above the high
     watermark; Kafka's own topics and compacted ones only where they are named and -X cleanup.policy=delete says so.
     Log start and checkpoints are left as a broker expects them.
@@ -52,15 +62,15 @@ def command(
     wanted_free = None if target_free is None else parse_bytes(target_free, "--target-free")
     log_dir, chosen, named = partitions_at(place, partitions)
     # Rules that nobody gave are off: what deletes goes by nothing that was not said.
-    known = topic_settings(log_dir, settings, broker_properties, fallback=dict.fromkeys(RULES, "-1"))
+    known = topic_settings(log_dir, settings, broker_file, fallback=dict.fromkeys(RULES, "-1"))
     topics = {partition.topic for partition in chosen}
     if target_free is not None and set(RULES) & set(known.given):
         raise Usage("found --target-free and a rule of retention, expected one of them: the one goes by age alone")
-    ruled = broker_properties is not None or any(set(RULES) & set(known.overrides(topic)) for topic in topics)
+    ruled = any(known.source(topic, rule) in SET for topic in topics for rule in RULES)
     if target_free is None and not ruled:
         raise Usage(
-            "no rule given, expected -X retention.ms=..., -X retention.bytes=..., --broker-properties FILE or "
-            "--target-free BYTES (a broker's own settings of a topic are not in the log directory)"
+            "no rule given, expected -X retention.ms=..., -X retention.bytes=..., --config FILE or --target-free BYTES "
+            f"({known.why_unknown(min(topics, default=''))})"
         )
     also_compacted = named and "cleanup.policy" in known.given and all(known.of(topic).delete for topic in topics)
     if wanted_free is None:
@@ -73,7 +83,7 @@ def command(
         note(f"note: {partition} is left alone: {why}")
 
     def tell(choice: Choice) -> None:
-        _tell(plan, choice, act, as_json)
+        _tell(plan, choice, known, act, as_json)
 
     gained = 0
     if act:
@@ -85,7 +95,7 @@ def command(
     return FINDINGS if plan.missing else CLEAN
 
 
-def _tell(plan: Plan, choice: Choice, act: bool, as_json: bool) -> None:
+def _tell(plan: Plan, choice: Choice, known: TopicSettings, act: bool, as_json: bool) -> None:
     going = choice.going
     if as_json:
         emit_json(
@@ -97,6 +107,7 @@ def _tell(plan: Plan, choice: Choice, act: bool, as_json: bool) -> None:
                 "logStartOffset": choice.log_start_offset,
                 "newLogStartOffset": choice.new_start,
                 "bytes": choice.allocated,
+                **setting_fields(known, choice.partition.topic, RULES),
                 "segments": [
                     {
                         "baseOffset": each.segment.base_offset,
@@ -117,6 +128,8 @@ def _tell(plan: Plan, choice: Choice, act: bool, as_json: bool) -> None:
         f"{'deleted' if act else 'would go (--yes deletes them)'}; log start {choice.log_start_offset} -> "
         f"{choice.new_start}"
     )
+    if any(each.rule is not None for each in going):
+        emit(f"  {setting_words(known, choice.partition.topic, RULES)}")
     for each in going:
         why = "" if each.rule is None else f", {each.rule.value}"
         emit(

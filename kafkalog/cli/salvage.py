@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import click
 
-from kafkalog.cli.app import CLEAN, FINDINGS
-from kafkalog.cli.console import Progress, emit, emit_json, fields, locate, log_bytes, size_words
+from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, worse
+from kafkalog.cli.console import Progress, emit, emit_json, fields, locate, log_bytes, size_words, tell_unsettled
 from kafkalog.toolbox.salvage import salvage
 
 
 @click.command("salvage", short_help="Copy what can be read of damaged partitions.")
-@click.argument("source", type=click.Path())
-@click.argument("target", type=click.Path())
+@click.argument("source", type=LocalPath())
+@click.argument("target", type=LocalPath())
 @click.argument("partitions", nargs=-1)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a lost range, and a summary.")
 @click.option("--progress", is_flag=True, help="Show progress also where stderr is no terminal.")
 def command(source: str, target: str, partitions: tuple[str, ...], as_json: bool, progress: bool) -> int:
     """Copy the PARTITIONS (default: all) of SOURCE to the new folder TARGET, past any damage, offsets kept.
 
-    SOURCE is only read.  Each lost range is reported; exit 1 when there is one.  TARGET gets indexes too, so that
-    `verify` finds nothing there.
+    SOURCE is only read.  Each lost range is reported; exit 1 when there is one.  TARGET gets indexes too, and leader
+    epochs that go back are mended, so that `verify` finds nothing there.  Beside a program that writes to SOURCE a
+    partition that seems damaged is copied again; one in which each copy loses something else is being written, and is
+    not copied (exit 4).
     """
     source, chosen = locate(source, partitions)
     with Progress(log_bytes(chosen.values()), "salvaged", force=progress) as bar:
@@ -38,11 +40,16 @@ def command(source: str, target: str, partitions: tuple[str, ...], as_json: bool
                 "batches": report.batches,
                 "records": report.records,
                 "bytes": report.bytes,
+                "epochsMended": report.epochs_mended,
             }
         )
     else:
         emit(
             f"salvaged: {report.partitions} partitions, {report.batches} batches, {report.records} records, "
             f"{size_words(report.bytes)} to {target}; {len(report.lost)} ranges lost"
+            + (f", leader epochs of {report.epochs_mended} batches mended" if report.epochs_mended else "")
         )
-    return FINDINGS if report.lost else CLEAN
+    code = FINDINGS if report.lost else CLEAN
+    for error in report.unsettled:
+        code = worse(code, tell_unsettled(error))
+    return code

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from kafkalog.cli.app import CLEAN, FINDINGS, one_line
+from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, one_line
 from kafkalog.cli.choosing import COMMITTED, isolation
 from kafkalog.cli.console import Progress, emit, emit_json, fields, note, size_words
 from kafkalog.cli.places import log_dirs_at, parse_bytes
@@ -13,7 +13,7 @@ from kafkalog.cli.spark import DIRS, JSON, ONLY, PROGRESS, cluster, code_of_row,
 
 @click.command("export")
 @DIRS
-@click.option("--to", "target", required=True, type=click.Path(), metavar="FOLDER", help="Where the files go.")
+@click.option("--to", "target", required=True, type=LocalPath(), metavar="FOLDER", help="Where the files go.")
 @ONLY
 @click.option("--codec", default="snappy", show_default=True, help="none, snappy, gzip, lz4 or zstd.")
 @click.option("--headers", is_flag=True, help="Also the headers.")

@@ -6,15 +6,15 @@ from typing import Any
 
 import click
 
-from kafkalog.cli.app import CLEAN, one_line
+from kafkalog.cli.app import CLEAN, LocalPath, one_line
 from kafkalog.cli.console import Progress, emit, emit_json, fields, parse_settings
 from kafkalog.cli.places import SETTINGS
 from kafkalog.cli.spark import JSON, ONLY, PROGRESS, YES, cluster, code_of_row, session
 
 
 @click.command("import")
-@click.argument("source", type=click.Path(), metavar="FOLDER")
-@click.argument("log_dir", type=click.Path(), metavar="DIR")
+@click.argument("source", type=LocalPath(), metavar="FOLDER")
+@click.argument("log_dir", type=LocalPath(), metavar="DIR")
 @ONLY
 @YES
 @SETTINGS

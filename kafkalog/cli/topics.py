@@ -4,38 +4,54 @@ from __future__ import annotations
 
 import click
 
-from kafkalog.cli.app import CLEAN, FINDINGS
-from kafkalog.cli.console import Progress, emit, emit_json, log_bytes, note, paint, size_words, time_words
-from kafkalog.cli.places import log_dirs_at, print_table
+from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, worse
+from kafkalog.cli.console import (
+    Progress,
+    emit,
+    emit_json,
+    log_bytes,
+    note,
+    paint,
+    size_words,
+    tell_unsettled,
+    time_words,
+)
+from kafkalog.cli.places import CONFIG, SHOWN, log_dirs_at, print_table, setting_fields, topic_settings
 from kafkalog.toolbox.folders import folders_of
 from kafkalog.toolbox.topics import TopicRow, topics
+from kafkalog.topics.topic_settings import TopicSettings
 
 HEADERS = ("TOPIC", "ID", "PARTITIONS", "SEGMENTS", "SIZE", "RECORDS", "FIRST", "LAST", "CODECS")
 
 
 @click.command("topics", short_help="Show the topics of log directories in one table.")
-@click.argument("log_dirs", nargs=-1, required=True, type=click.Path())
+@click.argument("log_dirs", nargs=-1, required=True, type=LocalPath())
 @click.option("--exact", is_flag=True, help="Read all batch headers: records, times and codecs are exact then.")
+@CONFIG
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a topic, findings, and a summary.")
 @click.option("--progress", is_flag=True, help="Show progress also where stderr is no terminal.")
-def command(log_dirs: tuple[str, ...], exact: bool, as_json: bool, progress: bool) -> int:
+def command(log_dirs: tuple[str, ...], exact: bool, broker_file: str | None, as_json: bool, progress: bool) -> int:
     """Show the topics of LOG_DIRS, all directories of a broker together.
+
+    PARTITIONS is how many are here, of how many the cluster's metadata or the store's settings tell.
 
     Partitions, segments and sizes are exact.  Without --exact RECORDS is the span of offsets (at most as many; of a
     compacted or transactional topic fewer), and FIRST, LAST and CODECS come from a few batches of each segment and the
     time indexes; `~` marks these.  With it they are of what readers are given: nothing below the log start, no markers.
     Reads only, takes no lock.  Folders that are deleted, moving, stray or not Kafka's are named on
-    stderr; exit 1 for what a broker does not start with, or a partition that cannot be read.
+    stderr; exit 1 for what a broker does not start with, or a partition that cannot be read; exit 4 if
+    somebody changes a partition at each look, and it cannot be told of.
     """
     places = log_dirs_at(log_dirs)
     total = log_bytes(path for place in places for path in folders_of(place).partitions.values()) if exact else 0
     with Progress(total, "read", force=progress) as bar:
         found = topics(places, exact=exact, progress=bar.advance)
+    known = topic_settings(places, (), broker_file)
     if as_json:
         for row in found.rows.values():
-            emit_json(_json(row, exact))
+            emit_json(_json(row, exact, known))
     elif found.rows:
-        print_table(HEADERS, [_cells(row, exact) for row in found.rows.values()], left=2)
+        print_table(HEADERS, [_cells(row, exact, known) for row in found.rows.values()], left=2)
     else:
         note("no topics: expected folders such as orders-0 (is this the broker's log.dirs?)")
     for text in found.findings:
@@ -57,17 +73,21 @@ def command(log_dirs: tuple[str, ...], exact: bool, as_json: bool, progress: boo
                 "notes": found.notes,
             }
         )
-    return FINDINGS if found.findings else CLEAN
+    code = FINDINGS if found.findings else CLEAN
+    for error in found.unsettled:
+        code = worse(code, tell_unsettled(error))
+    return code
 
 
-def _cells(row: TopicRow, exact: bool) -> list[object]:
+def _cells(row: TopicRow, exact: bool, known: TopicSettings) -> list[object]:
     about = "" if exact else "~"
     contents = row.contents
     records = contents.records if exact else row.offsets
+    count = known.partition_count(row.topic) or 0
     return [
         row.topic + (" (internal)" if row.internal else ""),
         row.topic_ids[0] if len(row.topic_ids) == 1 else "several" if row.topic_ids else "-",
-        len(row.partitions),
+        len(row.partitions) if len(row.partitions) >= count else f"{len(row.partitions)} of {count}",
         row.segments,
         size_words(row.bytes),
         f"{about}{records}",
@@ -77,7 +97,7 @@ def _cells(row: TopicRow, exact: bool) -> list[object]:
     ]
 
 
-def _json(row: TopicRow, exact: bool) -> dict[str, object]:
+def _json(row: TopicRow, exact: bool, known: TopicSettings) -> dict[str, object]:
     contents = row.contents
     return {
         "kind": "topic",
@@ -85,6 +105,7 @@ def _json(row: TopicRow, exact: bool) -> dict[str, object]:
         "topicId": row.topic_ids[0] if len(row.topic_ids) == 1 else None,
         "internal": row.internal,
         "partitions": row.partitions,
+        "partitionCount": known.partition_count(row.topic),
         "logDirs": row.log_dirs,
         "segments": row.segments,
         "bytes": row.bytes,
@@ -95,4 +116,5 @@ def _json(row: TopicRow, exact: bool) -> dict[str, object]:
         "lastTimestamp": contents.last_timestamp,
         "codecs": row.codec_names,
         "exact": exact,
+        **setting_fields(known, row.topic, SHOWN),
     }

@@ -8,16 +8,16 @@ import time
 import click
 
 from kafkalog.cli import choosing
-from kafkalog.cli.app import CLEAN, FINDINGS, Usage
-from kafkalog.cli.console import Progress, emit, emit_json, fields, log_bytes, note, paint, time_words
-from kafkalog.log.view import PartitionView
-from kafkalog.toolbox.open_transactions import OpenTransaction, PartitionTransactions, find_transactions
+from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, Usage, worse
+from kafkalog.cli.console import Progress, emit, emit_json, fields, log_bytes, note, paint, tell_unsettled, time_words
+from kafkalog.errors import BeingWrittenException, UnknownTopicOrPartitionException
+from kafkalog.toolbox.open_transactions import OpenTransaction, PartitionTransactions, look_for_transactions
 
 UNITS_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 @click.command("transactions", short_help="Show open and hanging transactions.")
-@click.argument("log_dir", type=click.Path())
+@click.argument("log_dir", type=LocalPath())
 @click.argument("partitions", nargs=-1)
 @choosing.TOPIC
 @click.option(
@@ -44,7 +44,8 @@ def command(
     first offset, since when.  The first that is open holds the last stable offset back: read_committed readers see
     nothing behind it.  One that is open for longer than --hanging-after hangs: exit 1.
 
-    Reads all batches but no record, without a lock, beside a running broker.
+    Reads all batches but no record, without a lock, beside a running broker; what seems damaged is looked at again, and
+    a partition in which each look finds other damage is being written (exit 4).
     """
     limit_ms = _duration_ms(limit)
     log_dir, chosen = choosing.chosen(log_dir, partitions, topics)
@@ -52,14 +53,19 @@ def command(
     now_ms = time.time_ns() // 1_000_000
     with Progress(log_bytes(chosen.values()), "looked at", force=progress) as bar:
         for partition in chosen:
-            with PartitionView(log_dir, partition) as view:
-                found = find_transactions(view, now_ms, hanging_after_ms=limit_ms, progress=bar.advance)
+            try:
+                found = look_for_transactions(
+                    log_dir, partition, now_ms, hanging_after_ms=limit_ms, progress=bar.advance
+                )
+            except (BeingWrittenException, UnknownTopicOrPartitionException) as error:
+                code = worse(code, tell_unsettled(error))
+                continue
             _tell(found, as_json)
             for damage in found.damage:
                 place = f"{damage.path}: {damage.what} at byte {damage.position}"
                 note(f"kafkalog: {place}: what looks open may have ended behind it, where no marker was seen")
             if found.hanging or found.damage:
-                code = FINDINGS
+                code = worse(code, FINDINGS)
     return code
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import click
 
-from kafkalog.cli.app import CLEAN, FINDINGS
+from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath
 from kafkalog.cli.console import Progress, emit, emit_json, fields, locate, log_bytes, note, paint, size_words
 from kafkalog.toolbox.report import Report
 from kafkalog.toolbox.verify import verify
 
 
 @click.command("verify", short_help="Check every batch and every index entry.")
-@click.argument("log_dir", type=click.Path())
+@click.argument("log_dir", type=LocalPath())
 @click.argument("partitions", nargs=-1)
 @click.option("--deep", is_flag=True, help="Decode every record; check sequences, transactions and epochs too.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a finding, and a summary.")

@@ -8,6 +8,7 @@ lock; looking takes none.
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -19,7 +20,9 @@ from kafkalog.format.meta_properties import MetaProperties, read_meta_properties
 from kafkalog.format.names import TopicPartition
 from kafkalog.log.checkpoint_lines import CheckpointLines
 from kafkalog.log.view import PartitionView
+from kafkalog.manager.log_dirs import refuse_foreign
 from kafkalog.toolbox.folders import folders_of
+from kafkalog.toolbox.report import SECOND_LOOK_S
 
 RECOVERY, START, WATERMARK, CLEANER = names.OFFSET_CHECKPOINT_FILES
 
@@ -82,6 +85,7 @@ def checkpoint_table(log_dir: str, *, files: Files = OS_FILES) -> CheckpointTabl
     found = folders_of(log_dir, files)
     future = set(found.future.values())
     checkpoints = CheckpointLines(log_dir, files)
+    has_rested = False
     for partition in sorted({*found.partitions, *(each for of in lines.values() for each in of)}):
         row = CheckpointRow(partition, {name: of.get(partition) for name, of in lines.items()}, None)
         if partition in found.partitions:
@@ -97,7 +101,13 @@ def checkpoint_table(log_dir: str, *, files: Files = OS_FILES) -> CheckpointTabl
                 if offset is not None and row.extent is not None and (why := _beyond(name, offset, row.extent))
             ]
         elif partition not in future and partition.topic != names.CLUSTER_METADATA_TOPIC:
+            if not has_rested:  # a deletion that was under way writes the files anew
+                has_rested = True
+                time.sleep(SECOND_LOOK_S)
+            row.lines = {name: checkpoints.line(name, partition) for name in row.lines}
             where = ", ".join(name for name, offset in row.lines.items() if offset is not None)
+            if not where:
+                continue
             row.findings.append(f"has no folder, but a line in {where}; a broker drops it when it writes the file next")
         table.rows.append(row)
     table.findings += [f"{row.partition}: {what}" for row in table.rows for what in row.findings]
@@ -214,7 +224,9 @@ def change_line(change: Change, *, files: Files = OS_FILES) -> str:
 
     Takes the directory's lock: LogDirLockedException beside a broker.
     """
-    with files.lock(os.path.join(parent_dir(os.path.abspath(change.path)), names.LOCK_FILE)):
+    log_dir = parent_dir(os.path.abspath(change.path))
+    refuse_foreign(log_dir, files)
+    with files.lock(os.path.join(log_dir, names.LOCK_FILE)):
         lines = _read(change.path, files)
         copy = _keep_copy(change.path, files)
         if change.new is None:

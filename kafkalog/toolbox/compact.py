@@ -13,19 +13,18 @@ headers of their last batches stay.  The controller's log is left alone: it goes
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from kafkalog._native.offset_map import LastOffsets
 from kafkalog.cleaner.compaction import Callbacks, CompactionStats
 from kafkalog.cleaner.to_clean import LogToClean, calculate_cleanable_bytes, first_uncleaned
 from kafkalog.config import CleanerConfig, LogConfig
-from kafkalog.errors import BadBytesError, DiskError, KafkalogError, KafkaStorageException
-from kafkalog.files import OS_FILES, SYSTEM_CLOCK, Clock, Files, FileStat
+from kafkalog.errors import BadBytesError, BeingWrittenException, DiskError, KafkalogError
+from kafkalog.files import OS_FILES, SYSTEM_CLOCK, Clock, Files
 from kafkalog.files.overlay import OverlayFiles, Watch
 from kafkalog.format import names
 from kafkalog.format.names import TopicPartition
@@ -33,12 +32,11 @@ from kafkalog.log.checkpoint_lines import CheckpointLines
 from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.toolbox.compaction_state import Reason, tell
 from kafkalog.toolbox.recovery import hold_directory, open_undamaged, unlink_what_waits
+from kafkalog.toolbox.second_look import Stats, Wrong, look_while_it_rests, may_pass
 from kafkalog.toolbox.segment_facts import was_compacted
-from kafkalog.toolbox.topic_settings import TopicSettings
 from kafkalog.topics.compaction import PartitionCleaning, policy_of
+from kafkalog.topics.topic_settings import TopicSettings
 
-LOOKS_MAX = 10
-REST_S = 0.05  # longer before each look
 RATIO = "min.cleanable.dirty.ratio"
 
 
@@ -86,12 +84,12 @@ def left_alone(
         config = settings.of(partition.topic)
         if partition.topic == names.CLUSTER_METADATA_TOPIC:
             found[partition] = Reason("metadata", "the controller's log, which goes by its own snapshots")
-        elif "cleanup.policy" not in settings.overrides(partition.topic) and not policy_is_said:
+        elif not (policy_is_said or settings.says(partition.topic, "cleanup.policy")):
             trace = ", but a cleaner has been there" if was_compacted(partition, checkpoints) else ""
             found[partition] = Reason(
                 "unknownPolicy",
-                f"nobody said its cleanup.policy, which a broker keeps in the cluster's metadata{trace}: with the "
-                "topic's name, -X cleanup.policy=compact says it",
+                f"nobody said its cleanup.policy ({settings.why_unknown(partition.topic)}){trace}: with the topic's "
+                "name, -X cleanup.policy=compact says it",
             )
         elif not config.compact:
             found[partition] = Reason("policy", f"its cleanup.policy is {policy_of(config)}")
@@ -111,7 +109,7 @@ def compact(
     """Compacts partitions of `log_dir`, or only tells.
 
     `act=False` writes nothing and takes no lock; beside somebody who changes the directory it looks again, and gives up
-    with KafkaStorageException.  `progress` is called with the bytes of logs just read or written.
+    with BeingWrittenException in its `error`.  `progress` is called with the bytes of logs just read or written.
     LogDirLockedException when another process has the directory; what is wrong with one partition is in its `error`,
     and the others go on.
     """
@@ -127,63 +125,26 @@ def compact(
         return found
 
     for partition in partitions:
-        yield _look_while_it_rests(log_dir, partition, files, look)
-
-
-def _look_while_it_rests(
-    log_dir: str, partition: TopicPartition, files: Files, look: Callable[[TopicPartition], Compacted]
-) -> Compacted:
-    """What a look at a partition finds.  Where somebody changed the directory meanwhile (a cleaner that runs, say) it
-    is looked at again: files that went away under a look, or became others, are no damage.  What is wrong in a file
-    counts if the file stayed as it is, and two looks agree."""
-    wrong: tuple[object, ...] | None = None
-    for number in range(LOOKS_MAX):
-        time.sleep(REST_S * number)
-        before = _seen(log_dir, partition, files)
         try:
-            result = look(partition)
-        except (KafkalogError, OSError):
-            if before == _seen(log_dir, partition, files):
-                raise
-            wrong = None
-            continue
-        after = _seen(log_dir, partition, files)
-        if result.error is None:
-            if _closed_logs(before, before) == _closed_logs(after, before):
-                return result
-            continue
-        path = result.error.path or ""
-        is_same = path in before and before[path] == after.get(path)
-        found = (type(result.error), path, result.error.position) if is_same else None
-        if before == after or (found is not None and found == wrong):
-            return result
-        wrong = found
-    return Compacted(
-        partition,
-        error=KafkaStorageException(
-            f"{partition} was being changed by somebody at each of {LOOKS_MAX} looks",
-            path=os.path.join(log_dir, str(partition)),
-            hint="a broker, or another program, has it open: ask again, or when that has ended",
-        ),
-    )
+            yield look_while_it_rests(
+                log_dir, partition, partial(look, partition), _wrong, is_settled=_closed_logs_rest, files=files
+            )
+        except BeingWrittenException as error:
+            yield Compacted(partition, error=error)
 
 
-def _seen(log_dir: str, partition: TopicPartition, files: Files) -> dict[str, FileStat]:
-    """The files that a look goes by."""
-    seen = {}
-    for folder in (log_dir, os.path.join(log_dir, str(partition))):
-        with suppress(OSError):
-            for name in files.list_files(folder):
-                path = os.path.join(folder, name)
-                with suppress(OSError):
-                    seen[path] = files.stat(path)
-    return seen
+def _wrong(result: Compacted) -> list[Wrong]:
+    return [Wrong.of(result.error)] if result.error is not None and may_pass(result.error) else []
 
 
-def _closed_logs(seen: dict[str, FileStat], before: dict[str, FileStat]) -> dict[str, FileStat]:
-    """Below what was the active segment `before`, to which anybody may append."""
+def _closed_logs_rest(before: Stats, after: Stats) -> bool:
+    """Whether nobody exchanged segments below what was the active one, to which anybody may append."""
     active = max((path for path in before if path.endswith(names.LOG_FILE_SUFFIX)), default="")
-    return {path: stat for path, stat in seen.items() if path.endswith(names.LOG_FILE_SUFFIX) and path < active}
+    closed, now = (
+        {path: stat for path, stat in seen.items() if path.endswith(names.LOG_FILE_SUFFIX) and path < active}
+        for seen in (before, after)
+    )
+    return closed == now
 
 
 class _LastPass(Watch):

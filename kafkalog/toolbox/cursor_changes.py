@@ -34,10 +34,10 @@ from kafkalog.manager.log_directories import absolute_paths
 from kafkalog.manager.topic_configs import stored_content
 from kafkalog.toolbox.cursors import CursorLook, GroupCursors
 from kafkalog.toolbox.recovery import open_undamaged
-from kafkalog.toolbox.topic_settings import TopicSettings
 from kafkalog.topics.catalog import INTERNAL_PARTITIONS
 from kafkalog.topics.store import store_settings
 from kafkalog.topics.store_home import StoreHome
+from kafkalog.topics.topic_settings import TopicSettings
 
 Plan = Mapping[TopicPartition, int]
 NO_PLAN: Plan = {}
@@ -341,8 +341,8 @@ def _opened(look: CursorLook, home: _Home, group: str) -> Iterator[GroupOffsets]
         files=look.files,
         metrics=None,
     )
-    store.start()
     try:
+        store.start()
         made = store.offsets(group, create=True)
         assert made is not None
         yield made

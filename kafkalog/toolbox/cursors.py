@@ -26,6 +26,7 @@ from kafkalog.format.partition_metadata import topic_id_of
 from kafkalog.log.checkpoint_lines import CheckpointLines
 from kafkalog.log.view import PartitionView
 from kafkalog.manager.log_dirs import list_partitions
+from kafkalog.manager.topic_configs import stored_content
 
 NOT_HERE = "not in these directories"
 ANOTHER_TOPIC = "of a topic that was deleted, and made anew"
@@ -105,7 +106,20 @@ class CursorLook:
             for partition in list_partitions(log_dir, files=files):
                 if self.homes.setdefault(partition, log_dir) != log_dir:
                     self.findings.append(f"{partition} is in {self.homes[partition]} and in {log_dir}")
+        self._tell_of_those_away()
         self.groups = self._read_groups()
+
+    def _tell_of_those_away(self) -> None:
+        try:
+            _, known = stored_content(self.log_dirs, self.files)
+        except KafkalogError as error:
+            self.findings.append(" ".join(str(error).split()))
+            return
+        made = known[GROUP_METADATA_TOPIC].numbers if GROUP_METADATA_TOPIC in known else ()
+        away = [each for number in made if (each := TopicPartition(GROUP_METADATA_TOPIC, number)) not in self.homes]
+        self.findings += [
+            f"{each} has no folder in {', '.join(self.log_dirs)}: its cursors are not shown" for each in away
+        ]
 
     # --- groups ----------------------------------------------------------------------------------------
 

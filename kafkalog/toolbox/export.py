@@ -14,14 +14,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kafkalog.errors import IllegalArgumentException
-from kafkalog.files import OS_FILES, Files, parent_dir
+from kafkalog.files import OS_FILES, Files, local_path, parent_dir
 from kafkalog.format import values
 from kafkalog.format.needs import need_pyarrow
 from kafkalog.log.source import check_isolation
 from kafkalog.log.view import PartitionView
 from kafkalog.toolbox.past_damage import PastDamage
 from kafkalog.toolbox.salvage import Lost
-from kafkalog.toolbox.window import Window, offsets
+from kafkalog.toolbox.window import Window, found_in
 from kafkalog.topics.reader import UNREADABLE, Chunk, ChunkReader
 
 if TYPE_CHECKING:
@@ -105,7 +105,8 @@ def export(
     need_pyarrow()
     codec = _checked(options)
     report = ExportReport() if report is None else report
-    plan = targets(os.fspath(target), partitions, options.format, files)
+    log_dir = local_path(log_dir, what="log_dir", files=files)
+    plan = targets(local_path(target, what="target", files=files), partitions, options.format, files)
     from kafkalog.toolbox.export_files import refuse_existing
 
     for path in plan:
@@ -194,13 +195,18 @@ class _Export:
         from kafkalog.topics import arrow
 
         options = self._options
-        start, end = offsets(view, options.window, lenient=self._lenient)
+        start, end, times = found_in(view, options.window, lenient=self._lenient)
         past = PastDamage(view) if options.skip_damage else None
         reader = _Counted(past or view, start, end, options.isolation, self._progress)
         while True:
             try:
                 yield from arrow.record_batches(
-                    reader, self._columns, BATCH_ROWS, arrow.SPARK_COLUMNS, batch_bytes=BATCH_BYTES
+                    reader,
+                    self._columns,
+                    BATCH_ROWS,
+                    arrow.SPARK_COLUMNS,
+                    batch_bytes=BATCH_BYTES,
+                    limits=times.limits,
                 )
                 return
             except UNREADABLE as error:

@@ -13,7 +13,7 @@ from kafkalog.errors import KafkalogError
 from kafkalog.files import OS_FILES, Files
 from kafkalog.format import names
 from kafkalog.format.names import TopicPartition
-from kafkalog.manager.log_dirs import other_names, partitions_in
+from kafkalog.manager.log_dirs import is_foreign_partition, other_names, partitions_in
 
 _OWN_FILES = names.LOG_DIR_FILES | {"bootstrap.checkpoint", f"{names.META_PROPERTIES_FILE}.tmp"}
 
@@ -42,8 +42,12 @@ def folders_of(log_dir: str, files: Files = OS_FILES) -> Folders:
     """What is in `log_dir`.  OSError where it cannot be listed."""
     listed = files.list_dir(log_dir)
     found = Folders(log_dir, dict(sorted(partitions_in(log_dir, listed, files).items())))
+    for partition, path in list(found.partitions.items()):
+        if is_foreign_partition(path, files):
+            found.foreign_folders.append(path)
+            del found.partitions[partition]
     found.other_names = other_names(log_dir, listed, files)
-    own = {os.path.basename(path) for path in found.partitions.values()}
+    own = {os.path.basename(path) for path in (*found.partitions.values(), *found.foreign_folders)}
     for partition, path in list(found.partitions.items()):
         if partition.topic == names.CLUSTER_METADATA_TOPIC:
             found.metadata = path

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalog.errors import KafkalogError
 from kafkalog.toolbox.search import Match, matching
-from kafkalog.toolbox.window import Window, offsets
+from kafkalog.toolbox.window import Window, found_in
 from kafkalog.topics.reader import Chunk, ChunkReader
 
 if TYPE_CHECKING:
@@ -43,16 +43,16 @@ class Entry(NamedTuple):
 def history(view: PartitionView, key: bytes, window: Window = EVERYTHING, *, lenient: bool = False) -> Iterator[Entry]:
     """The values of `key` in a window of a view's partition, by offset.
 
-    LATEST is the last one in the window that is neither aborted nor pending.  `lenient` as in `window.offsets`.  At
+    LATEST is the last one in the window that is neither aborted nor pending.  `lenient` as in `window.found_in`.  At
     damage what lies before it comes first, the last value as LATEST, then the error.
     """
-    start, end = offsets(view, window, lenient=lenient)
+    start, end, times = found_in(view, window, lenient=lenient)
     stable = view.visible_end("read_committed")
     match = Match([key])
     reader = _Marking(view, start, stable if end is None else min(end, stable))
     undecided: list[Entry] = []  # the last value that counts, and aborted ones behind it
     try:
-        for record in matching(reader, match):
+        for record in matching(reader, match, times):
             if reader.is_aborted(record.offset):
                 undecided.append(Entry(record, ABORTED))
                 continue
@@ -62,7 +62,7 @@ def history(view: PartitionView, key: bytes, window: Window = EVERYTHING, *, len
         yield from undecided
         raise
     yield from undecided
-    for record in matching(ChunkReader(view, max(start, stable), end_offset=end), match):
+    for record in matching(ChunkReader(view, max(start, stable), end_offset=end), match, times):
         yield Entry(record, PENDING)
 
 

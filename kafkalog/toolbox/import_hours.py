@@ -27,8 +27,8 @@ from kafkalog.format.arrow import write_batches
 from kafkalog.format.batch import CREATE_TIME, LOG_APPEND_TIME
 from kafkalog.format.names import TopicPartition
 from kafkalog.toolbox.export_hours import HourFile, layout_of
-from kafkalog.toolbox.topic_settings import TopicSettings
 from kafkalog.topics.opening import open_log
+from kafkalog.topics.topic_settings import TopicSettings
 
 BATCH_BYTES = 256 << 10
 READ_ROWS = 16_384
@@ -66,7 +66,7 @@ def import_partition(
     result = Imported(partition)
     columns = layout_of(source).columns
     settings = TopicSettings(log_dir, config).of(partition.topic)
-    with open_log(log_dir, partition, config=settings, abort_left_open=False, on_damage="raise") as log:
+    with open_log(log_dir, partition, config=settings, abort_left_open=False, on_damage="raise", take_over=True) as log:
         engine = log.engine
         assert engine is not None
         if log.end_offset > log.log_start_offset and not resume:

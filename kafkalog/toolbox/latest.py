@@ -17,7 +17,7 @@ from kafkalog.log.source import check_isolation
 from kafkalog.toolbox.export import BATCH_BYTES, BATCH_ROWS, ExportOptions, ExportReport, export
 from kafkalog.toolbox.search import BATCH_ROWS as LINE_ROWS
 from kafkalog.toolbox.search import COLUMNS, records_of
-from kafkalog.toolbox.window import Bound, Window, offsets
+from kafkalog.toolbox.window import Bound, Window, found_in
 
 if TYPE_CHECKING:
     from kafkalog.format.names import TopicPartition
@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LatestOptions:
-    """`end`: the state as of an offset (exclusive) or a time, by default as of now.  `tombstones`: also keys whose last
-    value is null.  `memory_bytes`: for the map of keys, None for `kafkalog.topics.latest.MEMORY_BYTES`."""
+    """`end`: the state as of an offset (exclusive) or a time (exclusive, by the records' timestamps), by default as of
+    now. `tombstones`: also keys whose last value is null. `memory_bytes`: for the map of keys, None for
+    `kafkalog.topics.latest.MEMORY_BYTES`."""
 
     end: Bound = None
     isolation: str = "read_committed"
@@ -45,8 +46,8 @@ def latest(view: PartitionView, options: LatestOptions, *, progress: Callable[[i
 
     check_isolation(options.isolation)
     memory_bytes = MEMORY_BYTES if options.memory_bytes is None else memory_of(options.memory_bytes)
-    _, end = offsets(view, Window(None, options.end), lenient=True)
-    return Latest(view, end, isolation=options.isolation, memory_bytes=memory_bytes, progress=progress)
+    _, end, times = found_in(view, Window(None, options.end), lenient=True)
+    return Latest(view, end, times=times, isolation=options.isolation, memory_bytes=memory_bytes, progress=progress)
 
 
 def latest_records(found: Latest, *, tombstones: bool = False) -> Iterator[Record]:

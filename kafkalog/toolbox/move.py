@@ -25,6 +25,7 @@ from kafkalog._native.crc32c import crc32c
 from kafkalog.errors import (
     CorruptRecordException,
     IllegalArgumentException,
+    InvalidTopicException,
     KafkaStorageException,
     UnknownTopicOrPartitionException,
 )
@@ -108,6 +109,11 @@ def plan_move(source_dir: str, partition: TopicPartition, target_dir: str, *, fi
     CorruptCheckpointException where a checkpoint of either, or its topics' settings, cannot be read: a log start that
     got lost would bring deleted records back, a retention.ms delete what was to be kept.
     """
+    if partition.topic == names.CLUSTER_METADATA_TOPIC:
+        raise InvalidTopicException(
+            f"{partition} is the log of a cluster's controllers",
+            hint="metadata.log.dir of server.properties says where it is",
+        )
     for path in (source_dir, target_dir):
         listing(path, files)
         for name in names.OFFSET_CHECKPOINT_FILES:

@@ -17,15 +17,16 @@ from kafkalog.errors import KafkalogError
 from kafkalog.files import OS_FILES, Files
 from kafkalog.format import names
 from kafkalog.format.snapshots import ProducerSnapshotEntry, read_snapshot
+from kafkalog.log.view import PartitionView
 from kafkalog.segment.reader import Unreadable
 from kafkalog.segment.scan import LogScan
 from kafkalog.segment.transactions import Marker, TransactionFollower
+from kafkalog.toolbox.second_look import Wrong, look_while_it_rests
 
 if TYPE_CHECKING:
     from kafkalog._native.batches import BatchHeader
     from kafkalog.format.names import TopicPartition
     from kafkalog.log.snapshot import Snapshot
-    from kafkalog.log.view import PartitionView
 
 HANGING_AFTER_MS = 900_000  # Kafka's transaction.max.timeout.ms
 
@@ -157,6 +158,31 @@ def find_transactions(
         return found
 
     return view.over(look)
+
+
+def look_for_transactions(
+    log_dir: str,
+    partition: TopicPartition,
+    now_ms: int,
+    *,
+    hanging_after_ms: int = HANGING_AFTER_MS,
+    files: Files = OS_FILES,
+    progress: Callable[[int], None] | None = None,
+) -> PartitionTransactions:
+    """As `find_transactions`, for a directory that somebody may be writing to: damage is looked at again.
+
+    BeingWrittenException if each look finds other damage; UnknownTopicOrPartitionException if the folder went away.
+    """
+
+    def look() -> PartitionTransactions:
+        with PartitionView(log_dir, partition, files=files) as view:
+            return find_transactions(view, now_ms, hanging_after_ms=hanging_after_ms, files=files, progress=progress)
+
+    return look_while_it_rests(log_dir, partition, look, _wrong, files=files)
+
+
+def _wrong(found: PartitionTransactions) -> list[Wrong]:
+    return [Wrong(damage.path, damage.position, damage.what) for damage in found.damage]
 
 
 def _snapshot(seen: Snapshot, files: Files) -> Iterable[ProducerSnapshotEntry]:

@@ -7,14 +7,19 @@ recovery point a log is cut and everything behind it dropped, as Kafka does; `to
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from kafkalog._native.crc32c import crc32c
 from kafkalog.config import LogConfig
-from kafkalog.errors import KafkalogError, KafkaStorageException
+from kafkalog.errors import (
+    BeingWrittenException,
+    KafkalogError,
+    KafkaStorageException,
+    UnknownTopicOrPartitionException,
+)
 from kafkalog.files import OS_FILES, SYSTEM_CLOCK, Clock, File, Files, ManualScheduler
 from kafkalog.files.overlay import OverlayFiles, Watch, watched_files
 from kafkalog.format import names
@@ -23,12 +28,13 @@ from kafkalog.format.names import TopicPartition
 from kafkalog.log.damage import Damage
 from kafkalog.manager import directory as directories
 from kafkalog.manager.loading import log_folders
-from kafkalog.manager.log_dirs import list_partitions
+from kafkalog.manager.log_dirs import list_partitions, refuse_foreign
 from kafkalog.segment.loss import reason
 from kafkalog.segment.scan import LogScan
-from kafkalog.toolbox.topic_settings import TopicSettings
+from kafkalog.toolbox.second_look import Wrong, look_while_it_rests, may_pass
 from kafkalog.topics.log import Log
 from kafkalog.topics.opening import open_log
+from kafkalog.topics.topic_settings import TopicSettings
 
 READ_BYTES = 1 << 20
 HOLDER = TopicPartition("", -1)  # no partition has this name
@@ -101,48 +107,98 @@ def recover(
     """Recover `partitions` of `log_dir` from their recovery points on, or only tell.
 
     `config` are topic settings, over those that are kept beside the data: `index.interval.bytes` decides how the
-    indexes come out.  `act=False` writes nothing
-    and takes no lock.  `from_start` forgets the recovery points: everything is looked at.  `progress` is called with
-    the bytes of logs just read.  LogDirLockedException when another process has the directory.  When every partition
-    of the directory was recovered, and nothing is `not_recovered`, it is left as a clean shutdown leaves it.
+    indexes come out.  `act=False` writes nothing and takes no lock; what seems wrong beside somebody who writes is
+    looked at again, and a partition that is changed at each look has BeingWrittenException as its `error`
+    (UnknownTopicOrPartitionException if it went away).  `from_start` forgets the recovery points: everything is looked
+    at.  `progress` is called with the bytes of logs just read.  LogDirLockedException when another process has the
+    directory.  When every partition of the directory was recovered, and nothing is `not_recovered`, it is left as a
+    clean shutdown leaves it.
     """
     root = os.path.realpath(log_dir)
     settings = TopicSettings(root, config)
+    if act:
+        watch = _CutWatch(progress)
+        yield from _recover(root, partitions, settings, watched_files(watch), watch, from_start=from_start)
+        return
+
+    def look_again(partition: TopicPartition) -> Recovered:
+        watch = _CutWatch(progress)
+        with OverlayFiles(watch=watch) as overlay:
+            (found,) = _recover(root, [partition], settings, overlay, watch, from_start=from_start)
+        return found
+
     watch = _CutWatch(progress)
-    with ExitStack() as stack:
-        files: Files = watched_files(watch) if act else stack.enter_context(OverlayFiles(watch=watch))
-        with files.lock(os.path.join(root, names.LOCK_FILE)):
-            points = _distrust(root, partitions, files, from_start=from_start)
-        hold = hold_directory(root, files)
-        try:
-            for partition in partitions:
-                folder = os.path.join(root, str(partition))
-                result = Recovered(partition, points.get(partition, 0))
-                before = _look(files, folder)
-                watch.cuts, watch.damages = [], []
-                try:
-                    with open_log(
-                        root,
-                        partition,
-                        config=settings.of(partition.topic),
-                        create=False,
-                        files=files,
-                        abort_left_open=False,
-                        on_damage=watch.damages.append,
-                    ) as log:
-                        result.log_start_offset, result.end_offset = log.log_start_offset, log.end_offset
-                    result.old_end_offset = max((damage.old_end for damage in watch.damages), default=-1)
-                    result.old_end_offset = max(result.old_end_offset, result.end_offset)
-                    result.lost_records = sum(damage.records for damage in watch.damages)
-                except KafkalogError as error:
-                    result.error = error
-                    hold.leave(clean=False)  # the directory counts as offline now: the next one starts afresh
-                    hold = hold_directory(root, files)
-                result.cuts = watch.cuts
-                _compare(result, folder, before, _look(files, folder))
-                yield result
-        finally:
-            hold.leave(clean=True)
+    with (
+        OverlayFiles(watch=watch) as overlay,
+        closing(_recover(root, partitions, settings, overlay, watch, from_start=from_start)) as first_looks,
+    ):
+        for partition in partitions:
+            first: Iterator[Recovered] | None = first_looks
+
+            def look(partition: TopicPartition = partition) -> Recovered:
+                nonlocal first
+                looks, first = first, None
+                found = None if looks is None else next(looks, None)  # one that raised has no more
+                return found or look_again(partition)
+
+            try:
+                yield look_while_it_rests(root, partition, look, _wrong)
+            except (BeingWrittenException, UnknownTopicOrPartitionException) as error:
+                yield Recovered(partition, 0, error=error)
+
+
+def _wrong(result: Recovered) -> list[Wrong]:
+    """What a clean log would not say of itself."""
+    wrong = [Wrong(cut.path, cut.position, cut.why) for cut in result.cuts]
+    wrong += [Wrong(path, None, "dropped") for path in result.dropped]
+    if result.error is None:
+        return wrong
+    return [*wrong, Wrong.of(result.error)] if may_pass(result.error) else []
+
+
+def _recover(
+    root: str,
+    partitions: Collection[TopicPartition],
+    settings: TopicSettings,
+    files: Files,
+    watch: _CutWatch,
+    *,
+    from_start: bool,
+) -> Generator[Recovered]:
+    refuse_foreign(root, files)
+    with files.lock(os.path.join(root, names.LOCK_FILE)):
+        points = _distrust(root, partitions, files, from_start=from_start)
+    hold = hold_directory(root, files)
+    try:
+        for partition in partitions:
+            folder = os.path.join(root, str(partition))
+            result = Recovered(partition, points.get(partition, 0))
+            before = _look(files, folder)
+            watch.cuts, watch.damages = [], []
+            try:
+                with open_log(
+                    root,
+                    partition,
+                    config=settings.of(partition.topic),
+                    create=False,
+                    files=files,
+                    abort_left_open=False,
+                    on_damage=watch.damages.append,
+                    take_over=True,
+                ) as log:
+                    result.log_start_offset, result.end_offset = log.log_start_offset, log.end_offset
+                result.old_end_offset = max((damage.old_end for damage in watch.damages), default=-1)
+                result.old_end_offset = max(result.old_end_offset, result.end_offset)
+                result.lost_records = sum(damage.records for damage in watch.damages)
+            except KafkalogError as error:
+                result.error = error
+                hold.leave(clean=False)  # the directory counts as offline now: the next one starts afresh
+                hold = hold_directory(root, files)
+            result.cuts = watch.cuts
+            _compare(result, folder, before, _look(files, folder))
+            yield result
+    finally:
+        hold.leave(clean=True)
 
 
 def not_recovered(log_dir: str | os.PathLike[str], files: Files = OS_FILES) -> list[str]:
@@ -182,6 +238,7 @@ def open_undamaged(
         files=files,
         abort_left_open=False,
         on_damage="raise",
+        take_over=True,
     )
 
 

@@ -7,6 +7,7 @@ whose log is damaged is left alone.  Whoever calls holds the directory's lock.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from itertools import zip_longest
 from typing import NamedTuple
@@ -14,10 +15,12 @@ from typing import NamedTuple
 from kafkalog._native import batches as native
 from kafkalog.files import OS_FILES, Files
 from kafkalog.format import names
+from kafkalog.format.names import TopicPartition
 from kafkalog.segment.order import highest_offset, misfits
 from kafkalog.segment.scan import LogScan
 from kafkalog.toolbox.index_check import IndexCheck
 from kafkalog.toolbox.report import Finding, Report
+from kafkalog.toolbox.second_look import Wrong, look_while_it_rests
 from kafkalog.toolbox.transactions import TransactionCheck
 
 INDEX_INTERVAL_BYTES = 4096
@@ -83,6 +86,40 @@ def check_indexes(
         if aborted or files.exists(txn_path):
             right[txn_path] = aborted
         yield SegmentIndexes(base, log_path, report.findings, right)
+
+
+def find_wrong_indexes(
+    log_dir: str,
+    partition: TopicPartition,
+    *,
+    index_interval_bytes: int = INDEX_INTERVAL_BYTES,
+    files: Files = OS_FILES,
+    progress: Callable[[int], None] | None = None,
+) -> list[SegmentIndexes]:
+    """As `check_indexes`, without the entries (`right` is empty), and without the directory's lock.
+
+    BeingWrittenException if somebody changes the files at each look; UnknownTopicOrPartitionException if the folder
+    went away meanwhile; OSError.
+    """
+
+    def look() -> list[SegmentIndexes]:
+        found = check_indexes(
+            os.path.join(log_dir, str(partition)),
+            index_interval_bytes=index_interval_bytes,
+            files=files,
+            progress=progress,
+        )
+        return [each if each.right is None else each._replace(right={}) for each in found]
+
+    return look_while_it_rests(log_dir, partition, look, _wrong, files=files)
+
+
+def _wrong(found: list[SegmentIndexes]) -> Iterator[Wrong]:
+    for segment in found:
+        if segment.right is None:
+            yield Wrong(segment.log_path, None, "damaged")
+        for finding in segment.findings:
+            yield Wrong(finding.path, finding.position, finding.what)
 
 
 def rewrite(segment: SegmentIndexes, *, files: Files = OS_FILES) -> None:

@@ -30,7 +30,7 @@ from kafkalog.manager.directory import Lease
 from kafkalog.toolbox.folders import folders_of
 from kafkalog.toolbox.recovery import hold_directory, open_undamaged, unlink_what_waits
 from kafkalog.toolbox.segment_facts import PartitionFacts, SegmentFacts, look, was_compacted
-from kafkalog.toolbox.topic_settings import TopicSettings
+from kafkalog.topics.topic_settings import TopicSettings
 
 
 class Going(NamedTuple):
@@ -85,7 +85,7 @@ def plan_by_rules(
     for partition, facts in _facts(plan, partitions, settings, also_compacted, files).items():
         choice = _choice(facts)
         segments = facts.segments
-        for rule, count in runs_of(segments, facts.bounds, settings.of(partition.topic), now_ms):
+        for rule, count in runs_of(segments, facts.bounds, settings.sure(partition.topic), now_ms):
             chosen, segments = segments[:count], segments[count:]
             choice.going += [_going(partition, plan, each, rule) for each in chosen if not each.active]
         _finish(plan, choice, facts)

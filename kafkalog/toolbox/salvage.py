@@ -3,7 +3,7 @@
 Behind damage it goes on at the next batch that can be proved by its CRC.  Offsets are kept, so what was lost is a gap,
 as compaction leaves them.  What no CRC covers is judged by the neighbours: a batch whose offsets do not fit between
 them, or with an unknown magic, is left out.  Indexes are built for what was copied; topic id, log start and the
-topics' settings come along.
+topics' settings come along.  Leader epochs that go back are mended (`epoch_order`).
 Whoever opens the new directory, Kafka too, finds no clean-shutdown marker and rebuilds epochs and producer state.
 """
 
@@ -19,8 +19,13 @@ from typing import NamedTuple
 import numpy as np
 
 from kafkalog._native import batches as native
-from kafkalog.errors import CorruptCheckpointException, IllegalArgumentException
-from kafkalog.files import OS_FILES, File, Files
+from kafkalog.errors import (
+    BeingWrittenException,
+    CorruptCheckpointException,
+    IllegalArgumentException,
+    UnknownTopicOrPartitionException,
+)
+from kafkalog.files import OS_FILES, File, Files, local_path
 from kafkalog.format import names, values
 from kafkalog.format.checkpoints import OffsetCheckpointFile
 from kafkalog.format.names import TopicPartition
@@ -30,7 +35,9 @@ from kafkalog.segment.loss import VERDICT_TEXT
 from kafkalog.segment.order import highest_offset, misfits
 from kafkalog.segment.resync import next_batch, slices_past_damage
 from kafkalog.segment.scan import ScanSlice
+from kafkalog.toolbox.epoch_order import EpochOrder
 from kafkalog.toolbox.reindex import check_indexes, rewrite
+from kafkalog.toolbox.second_look import Wrong, look_while_it_rests
 
 
 class Lost(NamedTuple):
@@ -50,13 +57,30 @@ class Lost(NamedTuple):
 
 @dataclass
 class SalvageReport:
-    """What was copied and what was not."""
+    """What was copied and what was not.  `unsettled`: why partitions were not: somebody is writing them, or they went
+    away meanwhile."""
 
     lost: list[Lost] = field(default_factory=list)
     partitions: int = 0
     batches: int = 0
     records: int = 0
     bytes: int = 0
+    epochs_mended: int = 0  # batches whose leader epoch did not fit between its neighbours'
+    unsettled: list[BeingWrittenException | UnknownTopicOrPartitionException] = field(default_factory=list)
+
+    def take(self, other: SalvageReport) -> None:
+        """Adds what another one says."""
+        self.lost += other.lost
+        self.partitions += other.partitions
+        self.batches += other.batches
+        self.records += other.records
+        self.bytes += other.bytes
+        self.epochs_mended += other.epochs_mended
+        self.unsettled += other.unsettled
+
+
+def _wrong(report: SalvageReport) -> list[Wrong]:
+    return [Wrong(lost.path, lost.position, lost.what) for lost in report.lost]
 
 
 def salvage(
@@ -70,15 +94,28 @@ def salvage(
     """Copy `partitions` (folders by name, of `source_dir`) to `target_dir`, which must be new or empty, and neither in
     the other's folder."""
     values.function(progress, "progress", "a function of the bytes just copied")
-    source, target = os.fspath(source_dir), os.fspath(target_dir)
+    source, target = (local_path(given, files=files) for given in (source_dir, target_dir))
     _refuse_nested(source, target)
     if files.exists(target) and (not files.is_dir(target) or files.list_dir(target)):
         raise IllegalArgumentException("found something there, expected a new or empty folder", path=target)
     files.mkdirs(target)
     report = SalvageReport()
     for partition, path in partitions.items():
-        report.partitions += 1
-        _Salvage(path, os.path.join(target, str(partition)), files, report, progress).run()
+        copy = os.path.join(target, str(partition))
+
+        def look(source_path: str = path, copy: str = copy) -> SalvageReport:
+            if files.exists(copy):
+                files.remove_tree(copy)  # what an earlier look left
+            here = SalvageReport(partitions=1)
+            _Salvage(source_path, copy, files, here, progress).run()
+            return here
+
+        try:
+            report.take(look_while_it_rests(source, partition, look, _wrong, files=files))
+        except (BeingWrittenException, UnknownTopicOrPartitionException) as error:
+            if files.exists(copy):
+                files.remove_tree(copy)
+            report.unsettled.append(error)
     _copy_log_starts(source, target, partitions, files)
     try:
         for topic in {partition.topic for partition in partitions}:
@@ -122,6 +159,7 @@ class _Salvage:
         self._report = report
         self._progress = progress or (lambda size_bytes: None)
         self._next_offset = 0
+        self._epochs = EpochOrder()
 
     def run(self) -> None:
         files = self._files
@@ -133,6 +171,7 @@ class _Salvage:
         bases = [base for base, _ in segments]
         for (base, name), following in zip_longest(segments, bases[1:]):
             self._segment(base, following, os.path.join(self._source, name))
+        self._report.epochs_mended += self._epochs.mend(files)
         metadata = os.path.join(self._source, names.PARTITION_METADATA_FILE)
         if files.exists(metadata):
             files.write_atomic(os.path.join(self._target, names.PARTITION_METADATA_FILE), files.read_bytes(metadata))
@@ -205,6 +244,7 @@ class _Salvage:
             start = int(run["position"][0]) - piece.position
             length = int(run["size"].sum())
             out.pwrite(piece.data[start : start + length], written + done)
+            self._epochs.add(out.path, run, written + done)
             done += length
         self._report.bytes += done
         return done

@@ -14,6 +14,7 @@ import numpy as np
 from kafkalog.errors import IllegalArgumentException
 from kafkalog.format.needs import need_pyarrow
 from kafkalog.topics.records import Record
+from kafkalog.topics.times import ALL_TIMES, Times
 
 if TYPE_CHECKING:
     from kafkalog.topics.reader import ChunkReader
@@ -98,12 +99,13 @@ class Match:
         return pa.array(having)
 
 
-def matching(reader: ChunkReader, match: Match) -> Iterator[Record]:
-    """The records that match, from the reader's offset to its end; at damage those before it, then the error."""
+def matching(reader: ChunkReader, match: Match, times: Times = ALL_TIMES) -> Iterator[Record]:
+    """The records that match, with one of these timestamps, from the reader's offset to its end; at damage those before
+    it, then the error."""
     from kafkalog.topics import arrow
 
     topic, partition = reader.source.topic_partition
-    for batch in arrow.record_batches(reader, COLUMNS, BATCH_ROWS, batch_bytes=BATCH_BYTES):
+    for batch in arrow.record_batches(reader, COLUMNS, BATCH_ROWS, batch_bytes=BATCH_BYTES, limits=times.limits):
         found = batch.filter(match.rows(batch))
         if not found.num_rows:
             continue

@@ -255,16 +255,20 @@ def _log_start(seen: Snapshot) -> tuple[int, int]:
         return 0, 0
 
 
-def all_headers(seen: Snapshot, progress: Callable[[int], None]) -> tuple[Contents, int]:
+def all_headers(seen: Snapshot, progress: Callable[[int], None]) -> tuple[Contents, dict[str, int]]:
     """Every batch header, the records of the few batches whose header does not tell all, and how many bytes are no
-    batches.  FileNotFoundError where a segment has gone."""
-    found, unread = Contents(), 0
+    batches, by path.  FileNotFoundError if a segment has gone."""
+    found, unread = Contents(), dict[str, int]()
     for segment in seen.segments:
-        scan = LogScan(seen.file(segment), 0, seen.readable_bytes(segment), check_crc=False)
+        file = seen.file(segment)
+        scan = LogScan(file, 0, seen.readable_bytes(segment), check_crc=False)
+        here = 0
         for piece in scan:
-            unread += found.feed(piece, seen.log_start_offset)
+            here += found.feed(piece, seen.log_start_offset)
             progress(int(piece.table["size"].sum()))
-        unread += max(0, scan.end - scan.position - _UNSEEN_BYTES)
+        here += max(0, scan.end - scan.position - _UNSEEN_BYTES)
+        if here:
+            unread[file.path] = here
     return found, unread
 
 

@@ -8,10 +8,13 @@ Reads only, takes no lock.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from kafkalog.errors import KafkalogError
+from kafkalog.errors import BeingWrittenException, KafkalogError, UnknownTopicOrPartitionException
 from kafkalog.files import OS_FILES, Files
 from kafkalog.format import codecs, names
 from kafkalog.format.names import TopicPartition
@@ -19,6 +22,7 @@ from kafkalog.format.partition_metadata import topic_id_of
 from kafkalog.log.checkpoint_lines import CheckpointLines
 from kafkalog.log.view import PartitionView
 from kafkalog.toolbox.folders import Folders, another_name, folders_of
+from kafkalog.toolbox.second_look import Wrong, look_while_it_rests
 from kafkalog.toolbox.segment_facts import Contents, all_headers, headers_at_ends
 
 
@@ -35,6 +39,15 @@ class TopicRow:
     contents: Contents = field(default_factory=Contents)
     topic_ids: list[str] = field(default_factory=list)
 
+    def take(self, part: _Part) -> None:
+        """Adds one partition."""
+        self.contents.add(part.contents)
+        self.segments += part.segments
+        self.bytes += part.bytes
+        self.offsets += part.offsets
+        if part.topic_id is not None and part.topic_id not in self.topic_ids:
+            self.topic_ids.append(part.topic_id)
+
     @property
     def internal(self) -> bool:
         return self.topic in names.INTERNAL_TOPICS
@@ -47,11 +60,13 @@ class TopicRow:
 
 @dataclass
 class Topics:
-    """`findings` are what keeps a broker from starting, or a partition from being read; `notes` are remarks."""
+    """`findings` are what keeps a broker from starting, or a partition from being read; `notes` are remarks;
+    `unsettled`: why partitions cannot be told of, since somebody is writing them, or took them away meanwhile."""
 
     rows: dict[str, TopicRow] = field(default_factory=dict)
     findings: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    unsettled: list[BeingWrittenException | UnknownTopicOrPartitionException] = field(default_factory=list)
 
 
 def topics(
@@ -69,30 +84,40 @@ def topics(
         _tell_odd(found, result)
         checkpoints = CheckpointLines(log_dir, files)
         for partition, path in found.partitions.items():
-            if partition in homes:
-                result.findings.append(
-                    f"{path}: {partition} is in {homes[partition]} too; a broker does not start over two: `kafkalog "
-                    "describe` shows which is complete, `kafkalog move` finishes a move"
-                )
-            homes.setdefault(partition, log_dir)
             row = result.rows.setdefault(partition.topic, TopicRow(partition.topic))
+            part = None
             try:
-                row.partitions.append(partition.partition)
-                if log_dir not in row.log_dirs:
-                    row.log_dirs.append(log_dir)
-                with PartitionView(log_dir, partition, files=files, checkpoints=checkpoints) as view:
-                    unread = _look(row, view, exact, progress or (lambda size_bytes: None))
-                if unread:
-                    result.findings.append(
-                        f"{path}: {unread} bytes are no batches that can be read (`kafkalog verify` says which)"
-                    )
-                topic_id = topic_id_of(path, files)
-                if topic_id is not None and topic_id not in row.topic_ids:
-                    row.topic_ids.append(topic_id)
+                part = _look_at(log_dir, partition, path, exact, files, checkpoints, progress)
+            except UnknownTopicOrPartitionException as error:
+                result.unsettled.append(error)
+                continue
+            except BeingWrittenException as error:
+                result.unsettled.append(error)
             except KafkalogError as error:
                 result.findings.append(f"{path}: {' '.join(str(error).split())}")
+            if partition in homes and files.is_dir(homes[partition]):  # a move may have ended meanwhile
+                result.findings.append(
+                    f"{path}: {partition} is in {os.path.dirname(homes[partition])} too; a broker does not start over "
+                    "two: `kafkalog describe` shows which is complete, `kafkalog move` finishes a move"
+                )
+            homes.setdefault(partition, path)
+            row.partitions.append(partition.partition)
+            if log_dir not in row.log_dirs:
+                row.log_dirs.append(log_dir)
+            if part is None:
+                continue
+            row.take(part)
+            unread = sum(part.unread.values())
+            if unread:
+                result.findings.append(
+                    f"{path}: {unread} bytes are no batches that can be read (`kafkalog verify` says which)"
+                )
+    result.rows = {topic: row for topic, row in result.rows.items() if row.partitions}
     for row in result.rows.values():
         row.partitions.sort()
+        if len(row.topic_ids) > 1:
+            here = [path for partition, path in homes.items() if partition.topic == row.topic]
+            row.topic_ids = _topic_ids(here, files)  # it may have been made anew while we looked
         if len(row.topic_ids) > 1:
             result.findings.append(
                 f"{row.topic}: its partitions have the topic ids {', '.join(row.topic_ids)}: some are of a topic that "
@@ -120,15 +145,56 @@ def _tell_odd(found: Folders, result: Topics) -> None:
         result.notes.append(f"{found.metadata}: the controller's log, no topic")
 
 
-def _look(row: TopicRow, view: PartitionView, exact: bool, progress: Callable[[int], None]) -> int:
-    """One partition's part of the row; answers how many bytes are no batches, where all were looked at."""
-    unread = 0
-    if exact:
-        contents, unread = view.over(lambda seen: all_headers(seen, progress))
-    else:
-        contents = view.over(headers_at_ends)
-    row.contents.add(contents)
-    row.segments += len(view.segments)
-    row.bytes += sum(segment.size for segment in view.segments)
-    row.offsets += view.log_end_offset - view.log_start_offset
-    return unread
+class _Part(NamedTuple):
+    """What a look at one partition adds to its topic's row; `unread`: bytes that are no batches, by path."""
+
+    contents: Contents
+    segments: int
+    bytes: int
+    offsets: int
+    topic_id: str | None
+    unread: dict[str, int]
+
+
+def _look_at(
+    log_dir: str,
+    partition: TopicPartition,
+    path: str,
+    exact: bool,
+    files: Files,
+    checkpoints: CheckpointLines,
+    progress: Callable[[int], None] | None,
+) -> _Part:
+    """The errors of a view, and of `look_while_it_rests`."""
+
+    def look() -> _Part:
+        with PartitionView(log_dir, partition, files=files, checkpoints=checkpoints) as view:
+            unread: dict[str, int] = {}
+            if exact:
+                contents, unread = view.over(lambda seen: all_headers(seen, progress or (lambda size_bytes: None)))
+            else:
+                contents = view.over(headers_at_ends)
+            return _Part(
+                contents,
+                len(view.segments),
+                sum(segment.size for segment in view.segments),
+                view.log_end_offset - view.log_start_offset,
+                topic_id_of(path, files),
+                unread,
+            )
+
+    return look_while_it_rests(log_dir, partition, look, _wrong, files=files)
+
+
+def _wrong(part: _Part) -> list[Wrong]:
+    return [Wrong(path, None, f"{size_bytes} bytes are no batches") for path, size_bytes in part.unread.items()]
+
+
+def _topic_ids(folders: Iterable[str], files: Files) -> list[str]:
+    found: list[str] = []
+    for folder in folders:
+        with suppress(KafkalogError, OSError):
+            topic_id = topic_id_of(folder, files)
+            if topic_id is not None and topic_id not in found:
+                found.append(topic_id)
+    return found

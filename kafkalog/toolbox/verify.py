@@ -22,7 +22,7 @@ import numpy as np
 
 from kafkalog._native import batches as native
 from kafkalog.errors import KafkalogError, UnknownTopicOrPartitionException
-from kafkalog.files import OS_FILES, File, Files
+from kafkalog.files import OS_FILES, File, Files, local_path
 from kafkalog.format import names, values
 from kafkalog.format.batch import RECORD_BATCH_OVERHEAD
 from kafkalog.format.checkpoints import NO_ENTRIES, CleanShutdownFile, LeaderEpochCheckpointFile, OffsetCheckpointFile
@@ -55,7 +55,7 @@ def verify(
     """
     values.function(progress, "progress", "a function of the bytes just checked")
     deep = values.flag(deep, "deep")
-    root = os.fspath(log_dir)
+    root = local_path(log_dir, what="log_dir", files=files)
     there = list_partitions(root, files=files)
     report = Report()
     if partitions is None:
@@ -110,7 +110,8 @@ def _check_small_files(reads: dict[str, Callable[[], object]], report: Report) -
     for path in doubted:
         problem = _problem(reads[path])
         if problem is not None:
-            report.add(path, problem.position or 0, 0, problem.message)
+            what = problem.message if problem.hint is None else f"{problem.message} ({problem.hint})"
+            report.add(path, problem.position or 0, 0, what)
 
 
 def _problem(read: Callable[[], object]) -> KafkalogError | None:

@@ -1,7 +1,8 @@
 """From where to where somebody wants to read a partition: offsets or times, and how to read only its last records.
 
-A time is the first offset whose record is not older, found by the time index, as Kafka's consumers find it: where
-timestamps go back, records behind it may be older.  Knows a view, and nothing of what is in records.
+A time is no place in the log: a record is in the window if its timestamp is (`kafkalog.topics.times`).  The time index
+only says from which offset on there may be such records; as timestamps may go back, nothing says where they end.  Knows
+a view, and nothing of what is in records.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from kafkalog.errors import KafkalogError
+from kafkalog.topics.times import Times, times_of
 
 if TYPE_CHECKING:
     from kafkalog.log.view import PartitionView
@@ -35,33 +37,45 @@ Bound = int | Time | Near | None
 
 
 class Window(NamedTuple):
-    """Offsets from `start` on, up to `end` (exclusive); None: the log's start, its end."""
+    """Offsets, or times, from `start` on, up to `end` (exclusive); None: the log's start, its end."""
 
     start: Bound = None
     end: Bound = None
 
 
-def offsets(view: PartitionView, window: Window, *, lenient: bool = False) -> tuple[int, int | None]:
-    """The first offset of a window and its end, None where that is the log's end.
+class Range(NamedTuple):
+    """Offsets [start, end), None for the log's end, and of their records those with one of these timestamps."""
+
+    start: int
+    end: int | None
+    times: Times
+
+
+def found_in(view: PartitionView, window: Window, *, lenient: bool = False) -> Range:
+    """Where a window's records are.
 
     `lenient`: a start that the log does not have is the next one that it has, for whoever asks many partitions at once;
     else readers raise OffsetOutOfRangeException.
     """
     low, high = view.log_start_offset, view.log_end_offset
-    start = low if window.start is None else _offset(view, window.start)
-    end = None if window.end is None else _offset(view, window.end)
-    if lenient or not isinstance(window.start, int):
+    first, behind = window
+    times = times_of(
+        first.timestamp_ms if isinstance(first, Time) else None,
+        behind.timestamp_ms if isinstance(behind, Time) else None,
+    )
+    if isinstance(first, Time):
+        at = view.offset_for_time(first.timestamp_ms)
+        start = high if at is None else at
+    else:
+        start = low if first is None else _offset(first)
+    end = None if behind is None or isinstance(behind, Time) else _offset(behind)
+    if lenient or not isinstance(first, int):
         start = min(max(start, low), high)
-    return start, end
+    return Range(start, end, times)
 
 
-def _offset(view: PartitionView, bound: int | Time | Near) -> int:
-    if isinstance(bound, Near):
-        return bound.offset
-    if not isinstance(bound, Time):
-        return bound
-    found = view.offset_for_time(bound.timestamp_ms)
-    return view.log_end_offset if found is None else found
+def _offset(bound: int | Near) -> int:
+    return bound.offset if isinstance(bound, Near) else bound
 
 
 def last(read: Callable[[int, int], Iterator[T]], count: int, low: int, high: int) -> Iterator[T]:

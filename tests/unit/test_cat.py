@@ -17,11 +17,13 @@ import kafkalog
 from kafkalog._native.murmur2 import murmur2
 from kafkalog._native.partitioner import partition_for_key
 from kafkalog.cli.app import CLEAN, FINDINGS, USAGE
+from kafkalog.cli.console import parse_time_ms
 from kafkalog.errors import CorruptRecordException, IllegalArgumentException
 from kafkalog.log.view import PartitionView
 from kafkalog.toolbox.search import Match, matching
-from kafkalog.toolbox.window import Time, Window, last, offsets
+from kafkalog.toolbox.window import Time, Window, found_in, last
 from kafkalog.topics.reader import ChunkReader
+from kafkalog.topics.times import ALL_TIMES, Times
 from tests.unit.cli_kit import Run, of_kafka, run
 
 __all__ = ["run"]
@@ -195,14 +197,18 @@ def test_the_last_records_behind_damage() -> None:
 def test_windows(log_dir: Path, run: Run) -> None:
     with PartitionView(log_dir, "t-0") as view:
         end = view.log_end_offset
-        assert offsets(view, Window()) == (0, None)
-        assert offsets(view, Window(3, end + 9)) == (3, end + 9)
-        assert offsets(view, Window(end + 9)) == (end + 9, None)
-        assert offsets(view, Window(end + 9), lenient=True) == (end, None)
-        assert offsets(view, Window(Time(0), Time(START_MS * 2))) == (0, end)
+        assert found_in(view, Window()) == (0, None, ALL_TIMES)
+        assert found_in(view, Window(3, end + 9)) == (3, end + 9, ALL_TIMES)
+        assert found_in(view, Window(end + 9)) == (end + 9, None, ALL_TIMES)
+        assert found_in(view, Window(end + 9), lenient=True) == (end, None, ALL_TIMES)
+        assert found_in(view, Window(Time(0), Time(START_MS * 2))) == (0, None, Times(0, START_MS * 2 - 1))
     low = next(it.offset for it in records(log_dir, 0) if it.timestamp >= START_MS + 50)
     assert cat_offsets(run, log_dir, "t-0", "--from", f"@{START_MS + 50}", "-n", 1) == [(0, low)]
     assert cat_offsets(run, log_dir, "t-0", "--from", "2023-11-14T22:13:20.050Z", "-n", 1) == [(0, low)]
+    for ms in range(1000):  # exactly: seconds as a float may be a millisecond short
+        assert parse_time_ms(f"2023-11-14T22:13:20.{ms:03}") == 1_700_000_000_000 + ms
+    for text in (f"@{1 << 63}", "@-1", "@1.5"):
+        assert run("cat", log_dir, "t-0", "--from", text).code == USAGE
     assert cat_offsets(run, log_dir, "t-0", "--from", 5, "--until", 7) == [(0, 5), (0, 6)]
     assert cat_offsets(run, log_dir, "t-0", "--from", 5, "--to", 7) == [(0, 5), (0, 6)]
 

@@ -516,3 +516,19 @@ def test_append_keeps_numbers_as_they_were_written(number: str, run: Any, tmp_pa
     assert run("append", str(tmp_path / "logs"), "t-0", "--create", "--json", stdin=line).code == 0
     with kafkalog.open_log(tmp_path / "logs", "t-0", read_only=True) as log:
         assert [record.value for record in log] == [b'{"n":[%s]}' % number.encode()]
+
+
+def test_the_command_line_is_an_extra() -> None:
+    """Without click and rich both ways in say in one sentence what to install; the package works."""
+    without = "import sys; sys.modules.update(click=None, rich=None); "
+    for entry in ("import runpy; runpy.run_module('kafkalog')", "from kafkalog.cli import main; main()"):
+        done = subprocess.run([sys.executable, "-c", without + entry, "--help"], capture_output=True, text=True)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert done.stderr == "kafkalog: the command line needs click and rich: pip install 'kafkalog[cli]'\n"
+
+
+def test_only_the_command_line_needs_click_and_rich() -> None:
+    package = Path(kafkalog.__file__).parent
+    named = re.compile(r"^\s*(?:import|from)\s+(?:click|rich|kafkalog\.cli)\b", re.MULTILINE)
+    found = {path.relative_to(package).as_posix() for path in package.rglob("*.py") if named.search(path.read_text())}
+    assert {each for each in found if not each.startswith("cli/")} == {"__main__.py"}

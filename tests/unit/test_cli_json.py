@@ -65,11 +65,11 @@ LINES = {
 
 
 def names(value: Any) -> Iterator[str]:
-    """Every name in a JSON value; what is in `codecs`, `config`, `files` and `skipped` goes by names of its own."""
+    """Every name in a JSON value; the names in `codecs`, `config`, `files`, `skipped` and `sources` are others'."""
     if isinstance(value, dict):
         for name, inner in value.items():
             yield name
-            yield from () if name in ("codecs", "config", "files", "skipped") else names(inner)
+            yield from () if name in ("codecs", "config", "files", "skipped", "sources") else names(inner)
     elif isinstance(value, list):
         for inner in value:
             yield from names(inner)

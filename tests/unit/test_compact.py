@@ -18,19 +18,19 @@ import pytest
 import kafkalog
 from kafkalog.cleaner.compaction import CompactionStats
 from kafkalog.config import CleanerConfig, LogConfig
-from kafkalog.errors import CorruptRecordException, KafkaStorageException, LogDirLockedException
+from kafkalog.errors import BeingWrittenException, CorruptRecordException, LogDirLockedException
 from kafkalog.files import OS_FILES, ManualClock
 from kafkalog.files.os_files import OsFile
-from kafkalog.files.testing import UnsyncedFiles
 from kafkalog.format.checkpoints import OffsetCheckpointFile
 from kafkalog.format.names import TopicPartition
 from kafkalog.log.view import PartitionView
 from kafkalog.segment.scan import LogScan
 from kafkalog.toolbox.compact import Compacted, How, compact, left_alone
 from kafkalog.toolbox.explain import explain
-from kafkalog.toolbox.topic_settings import TopicSettings
 from kafkalog.toolbox.verify import verify
+from kafkalog.topics.topic_settings import TopicSettings
 from tests.conftest import LONG
+from tests.file_doubles import UnsyncedFiles
 from tests.unit.cli_kit import Run, run
 
 __all__ = ["run"]
@@ -275,8 +275,8 @@ def test_policies(tmp_path: Path, run: Run) -> None:
     assert summary["skipped"].keys() == {"u-0"}
     properties = tmp_path / "server.properties"
     properties.write_text("log.dirs=/x\nlog.cleanup.policy=compact\nlog.cleaner.dedupe.buffer.size=2000000\n")
-    assert run("compact", tmp_path, "--broker-properties", properties).err.count("left alone") == 1
-    assert "u-0: " in run("compact", tmp_path / "u", "--broker-properties", properties).out
+    assert run("compact", tmp_path, "--config", properties).err.count("left alone") == 1
+    assert "u-0: " in run("compact", tmp_path / "u", "--config", properties).out
 
 
 def test_the_metadata_log_is_left_alone(tmp_path: Path) -> None:
@@ -405,10 +405,10 @@ def test_who_never_rests_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     keyed(tmp_path, 200)
     first, *_ = sorted((tmp_path / "t-0").glob("*.log"))
     times = itertools.count(NOW_MS // 1000)
-    monkeypatch.setattr("kafkalog.toolbox.compact.REST_S", 0.0)
+    monkeypatch.setattr("kafkalog.toolbox.second_look.REST_S", 0.0)
     found = looked_at(tmp_path, Restless(5, lambda: os.utime(first, (0, next(times))), every=True))
-    assert isinstance(found.error, KafkaStorageException)
-    assert "was being changed by somebody" in str(found.error)
+    assert isinstance(found.error, BeingWrittenException)
+    assert "t-0 is being written: somebody changed it at each of 10 looks" in str(found.error)
 
 
 def test_damage_beside_who_appends_is_damage(tmp_path: Path) -> None:

@@ -20,10 +20,10 @@ from kafkalog._native import batches as native
 from kafkalog.cli.app import CLEAN, FINDINGS, USAGE
 from kafkalog.errors import IllegalArgumentException
 from kafkalog.files import OS_FILES
-from kafkalog.files.testing import Fault, FaultyFiles, RecordingFiles
 from kafkalog.format.names import TopicPartition
 from kafkalog.toolbox.export import BATCH_BYTES, ExportOptions, ExportReport, export
 from kafkalog.toolbox.window import Time, Window
+from tests.file_doubles import Fault, FaultyFiles, RecordingFiles
 from tests.unit.cli_kit import Run, of_kafka, run
 
 __all__ = ["run"]

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import random
 import shutil
 from pathlib import Path
 
 import pytest
 
 import kafkalog
+from kafkalog._native import batches as native
 from kafkalog.cli.app import invoke
 from kafkalog.errors import IllegalArgumentException
+from kafkalog.format.control import ControlRecordType, EndTransactionMarker, end_txn_marker_batch
 from kafkalog.format.names import TopicPartition
+from kafkalog.log.types import AppendOrigin
+from kafkalog.toolbox.epoch_order import in_order
 from kafkalog.toolbox.salvage import salvage
 from kafkalog.toolbox.verify import verify
+from tests.unit.log_kit import batch
 
 START_MS = 1_700_000_000_000
 LOG = "00000000000000000000.log"
@@ -55,13 +62,92 @@ def test_each_flipped_bit_of_a_header_is_found_and_the_rest_salvaged(whole: Path
                 assert where[0].position in (size, 0), (byte, bit, where)
             target = tmp_path / "salvaged"
             saved = salvage(damaged, target, {TP: str(damaged / "t-0")})
-            assert epoch or verify(target, deep=True).ok, (byte, bit)
+            assert verify(target, deep=True).ok, (byte, bit)
+            assert saved.epochs_mended == epoch, (byte, bit)
             with kafkalog.open_log(target, "t-0") as log:
                 kept = {record.offset: record.value for record in log}
             expected = good if epoch else {n: value for n, value in good.items() if n != 1}
             assert kept == expected, (byte, bit, saved.lost)
             assert (len(saved.lost) == 0) == epoch, (byte, bit)
             shutil.rmtree(target)
+
+
+@pytest.mark.parametrize("transactional", [False, True])
+@pytest.mark.parametrize(
+    ("damage", "mended"),
+    [
+        ({2: 1 << 20}, 1),  # by batch: the leader epoch that it gets
+        ({0: 7}, 1),
+        ({9: 0, 10: 0}, 2),
+        ({5: -(1 << 31)}, 1),
+        ({1: 3, 5: 9, 9: 0, 10: 1 << 30}, 4),
+        ({11: 9}, 0),  # the last batch may well be of a later leader
+    ],
+)
+def test_leader_epochs_that_go_back_are_mended(
+    tmp_path: Path, transactional: bool, damage: dict[int, int], mended: int
+) -> None:
+    damaged, target = tmp_path / "damaged", tmp_path / "salvaged"
+    with kafkalog.open_log(damaged, "t-0", config={"internal.segment.bytes": "500"}) as log:
+        for n in range(11 if transactional else 12):
+            in_transaction = transactional and n == 0
+            data = batch(
+                1,
+                producer_id=7 if in_transaction else n % 2,
+                producer_epoch=0,
+                sequence=n // 2,
+                transactional=in_transaction,
+            )
+            log.engine.append_as_leader(data, log.end_offset // 4)
+            if transactional and n == 3:
+                marker = EndTransactionMarker(ControlRecordType.ABORT, 0)
+                log.engine.append_as_leader(
+                    end_txn_marker_batch(0, START_MS, 0, 7, 0, marker),
+                    log.end_offset // 4,
+                    AppendOrigin.COORDINATOR,
+                    transaction_version=1,
+                )
+    assert verify(damaged, deep=True).ok
+    place, epochs = 0, []
+    for path in sorted((damaged / "t-0").glob("*.log")):
+        content = bytearray(path.read_bytes())
+        for header in native.headers(bytes(content))[0]:
+            epochs.append(header.leader_epoch)
+            if place in damage:
+                content[header.position + 12 : header.position + 16] = damage[place].to_bytes(4, "big", signed=True)
+            place += 1
+        path.write_bytes(content)
+    assert place == 12
+    assert verify(damaged).ok == (not mended)
+    report = salvage(damaged, target, {TP: str(damaged / "t-0")})
+    assert (report.epochs_mended, report.lost, report.batches) == (mended, [], 12)
+    assert verify(target, deep=True).findings == []
+    found = [
+        header.leader_epoch
+        for path in sorted((target / "t-0").glob("*.log"))
+        for header in native.headers(path.read_bytes())[0]
+    ]
+    assert found[:11] == epochs[:11]
+    with kafkalog.open_log(target, "t-0") as log:
+        assert log.engine.latest_epoch == found[-1]
+    assert verify(target, deep=True).findings == []
+
+
+def test_the_fewest_epochs_are_mended() -> None:
+    chosen = random.Random(20)
+    for _ in range(2000):
+        epochs = [chosen.randrange(-1, 5) for _ in range(chosen.randrange(8))]
+        batches = [chosen.randrange(1, 4) for _ in epochs]
+        kept = in_order(epochs, batches)
+        assert kept == sorted(set(kept))
+        assert all(epochs[place] >= 0 for place in kept)
+        assert [epochs[place] for place in kept] == sorted(epochs[place] for place in kept)
+        best = 0
+        for mask in itertools.product((False, True), repeat=len(epochs)):
+            some = [place for place, taken in enumerate(mask) if taken and epochs[place] >= 0]
+            if [epochs[place] for place in some] == sorted(epochs[place] for place in some):
+                best = max(best, sum(batches[place] for place in some))
+        assert sum(batches[place] for place in kept) == best, (epochs, batches)
 
 
 def test_a_log_cut_at_every_byte(whole: Path, tmp_path: Path) -> None:

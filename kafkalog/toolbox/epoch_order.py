@@ -1,0 +1,112 @@
+"""The leader epochs of a copied partition: in order, or mended.
+
+No CRC covers a batch's leader epoch, and it never goes back.  So epochs that do were damaged: the fewest batches that
+disagree with the others get the epoch of the batch before them.  Epochs are known by runs of batches with the same one,
+of which there are a few in a log.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from typing import NamedTuple
+
+import numpy as np
+
+from kafkalog.files import Files
+from kafkalog.format.batch import LOG_OVERHEAD, declared_size
+
+LEADER_EPOCH_AT = LOG_OVERHEAD  # of magic 2
+NO_EPOCH = -1
+
+
+class _Run(NamedTuple):
+    """Batches with one leader epoch, one behind the other in a file: where they begin and end, how many they are."""
+
+    epoch: int
+    path: str
+    start: int
+    end: int
+    batches: int
+
+
+class EpochOrder:
+    """Is told of each batch that is copied, in order; `mend` comes last.  Made for one partition."""
+
+    def __init__(self) -> None:
+        self._runs: list[_Run] = []
+
+    def add(self, path: str, table: np.ndarray, position: int) -> None:
+        """Batches that lie one behind the other in `path`, from `position` on."""
+        ends = position + np.cumsum(table["size"].astype(np.int64))
+        epochs = np.where(table["magic"] >= 2, table["leader_epoch"], NO_EPOCH)
+        breaks = np.flatnonzero(epochs[1:] != epochs[:-1]) + 1
+        first = 0
+        for behind in [*breaks.tolist(), len(table)]:
+            epoch, start, end = int(epochs[first]), position, int(ends[behind - 1])
+            self._add(_Run(epoch, path, start, end, behind - first))
+            first, position = behind, end
+
+    def _add(self, run: _Run) -> None:
+        if run.epoch == NO_EPOCH:  # a format without one, or nobody knew it: it fits everywhere
+            return
+        last = self._runs[-1] if self._runs else None
+        if last is not None and (last.epoch, last.path, last.end) == (run.epoch, run.path, run.start):
+            self._runs[-1] = last._replace(end=run.end, batches=last.batches + run.batches)
+        else:
+            self._runs.append(run)
+
+    def mend(self, files: Files) -> int:
+        """Writes the epochs that were damaged anew; how many batches had one."""
+        kept = in_order([run.epoch for run in self._runs], [run.batches for run in self._runs])
+        if len(kept) == len(self._runs):
+            return 0
+        mended = 0
+        epoch = self._runs[kept[0]].epoch if kept else NO_EPOCH
+        places = set(kept)
+        for place, run in enumerate(self._runs):
+            if place in places:
+                epoch = run.epoch
+                continue
+            _write(run, epoch, files)
+            mended += run.batches
+        return mended
+
+
+def _write(run: _Run, epoch: int, files: Files) -> None:
+    with files.open(run.path) as file:
+        position = run.start
+        while position < run.end:
+            size = declared_size(file.pread(LOG_OVERHEAD, position))
+            file.pwrite(epoch.to_bytes(4, "big", signed=True), position + LEADER_EPOCH_AT)
+            position += size
+        file.sync()
+
+
+def in_order(epochs: list[int], batches: list[int]) -> list[int]:
+    """The places of epochs that never go back, with as many batches as can be; none of a negative epoch."""
+    if epochs == sorted(epochs) and min(epochs, default=0) >= 0:
+        return list(range(len(epochs)))
+    # A Fenwick tree: by epoch, the most batches in order that end with that one or a lower one, and the last's place.
+    ranks = sorted(set(epochs))
+    tree = [(0, -1)] * (len(ranks) + 1)
+    before = [-1] * len(epochs)
+    in_order = [0] * len(epochs)
+    for place, epoch in enumerate(epochs):
+        if epoch < 0:
+            continue
+        rank = at = bisect_left(ranks, epoch) + 1
+        best = (0, -1)
+        while at:
+            best = max(best, tree[at])
+            at -= at & -at
+        in_order[place], before[place] = best[0] + batches[place], best[1]
+        while rank < len(tree):
+            tree[rank] = max(tree[rank], (in_order[place], place))
+            rank += rank & -rank
+    kept: list[int] = []
+    # Of two ways that are as good the lower epochs: one flipped bit raises an epoch further than it can lower it.
+    place = max(range(len(epochs)), key=lambda each: (in_order[each], -epochs[each]))
+    while place >= 0 and in_order[place]:
+        kept.append(place)
+        place = before[place]
+    return kept[::-1]
