@@ -34,3 +34,7 @@ __all__ = [
     "receive_message_set",
     "to_confluent",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -60,14 +60,18 @@ class PartitionAppends(Single):
         if not self.life.live:
             raise self.refusal()
 
-    def usable(self) -> UnifiedLog:
-        """The engine of a partition that is open; a change that was cut short is made whole first."""
+    def usable(self, *, to_read: bool = False) -> UnifiedLog:
+        """The engine of a partition that is open; a change that was cut short is made whole first, `to_read` unless it
+        waits for space."""
         if not self.life.live:
             raise self.refusal()
         engine = self.engine
         while True:
             try:
-                engine.settle()
+                if to_read:
+                    engine.settle_to_read()
+                else:
+                    engine.settle()
                 return engine
             except KafkaStorageException as error:  # closed meanwhile?
                 engine = self._following(engine, error)

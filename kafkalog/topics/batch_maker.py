@@ -20,6 +20,7 @@ from kafkalog.format import codecs
 from kafkalog.format.arrow import write_batches
 from kafkalog.format.batch import CREATE_TIME, NO_PRODUCER, RECORD_BATCH_OVERHEAD, ProducerFields, compute_attributes
 from kafkalog.format.builder import MemoryRecordsBuilder
+from kafkalog.format.records import check_readable
 from kafkalog.format.values import octets as as_octets
 from kafkalog.format.values import shown
 from kafkalog.limits import INT_MAX
@@ -54,6 +55,8 @@ class BatchMaker:
             self.codec = codecs.NONE if codec is None else codec
         else:
             self.codec = checked_codec(compression)
+        log_codec = self.codec if config.compression_codec is None else config.compression_codec
+        self._is_packed = log_codec != codecs.NONE  # in the log
         self.level = config.compression_level if self.codec == config.compression_codec else None
         self._attributes = [compute_attributes(self.codec, CREATE_TIME, inside) for inside in (False, True)]
         self.written_bytes_max = min(config.max_message_bytes, config.segment_size)
@@ -159,6 +162,8 @@ class BatchMaker:
         )
         for value, key, headers, timestamp in rows:
             builder.append(now_ms if timestamp is None else timestamp, key, value, headers)
+        if self._is_packed:
+            check_readable(builder.uncompressed_records_size_in_bytes)
         return builder.build()
 
     def column_batches(self, encoder: ColumnEncoder, producer: ProducerFields = NO_PRODUCER) -> Iterator[bytes]:
@@ -173,6 +178,7 @@ class BatchMaker:
             producer_epoch=producer.producer_epoch,
             base_sequence=producer.base_sequence,
             is_transactional=producer.transactional,
+            must_be_readable=self._is_packed,
         ):
             # A producer's batch begins at offset 0; the CRC does not cover it.
             yield batch if batch.startswith(NO_OFFSET) else b"".join((NO_OFFSET, memoryview(batch)[len(NO_OFFSET) :]))

@@ -21,7 +21,7 @@ from kafkalog.coordinator.group_offsets import GroupOffsets, OffsetSettings
 from kafkalog.coordinator.partition_logs import LogMarkers, UnifiedStateLog
 from kafkalog.coordinator.state_log import refuse_reentry
 from kafkalog.coordinator.transaction_coordinator import TransactionCoordinator, TransactionSettings
-from kafkalog.errors import IllegalArgumentException, KafkalogError
+from kafkalog.errors import DiskFull, IllegalArgumentException, KafkalogError, TooManyOpenFilesException
 from kafkalog.files import Clock
 from kafkalog.files.lines import Lines
 from kafkalog.files.processes import Life
@@ -29,12 +29,16 @@ from kafkalog.format.coordinator_records import partition_for
 from kafkalog.format.java_text import ZERO_UUID
 from kafkalog.format.names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 from kafkalog.format.values import text
+from kafkalog.limits import LONG_MAX
 from kafkalog.topics.transactional_ids import FIRST_STORE_PRODUCER_ID, TransactionalIds
 
 if TYPE_CHECKING:
     from kafkalog.log.unified_log import UnifiedLog
     from kafkalog.manager.log_manager import LogManager
     from kafkalog.topics.catalog import Catalog
+
+
+SHOWN = 10  # partitions in a message
 
 
 def new_producer_id(transactional_id: str, previous: int) -> int:
@@ -69,7 +73,7 @@ class Coordinators:
         *,
         syncs: bool,
         transactions: TransactionSettings = TransactionSettings(),  # noqa: B008 (it does not change)
-        offsets: OffsetSettings = OffsetSettings(),  # noqa: B008 (likewise)
+        offsets: OffsetSettings = OffsetSettings(offsets_retention_ms=LONG_MAX),  # noqa: B008 (likewise)
     ) -> None:
         self._manager = manager
         self._catalog = catalog
@@ -145,8 +149,20 @@ class Coordinators:
         SchemaException where a state partition cannot be understood: a decision may stand there.  What cannot be ended
         now (a partition's directory is offline) is told, and tried again in the background.
         """
+        self._tell_of_those_away()
         self.transactions.load(self._catalog.numbers(TRANSACTION_STATE_TOPIC))
         self._end_all()
+
+    def _tell_of_those_away(self) -> None:
+        for topic, what in ((GROUP_METADATA_TOPIC, "cursors"), (TRANSACTION_STATE_TOPIC, "transactional ids")):
+            away = self._catalog.away(topic)
+            if away:
+                some = ", ".join(map(str, away[:SHOWN])) + (", ..." if len(away) > SHOWN else "")
+                Lines("kafkalog.coordinator").warning(
+                    "%d partitions of %s are not in %s (%s): %s that are kept there are refused until the store is "
+                    "opened with all its directories",
+                    len(away), topic, self._manager.directories.shown, some, what,
+                )  # fmt: skip
 
     def end(self) -> None:
         """At the store's close, after which nobody writes: transactions that are open are aborted."""
@@ -183,7 +199,8 @@ class Coordinators:
         self._quietly("aborting transactions that nobody has", self.ids.end_left)
 
     def forget_expired(self) -> None:
-        """Ids that nobody used for seven days, and cursors that nobody moved for as long, as with Kafka."""
+        """Ids that nobody used for seven days, and offsets that were committed with an end of their own.  Cursors stay
+        until somebody deletes them."""
         self._quietly("forgetting transactional ids", lambda: self.ids.forget(self.transactions.remove_expired()))
         for each in list(self._offsets.values()):
             self._quietly("forgetting offsets", each.expire)
@@ -191,6 +208,9 @@ class Coordinators:
     def _quietly(self, doing: str, what: Callable[[], object]) -> None:
         try:
             what()
+        except (DiskFull, TooManyOpenFilesException) as error:
+            if not self._is_ended:
+                Lines("kafkalog.coordinator").warning("%s is put off: %s", doing, error)
         except Exception:
             if not self._is_ended:
                 Lines("kafkalog.coordinator").exception("Error while %s", doing)

@@ -25,6 +25,7 @@ from kafkalog.errors import IllegalArgumentException, KafkalogError, OffsetOutOf
 from kafkalog.format import values
 from kafkalog.topics import arrow
 from kafkalog.topics.reader import UNREADABLE, Chunk, ChunkReader
+from kafkalog.topics.times import ALL_TIMES, Times
 
 if TYPE_CHECKING:
     from kafkalog.log.source import Source
@@ -43,7 +44,8 @@ def memory_of(memory_bytes: Any) -> int:
 
 
 class Latest:
-    """The last offset of each key of `source` below `end` (None: below the end that readers of `isolation` see).
+    """The last offset of each key of `source` below `end` (None: below the end that readers of `isolation` see), of
+    the records whose timestamp is one of `times`.
 
     The first walk is done when this is made.  `keys` is how many there are, deleted ones with them, `keyless` how many
     records have none and count for nothing, `end_offset` up to where (exclusive) was looked, `open_from` where an open
@@ -57,12 +59,14 @@ class Latest:
         source: Source,
         end: int | None = None,
         *,
+        times: Times = ALL_TIMES,
         isolation: str = "read_committed",
         memory_bytes: int = MEMORY_BYTES,
         progress: Callable[[int], None] | None = None,
     ) -> None:
         self.source = source
         self.isolation = isolation
+        self._times = times
         self.failure: KafkalogError | None = None
         self._progress = progress
         self._cuts = source.cuts
@@ -120,7 +124,7 @@ class Latest:
             chunk_bytes=CHUNK_BYTES,
             out_of_range="earliest",
         ) as reader:
-            decoder = arrow.Decoder(reader, {"offset", "key"})
+            decoder = arrow.Decoder(reader, {"offset", "key"}, self._times.limits)
             try:
                 for chunk in reader:
                     row = 0

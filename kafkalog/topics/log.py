@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from kafkalog._native.blocks import Closing
 from kafkalog.config import CleanerConfig
-from kafkalog.errors import IllegalArgumentException, LogReadOnlyException, OffsetOutOfRangeException
+from kafkalog.errors import DiskFull, IllegalArgumentException, LogReadOnlyException, OffsetOutOfRangeException
 from kafkalog.files.processes import Life
 from kafkalog.format import values
 from kafkalog.format.batch import NO_PRODUCER
@@ -30,6 +30,8 @@ from kafkalog.topics.partition import OpenPartition
 from kafkalog.topics.reader import CHUNK_BYTES, ChunkReader, MessageSetSend, walk_records
 from kafkalog.topics.records import Header, Record
 from kafkalog.topics.rows import RecordInput
+from kafkalog.topics.shown import Shown
+from kafkalog.topics.times import Times, times_of
 from kafkalog.topics.writer import Transaction, Writer
 
 if TYPE_CHECKING:
@@ -49,12 +51,14 @@ LOOK_EVERY_S = 0.1  # of who waits for an offset of another's log
 WAIT_MAX_S = 1.0  # of our own: a directory that goes offline wakes nobody
 
 
-class Log(Closing):
+class Log(Closing, Shown):
     """One open partition.  Made by `open_log`.
 
     `engine` is the UnifiedLog below (None when read-only), with everything that Kafka's class of that name has;
     `cleaning` what compacts it (None likewise).
     """
+
+    _inner = frozenset({"cleaning", "is_forked_copy"})
 
     def __init__(self, topic_partition: TopicPartition, log_dir: str, stands_on: OpenPartition | PartitionView) -> None:
         self.topic_partition = topic_partition
@@ -134,9 +138,10 @@ class Log(Closing):
     def _readable(self) -> Source:
         own = self._own
         if own is not None:
-            own.usable()
+            own.usable(to_read=True)
             if own.begun_transactions:
-                own.abort_begun(but=own.live_transactions.values())
+                with contextlib.suppress(DiskFull):  # they stay open, and the next who writes or reads ends them
+                    own.abort_begun(but=own.live_transactions.values())
         elif not self._life.live:
             raise self._life.refusal(f"{self.topic_partition} of {self.log_dir}")
         return self._source
@@ -224,17 +229,19 @@ class Log(Closing):
         end: int | None = None,
         *,
         start_time: int | None = None,
+        end_time: int | None = None,
         isolation: str = "read_uncommitted",
     ) -> Iterator[Record]:
         """Records of offsets [start, end), by default all that are there now, in order.
 
-        `start_time` (ms since 1970, instead of `start`): from the first record at or after it on; nothing where there
-        is none.  "read_committed" leaves out aborted records and stops before the oldest open transaction; control
-        records are never seen.  OffsetOutOfRangeException when `start` lies outside the log, CorruptRecordException
-        with file and position at damage.
+        `start_time` (ms since 1970, instead of `start`) and `end_time` (instead of `end`) choose records by their
+        timestamps: those in [start_time, end_time), whatever their order in the log. "read_committed" leaves out
+        aborted records and stops before the oldest open transaction; control records are never seen.
+        OffsetOutOfRangeException when `start` lies outside the log, IllegalArgumentException when it lies behind `end`,
+        CorruptRecordException with file and position at damage.
         """
-        start, end = self._range(start, end, start_time, isolation)
-        return walk_records(self._record_batches(start, end, isolation))
+        start, end, times = self._range(start, end, start_time, end_time, isolation)
+        return walk_records(self._record_batches(start, end, isolation), times=times)
 
     def _record_batches(
         self, start: int | None, end: int | None, isolation: str
@@ -249,13 +256,20 @@ class Log(Closing):
                 reader.source.check_end(isolation)
 
     def _range(
-        self, start: int | None, end: int | None, start_time: int | None, isolation: str
-    ) -> tuple[int | None, int | None]:
-        """What a reading method was asked for, checked: its first offset and its end."""
+        self, start: int | None, end: int | None, start_time: int | None, end_time: int | None, isolation: str
+    ) -> tuple[int | None, int | None, Times]:
+        """What a reading method was asked for, checked: its first offset, its end, and which timestamps."""
         check_isolation(isolation)
         hint = "offset_for_time() finds the one of a time; start_time= takes a time"
         start = None if start is None else values.offset(start, "start", hint=hint)
         end = None if end is None else values.offset(end, "end", hint=hint)
+        if start is not None and end is not None and start > end:
+            raise IllegalArgumentException(f"start {start} lies behind end {end}", hint="expected it at or before end")
+        if end is not None and end_time is not None:
+            raise IllegalArgumentException(
+                f"found both end {end} and end_time {end_time}, expected one of them", hint="leave one out"
+            )
+        times = times_of(start_time, end_time)
         start = self._start_at(start, start_time)
         low, high = self.log_start_offset, self.end_offset
         if start is not None and not low <= start <= high:
@@ -263,7 +277,7 @@ class Log(Closing):
                 f"offset {start} of {self.topic_partition} is out of range: the log has [{low}, {high})",
                 hint="start_time= takes a time in ms" if start > high else None,
             )
-        return start, end
+        return start, end, times
 
     def _start_at(self, start: int | None, start_time: int | None) -> int | None:
         """Where to begin, of an offset or a time; looks at the directory again."""
@@ -280,7 +294,7 @@ class Log(Closing):
 
     def reader(self, offset: int | None = None, *, start_time: int | None = None, **options: Any) -> ChunkReader:
         """A ChunkReader from `offset`, or the first record at or after `start_time` (ms), on; by default from the
-        log's start.  Its options are documented there."""
+        log's start.  It reads all that lies behind, older records too.  Its options are documented there."""
         offset = None if offset is None else values.offset(offset)
         offset = self._start_at(offset, start_time)
         return ChunkReader(self._readable(), offset, **options)
@@ -291,6 +305,7 @@ class Log(Closing):
         end: int | None = None,
         *,
         start_time: int | None = None,
+        end_time: int | None = None,
         columns: Sequence[str] | None = None,
         isolation: str = "read_uncommitted",
         batch_rows: int = 65536,
@@ -302,11 +317,17 @@ class Log(Closing):
 
         arrow.schema(columns)
         batch_rows = values.whole(batch_rows, "batch_rows", low=1, expected="rows of a batch")
-        start, end = self._range(start, end, start_time, isolation)
-        return self._arrow_batches(start, end, columns, isolation, batch_rows)
+        start, end, times = self._range(start, end, start_time, end_time, isolation)
+        return self._arrow_batches(start, end, times, columns, isolation, batch_rows)
 
     def _arrow_batches(
-        self, start: int | None, end: int | None, columns: Sequence[str] | None, isolation: str, batch_rows: int
+        self,
+        start: int | None,
+        end: int | None,
+        times: Times,
+        columns: Sequence[str] | None,
+        isolation: str,
+        batch_rows: int,
     ) -> Iterator[pa.RecordBatch]:
         from kafkalog.topics import arrow
 
@@ -320,7 +341,9 @@ class Log(Closing):
             chunk_bytes=SCAN_CHUNK_BYTES,
             reads_ahead=True,
         ) as reader:
-            for batch in arrow.record_batches(reader, columns, batch_rows, batch_bytes=ARROW_BATCH_BYTES):
+            for batch in arrow.record_batches(
+                reader, columns, batch_rows, batch_bytes=ARROW_BATCH_BYTES, limits=times.limits
+            ):
                 source.check_usable()  # a forked child has what was read before, too
                 yield batch
             if end is None or end > limit:
@@ -332,22 +355,26 @@ class Log(Closing):
         end: int | None = None,
         *,
         start_time: int | None = None,
+        end_time: int | None = None,
         columns: Sequence[str] | None = None,
         isolation: str = "read_uncommitted",
     ) -> pa.Table:
         """Records of offsets [start, end) as a pyarrow Table (needs pyarrow: `pip install kafkalog[arrow]`).
 
-        `start_time` (ms since 1970, instead of `start`): from the first record at or after it on; no rows where there
-        is none.  Columns: offset int64, timestamp timestamp[ms, UTC] (-1 ms where there is none), timestamp_type int8
-        (-1, 0, 1), key and value binary, headers list<struct<key: string, value: binary>> (null where there are none),
-        topic, partition int32, leader_epoch int32; by default offset, timestamp, timestamp_type, key, value, headers.
+        `start_time` (ms since 1970, instead of `start`) and `end_time` (instead of `end`): records whose timestamp is
+        in [start_time, end_time), as in `records`. Columns: offset int64, timestamp timestamp[ms, UTC] (-1 ms where
+        there is none), timestamp_type int8 (-1, 0, 1), key and value binary, headers list<struct<key: string, value:
+        binary>> (null where there are none), topic, partition int32, leader_epoch int32; by default offset, timestamp,
+        timestamp_type, key, value, headers.
         MissingPackageException without pyarrow.
         """
         need_pyarrow()
         from kafkalog.topics import arrow
 
-        batches = list(self.arrow_batches(start, end, start_time=start_time, columns=columns, isolation=isolation))
-        return arrow.table(batches, columns)
+        batches = self.arrow_batches(
+            start, end, start_time=start_time, end_time=end_time, columns=columns, isolation=isolation
+        )
+        return arrow.table(list(batches), columns)
 
     def latest(
         self,
@@ -387,7 +414,7 @@ class Log(Closing):
         batch_rows = values.whole(batch_rows, "batch_rows", low=1, expected="rows of a batch")
         tombstones = values.flag(tombstones, "tombstones")
         memory_bytes = MEMORY_BYTES if memory_bytes is None else memory_of(memory_bytes)
-        _, end = self._range(None, end, None, isolation)
+        _, end, _ = self._range(None, end, None, None, isolation)
         found = Latest(self._readable(), end, isolation=isolation, memory_bytes=memory_bytes)
         return pa.RecordBatchReader.from_batches(schema, found.batches(columns, batch_rows, tombstones=tombstones))
 

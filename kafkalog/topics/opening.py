@@ -14,9 +14,10 @@ from kafkalog.config import LogConfig, ProducerStateManagerConfig
 from kafkalog.errors import (
     CorruptRecordException,
     IllegalArgumentException,
+    InvalidTopicException,
     UnknownTopicOrPartitionException,
 )
-from kafkalog.files import OS_FILES, SYSTEM_CLOCK, Clock, Files, Scheduler
+from kafkalog.files import OS_FILES, SYSTEM_CLOCK, Clock, Files, Scheduler, local_path
 from kafkalog.format import names, values
 from kafkalog.format.names import TopicPartition
 from kafkalog.format.partition_metadata import checked_topic_id
@@ -28,12 +29,14 @@ from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.log.view import PartitionView
 from kafkalog.manager import directory as directories
 from kafkalog.manager import log_dirs
-from kafkalog.manager.topic_configs import checked_overrides, stored_overrides
+from kafkalog.manager.topic_configs import checked_overrides
 from kafkalog.metrics.registry import MetricsRegistry
 from kafkalog.segment.index_reader import check_whole_entries
 from kafkalog.topics.batch_maker import BatchMaker
+from kafkalog.topics.cluster_metadata import check_taken_over
 from kafkalog.topics.log import Log
 from kafkalog.topics.partition import OpenPartition
+from kafkalog.topics.topic_settings import TopicSettings, broker_properties
 from kafkalog.topics.writer import abort_left_open as abort_transactions
 
 Durability = Literal["os", "fsync"]
@@ -58,11 +61,14 @@ def open_log(
     abort_left_open: bool = True,
     on_damage: OnDamage = "truncate",
     metrics: MetricsRegistry | None = None,
+    take_over: bool = False,
+    broker_config: str | os.PathLike[str] | Mapping[str, object] | None = None,
 ) -> Log:
     """Open one partition of a log directory, `log_dir/topic-0`; a context manager.
 
     `config` has Kafka's topic keys as text (`{"segment.bytes": "1048576"}`; for tests `internal.segment.bytes`, which
-    may be smaller); left out, it is what a LogManager keeps for the topic beside the data, if anything.
+    may be smaller); left out, it is what is kept for the topic beside the data, over what the metadata of the
+    directory's cluster says, over `broker_config`, a broker's `server.properties` (a path, or its settings).
     `read_only=True` takes no lock and writes nothing: it works beside a running broker and sees up to the last whole
     valid batch.  `durability`: "os" leaves flushing to the operating system, as Kafka does (what was
     appended survives a crash of this process, not a power loss, unless `flush()` was called); "fsync" flushes every
@@ -80,6 +86,9 @@ def open_log(
     been rebuilt by then), and with CorruptIndexException where an index of aborted transactions was cut, which Kafka
     does not look at; a function is called with each `kafkalog.log.damage.Damage` before its cut.
 
+    A directory of a Kafka broker (it has `meta.properties`) is opened for writing only with `take_over=True`, in the
+    broker's place.  If the topic's settings are not known then, `delete_old_segments` deletes nothing by them.
+
     `metrics` is a `kafkalog.metrics.MetricsRegistry`, shared by as many logs as you like: while a writable log is open
     it is shown there under Kafka's names, and what it refuses and flushes is counted.
 
@@ -90,11 +99,10 @@ def open_log(
 
     The Log belongs to this process: in a forked child every use raises IllegalStateException.  One that is dropped
     without `close()` closes itself with a ResourceWarning.
-
-    (More than eight parameters: each is a choice of its own that most callers leave out, and is given by its name.)
     """
+    # More than eight parameters: each is a choice of its own that most callers leave out, and is given by its name.
     try:
-        root = os.fsdecode(log_dir)
+        root = local_path(log_dir, what="log_dir", files=files)
     except TypeError:
         raise IllegalArgumentException(
             f"log_dir: found {type(log_dir).__name__}, expected a path", hint=log_dirs.EXPECTED_DIR
@@ -102,6 +110,8 @@ def open_log(
     partition = names.partition_of(topic_partition)
     create = values.flag(create, "create")
     abort_left_open = values.flag(abort_left_open, "abort_left_open")
+    take_over = values.flag(take_over, "take_over")
+    broker = None if broker_config is None else broker_properties(broker_config)
     if not (callable(getattr(clock, "milliseconds", None)) and callable(getattr(clock, "nanoseconds", None))):
         raise IllegalArgumentException(
             f"clock: found {values.shown(clock)}, expected one with milliseconds() and nanoseconds()",
@@ -124,9 +134,15 @@ def open_log(
         producer_id_expiration_ms, "producer_id_expiration_ms", low=1, expected="milliseconds"
     )
     tell = _damage_handler(on_damage)
+    check_taken_over([root], files, take_over=take_over)
+    if partition.topic == names.CLUSTER_METADATA_TOPIC:
+        raise InvalidTopicException(
+            f"{partition} is the log of a cluster's controllers: only they write to it", hint="read_only=True reads it"
+        )
     if config is None:
-        config = stored_overrides(root, partition.topic, files)
-    settings = config if isinstance(config, LogConfig) else _checked(config)
+        settings = _settings_there(root, partition.topic, broker, files)
+    else:
+        settings = config if isinstance(config, LogConfig) else _checked(config)
     batch_maker = BatchMaker(settings, compression)
     path = os.path.join(root, str(partition))
     if not create and not files.is_dir(path):
@@ -184,6 +200,15 @@ def _damage_handler(on_damage: OnDamage) -> Callable[[Damage], None] | None:
     if not isinstance(on_damage, str) or on_damage not in ("truncate", "raise"):
         raise IllegalArgumentException(f"on_damage {on_damage!r} is neither 'truncate' nor 'raise' nor a function")
     return damage.refuse if on_damage == "raise" else None
+
+
+def _settings_there(root: str, topic: str, broker: Mapping[str, object] | None, files: Files) -> LogConfig:
+    """What counts for a topic if the caller says nothing."""
+    known = TopicSettings(root, files=files, broker=broker)
+    stored = known.stored(topic)
+    if not known.is_of_cluster:
+        return LogConfig.from_props(known.broker_defaults, stored)
+    return LogConfig.from_props(known.base(topic, {}, is_stored=False), stored)
 
 
 def _checked(overrides: Mapping[str, str] | None) -> LogConfig:

@@ -9,7 +9,7 @@ Whoever uses it has the reader's turn: one thread at a time.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -26,7 +26,6 @@ from kafkalog.format.java_text import ZERO_UUID
 from kafkalog.format.names import TopicPartition
 from kafkalog.limits import LONG_MAX
 from kafkalog.topics import store_cursors
-from kafkalog.topics.catalog import countable
 from kafkalog.topics.partition_reader import PartitionReader
 from kafkalog.topics.reader import CHUNK_BYTES
 from kafkalog.topics.waiting import Waiting, WaitingBeside, WaitingHere
@@ -66,7 +65,7 @@ class PartitionTurns:
         self._ids = {each: home.info(each).topic_id for each in self._topics}  # another one of the name is none of them
         wanted = options.partitions
         if wanted is None:
-            wanted = [TopicPartition(each, n) for each in self._topics for n in range(countable(home.info(each)))]
+            wanted = [TopicPartition(each, n) for each in self._topics for n in home.numbers(each)]
         for partition in options.start_offsets:
             if partition not in wanted:
                 raise IllegalArgumentException(f"start_offsets: found {partition}, which is not read")
@@ -121,8 +120,8 @@ class PartitionTurns:
                 )
             latest = options.start == "latest" and not is_new
             position = source.visible_end(options.isolation) if latest else source.log_start_offset
-        if options.start_time >= 0:
-            at = source.offset_for_time(options.start_time)
+        if options.times.first >= 0:
+            at = source.offset_for_time(options.times.first)
             position = max(position, source.visible_end(options.isolation) if at is None else at)
         reader = PartitionReader(
             source,
@@ -130,7 +129,7 @@ class PartitionTurns:
             topic_id=topic_id,
             isolation=options.isolation,
             reset=options.start,
-            start_time=options.start_time,
+            start_time=options.times.first,
         )
         if epoch is not None:
             reader.leader_epoch = epoch
@@ -150,7 +149,7 @@ class PartitionTurns:
         for reader in self.readers.values():
             reader.given = None
             reader.is_checked = False
-            reader.chunk_bytes = min(chunk_bytes, reader.max_chunk_bytes)
+            reader.chunk_bytes = chunk_bytes
             reader.read_ahead(reads_ahead and self._options.chunk_bytes is None)
 
     def ends(self) -> Ends:
@@ -259,16 +258,14 @@ class PartitionTurns:
         return False
 
     def await_batch(self, timeout_s: float, is_over: Callable[[], bool]) -> Batch | None:
-        """Waits for a batch; None when none came in time, or `is_over`."""
+        """Waits for a batch, and looks at what is there first; None when none came in time, or `is_over`."""
         until = time.monotonic() + timeout_s
 
         def is_disturbed() -> bool:
             return is_over() or self._changes != self._home.topic_changes
 
+        left_s = timeout_s
         while not is_over():
-            left_s = until - time.monotonic()
-            if left_s <= 0:
-                break
             unread: KafkalogError | None = None
             try:
                 self.waiting.wait([each for each in self.readers.values() if not each.paused], left_s, is_disturbed)
@@ -282,6 +279,9 @@ class PartitionTurns:
                 return found
             if unread is not None:
                 raise unread
+            left_s = until - time.monotonic()
+            if left_s <= 0:
+                break
         return None
 
     # --- topics ----------------------------------------------------------------------------------------
@@ -296,7 +296,7 @@ class PartitionTurns:
         problem: KafkalogError | None = None
         for topic in list(self._topics):
             try:
-                count = self._count_of(topic)
+                numbers = self._numbers_of(topic)
             except UnknownTopicOrPartitionException as error:
                 has_more = bool(forgotten := [each for each in self.readers if each.topic == topic])
                 is_told = any(each.topic == topic for each in self._missing)
@@ -306,7 +306,7 @@ class PartitionTurns:
                 if has_more or not is_told:
                     problem = problem or error
                 continue
-            for number in range(count):
+            for number in numbers:
                 partition = TopicPartition(topic, number)
                 if partition not in self.readers:
                     problem = self._add_new(partition) or problem
@@ -314,8 +314,8 @@ class PartitionTurns:
         if problem is not None:
             raise problem
 
-    def _count_of(self, topic: str) -> int:
-        """How many partitions a topic has that is followed; UnknownTopicOrPartitionException where it is gone."""
+    def _numbers_of(self, topic: str) -> Sequence[int]:
+        """The partitions of a topic that is followed; UnknownTopicOrPartitionException where it is gone."""
         info, before = self._home.info(topic), self._ids[topic]
         is_another = info.topic_id != before
         if before is None and is_another:  # it was given one, or is another topic
@@ -325,7 +325,7 @@ class PartitionTurns:
             raise UnknownTopicOrPartitionException(
                 f"topic {topic!r} was deleted, and there is another topic of that name now", hint="make another reader"
             )
-        return countable(info)
+        return self._home.numbers(topic)
 
     def _add_new(self, partition: TopicPartition) -> KafkalogError | None:
         """The error that is to be told, once; what may yet be read is tried again."""

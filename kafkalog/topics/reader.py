@@ -1,10 +1,12 @@
 """Reading by chunks of S bytes, and the framing in which a fetch answer travels.
 
 `ChunkReader` walks a partition from an offset in reads of S bytes.  A batch larger than S doubles the chunk until it
-fits, up to a stated maximum; a batch that the chunk cut is kept for the next read; an offset that the log does not
-have raises or resets, as the caller chose.  It ends at the end of the log or with an error: a stretch that a source
-hands out is whole batches, so what cannot be read of it is damage.  Before it says so it asks the source again where
-the offset is, and raises when the same bytes come twice: the log may have been cut or deleted under it.
+fits.  One of more than LARGE_BATCH_BYTES is read whole once its checksum agrees in the file, so that a damaged size
+field takes no memory.  There is no limit unless the caller states one: what was appended can be read.  A batch that the
+chunk cut is kept for the next read; an offset that the log does not have raises or resets, as the caller chose.  It
+ends at the end of the log or with an error: a stretch that a source hands out is whole batches, so what cannot be read
+of it is damage.  Before it says so it asks the source again where the offset is, and raises when the same bytes come
+twice: the log may have been cut or deleted under it.
 
 Who takes all that is in a chunk before he asks for the next may have a second thread read ahead (`_native.ahead`), as
 long scans do (`segment.scan`): it gives bytes and judges nothing; where it gives none, the reader reads there itself.
@@ -53,13 +55,15 @@ from kafkalog.format.batch import (
     magic_byte,
 )
 from kafkalog.format.records import MAX_RECORD_BYTES, PART_RECORDS, READ_BYTES_MAX, in_parts, payload
-from kafkalog.limits import LONG_MAX, LONG_MIN
+from kafkalog.limits import INT_MAX, LONG_MAX
 from kafkalog.log.source import check_isolation
 from kafkalog.segment.loss import reason
 from kafkalog.segment.order import highest_offset, misfits
 from kafkalog.segment.reader import DAMAGE_HINT
 from kafkalog.segment.scan import AHEAD_LEAST_BYTES, LARGE_BATCH_BYTES, crc_matches_in
 from kafkalog.topics.records import TIMESTAMP_TYPES, Record
+from kafkalog.topics.shown import Shown
+from kafkalog.topics.times import ALL_TIMES, Times
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -72,7 +76,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 CHUNK_BYTES = 1 << 20
-MAX_CHUNK_BYTES = 128 << 20
+RECEIVED_BYTES_MAX = 128 << 20  # of a message set, unless the caller takes more
 UNREADABLE = (BadBytesError, InvalidRecordException)  # what readers raise of damage
 AHEAD_SLICE_BYTES = 2 << 20
 LOOKS_MAX = 20  # at a stretch that is another one each time
@@ -127,10 +131,11 @@ class Chunk:
         return skip
 
 
-class ChunkReader(Closing):
+class ChunkReader(Closing, Shown):
     """Iterate for chunks, or use `batches()` and `records()`; `offset` is the next offset to be read.
 
-    `chunk_bytes` is S, `max_chunk_bytes` the most that one batch may take: RecordBatchTooLargeException beyond it.
+    `chunk_bytes` is S, `max_chunk_bytes` the most that one batch may take, by default what it has in its file:
+    RecordBatchTooLargeException beyond it.
     `max_decompressed_bytes` is the most that may come out of one compressed batch (CorruptRecordException beyond it).
     `out_of_range` is "error" (OffsetOutOfRangeException), "earliest", "latest", or a time in ms (int): the first
     record at or after it.  Iteration ends at the end of the log as it is then; iterate again to go on.
@@ -139,6 +144,11 @@ class ChunkReader(Closing):
     bytes, or a Record of it, are there until the next one is asked for, and no longer.
     """
 
+    _inner = frozenset(
+        {"batches_of_records", "body_of", "check_usable", "data_batches", "data_headers", "plain_records", "read_ahead"}
+        | {"reads", "source"}
+    )
+
     # More than eight parameters: each is a choice of the caller's, all but the source and the offset by name.
     def __init__(
         self,
@@ -146,7 +156,7 @@ class ChunkReader(Closing):
         offset: int | None = None,
         *,
         chunk_bytes: int = CHUNK_BYTES,
-        max_chunk_bytes: int = MAX_CHUNK_BYTES,
+        max_chunk_bytes: int | None = None,
         max_decompressed_bytes: int = READ_BYTES_MAX,
         isolation: str = "read_uncommitted",
         out_of_range: str | int = "error",
@@ -155,10 +165,11 @@ class ChunkReader(Closing):
         reads_ahead: bool = False,
     ) -> None:
         check_isolation(isolation)
-        chunk_bytes = values.whole(chunk_bytes, "chunk_bytes", expected="bytes of a read")
-        max_chunk_bytes = values.whole(max_chunk_bytes, "max_chunk_bytes", expected="bytes of a batch at most")
+        chunk_bytes = values.whole(chunk_bytes, "chunk_bytes", high=INT_MAX, expected="bytes of a read")
+        if max_chunk_bytes is not None:
+            max_chunk_bytes = values.whole(max_chunk_bytes, "max_chunk_bytes", expected="bytes of a batch at most")
         max_decompressed_bytes = values.whole(max_decompressed_bytes, "max_decompressed_bytes", low=1, expected="bytes")
-        if chunk_bytes <= 0 or max_chunk_bytes < chunk_bytes:
+        if chunk_bytes <= 0 or (max_chunk_bytes is not None and max_chunk_bytes < chunk_bytes):
             raise IllegalArgumentException(
                 f"chunk_bytes {chunk_bytes} must be above 0 and not above max_chunk_bytes {max_chunk_bytes}"
             )
@@ -382,11 +393,16 @@ class ChunkReader(Closing):
 
     def _locate(self) -> Extent | None:
         self._cuts = self.source.cuts
+        is_sure = False
         while True:
             try:
                 extent = self.source.extent(self.offset, self.isolation)
                 break
             except OffsetOutOfRangeException:
+                if not is_sure:  # a view has the ends of its last look
+                    self.source.recheck()
+                    is_sure = True
+                    continue
                 found = self.offset if self._out_of_range == "error" else self._reset_offset()
                 if found == self.offset:
                     raise
@@ -457,9 +473,11 @@ class ChunkReader(Closing):
         return misfits(both, max(before + 1, extent.segment_base), most)[:1] == [0]
 
     def _grown(self, want: int, data: memoryview, extent: Extent) -> int:
-        """Twice the chunk, for a batch that does not fit; a size that is only a flipped bit takes no memory."""
+        """A larger chunk, for a batch that does not fit; a size that is only a flipped bit takes no memory."""
         declared = declared_size(data) if len(data) >= LOG_OVERHEAD else -1
-        if declared > want >= min(LARGE_BATCH_BYTES, self.max_chunk_bytes):
+        most = self.max_chunk_bytes
+        is_good = False
+        if declared > want >= (LARGE_BATCH_BYTES if most is None else min(LARGE_BATCH_BYTES, most)):
             why = batches.OK
             if self._position + declared > extent.end:
                 why = batches.TORN
@@ -468,15 +486,16 @@ class ChunkReader(Closing):
             if why != batches.OK:
                 self._doubt(extent, data, why)
                 return self.chunk_bytes
-        if want >= self.max_chunk_bytes:
+            is_good = True
+        if most is not None and want >= most:
             raise RecordBatchTooLargeException(
-                f"the batch at offset {self.offset} has {declared} bytes, more than a read may take "
-                f"({self.max_chunk_bytes})",
+                f"the batch at offset {self.offset} has {declared} bytes, more than a read may take ({most})",
                 path=extent.path,
                 position=self._position,
                 hint="raise max_chunk_bytes",
             )
-        return min(want * 2, self.max_chunk_bytes)
+        larger = declared if is_good else want * 2
+        return larger if most is None else min(larger, most)
 
     def _doubt(self, extent: Extent, data: bytes | memoryview, why: int, row: np.void | None = None) -> None:
         """`data`, at the present position, cannot be read.  The first time: forget the stretch and look again."""
@@ -584,8 +603,7 @@ def walk_records(
     batches: Iterator[tuple[ChunkReader, Chunk, BatchHeader]],
     *,
     key_prefix: bytes | None = None,
-    start_time: int = LONG_MIN,
-    end_time: int = LONG_MAX,
+    times: Times = ALL_TIMES,
     asynchronously: Callable[[], AsyncIterator[Record]] | None = None,
 ) -> RecordWalk:
     """The records of `batches`, each with the reader that found it; filters and `asynchronously` are RecordWalk's."""
@@ -594,8 +612,8 @@ def walk_records(
         part_records=PART_RECORDS,
         max_body=MAX_RECORD_BYTES,
         key_prefix=key_prefix,
-        start_time=start_time,
-        end_time=end_time,
+        timestamp_min=times.first,
+        timestamp_max=times.last,
         asynchronously=asynchronously,
     )
 
@@ -713,13 +731,13 @@ def error_code_of(error: KafkalogError) -> int:
     return next((code for kind, code in table if isinstance(error, kind)), UNKNOWN_SERVER_ERROR)
 
 
-def receive_message_set(sock: Any, *, max_bytes: int = MAX_CHUNK_BYTES) -> tuple[int, bytes]:
+def receive_message_set(sock: Any, *, max_bytes: int = RECEIVED_BYTES_MAX) -> tuple[int, bytes]:
     """Read one MessageSetSend from a socket: (error code, batches).  SchemaException for a length out of range."""
     length, error_code = _receive_header(sock, max_bytes)
     return error_code, _receive(sock, length)
 
 
-def receive_multi_message_set(sock: Any, *, max_bytes: int = MAX_CHUNK_BYTES) -> tuple[int, list[tuple[int, bytes]]]:
+def receive_multi_message_set(sock: Any, *, max_bytes: int = RECEIVED_BYTES_MAX) -> tuple[int, list[tuple[int, bytes]]]:
     """Read one MultiMessageSetSend from a socket: (error code, [(error code, batches), ...])."""
     left, error_code = _receive_header(sock, max_bytes)
     results = []
@@ -734,7 +752,9 @@ def _receive_header(sock: Any, max_bytes: int) -> tuple[int, int]:
     """(bytes that follow, error code)"""
     length, error_code = RESULT_HEADER.unpack(_receive(sock, RESULT_HEADER.size))
     if not 2 <= length <= max_bytes:
-        raise SchemaException(f"a fetch result of {length} bytes, expected 2 to {max_bytes}")
+        raise SchemaException(
+            f"a fetch result of {length} bytes, expected 2 to {max_bytes}", hint="max_bytes= takes more"
+        )
     return length - 2, error_code
 
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from kafkalog.errors import IllegalArgumentException
 from kafkalog.format import names, values
-from kafkalog.limits import LONG_MAX, LONG_MIN
 from kafkalog.log.source import check_isolation
+from kafkalog.topics.times import times_of
 
 if TYPE_CHECKING:
     from kafkalog.format.names import TopicPartition
@@ -39,6 +39,7 @@ class ReaderOptions:
         isolation: str,
         key_prefix: bytes | None,
         chunk_bytes: int | None,
+        shared: bool,
     ) -> None:
         if cursor is not None and not values.text(cursor, "cursor"):
             raise IllegalArgumentException("cursor: found an empty name", hint="None reads without a cursor")
@@ -52,12 +53,12 @@ class ReaderOptions:
         for what, given in (("topics", self.topics), ("partitions", self.partitions)):
             if given is not None and not given:
                 raise IllegalArgumentException(f"{what}: found none, expected at least one")
+        self.shared = values.flag(shared, "shared")
         self.start = start
         self.start_offsets = offsets_of({} if start_offsets is None else start_offsets, "start_offsets")
         self.committed = check_isolation(isolation)
         self.isolation = isolation
-        self.start_time = LONG_MIN if start_time is None else values.milliseconds(start_time, "start_time")
-        self.end_time = LONG_MAX if end_time is None else values.milliseconds(end_time, "end_time")
+        self.times = times_of(start_time, end_time)
         self.key_prefix = values.octets(key_prefix, "key_prefix")
         self.chunk_bytes = None if chunk_bytes is None else values.whole(chunk_bytes, "chunk_bytes", low=1)
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from kafkalog._native.batching import Answered, Awaited, Numbered
 from kafkalog.files.lines import Lines
+from kafkalog.topics.shown import Shown
 from kafkalog.topics.topic import RecordMetadata
 
 if TYPE_CHECKING:
@@ -89,12 +90,14 @@ class ProducerBatch(Answered):
                 self.condition.wait(seconds)
 
 
-class RecordFuture(Numbered, Future[RecordMetadata]):
+class RecordFuture(Numbered, Future[RecordMetadata], Shown):
     """Of one record; its result is a RecordMetadata, its exception why the record is not in the log.
 
     Where nobody would ever answer, in a forked child, or in a callback of another one, waiting raises
     IllegalStateException.
     """
+
+    _inner = frozenset({"number_of", "set_exception", "set_result", "set_running_or_notify_cancel", "tell_waiters"})
 
     _batch: ProducerBatch
 

@@ -23,10 +23,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from kafkalog._native.blocks import Closing
-from kafkalog.config import CleanerConfig, LogConfig, ProducerStateManagerConfig
+from kafkalog.config import LogConfig, ProducerStateManagerConfig
 from kafkalog.errors import IllegalArgumentException, LogReadOnlyException
 from kafkalog.files import OS_FILES, SYSTEM_CLOCK, Clock, Files
 from kafkalog.format import values
+from kafkalog.format.names import INTERNAL_TOPICS
 from kafkalog.limits import LONG_MAX
 from kafkalog.log.context import ProducerSettings
 from kafkalog.manager.log_directories import absolute_paths
@@ -42,6 +43,7 @@ from kafkalog.topics.batching import (
     Producer,
 )
 from kafkalog.topics.catalog import checked_settings
+from kafkalog.topics.cluster_metadata import check_taken_over
 from kafkalog.topics.reader_options import Offsets, ReaderOptions
 from kafkalog.topics.store_cursors import CursorInfo
 from kafkalog.topics.store_home import StoreHome
@@ -49,6 +51,7 @@ from kafkalog.topics.store_reader import StoreReader
 from kafkalog.topics.store_transaction import TIMEOUT_MS, StoreTransaction, checked_id
 from kafkalog.topics.store_view import StoreView
 from kafkalog.topics.topic import Topic
+from kafkalog.topics.topic_settings import TopicSettings, broker_properties
 
 if TYPE_CHECKING:
     from kafkalog.coordinator.transaction_coordinator import TransactionDescription
@@ -110,9 +113,15 @@ class Store(Closing):
 
     # --- topics ----------------------------------------------------------------------------------------
 
-    def topics(self) -> list[str]:
-        """The names of all topics, in order; Kafka's internal ones where they are there."""
-        return self._home.names()
+    def topics(self, *, internal: bool = False) -> list[str]:
+        """The names of all topics, in order.  `internal`: with those of Kafka's own that are there, which keep cursors
+        and transactions; `reader(topics=["__consumer_offsets"])` reads the partitions of one that were made so far.
+
+            store.topics()                  # ['orders']
+            store.topics(internal=True)     # ['__consumer_offsets', 'orders']
+        """
+        internal = values.flag(internal, "internal")
+        return [name for name in self._home.names() if internal or name not in INTERNAL_TOPICS]
 
     def topic(self, name: str) -> Topic:
         """UnknownTopicOrPartitionException where there is none of that name."""
@@ -120,10 +129,13 @@ class Store(Closing):
         return self._topics.setdefault(name, Topic(self._home, name))
 
     def __contains__(self, name: object) -> bool:
-        return name in self.topics()
+        """Whether `topic(name)` finds it: one of Kafka's own, too."""
+        return name in self._home.names()
 
     def describe_topic(self, name: str) -> TopicInfo:
-        """Partitions, id and settings.  UnknownTopicOrPartitionException."""
+        """Partitions, id and settings, also those that the cluster's metadata has of a broker's topic.
+        UnknownTopicOrPartitionException."""
+        self._home.topic_settings.look_again()
         return self._home.info(name)
 
     def create_topic(
@@ -137,6 +149,10 @@ class Store(Closing):
     ) -> Topic:
         """A new topic; it is there with all its partitions, or not at all, also after a crash.
 
+        A new topic keeps its records for ever: `retention.ms=-1` is written into its settings, unless `config`, or what
+        the store was opened with, has a `retention.ms`.  (Kafka's own default is seven days.)  With
+        `retention.bytes` alone, size deletes, and time does not.
+
         `config` has Kafka's topic keys as text (`{"retention.ms": "604800000"}`), which lie beside the data.
         `exist_ok`: one that is there already is answered as it is.  `topic_id` is a Kafka Uuid of 22 characters, by
         default a random one.  InvalidTopicException for a name that Kafka refuses, TopicExistsException,
@@ -148,7 +164,8 @@ class Store(Closing):
         return self.topic(name)
 
     def alter_topic(self, name: str, config: Mapping[str, str | None]) -> TopicInfo:
-        """Sets some of a topic's settings; None takes an override away.  ConfigException, and nothing is changed;
+        """Sets some of a topic's settings; None takes an override away, and `{"retention.ms": None}` has the topic keep
+        its records for ever, as a new one does.  ConfigException, and nothing is changed;
         UnknownTopicOrPartitionException."""
         return self._own().alter_topic(name, config)
 
@@ -204,6 +221,7 @@ class Store(Closing):
         isolation: str = "read_uncommitted",
         key_prefix: bytes | None = None,
         chunk_bytes: int | None = None,
+        shared: bool = False,
     ) -> StoreReader:
         """Reads several partitions in turns, from where `cursor` stopped; see `kafkalog.topics.store_reader`.
 
@@ -218,8 +236,12 @@ class Store(Closing):
         aborted records and stops before open transactions.  `chunk_bytes`: how much of a partition is read at once, by
         default a mebibyte, or less of many.
 
-        UnknownTopicOrPartitionException, IllegalArgumentException, UnstableOffsetCommitException (of "read_committed"
-        while a transaction is open that has offsets of the cursor).
+        A cursor is a place, and no group: two readers of one each get every record, and the last commit counts.  So it
+        has one reader in a store, until that is closed or dropped; another is refused (IllegalStateException) unless
+        it is `shared`, as of readers that have `partitions` of their own each.
+
+        UnknownTopicOrPartitionException, IllegalArgumentException (also if `start_time` lies behind `end_time`),
+        UnstableOffsetCommitException (of "read_committed" while a transaction is open that has offsets of the cursor).
         """
         options = ReaderOptions(
             cursor,
@@ -232,6 +254,7 @@ class Store(Closing):
             isolation=isolation,
             key_prefix=key_prefix,
             chunk_bytes=chunk_bytes,
+            shared=shared,
         )
         self._home.check_open()
         return StoreReader(self._home, options)
@@ -293,6 +316,8 @@ def open_store(
     clock: Clock = SYSTEM_CLOCK,
     files: Files = OS_FILES,
     metrics: MetricsRegistry | None = None,
+    take_over: bool = False,
+    broker_config: str | os.PathLike[str] | Mapping[str, object] | None = None,
 ) -> Store:
     """Open a store of topics in one or several log directories; a context manager.
 
@@ -301,11 +326,22 @@ def open_store(
     `read_only=True` takes no lock and writes nothing, beside a writing process or a running broker; its cursors are
     kept in `cursors`, a directory of its own, for one process at a time; without it they cannot be moved.
 
+    A directory of a Kafka broker (it has `meta.properties`) is opened for writing only with `take_over=True`, in the
+    broker's place.  The settings of its topics come from the cluster's metadata (`__cluster_metadata-0`), which is
+    never changed, and from `broker_config`, the broker's `server.properties` (a path, or its settings).  Nothing is
+    deleted or compacted of a topic whose settings are not known; a warning names it.
+
     `durability`: "os" leaves flushing to the operating system, as Kafka does; "fsync" has every append, commit and
     transaction on the disk before it returns.  `config` has Kafka's topic keys for all topics that do not say
     otherwise.  `compression` (none gzip snappy lz4 zstd) is how appends are packed; by default what a topic's
-    `compression.type` says, or none.  `maintenance=False` leaves retention and compaction to others; else they run by
-    themselves.  `settings` are the LogManager's; by default Kafka's, and producers are remembered for ever.
+    `compression.type` says, or none.  Retention and compaction run in the background, by each topic's settings.
+    Topics that the store makes keep their records for ever unless `retention.ms` or `retention.bytes` is set.
+    `maintenance=False` runs neither: no segment is deleted by age or size, no cursor is forgotten for its age, and
+    `-delete` folders that are found stay; a topic that this store deletes goes all the same.  `settings` are the
+    LogManager's; by default Kafka's, and producers are remembered for ever.
+
+    A folder that holds other things, and nothing of a log directory, is refused.  In a log directory a folder that is
+    named like a partition, but has none of a partition's files, is passed over with a warning and never touched.
 
     Errors: LogDirLockedException (a broker or another process has a directory), IllegalArgumentException,
     ConfigException, KafkaStorageException, NoLiveLogDirException.  The store belongs to this process: in a forked child
@@ -320,6 +356,10 @@ def open_store(
         )
     read_only = values.flag(read_only, "read_only")
     maintenance = values.flag(maintenance, "maintenance")
+    take_over = values.flag(take_over, "take_over")
+    broker = None if broker_config is None else broker_properties(broker_config)
+    paths = absolute_paths(log_dirs)
+    topic_settings = TopicSettings(paths, files=files, broker=broker)
     if read_only:
         given = {"config": config, "compression": compression, "settings": settings, "metrics": metrics}
         for name, value in given.items():
@@ -327,47 +367,60 @@ def open_store(
                 raise IllegalArgumentException(
                     f"{name}: found {values.shown(value)}, but a read-only store writes nothing", hint="leave it out"
                 )
-        return Store(_view(log_dirs, cursors, clock, files))
+        return Store(_view(paths, cursors, clock, files, topic_settings))
     if cursors is not None:
         raise IllegalArgumentException(
             "cursors: a writable store keeps its cursors beside the data", hint="it is for read_only=True"
         )
     settings = store_settings(settings, config, maintenance)
+    check_taken_over(paths, files, take_over=take_over)
     BatchMaker(settings.default_config, compression)  # IllegalArgumentException for a codec that there is not
-    home = StoreHome(
-        absolute_paths(log_dirs),
-        settings,
-        durability=durability,
-        compression=compression,
-        clock=clock,
-        files=files,
-        metrics=metrics,
-    )
-    home.start()
-    return Store(home)
+    home = StoreHome.__new__(StoreHome)  # here before it holds anything: an interrupt may come behind
+    try:
+        StoreHome.__init__(
+            home,
+            paths,
+            settings,
+            durability=durability,
+            compression=compression,
+            clock=clock,
+            files=files,
+            metrics=metrics,
+            topic_settings=topic_settings,
+        )
+        home.start()
+        return Store(home)
+    except BaseException:  # whoever handles an interrupt may open the directories again
+        home.abandon()
+        raise
 
 
 def _view(
-    log_dirs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    log_dirs: Sequence[str],
     cursors: str | os.PathLike[str] | None,
     clock: Clock,
     files: Files,
+    topic_settings: TopicSettings,
 ) -> StoreView:
-    own = None
-    if cursors is not None:
-        [path] = absolute_paths([cursors])
-        if path in absolute_paths(log_dirs):
-            raise IllegalArgumentException(f"cursors: found {path}, which is read", hint="a directory of its own")
-        settings = store_settings(None, None, True)
-        own = StoreHome([path], settings, durability="os", compression=None, clock=clock, files=files, metrics=None)
+    own: StoreHome | None = None
     try:
-        view = StoreView(absolute_paths(log_dirs), clock, files, own)
+        if cursors is not None:
+            [path] = absolute_paths([cursors])
+            if path in log_dirs:
+                raise IllegalArgumentException(f"cursors: found {path}, which is read", hint="a directory of its own")
+            settings = store_settings(None, None, True)
+            check_taken_over([path], files, take_over=False)
+            own = StoreHome.__new__(StoreHome)
+            StoreHome.__init__(
+                own, [path], settings, durability="os", compression=None, clock=clock, files=files, metrics=None
+            )
+        view = StoreView(log_dirs, clock, files, own, topic_settings)
         if own is not None:
             own.start()
         return view
     except BaseException:
         if own is not None:
-            own.manager.abandon()
+            own.abandon()
         raise
 
 
@@ -384,5 +437,5 @@ def store_settings(
         config = checked_settings(config)
         settings = settings._replace(default_config=LogConfig.from_props(settings.default_config, config))
     if not maintenance:
-        settings = settings._replace(cleaner=CleanerConfig(enable_cleaner=False), retention_check_ms=LONG_MAX)
+        settings = settings._replace(maintenance=False)
     return settings

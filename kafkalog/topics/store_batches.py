@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafkalog.limits import LONG_MAX, LONG_MIN
 from kafkalog.topics import arrow
 from kafkalog.topics.log import ARROW_BATCH_BYTES
+from kafkalog.topics.times import ALL_TIMES
 
 if TYPE_CHECKING:
     from kafkalog.log.source import Source
     from kafkalog.topics.partition_reader import PartitionReader
     from kafkalog.topics.reader import Chunk
+    from kafkalog.topics.times import Times
 
 STORE_DEFAULT = ("topic", "partition", *arrow.PYTHON_DEFAULT)
 
@@ -43,20 +44,16 @@ class HeldChunk:
 class Columns:
     """Which columns are wanted of which records.  IllegalArgumentException for an unknown one."""
 
-    def __init__(
-        self, columns: Sequence[str] | None, batch_rows: int, key_prefix: bytes | None, start_time: int, end_time: int
-    ) -> None:
+    def __init__(self, columns: Sequence[str] | None, batch_rows: int, key_prefix: bytes | None, times: Times) -> None:
         arrow.schema(columns)
         self.names = STORE_DEFAULT if columns is None else tuple(columns)
         self._batch_rows = batch_rows
         self._key_prefix = key_prefix
-        self._start_time = start_time
-        self._end_time = end_time
-        self._has_times = start_time != LONG_MIN or end_time != LONG_MAX
+        self._times = times
         asked = [*self.names]
         if key_prefix is not None and "key" not in asked:
             asked.append("key")
-        if self._has_times and "timestamp" not in asked:
+        if times != ALL_TIMES and "timestamp" not in asked:
             asked.append("timestamp")
         self._asked = asked
 
@@ -72,7 +69,7 @@ class Columns:
     def _filtered(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         if self._key_prefix is not None:
             batch = batch.filter(pc.starts_with(batch.column("key"), pattern=self._key_prefix))
-        if self._has_times:
-            times = batch.column("timestamp").cast(pa.int64())
-            batch = batch.filter(pc.and_(pc.greater_equal(times, self._start_time), pc.less(times, self._end_time)))
+        if self._times != ALL_TIMES:
+            found, (first, last) = batch.column("timestamp").cast(pa.int64()), self._times
+            batch = batch.filter(pc.and_(pc.greater_equal(found, first), pc.less_equal(found, last)))
         return batch if len(self._asked) == len(self.names) else batch.select(list(self.names))

@@ -8,7 +8,7 @@ directory is ours.  Thread-safe.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalog.coordinator.group_offsets import GroupLag, GroupOffsets
@@ -40,7 +40,7 @@ class CursorInfo(NamedTuple):
 def committed(home: StoreHome | StoreView, cursor: str) -> dict[TopicPartition, CommittedOffset]:
     """What a cursor has committed; empty for one that is not there."""
     found: dict[TopicPartition, CommittedOffset] = {}
-    for offsets in reversed(_keepers(home, cursor)):
+    for offsets in reversed(list(_keepers(home, cursor))):
         found.update(offsets.fetch_all(cursor))
     return dict(sorted(found.items()))
 
@@ -131,17 +131,16 @@ def _end(home: StoreHome | StoreView, partition: TopicPartition, ends: dict[Topi
     return ends[partition]
 
 
-def _keepers(home: StoreHome | StoreView, cursor: str) -> list[GroupOffsets]:
+def _keepers(home: StoreHome | StoreView, cursor: str) -> Iterator[GroupOffsets]:
     """Who may know of a cursor, those that count first."""
-    found: list[GroupOffsets | None] = []
-    if isinstance(home, StoreView):
-        if home.cursors is not None:
-            home.check_open()
-            found.append(home.cursors.offsets(cursor, create=False))
-        found.append(home.offsets_there(cursor))
-    else:
-        found.append(home.offsets(cursor, create=False))
-    return [each for each in found if each is not None]
+    if isinstance(home, StoreView) and home.cursors is not None:
+        home.check_open()
+        own = home.cursors.offsets(cursor, create=False)
+        if own is not None:
+            yield own
+    there = home.offsets_there(cursor) if isinstance(home, StoreView) else home.offsets(cursor, create=False)
+    if there is not None:
+        yield there
 
 
 def _all_keepers(home: StoreHome | StoreView) -> list[GroupOffsets]:

@@ -16,7 +16,14 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from kafkalog.errors import KafkalogError, KafkaStorageException, UnknownTopicOrPartitionException
+from kafkalog.config import LogConfig
+from kafkalog.errors import (
+    DiskFull,
+    KafkalogError,
+    KafkaStorageException,
+    TooManyOpenFilesException,
+    UnknownTopicOrPartitionException,
+)
 from kafkalog.files import Clock, Files
 from kafkalog.files.lines import Lines
 from kafkalog.files.processes import Life
@@ -24,10 +31,12 @@ from kafkalog.format.names import TopicPartition
 from kafkalog.manager import directory as directories_of_logs
 from kafkalog.manager.changes import BackgroundTasks
 from kafkalog.manager.log_manager import LogManager
-from kafkalog.topics.catalog import Catalog, TopicInfo
+from kafkalog.topics.catalog import Catalog, Deletion, TopicInfo, countable, not_made
 from kafkalog.topics.coordinators import Coordinators
-from kafkalog.topics.store_partition import StorePartition, offline_error
+from kafkalog.topics.cursor_readers import CursorReaders
+from kafkalog.topics.store_partition import StorePartition
 from kafkalog.topics.store_source import StoreSource
+from kafkalog.topics.topic_settings import TopicSettings
 from kafkalog.topics.waiting import Bells
 
 if TYPE_CHECKING:
@@ -38,6 +47,7 @@ if TYPE_CHECKING:
 
 OVERDUE_CHECK_MS = 10_000  # transaction.abort.timed.out.transaction.cleanup.interval.ms
 EXPIRY_CHECK_MS = 600_000  # offsets.retention.check.interval.ms
+FORGET_AGAIN_MS = 10_000
 
 
 class OpenProducer(Protocol):
@@ -66,18 +76,29 @@ class StoreHome:
         clock: Clock,
         files: Files,
         metrics: MetricsRegistry | None,
+        topic_settings: TopicSettings | None = None,
     ) -> None:
         self.life = Life("kafkalog.open")
+        self._is_started = False
         self.clock = clock
         self.syncs = durability == "fsync"
         self._compression = compression
         self._partitions: dict[TopicPartition, StorePartition] = {}
         self.producers: set[OpenProducer] = set()  # kept by themselves
-        self.manager = LogManager(log_dirs, settings, clock=clock, files=files, metrics=metrics)
-        self.place = self.manager.directories.shown
-        self.catalog = Catalog(self.manager, self.life)
-        self.bells = Bells()  # of readers that wait
-        self._tasks = BackgroundTasks(self.manager.scheduler, self._is_live)
+        self._deletions: list[Deletion] = []  # of which something is left to be forgotten
+        self.manager = LogManager.__new__(LogManager)  # here before it holds anything: an interrupt may come behind
+        try:
+            LogManager.__init__(self.manager, log_dirs, settings, clock=clock, files=files, metrics=metrics)
+            self.place = self.manager.directories.shown
+            self.topic_settings = topic_settings or TopicSettings(log_dirs, files=files)
+            self.manager.set_config_base(self._base_of)
+            self.catalog = Catalog(self.manager, self.life, self.topic_settings)
+            self.bells = Bells()  # of readers that wait
+            self.cursor_readers = CursorReaders()
+            self._tasks = BackgroundTasks(self.manager.scheduler, self._is_live)
+        except BaseException:
+            self.abandon()
+            raise
 
     def start(self) -> None:
         """Loads and settles everything; what fails lets go of all."""
@@ -89,16 +110,31 @@ class StoreHome:
             self.coordinators = Coordinators(self.manager, self.catalog, self.life, self.clock, syncs=self.syncs)
             self.coordinators.start()
             self._forget_deleted()
+            self._warn_of_unknown_settings()
             self._tasks.every("transaction-abort", self.end_overdue, OVERDUE_CHECK_MS, OVERDUE_CHECK_MS)
-            self._tasks.every("coordinator-expiry", self.forget_expired, EXPIRY_CHECK_MS, EXPIRY_CHECK_MS)
+            if self.manager.settings.maintenance:
+                self._tasks.every("coordinator-expiry", self.forget_expired, EXPIRY_CHECK_MS, EXPIRY_CHECK_MS)
+            self._is_started = True
         except BaseException:
-            self.life.end()
-            self.manager.abandon()
+            self.abandon()
             raise
+
+    def abandon(self) -> None:
+        """Lets go of everything as a crash does, started or not."""
+        if not hasattr(self, "manager"):
+            return
+        self.life.end()
+        if hasattr(self, "_tasks"):
+            self._tasks.cancel()
+        if hasattr(self.manager, "directories"):
+            self.manager.abandon()
 
     def close(self) -> None:
         """As a broker's clean shutdown does; a second call does nothing."""
         if self.life.forked:
+            return
+        if not self._is_started:
+            self.abandon()
             return
         self.manager.check_outside()
         self.catalog.check_outside()
@@ -108,6 +144,7 @@ class StoreHome:
         self._close_producers()
         with self.catalog.changing:  # a change of topics that is under way is finished
             self.life.end()
+        self.catalog.take_back_refused()
         self._close_producers()  # those that were made meanwhile
         self.bells.ring()
         self._tasks.cancel()
@@ -144,6 +181,33 @@ class StoreHome:
     def __repr__(self) -> str:
         return f"<store of {self.place}>"
 
+    # --- settings --------------------------------------------------------------------------------------
+
+    def _base_of(self, topic: str, default: LogConfig) -> LogConfig:
+        is_stored = self.catalog.has_settings(topic)
+        return LogConfig.from_props(self.topic_settings.base(topic, default.originals, is_stored=is_stored))
+
+    def _warn_of_unknown_settings(self) -> None:
+        """Names the topics whose records all stay, because nobody knows for how long their owner wants them."""
+        config = self.manager.settings.default_config.originals
+        kept = [
+            topic
+            for topic in self.catalog.names()
+            if self.topic_settings.is_kept(topic, config, is_stored=self.catalog.has_settings(topic))
+        ]
+        if not kept:
+            return
+        by_reason: dict[str, list[str]] = {}
+        for topic in kept:
+            by_reason.setdefault(self.topic_settings.why_unknown(topic), []).append(topic)
+        for why, topics in by_reason.items():
+            Lines("kafkalog.topics", self.place).warning(
+                "nothing is deleted or compacted of topics whose settings are not known (%s): %s.  broker_config= "
+                "names the broker's server.properties, alter_topic() sets what shall count here",
+                why,
+                ", ".join(topics),
+            )
+
     def _is_live(self) -> bool:
         return self.life.live
 
@@ -154,6 +218,7 @@ class StoreHome:
 
     def end_overdue(self) -> None:
         self.coordinators.end_overdue()
+        self.catalog.take_back_refused()
 
     def forget_expired(self) -> None:
         self.coordinators.forget_expired()
@@ -193,6 +258,13 @@ class StoreHome:
             return self.partition(partition)
         return found
 
+    def numbers(self, topic: str) -> Sequence[int]:
+        """The partitions of a topic: of one of Kafka's own those that were made so far.
+
+        UnknownTopicOrPartitionException; InvalidPartitionsException as `countable`."""
+        info = self.info(topic)
+        return self.catalog.made(topic) if info.is_internal else range(countable(info))
+
     def check_partition(self, partition: TopicPartition) -> None:
         """UnknownTopicOrPartitionException where there is no such partition."""
         if not 0 <= partition.partition < self.info(partition.topic).partitions:
@@ -202,13 +274,9 @@ class StoreHome:
         """Why there is no such partition."""
         info = self.info(partition.topic)
         if 0 <= partition.partition < info.partitions:
-            offline = self.manager.offline_log_dirs
-            if offline:
-                return offline_error(partition, offline)
-            return KafkaStorageException(
-                f"{partition} has no folder in {self.place}",
-                hint="open the store with all directories that it was written with",
-            )
+            if info.is_internal and partition.partition not in self.catalog.made(partition.topic):
+                return not_made(partition)
+            return self.catalog.away_error(partition)
         return UnknownTopicOrPartitionException(
             f"topic {partition.topic!r} has no partition {partition.partition}: it has {info.partitions}"
         )
@@ -242,8 +310,19 @@ class StoreHome:
             if partition.topic == name:
                 self._partitions.pop(partition, None)
         self.bells.ring()
-        self.coordinators.forget_topic(name, deleted.topic_id)
-        self.catalog.forget(deleted)
+        self._deletions.append(deleted)
+        try:
+            self._forget_deletions()
+        except (DiskFull, TooManyOpenFilesException) as error:  # the topic is deleted, whatever else waits for space
+            Lines("kafkalog.topics").info("cursors of %s, which is deleted, go later: %s", name, error)
+            self._tasks.once("forget-deletions", self._forget_deletions, FORGET_AGAIN_MS)
+
+    def _forget_deletions(self) -> None:
+        """No cursor points into the next topic of the name of one that was deleted."""
+        for deleted in list(self._deletions):
+            self.coordinators.forget_topic(deleted.topic, deleted.topic_id)
+            self.catalog.forget(deleted)
+            self._deletions.remove(deleted)
 
     def _forget_deleted(self) -> None:
         """Of topics whose deletion a crash, or a disk, cut short: no cursor points into the next one of that name."""

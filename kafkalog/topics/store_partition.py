@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from kafkalog.errors import KafkalogError, KafkaStorageException, UnknownTopicOrPartitionException
 from kafkalog.files import Clock
 from kafkalog.files.processes import Life
-from kafkalog.format.names import TopicPartition
+from kafkalog.format.names import INTERNAL_TOPICS, TopicPartition
 from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.manager.log_manager import LogManager
 from kafkalog.topics.appends import PartitionAppends
@@ -74,6 +74,14 @@ class StorePartition(PartitionAppends):
         if log_dir in self._manager.offline_log_dirs or self._manager.failure_channel.has_offline_log_dir(log_dir):
             return offline_error(self.topic_partition, [log_dir])
         return UnknownTopicOrPartitionException(f"{self.topic_partition} was deleted")
+
+
+def no_folder_error(partition: TopicPartition, place: str) -> KafkaStorageException:
+    """Of a partition that was made: it is not made anew, for its records may be in a directory that was not given."""
+    hint = "open the store with all directories that it was written with"
+    if partition.topic in INTERNAL_TOPICS:
+        hint += f"; if that folder is lost for good, an empty folder {partition} in one of them begins anew"
+    return KafkaStorageException(f"{partition} has no folder in {place}", hint=hint)
 
 
 def offline_error(partition: TopicPartition, log_dirs: Sequence[str]) -> KafkaStorageException:

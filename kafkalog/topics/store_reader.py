@@ -49,6 +49,7 @@ from kafkalog.topics.in_threads import in_thread
 from kafkalog.topics.partition_turns import PartitionTurns
 from kafkalog.topics.reader import CHUNK_BYTES, walk_records
 from kafkalog.topics.reader_options import Offsets, ReaderOptions, offsets_of
+from kafkalog.topics.shown import Shown
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -69,8 +70,10 @@ POLL_RECORDS = 500  # max.poll.records
 ARROW_CHUNK_BYTES = 4 << 20
 
 
-class StoreReader(Closing):
+class StoreReader(Closing, Shown):
     """Several partitions, read in turns.  Made by `Store.reader`."""
+
+    _inner = frozenset({"is_of", "offsets_to_commit"})
 
     def __init__(self, home: StoreHome | StoreView, options: ReaderOptions) -> None:
         self._home = home
@@ -82,7 +85,13 @@ class StoreReader(Closing):
         self._iterations = 0  # that were begun
         self._polling: RecordWalk | None = None  # the same, where it is poll's
         self._undo: list[Place] | None = None  # of a poll that has not returned
-        self._turns = PartitionTurns(home, options)
+        if options.cursor is not None:
+            home.cursor_readers.add(options.cursor, self, shared=options.shared)
+        try:
+            self._turns = PartitionTurns(home, options)
+        except BaseException:
+            self._free_cursor()  # who catches the error may hold this reader by its traceback
+            raise
 
     # --- life ----------------------------------------------------------------------------------------
 
@@ -98,10 +107,15 @@ class StoreReader(Closing):
         self._closed = True
         if self._home.life.forked:
             return
+        self._free_cursor()
         self._turns.waiting.bell.release()
         with self._turn as mine:
             if mine:  # else whoever is at work lets go of them with the reader
                 self._turns.close()
+
+    def _free_cursor(self) -> None:
+        if self._options.cursor is not None:
+            self._home.cursor_readers.remove(self._options.cursor, self)
 
     def _check(self, mine: bool) -> None:
         """Raises where this thread may not use it now."""
@@ -171,8 +185,7 @@ class StoreReader(Closing):
         self._walk = walk = walk_records(
             batches,
             key_prefix=options.key_prefix,
-            start_time=options.start_time,
-            end_time=options.end_time,
+            times=options.times,
             asynchronously=asynchronously,
         )
         return walk
@@ -204,7 +217,8 @@ class StoreReader(Closing):
 
     def _next_batch(self, ends: Ends | None, timeout_s: float) -> Batch | None:
         found = self._turns.find(ends)
-        if found is None and timeout_s > 0 and ends is None:
+        # In a store that only reads somebody must look; our own logs are always known as they are.
+        if found is None and ends is None and (timeout_s > 0 or self._home.read_only):
             found = self._turns.await_batch(timeout_s, self._is_over)
             if self._closed:
                 self._check(True)
@@ -214,7 +228,7 @@ class StoreReader(Closing):
         return self._closed or self._is_stopped or not self._home.life.live
 
     def poll(self, max_records: int = POLL_RECORDS, timeout_ms: int | None = 0) -> list[Record]:
-        """Up to `max_records` records that are there; none only when none came for `timeout_ms`.
+        """Up to `max_records` records that are there now; none only if none came for `timeout_ms`.
 
         They count as handed out when it returns.  Errors as `follow`, behind the records that lie before them.  A
         KeyboardInterrupt may come between its return and what the caller does with the list: who goes on after one
@@ -265,7 +279,7 @@ class StoreReader(Closing):
 
         options = self._options
         batch_rows = values.whole(batch_rows, "batch_rows", low=1, expected="rows of a batch")
-        wanted = Columns(columns, batch_rows, options.key_prefix, options.start_time, options.end_time)
+        wanted = Columns(columns, batch_rows, options.key_prefix, options.times)
         timeout_s = _timeout_s(timeout_ms)
         with self._turn as mine:
             self._begin(mine)

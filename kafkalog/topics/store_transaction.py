@@ -47,6 +47,7 @@ from kafkalog.topics.batch_maker import Records, next_sequence
 from kafkalog.topics.ready_batches import ReadyBatches
 from kafkalog.topics.records import Header
 from kafkalog.topics.rows import RecordInput, as_row, check_records
+from kafkalog.topics.shown import Shown
 from kafkalog.topics.topic import RecordMetadata, Topic, check_appendable
 from kafkalog.topics.writer import refuse_nested
 
@@ -152,11 +153,13 @@ class _Part:
             )
 
 
-class StoreTransaction(Block):
+class StoreTransaction(Block, Shown):
     """One transaction after another under a transactional id; made by `Store.transaction`.  For one thread.
 
     As a context manager it begins at the block's start, commits at its end and aborts when the block raises.
     """
+
+    _inner = frozenset({"is_inside"})
 
     def __init__(
         self, home: StoreHome, topic_of: Callable[[str], Topic], transactional_id: str, timeout_ms: int

@@ -21,17 +21,28 @@ from kafkalog.files import Clock, Files
 from kafkalog.files.processes import Life
 from kafkalog.format import values
 from kafkalog.format.coordinator_records import partition_for
-from kafkalog.format.names import CLUSTER_METADATA_TOPIC, GROUP_METADATA_TOPIC, TopicPartition
+from kafkalog.format.names import CLUSTER_METADATA_TOPIC, GROUP_METADATA_TOPIC, INTERNAL_TOPICS, TopicPartition
 from kafkalog.format.partition_metadata import topic_id_of
 from kafkalog.log.view import PartitionView
 from kafkalog.manager import log_dirs
 from kafkalog.manager.topic_configs import KnownTopic, Topics, stored_content
-from kafkalog.topics.catalog import TopicInfo, no_topic, present_topic, topic_info
+from kafkalog.topics.catalog import (
+    TopicInfo,
+    countable,
+    made_partitions,
+    no_topic,
+    not_made,
+    present_topic,
+    topic_info,
+)
+from kafkalog.topics.cursor_readers import CursorReaders
+from kafkalog.topics.store_partition import no_folder_error
 from kafkalog.topics.waiting import Bells
 
 if TYPE_CHECKING:
     from kafkalog.log.snapshot import Snapshot
     from kafkalog.topics.store_home import StoreHome
+    from kafkalog.topics.topic_settings import TopicSettings
 
 SETTLED_MS = 50  # behind its last change a directory's time tells of the next one
 COARSE_MS = 2000  # the same, where times are of whole seconds
@@ -79,17 +90,26 @@ class StoreView:
 
     read_only: Literal[True] = True
 
-    def __init__(self, directories: Sequence[str], clock: Clock, files: Files, cursors: StoreHome | None) -> None:
+    def __init__(
+        self,
+        directories: Sequence[str],
+        clock: Clock,
+        files: Files,
+        cursors: StoreHome | None,
+        topic_settings: TopicSettings,
+    ) -> None:
         self.life = Life("kafkalog.open")
         self.clock = clock
         self.place = ", ".join(directories)
         self.cursors = cursors
         self._directories = list(directories)
         self._files = files
+        self.topic_settings = topic_settings
         self._views: dict[TopicPartition, TopicView] = {}
         self._offsets: dict[int, GroupOffsets] = {}
         self._seen: Seen | None = None  # replaced whole
         self.bells = Bells()  # of readers that wait
+        self.cursor_readers = CursorReaders()
         self._lock = threading.RLock()  # guards which partitions of __consumer_offsets are loaded
         for directory in directories:
             log_dirs.listing(directory, files)
@@ -140,6 +160,8 @@ class StoreView:
             for partition in log_dirs.list_partitions(directory, files=self._files):
                 if folders.setdefault(partition, directory) == directory:
                     by_topic.setdefault(partition.topic, {})[partition.partition] = directory
+        if self._seen is None or self._seen.folders != folders:
+            self.topic_settings.look_again()
         self._seen = seen = Seen(times, folders, by_topic, overrides, known)
         return seen
 
@@ -163,10 +185,22 @@ class StoreView:
         topic = values.text(topic, "topic")
         seen = self._look()
         known = self._present(topic, seen.known.get(topic), seen.by_topic.get(topic, {}))
-        found = topic_info(topic, known, seen.overrides.get(topic, {}))
+        overrides = self.topic_settings.own(topic, seen.overrides.get(topic, {}))
+        found = topic_info(topic, known, overrides)
         if found is None:
             raise no_topic(topic, self.place)
         return found
+
+    def numbers(self, topic: str) -> Sequence[int]:
+        """The partitions of a topic: of one of Kafka's own those that were made so far.
+
+        UnknownTopicOrPartitionException; InvalidPartitionsException as `countable`."""
+        info = self.info(topic)
+        return made_partitions(*self._known_and_here(topic)) if info.is_internal else range(countable(info))
+
+    def _known_and_here(self, topic: str) -> tuple[KnownTopic | None, Mapping[int, str]]:
+        seen = self._look()
+        return seen.known.get(topic), seen.by_topic.get(topic, {})
 
     def check_partition(self, partition: TopicPartition) -> None:
         """UnknownTopicOrPartitionException where there is no such partition."""
@@ -186,6 +220,8 @@ class StoreView:
                 except OSError as error:
                     raise KafkaStorageException.because_of(error, f"cannot read the id of topic {topic}") from error
 
+        if known is None and folders:
+            known = self.topic_settings.cluster_known(topic)
         return present_topic(known, list(folders), ids, may_be_elsewhere=False)
 
     # --- reading ---------------------------------------------------------------------------------------
@@ -207,6 +243,9 @@ class StoreView:
             directory = self._folders().get(partition)
             if directory is None:
                 self.check_partition(partition)
+                if partition.topic in INTERNAL_TOPICS:
+                    is_made = partition.partition in made_partitions(*self._known_and_here(partition.topic))
+                    raise no_folder_error(partition, self.place) if is_made else not_made(partition)
                 raise UnknownTopicOrPartitionException(f"no partition {partition} in {self.place}")
             view = TopicView(directory, partition, files=self._files)
             view.life = self.life
@@ -234,13 +273,20 @@ class StoreView:
         return [self._caught_up(number) for number in sorted(numbers)]
 
     def _offsets_in(self, group: str) -> GroupOffsets | None:
+        """KafkaStorageException if the partition was made, and its folder is away."""
+        known = self._look().known.get(GROUP_METADATA_TOPIC)
         try:
             count = self.info(GROUP_METADATA_TOPIC).partitions
         except UnknownTopicOrPartitionException:
-            return None
-        number = partition_for(group, count)
-        is_there = TopicPartition(GROUP_METADATA_TOPIC, number) in self._folders()
-        return self._caught_up(number) if is_there else None
+            if known is None:
+                return None
+            count = known.partitions  # all folders of the topic are away
+        partition = TopicPartition(GROUP_METADATA_TOPIC, partition_for(group, count))
+        if partition in self._folders():
+            return self._caught_up(partition.partition)
+        if known is not None and partition.partition in known.numbers:
+            raise no_folder_error(partition, self.place)
+        return None
 
     def _caught_up(self, number: int) -> GroupOffsets:
         with self._lock:

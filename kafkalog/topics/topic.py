@@ -21,6 +21,7 @@ from kafkalog.topics.batch_maker import Records, encode_columns, ready_rows
 from kafkalog.topics.catalog import countable
 from kafkalog.topics.records import Header
 from kafkalog.topics.rows import RecordInput, Row, as_row, check_records
+from kafkalog.topics.shown import Shown
 from kafkalog.topics.writer import Writer
 
 if TYPE_CHECKING:
@@ -51,8 +52,10 @@ class Present(NamedTuple):
     available: Sequence[int]  # those that can be written to, for records without a key
 
 
-class Topic:
+class Topic(Shown):
     """Made by `Store.topic` and `Store.create_topic`."""
+
+    _inner = frozenset({"appends", "by_partition", "checked", "present", "sticky"})
 
     def __init__(self, home: StoreHome | StoreView, name: str) -> None:
         self._home = home

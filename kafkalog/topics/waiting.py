@@ -70,7 +70,8 @@ class Waiting(Protocol):
     def bell(self) -> Ringing: ...
 
     def wait(self, watched: Sequence[Watched], timeout_s: float, is_over: Callable[[], bool]) -> None:
-        """Until one of them may have more, `is_over`, or the time is up; may come back for nothing."""
+        """Until one of them may have more, `is_over`, or the time is up; may come back for nothing.  With no time at
+        all it looks at what is there now."""
 
     def close(self) -> None: ...
 
@@ -121,6 +122,8 @@ class WaitingBeside:
         is_told = self._is_told(directories)
         if self._watch is None:
             self._due.update(directories)
+        elif timeout_s <= 0:  # who does not wait is told nothing later
+            self._look_for_changes(watched, directories)
         while True:
             # First of all: what was told is not told again.
             unread: KafkalogError | None = None
@@ -143,9 +146,13 @@ class WaitingBeside:
             if time.monotonic() - self._looked < every_s:
                 continue
             self._looked = time.monotonic()
-            for each, directory in zip(watched, directories, strict=True):
-                if directory not in self._due and each.source.has_changed():  # type: ignore[attr-defined]
-                    self._due.add(directory)
+            self._look_for_changes(watched, directories)
+
+    def _look_for_changes(self, watched: Sequence[Watched], directories: Sequence[str]) -> None:
+        """What has changed is due, also where nobody tells of it."""
+        for each, directory in zip(watched, directories, strict=True):
+            if directory not in self._due and each.source.has_changed():  # type: ignore[attr-defined]
+                self._due.add(directory)
 
     def _is_told(self, directories: Sequence[str]) -> bool:
         """Whether changes of all these are told from now on; those that were told so far, or may have been, are due."""

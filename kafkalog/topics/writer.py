@@ -51,6 +51,7 @@ from kafkalog.topics.batch_maker import BatchMaker, Records, next_sequence
 from kafkalog.topics.partition import OpenPartition
 from kafkalog.topics.records import Header
 from kafkalog.topics.rows import RecordInput, check_records
+from kafkalog.topics.shown import Shown
 
 FIRST_PRODUCER_ID = 1 << 62  # a broker's ids are far below
 SEQUENCE_MASK = INT_MAX
@@ -104,12 +105,14 @@ def refuse_nested(guard: threading.RLock, what: str) -> None:
         )
 
 
-class Writer(Single):
+class Writer(Single, Shown):
     """An idempotent writer of a name; made by `Log.writer` and `Topic.writer`.  Thread-safe; a name should have one
     user.
 
     What gives records to its `append_many` must not use a writer of the same name: IllegalStateException.
     """
+
+    _inner = frozenset({"append_as"})
 
     def __init__(self, partition: PartitionAppends, name: str) -> None:
         self._producer = _Producer(partition, "writer", name)
@@ -185,11 +188,13 @@ class Writer(Single):
         return itertools.islice(records, behind, None)
 
 
-class Transaction(Block):
+class Transaction(Block, Shown):
     """One transaction after another under a transactional id; made by `Log.transaction`.  For one thread.
 
     As a context manager it begins at the block's start, commits at its end and aborts when the block raises.
     """
+
+    _inner = frozenset({"cut_short", "let_go"})
 
     def __init__(self, partition: OpenPartition, transactional_id: str) -> None:
         self._producer = _Producer(partition, "transaction", transactional_id)

@@ -480,7 +480,7 @@ def kill_me() -> None:
 def play_and_die(
     dirs: Sequence[str], tell: Tell, seed: int, steps: int, partitions: dict[str, int], cursors: set[str]
 ) -> None:
-    store = kafkalog.open(dirs)
+    store = kafkalog.open(dirs, take_over=True)
     play(StoreSide(store), random.Random(seed), steps, partitions, cursors, tell)
     kill_me()
 

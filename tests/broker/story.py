@@ -64,7 +64,7 @@ TRANSACTION_STATE = TopicPartition("__transaction_state", 0)
 WRITER = """
 import sys, kafkalog
 from tests.broker.story import ROLLS, plain, rows
-with kafkalog.open_log(sys.argv[1], sys.argv[2], config=ROLLS, create=False, compression="zstd") as log:
+with kafkalog.open_log(sys.argv[1], sys.argv[2], config=ROLLS, create=False, compression="zstd", take_over=True) as log:
     with log.transaction("before") as transaction:
         transaction.append_many(plain(rows(1, 5)))
     killed = log.transaction("killed")
@@ -252,7 +252,7 @@ def recover_copy(broker: Broker, copy: Path, which: Iterable[TopicPartition]) ->
     shutil.copytree(broker.log_dir, copy)
     looks = {}
     for each in which:
-        with kafkalog.open_log(copy, each, config=TOPICS[each.topic][1], create=False) as log:
+        with kafkalog.open_log(copy, each, config=TOPICS[each.topic][1], create=False, take_over=True) as log:
             looks[each] = look(log)
     return looks
 
@@ -262,7 +262,7 @@ def kafkalog_writes(broker: Broker, turn: int) -> None:
     root = broker.log_dir
     for number, codec in enumerate(CODECS):
         with kafkalog.open_log(
-            root, TopicPartition("mine", number), config=ROLLS, create=False, compression=codec
+            root, TopicPartition("mine", number), config=ROLLS, create=False, compression=codec, take_over=True
         ) as log:
             for part in range(30):
                 log.append_many(plain(rows(1000 * turn + part, 1 + part % 7)))
@@ -270,9 +270,11 @@ def kafkalog_writes(broker: Broker, turn: int) -> None:
             for part in range(10):
                 writer.append_many(fresh(rows(2000 * turn + part, 5)))
                 writer.append_many(fresh(rows(2000 * turn + part, 5)), sequence=writer.next_sequence - 5)  # a retry
-    with kafkalog.open_log(root, MINE_TXNS, config=ROLLS, create=False, compression="lz4") as log:
+    with kafkalog.open_log(root, MINE_TXNS, config=ROLLS, create=False, compression="lz4", take_over=True) as log:
         own_transactions(log, turn)
-    with kafkalog.open_log(root, TopicPartition("mine-stamped", 0), config=STAMPED, create=False) as log:
+    with kafkalog.open_log(
+        root, TopicPartition("mine-stamped", 0), config=STAMPED, create=False, take_over=True
+    ) as log:
         log.append_many(plain(rows(4000 + turn, 50)))
 
 

@@ -85,7 +85,7 @@ def first(node: kraft.Broker) -> FirstLife:
     life.looks = story.look_on(node.log_dir, BY_KAFKA)
     life.pid = node.pid
     with pytest.raises(LogDirLockedException) as refused:
-        kafkalog.open_log(node.log_dir, story.MIXED)
+        kafkalog.open_log(node.log_dir, story.MIXED, take_over=True)
     life.refusal = str(refused.value)
     life.complaints = tuple(node.complaints(story.TOPICS))
     node.kill()
@@ -106,7 +106,7 @@ def recovered(node: kraft.Broker, first: FirstLife) -> dict[TopicPartition, Look
 def second(node: kraft.Broker, first: FirstLife) -> SecondLife:
     life = SecondLife()
     story.kafkalog_writes(node, 1)
-    with kafkalog.open_log(node.log_dir, story.MIXED, config=story.ROLLS, create=False) as log:
+    with kafkalog.open_log(node.log_dir, story.MIXED, config=story.ROLLS, create=False, take_over=True) as log:
         log.append_many(story.plain(clients.rows(9000, 40)))
         with log.transaction("own") as transaction:
             transaction.append_many(story.plain(clients.rows(9001, 4)))
@@ -139,7 +139,7 @@ def second(node: kraft.Broker, first: FirstLife) -> SecondLife:
 def third(node: kraft.Broker, second: SecondLife) -> ThirdLife:
     life = ThirdLife()
     mine = TopicPartition("mine", 1)
-    with kafkalog.open_log(node.log_dir, mine, config=story.ROLLS, create=False) as log:
+    with kafkalog.open_log(node.log_dir, mine, config=story.ROLLS, create=False, take_over=True) as log:
         first_number = log.writer("import").next_sequence
         node.launch()  # a broker that starts now must find the directory taken
         life.refused_with = node.wait(kraft.START_SECONDS_MAX)
@@ -147,9 +147,9 @@ def third(node: kraft.Broker, second: SecondLife) -> ThirdLife:
         story.kafkalog_writes_more(log)
         life.next_sequence = (first_number, log.writer("import").next_sequence)
         life.deleted_before = log.delete_records(log.end_offset // 2)
-    with kafkalog.open_log(node.log_dir, story.MINE_TXNS, config=story.ROLLS, create=False) as log:
+    with kafkalog.open_log(node.log_dir, story.MINE_TXNS, config=story.ROLLS, create=False, take_over=True) as log:
         story.own_transactions(log, 2)
-    with kafkalog.open_log(node.log_dir, story.MINE_KILLED, config=story.ROLLS, create=False) as log:
+    with kafkalog.open_log(node.log_dir, story.MINE_KILLED, config=story.ROLLS, create=False, take_over=True) as log:
         log.transaction("killed").begin()  # aborts what the kill left open
     life.before = story.look_on(node.log_dir, [*ALL, story.TRANSACTION_STATE])
     before = kafkalog.verify(node.log_dir, deep=True)

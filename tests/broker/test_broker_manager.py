@@ -273,7 +273,7 @@ def told(node: kraft.Broker) -> Story:
 
     node.start()
     serve(node, told.second)
-    for attempt in (lambda: manager_of(node), lambda: kafkalog.open_log(places_of(node, MOVED), MOVED)):
+    for attempt in (lambda: manager_of(node), lambda: kafkalog.open_log(places_of(node, MOVED), MOVED, take_over=True)):
         with pytest.raises(LogDirLockedException) as refused:
             attempt()
         told.refusals.append(str(refused.value))

@@ -64,7 +64,9 @@ class OpenedStore(LogStore):
 
     def log(self, partition: TopicPartition) -> UnifiedLog:
         if partition not in self.logs:
-            opened = self.stack.enter_context(kafkalog.open_log(self.root, str(partition), clock=self.clock))
+            opened = self.stack.enter_context(
+                kafkalog.open_log(self.root, str(partition), clock=self.clock, take_over=True)
+            )
             assert opened.engine is not None
             self.logs[partition] = opened.engine
         return self.logs[partition]

@@ -107,11 +107,11 @@ class Story:
 
 def write(dirs: list[str], tell: Tell) -> None:
     for topic, codec in PACKED.items():
-        with kafkalog.open(dirs, compression=codec) as store:
+        with kafkalog.open(dirs, compression=codec, take_over=True) as store:
             for partition in range(TOPICS[topic]):
                 rows = clients.rows(partition, 60)
                 tell(("records", None, StoreSide(store).append(topic, rows, partition)))
-    with kafkalog.open(dirs) as store:
+    with kafkalog.open(dirs, take_over=True) as store:
         side = StoreSide(store)
         tell(("records", None, side.append(PLAIN, clients.rows(1, 60), None)))
         for partition in range(TOPICS[PLAIN]):
@@ -168,7 +168,7 @@ def whole(side: StoreSide, name: str, cursor: str, tell: Tell, *, seed: int) -> 
 
 def leave(dirs: list[str], tell: Tell) -> None:
     """Runs in a process of its own, which is killed behind the second marker of the last decision."""
-    store = kafkalog.open(dirs)
+    store = kafkalog.open(dirs, take_over=True)
     side = StoreSide(store)
     markers = home_of(store).coordinators.markers
     for number, name in enumerate((LEFT, SHORT, *DECIDED)):
@@ -350,7 +350,7 @@ def story(tmp_path_factory: pytest.TempPathFactory, tool: kafka_jars.Driver) -> 
         touched, stays = the_brokers_part(node, tool, told)
         assert node.stop() == 143
         told.warnings.append(warnings_of(node))
-        with kafkalog.open(dirs) as store:
+        with kafkalog.open(dirs, take_over=True) as store:
             expected.judge_store(store, PLACES)
             told.lags = {each.name: shown(each) for each in store.cursors()}
             side = StoreSide(store)
@@ -368,7 +368,7 @@ def story(tmp_path_factory: pytest.TempPathFactory, tool: kafka_jars.Driver) -> 
         expected.judge_broker(node.bootstrap, PLACES)
         assert node.stop() == 143
         told.warnings[-1] = warnings_of(node)
-        with kafkalog.open(dirs) as store:
+        with kafkalog.open(dirs, take_over=True) as store:
             expected.judge_store(store, PLACES)
         yield told
     shutil.rmtree(place, ignore_errors=True)

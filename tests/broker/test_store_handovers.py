@@ -156,7 +156,7 @@ def test_what_a_killed_broker_left(tmp_path: Path) -> None:
             each.close()
         time.sleep(LEFT["times out"] / 1000)
         places = [*PLACES, *(TopicPartition(WIDE, number) for number in range(WIDE_COUNT))]
-        with kafkalog.open(node.log_dir) as store:
+        with kafkalog.open(node.log_dir, take_over=True) as store:
             expected.judge_store(store, places)  # what was decided is carried out
             ours = StoreSide(store)
             listed = {each.name: each.state for each in store.cursors()}
@@ -229,7 +229,7 @@ def test_random_work_on_either_side(tmp_path: Path) -> None:
                 expected.take(found)
                 ours |= begun(found) - theirs
             else:
-                with kafkalog.open(dirs) as store:
+                with kafkalog.open(dirs, take_over=True) as store:
                     expected.judge_store(store, PLACES)
                     play(StoreSide(store), rng, STEPS, TOPICS, set(expected.cursors), tell)
                     expected.judge_store(store, PLACES)
@@ -240,7 +240,7 @@ def test_random_work_on_either_side(tmp_path: Path) -> None:
             assert node.complaints(("__consumer_offsets", "__transaction_state", *TOPICS)) == []
         node.stop()
         expected.end_open(expected.open.keys() & ours)
-        with kafkalog.open(dirs) as store:
+        with kafkalog.open(dirs, take_over=True) as store:
             for name in sorted(expected.open):
                 assert store.abort_transaction(name)
             expected.end_open(list(expected.open))

@@ -91,7 +91,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     told = Story()
     with kraft.broker(place, log_dir_count=2) as node:
         dirs = [str(each) for each in node.log_dirs]
-        with kafkalog.open(dirs) as store:
+        with kafkalog.open(dirs, take_over=True) as store:
             store.create_topic(OURS, PARTITIONS[OURS])
             append_some(store, OURS, told.written, b"before")
         node.start()
@@ -107,7 +107,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
         for name, path in folders(node).items():
             told.broker_ids[name.rpartition("-")[0]] = topic_id_of(str(path))
         adopt(node)
-        with kafkalog.open(dirs) as store:
+        with kafkalog.open(dirs, take_over=True) as store:
             told.after_strays = [name for name in store.topics() if not name.startswith("__")]
             told.store_ids = {name: store.describe_topic(name).topic_id for name in told.after_strays}
             append_some(store, THEIRS, told.written, b"between")
@@ -121,7 +121,7 @@ def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
         delete(node.bootstrap, GONE)
         node.stop()
         told.strays_at_the_end = sorted(folders(node, "-stray"))
-        with kafkalog.open(dirs) as store:
+        with kafkalog.open(dirs, take_over=True) as store:
             told.last = [name for name in store.topics() if not name.startswith("__")]
             with pytest.raises(UnknownTopicOrPartitionException):
                 store.topic(GONE)

@@ -19,8 +19,8 @@ from kafkalog.errors import (
     RecordValidationException,
 )
 from kafkalog.files import OS_FILES, ManualClock
-from kafkalog.files.testing import Fault, FaultyFiles
 from kafkalog.toolbox.verify import verify
+from tests.file_doubles import Fault, FaultyFiles
 
 NOW_MS = 1_700_000_000_000
 SMALL = {"max.message.bytes": "1000"}

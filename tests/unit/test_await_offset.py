@@ -16,7 +16,7 @@ import pytest
 import kafkalog
 from kafkalog.errors import IllegalArgumentException, IllegalStateException, KafkaStorageException
 from kafkalog.files import OS_FILES
-from kafkalog.files.testing import Fault, FaultyFiles
+from tests.file_doubles import Fault, FaultyFiles
 
 SOON_S = 0.8  # far below what would wake a waiter anyway
 

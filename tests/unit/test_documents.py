@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import builtins
 import importlib
 import re
 import struct
@@ -10,6 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+import kafkalog
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "docs" / "format.md", ROOT / "docs" / "broker.md", ROOT / "ARCHITECTURE.md", ROOT / "README.md"]
@@ -47,6 +51,33 @@ def test_symbols_exist(document: str, dotted: str) -> None:
 @pytest.mark.parametrize(("document", "path"), named(PATH))
 def test_paths_exist(document: str, path: str) -> None:
     assert (ROOT / path).exists(), f"{document} names {path}"
+
+
+EXAMPLES = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=[example.strip().splitlines()[0] for example in EXAMPLES])
+def test_an_example_brings_the_names_that_it_uses(example: str) -> None:
+    """But for the session, `spark`, which Spark's shell brings."""
+    known, used = {*dir(builtins), "spark"}, set()
+    for node in ast.walk(ast.parse(example)):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            known |= {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.arg):
+            known.add(node.arg)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            known.add(node.name)
+        elif isinstance(node, ast.Name):
+            (used if isinstance(node.ctx, ast.Load) else known).add(node.id)
+    assert used <= known
+
+
+def test_the_example_of_a_log_manager(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (example,) = (each for each in EXAMPLES if "LogManager(" in each)
+    monkeypatch.chdir(tmp_path)
+    exec(compile(example, "README.md", "exec"), {})
+    with kafkalog.open_log(tmp_path / "disk2", "orders-0", read_only=True) as log:
+        assert [(record.key, record.value) for record in log] == [(b"key", b"value")]
 
 
 def fields_of(layout: struct.Struct | np.dtype[Any]) -> list[tuple[int, int]]:

@@ -103,6 +103,11 @@ import kafkalog
 store = kafkalog.open("data")
 store.create_topic("orders")
 """,
+    "kafkalog.topics.store.Store.topics": """
+import kafkalog
+store = kafkalog.open("data")
+store.create_topic("orders")
+""",
     "kafkalog.topics.store": "import kafkalog",
     "kafkalog.topics.store_reader": "import kafkalog",
     "kafkalog.topics.writer": """

@@ -19,7 +19,7 @@ from kafkalog.files import ManualClock
 from kafkalog.format.names import TopicPartition
 from kafkalog.limits import LONG_MAX, LONG_MIN
 from kafkalog.toolbox.compact import Cleanable, How, cleanable, compact
-from kafkalog.toolbox.topic_settings import TopicSettings
+from kafkalog.topics.topic_settings import TopicSettings
 
 PARTITION = TopicPartition("t", 0)
 CONFIG = {"cleanup.policy": "compact", "internal.segment.bytes": "4000"}

@@ -425,12 +425,14 @@ def log_dir(tmp_path: Path) -> Path:
     return root
 
 
-def there(root: Path, partition: int, end: int = 1 << 40, isolation: str = "read_committed") -> list[Any]:
+def there(
+    root: Path, partition: int, end: int = 1 << 40, isolation: str = "read_committed", before_ms: int = 1 << 60
+) -> list[Any]:
     """By offset, with tombstones."""
     state = {}
     with kafkalog.open_log(root, f"t-{partition}", read_only=True) as log:
         for record in log.records(isolation=isolation):
-            if record.key is not None and record.offset < end:
+            if record.key is not None and record.offset < end and record.timestamp < before_ms:
                 state[record.key] = record
     return sorted(state.values(), key=lambda record: record.offset)
 
@@ -461,9 +463,17 @@ def test_lines_and_json(run: Run, log_dir: Path) -> None:
 
 
 def test_as_it_was_then(run: Run, log_dir: Path) -> None:
-    for until, end in ((20, 20), (f"@{START_MS + 20}", 20), ("2023-11-14T22:13:20.020Z", 20), (10_000, 1 << 40)):
+    """A time counts by the records' timestamps: one that was appended late may be older."""
+    late = there(log_dir, 0, before_ms=START_MS + 20)
+    assert max(record.offset for record in late) >= 60
+    by_time = (f"@{START_MS + 20}", "2023-11-14T22:13:20.020Z")
+    for until, wanted in (
+        (20, there(log_dir, 0, 20)),
+        *((time, late) for time in by_time),
+        (10_000, there(log_dir, 0)),
+    ):
         result = run("latest", log_dir, "t-0", "--until", until, "-f", "%o\\n")
-        assert result.lines == [str(record.offset) for record in alive(there(log_dir, 0, end))]
+        assert result.lines == [str(record.offset) for record in alive(wanted)]
 
 
 def test_uncommitted(run: Run, log_dir: Path) -> None:

@@ -189,7 +189,7 @@ CLASS = re.compile(r"^(?:cdef )?class (\w+)", re.MULTILINE)
 class Function(NamedTuple):
     name: str
     parameters: int
-    told: str  # comments above and in its head, and its docstring
+    told: str  # comments above it, in its head and below its docstring (which is for users; a native one counts too)
 
 
 def python_functions(text: str) -> Iterator[Function]:
@@ -205,8 +205,14 @@ def python_functions(text: str) -> Iterator[Function]:
                 top = child.lineno - 1
                 while top and lines[top - 1].lstrip().startswith(("#", "@")):
                     top -= 1
-                head = "\n".join(line for line in lines[top : child.body[0].lineno] if "#" in line)
-                yield Function(name, count, head + (ast.get_docstring(child) or ""))
+                first = child.body[0]
+                head = [line for line in lines[top : first.lineno] if "#" in line]
+                if ast.get_docstring(child) is not None:
+                    behind = first.end_lineno or first.lineno
+                    while behind < len(lines) and lines[behind].lstrip().startswith("#"):
+                        head.append(lines[behind])
+                        behind += 1
+                yield Function(name, count, "\n".join(head))
             yield from walk(child, f"{name}." if isinstance(child, ast.ClassDef) else prefix)
 
     return walk(ast.parse(text), "")
@@ -228,7 +234,7 @@ def cython_functions(text: str) -> Iterator[Function]:
         names = [entry.split("=")[0].split() for entry in head.split(",") if entry.strip() not in ("", "*", "/")]
         count = sum(words[-1] not in ("self", "cls") for words in names)
         above = re.search(r"(?:^[ \t]*[#@][^\n]*\n)*\Z", text[: match.start()], re.MULTILINE)
-        below = re.match(r'(?:\s*#[^\n]*\n)*\s*(?:"""[\s\S]*?""")?', text[end + ending.end() :])
+        below = re.match(r'(?:\s*#[^\n]*\n)*(?:\s*"""[\s\S]*?"""\n(?:\s*#[^\n]*\n)*)?', text[end + ending.end() :])
         assert above is not None
         assert below is not None
         inside = CLASS.findall(text[: match.start()]) if match[1] else []
@@ -264,13 +270,14 @@ def test_no_function_is_a_form_to_fill_in() -> None:
         ("def g():\n    def f(a, b, c, d, e, f, g, h, *i): pass\n", True),
         ("# More than eight parameters: so it is.\ndef f(a, b, c, d, e, f, g, h, i): pass\n", False),
         ("def f(a, b, c, d, e, f, g, h, i):\n    # More than eight parameters: so it is.\n    pass\n", False),
-        ('def f(a, b, c, d, e, f, g, h, i):\n    """So.\n\n    More than eight parameters: ..."""\n', False),
+        ('def f(a, b, c, d, e, f, g, h, i):\n    """So."""\n    # More than eight parameters: ...\n    pass\n', False),
+        ('def f(a, b, c, d, e, f, g, h, i):\n    """So.\n\n    More than eight parameters: ..."""\n', True),
         ("def f(a, b, c, d, e, f, g, h, i):\n    pass\n    # More than eight parameters: too late.\n", True),
     ],
 )
 def test_who_counts_as_a_form(text: str, found: bool) -> None:
     assert bool(forms(text, "x.py")) == found
-    if "class" not in text and "/" not in text and "def g" not in text:
+    if "class" not in text and "/" not in text and "def g" not in text and "So.\n" not in text:
         cython = text.replace("def f(a, b", "cdef int f(const uint8_t* a, (int, int) b=(1, 2)").replace(
             "pass", "return 1"
         )

@@ -14,11 +14,11 @@ import kafkalog
 from kafkalog.errors import KafkaStorageException
 from kafkalog.files import OS_FILES, ManualScheduler
 from kafkalog.files.lines import Lines
-from kafkalog.files.testing import Fault, FaultyFiles
 from kafkalog.format.log_lines import lines_of_folder
 from kafkalog.log.local_log import LocalLog
 from kafkalog.log.types import AppendOrigin
 from kafkalog.log.unified_log import UnifiedLog
+from tests.file_doubles import Fault, FaultyFiles
 from tests.unit.log_kit import NOW_MS, Kit, batch
 
 PACKAGE = Path(kafkalog.__file__).parent

@@ -21,7 +21,6 @@ from kafkalog.errors import (
     OutOfOrderSequenceException,
     SchemaException,
 )
-from kafkalog.files.testing import UnsyncedFiles
 from kafkalog.format.batch import NO_PRODUCER
 from kafkalog.format.coordinator_records import partition_for
 from kafkalog.format.group_records import CommittedOffset
@@ -29,6 +28,7 @@ from kafkalog.format.names import TopicPartition
 from kafkalog.log.types import AppendOrigin, LogStartOffsetIncrementReason
 from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.log.view import PartitionView
+from tests.file_doubles import UnsyncedFiles
 from tests.unit.coordinator_kit import ABORT, COMMIT, NOW_MS, producer_id_for
 from tests.unit.coordinator_logs import LogStore
 

@@ -34,11 +34,11 @@ from kafkalog.errors import (
     UnsupportedCompressionTypeException,
 )
 from kafkalog.files import OS_FILES, ManualClock
-from kafkalog.files.testing import Fault, FaultyFiles
 from kafkalog.topics import RecordFuture, Store
 from kafkalog.topics import batching as batching_module
 from kafkalog.topics.batching import RecordAccumulator
 from kafkalog.topics.writer import producer_id_of
+from tests.file_doubles import Fault, FaultyFiles
 
 NOW_MS = 1_700_000_000_000
 HOUR_MS = 3_600_000

@@ -669,18 +669,19 @@ def test_a_search_by_time_goes_on_behind_a_segment_that_was_cut_short(tmp_path: 
         assert log.offset_for_time(1012) is None
 
 
-def test_a_search_by_time_ends_at_a_whole_segment_as_with_kafka(tmp_path: Path) -> None:
-    """Whose records with that time lie below the log start: Kafka looks into one segment."""
+def test_a_search_by_time_goes_on_behind_a_segment_that_lies_below_the_log_start(tmp_path: Path) -> None:
+    """Kafka's own answer, which the engine keeps, looks into one segment."""
     rolled(tmp_path, "0")
     with kafkalog.open_log(tmp_path, "t-0") as log:
+        assert log.engine is not None
         log.truncate(8)
         log.append(b"late", timestamp=5000)
         log.append(b"later", timestamp=1)
         log.engine.roll()
         log.append(b"latest", timestamp=6000)
         log.delete_records(9)
-        assert log.offset_for_time(4000) is None
-        assert log.offset_for_time(5001) == 10
+        assert log.offset_for_time(4000) == log.offset_for_time(5001) == 10
+        assert log.engine.fetch_offset_by_timestamp(4000) is None
 
 
 @pytest.mark.parametrize("interval", ["0", "4096"])
@@ -710,6 +711,17 @@ def test_an_empty_last_segment_is_none_that_was_emptied(tmp_path: Path) -> None:
         with kafkalog.open_log(tmp_path, "t-0", read_only=True) as view:
             assert len(list(view)) == 12
             assert view.offset_for_time(2000) is None
+
+
+def test_a_log_that_was_cut_at_its_start_inside_of_a_batch_misses_nothing(tmp_path: Path) -> None:
+    """The cut takes the whole batch: the files end below the log start, and below what was flushed."""
+    with kafkalog.open_log(tmp_path, "t-0") as log:
+        log.append_many([b"v"] * 5)
+        log.append_many([b"v"] * 9)
+        log.delete_records(7)
+        log.truncate(7)
+    with kafkalog.open_log(tmp_path, "t-0", read_only=True) as log:
+        assert list(log) == []
 
 
 class _LookedAt(OsFiles):

@@ -188,13 +188,16 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
 
     code, lines, err = run(str(root / "orders-0"), "-X", "retention.bytes=0")
     *segments, summary = lines
-    assert (code, err) == (0, "")
+    assert (code, "guessed: cleanup.policy, retention.ms: nothing beside the data says them" in err) == (0, True)
+    assert summary["sources"]["retention.bytes"] == "given"
+    assert summary["sources"]["retention.ms"] == "guessed default"
     assert {line["kind"] for line in segments} == {"segment"}
     assert (summary["kind"], summary["goes"], summary["config"]["retention.bytes"]) == ("summary", len(segments), 0)
     assert invoke(["explain", str(root / "orders-0")]) == 0
     out, err = capsys.readouterr()
     assert "stays until" in out
-    assert "Kafka's defaults were taken" in err
+    assert "guessed: cleanup.policy, retention.ms, retention.bytes" in err
+    assert "retention.ms=604800000 (guessed default)" in out
     for path, hint in (
         (root, "expected one partition's folder, such as"),
         (root / "orders", "found a topic with orders-0"),
@@ -207,6 +210,6 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         assert hint in err, err
     properties = tmp_path / "server.properties"
     properties.write_text("log.retention.bytes=0\nlog.dirs=/x\n")
-    *_, summary = run(str(root / "orders-0"), "--broker-properties", str(properties))[1]
+    *_, summary = run(str(root / "orders-0"), "--config", str(properties))[1]
     assert summary["goes"] == summary["segments"]
     assert run(str(root / "orders-0"), "-X", "retention.mss=1")[0] == 2

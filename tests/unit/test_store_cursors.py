@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,9 @@ from kafkalog.errors import (
     GroupIdNotFoundException,
     IllegalStateException,
     LogReadOnlyException,
+    NoOffsetForPartitionException,
     OffsetMetadataTooLarge,
+    UnknownTopicOrPartitionException,
     UnstableOffsetCommitException,
 )
 from kafkalog.format.group_records import CommittedOffset
@@ -49,6 +53,7 @@ def test_a_cursor_goes_on_after_a_restart(tmp_path: Path, durability: str) -> No
         }
         assert {row.topic_id for row in committed.values()} == {store.describe_topic("t").topic_id}
         assert committed[T0].leader_epoch == 0
+        reader.close()
         assert store.reader("billing").assignment == [T0, T1]
 
 
@@ -65,13 +70,79 @@ def test_commit_covers_what_was_handed_out_and_no_more(tmp_path: Path) -> None:
         assert reader.offsets_to_commit()[T0].offset == 3
         assert reader.commit({"t-0": 7}) == {T0: 7}
         assert reader.position(T0) == 3
-        assert store.reader("c", partitions=["t-0"]).position(T0) == 7
+        assert store.reader("c", partitions=["t-0"], shared=True).position(T0) == 7
         with pytest.raises(IllegalStateException, match="is not read"):
             reader.commit({"t-1": 7})
         with pytest.raises(OffsetMetadataTooLarge):
             reader.commit(metadata="x" * 5000)
         with pytest.raises(IllegalStateException, match="no cursor"):
             store.reader(topics=["t"]).commit()
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_cursor_has_one_reader(tmp_path: Path, read_only: bool) -> None:
+    """Until it is closed, or dropped, in the middle of an iteration too."""
+    with kafkalog.open(tmp_path / "data") as store, contextlib.ExitStack() as stack:
+        filled(store)
+        if read_only:
+            store = stack.enter_context(kafkalog.open(tmp_path / "data", read_only=True, cursors=tmp_path / "own"))
+
+        def check_free(name: str = "billing") -> None:
+            store.reader(name, topics=["t"]).close()
+
+        def check_refused() -> None:
+            with pytest.raises(IllegalStateException, match="shared=True"):
+                store.reader("billing", topics=["t"])
+
+        for isolation in ("read_uncommitted", "read_committed"):
+            with store.reader("billing", topics=["t"], isolation=isolation) as reader:
+                check_refused()
+                check_free("another")
+                assert len(list(store.reader(topics=["t"]))) == 20
+                other = store.reader("billing", topics=["t"], shared=True)
+                assert len(list(reader)) == len(list(other)) == 20
+            check_refused()  # the shared one lives
+            other.close()
+            check_free()
+        for _ in range(2):
+            dropped = store.reader("billing", topics=["t"])
+            records = iter(dropped)
+            next(records)
+            del records
+            check_refused()
+            del dropped
+            check_free()
+
+
+def test_a_reader_that_could_not_be_made_keeps_no_cursor(tmp_path: Path) -> None:
+    with kafkalog.open(tmp_path) as store:
+        filled(store)
+        with pytest.raises(NoOffsetForPartitionException):
+            store.reader("billing", topics=["t"], start="error")
+        with pytest.raises(UnknownTopicOrPartitionException) as caught:
+            store.reader("billing", topics=["nope"])
+        store.reader("billing", topics=["t"])
+        assert caught.value.__traceback__ is not None  # which may hold the reader
+
+
+def test_one_of_many_threads_gets_the_cursor(tmp_path: Path) -> None:
+    with kafkalog.open(tmp_path) as store:
+        filled(store)
+        ready, made, refused = threading.Barrier(8), [], []
+
+        def make() -> None:
+            ready.wait()
+            try:
+                made.append(store.reader("billing", topics=["t"]))
+            except IllegalStateException as error:
+                refused.append(error)
+
+        threads = [threading.Thread(target=make) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert (len(made), len(refused)) == (1, 7)
 
 
 def test_cursors_are_listed_and_deleted(tmp_path: Path) -> None:
@@ -173,8 +244,42 @@ def test_cursors_of_a_process_that_only_reads(tmp_path: Path) -> None:
             assert len(list(reader)) == 7
             assert reader.commit() == {T0: 10}
             # what it has not moved is where the other process left it
-            assert view.reader("billing", topics=["t"]).positions() == {T0: 10, T1: 4}
+            assert view.reader("billing", topics=["t"], shared=True).positions() == {T0: 10, T1: 4}
             assert {each: row.offset for each, row in view.committed("billing").items()} == {T0: 10, T1: 4}
         assert store.committed("billing")[T0].offset == 3
         with kafkalog.open(data, read_only=True, cursors=own) as view:
             assert view.reader("billing", topics=["t"]).positions() == {T0: 10, T1: 4}
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_kafkas_own_topics_are_read_and_not_listed(tmp_path: Path, read_only: bool) -> None:
+    """Their partitions are made one by one: those that there are, are read, and more when they come."""
+    with kafkalog.open(tmp_path / "data") as store:
+        store.create_topic("t").append(b"v")
+
+        def commit(cursor: str) -> None:
+            with store.reader(cursor, topics=["t"]) as reader:
+                reader.poll(1)
+                reader.commit()
+
+        commit("a")
+        commit("b")  # of another partition
+        with store.transaction("x") as txn:
+            txn.append("t", b"v")
+        look = kafkalog.open(tmp_path / "data", read_only=True) if read_only else store
+        assert look.topics() == ["t"]
+        assert look.topics(internal=True) == ["__consumer_offsets", "__transaction_state", "t"]
+        assert "__consumer_offsets" in look
+        with look.reader(topics=look.topics(internal=True)) as reader:
+            seen = {each.topic for each in reader.poll(100)}
+            assert seen == {"__consumer_offsets", "__transaction_state", "t"}
+        with look.reader(topics=["__consumer_offsets"]) as reader:
+            assert len(reader.poll(100)) == 2
+            commit("c")  # of a third one
+            assert [each.topic for each in reader.poll(100, timeout_ms=10_000)] == ["__consumer_offsets"]
+        with (
+            pytest.raises(UnknownTopicOrPartitionException, match="__consumer_offsets-0 was not made yet"),
+            look.reader(partitions=["__consumer_offsets-0"]),
+        ):
+            pass
+        look.close()

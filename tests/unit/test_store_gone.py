@@ -100,6 +100,7 @@ def test_nothing_is_committed_of_a_topic_that_is_gone(tmp_path: Path) -> None:
         assert reader.commit() == {TopicPartition("u", 0): 1}
         with pytest.raises(UnknownTopicOrPartitionException):
             reader.commit({"t-0": 10})
+        reader.close()
         assert len(list(store.reader("c", topics=["t"]))) == 20
 
 
@@ -114,6 +115,7 @@ def test_rows_of_a_topic_that_is_gone_say_nothing(tmp_path: Path) -> None:
         reader = view.reader("c", topics=["t", "u"])
         assert len(list(reader)) == 11
         reader.commit()
+        reader.close()
         store.delete_topic("t")
         assert view.reader("c").assignment == [TopicPartition("u", 0)]
         store.create_topic("t")

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -28,13 +29,13 @@ from kafkalog.errors import (
     UnknownTopicOrPartitionException,
 )
 from kafkalog.files import OS_FILES, ManualClock
-from kafkalog.files.testing import Fault, FaultyFiles
 from kafkalog.format.batch import ProducerFields
 from kafkalog.format.control import ControlRecordType
 from kafkalog.format.names import TopicPartition
-from kafkalog.topics import store_reader
+from kafkalog.topics import store_reader, waiting
 from kafkalog.topics.store_reader import StoreReader
 from kafkalog.topics.store_view import TopicView
+from tests.file_doubles import Fault, FaultyFiles
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 NOW_MS = 1_700_000_000_000
@@ -69,6 +70,68 @@ def places(records: Any) -> list[tuple[int, int]]:
 
 
 # --- in turns ------------------------------------------------------------------------------------------
+
+
+LOOKS: dict[str, Callable[[StoreReader], list[int]]] = {
+    "poll": lambda reader: [each.offset for each in reader.poll()],
+    "poll with a timeout": lambda reader: [each.offset for each in reader.poll(timeout_ms=50)],
+    "records": lambda reader: [each.offset for each in reader],
+    "follow": lambda reader: [each.offset for each in reader.follow(0)],
+    "follow with a timeout": lambda reader: [each.offset for each in reader.follow(50)],
+    "batches": lambda reader: [offset for each in reader.batches() for offset in each["offset"].to_pylist()],
+    "batches with a timeout":
+        lambda reader: [offset for each in reader.batches(timeout_ms=50) for offset in each["offset"].to_pylist()],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("look", LOOKS)
+@pytest.mark.parametrize("start", ["earliest", "latest", "error"])
+def test_a_seek_to_what_was_appended_since_the_last_look(
+    store: kafkalog.Store, tmp_path: Path, start: str, look: str
+) -> None:
+    topic = filled(store, 1)
+    with kafkalog.open(tmp_path / "data", read_only=True) as beside:
+        reader = beside.reader(topics=["t"], start=start, start_offsets={T0: 0})
+        assert len(list(reader)) == 10
+        topic.append_many([b"new"] * 10, partition=0)
+        reader.seek(T0, 15)
+        assert LOOKS[look](reader) == [15, 16, 17, 18, 19]
+        reader.seek(T0, 99)  # out of range after all
+        if start == "error":
+            with pytest.raises(OffsetOutOfRangeException):
+                LOOKS[look](reader)
+        else:
+            assert LOOKS[look](reader) == (list(range(20)) if start == "earliest" else [])
+
+
+@pytest.mark.parametrize("notify", [True, False])
+@pytest.mark.parametrize("read_only", [True, False])
+@pytest.mark.parametrize("look", LOOKS)
+def test_what_is_there_now(
+    store: kafkalog.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, look: str, read_only: bool, notify: bool
+) -> None:
+    if not notify:
+        monkeypatch.setattr(waiting, "DirectoryWatch", Mock(side_effect=OSError))
+    topic = filled(store, 2)
+    with contextlib.ExitStack() as stack:
+        opened = stack.enter_context(kafkalog.open(tmp_path / "data", read_only=True)) if read_only else store
+        reader = stack.enter_context(opened.reader(topics=["t"]))
+        assert sorted(LOOKS[look](reader)) == sorted([*range(10)] * 2)
+        for offset in range(10, 30):
+            assert LOOKS[look](reader) == []
+            topic.append(b"new", partition=offset % 2)
+            if offset % 8 == 0:
+                store._own().partition(TopicPartition("t", offset % 2)).engine.roll()
+            assert LOOKS[look](reader) == [10 + (offset - 10) // 2]
+
+
+def test_a_chunk_reader_looks_again_before_it_judges_its_offset(store: kafkalog.Store, tmp_path: Path) -> None:
+    topic = filled(store, 1)
+    with kafkalog.open_log(tmp_path / "data", T0, read_only=True) as log:
+        reader = log.reader()
+        topic.append_many([b"new"] * 10, partition=0)
+        reader.seek(15)
+        assert [record.offset for record in reader.records()] == [15, 16, 17, 18, 19]
 
 
 def test_all_partitions_in_order(store: kafkalog.Store) -> None:
@@ -195,6 +258,7 @@ def test_starts(store: kafkalog.Store) -> None:
     topic.append(b"new", partition=0)
     assert sorted(values(latest)) == [b"1-8", b"1-9", b"new"]
     latest.commit()
+    latest.close()
     assert store.reader("c", topics=["t"], start="error").positions() == {T0: 11, T1: 10}
     assert store.reader("c", partitions=["t-1"], start_offsets={T1: 3}).positions() == {T1: 3}
     assert store.reader("c").assignment == [T0, T1]
@@ -263,7 +327,7 @@ def test_an_offset_that_retention_took(store: kafkalog.Store, start: str) -> Non
     reader = store.reader("c", topics=["t"], start=start, start_offsets={T0: 2})
     reader.commit()
     topic.appends(0).engine.delete_records(6)
-    again = store.reader("c", topics=["t"], start=start)
+    again = store.reader("c", topics=["t"], start=start, shared=True)
     assert again.position(T0) == 2
     for each in (reader, again):
         if start == "error":
@@ -327,6 +391,7 @@ def test_a_topic_that_was_made_anew_is_another(store: kafkalog.Store) -> None:
     filled(store, 1)
     with pytest.raises(UnknownTopicOrPartitionException, match="another topic of that name"):
         list(reader)
+    reader.close()
     assert store.reader("c", topics=["t"]).position(T0) == 0
 
 
@@ -600,6 +665,7 @@ def test_a_forked_child_is_refused(store: kafkalog.Store) -> None:
         ({"topics": ["t"], "isolation": "committed"}, IllegalArgumentException),
         ({"topics": ["t"], "key_prefix": "text"}, IllegalArgumentException),
         ({"topics": ["t"], "start_time": 1.5}, IllegalArgumentException),
+        ({"topics": ["t"], "start_time": 2000, "end_time": 1000}, IllegalArgumentException),
         ({"topics": ["t"], "chunk_bytes": 0}, IllegalArgumentException),
         ({"topics": ["t"], "cursor": ""}, IllegalArgumentException),
     ],

@@ -34,8 +34,7 @@ from kafkalog.errors import (
     UnknownTopicOrPartitionException,
     UnsupportedCompressionTypeException,
 )
-from kafkalog.files import Files
-from kafkalog.files.testing import Fault, FaultyFiles, UnsyncedFiles
+from kafkalog.files import Files, ManualClock, ThreadScheduler
 from kafkalog.format.batch import NO_PRODUCER
 from kafkalog.format.group_records import CommittedOffset
 from kafkalog.format.names import TOPIC_CONFIGS_FILE, TopicPartition
@@ -51,8 +50,11 @@ from kafkalog.topics.catalog import INTERNAL_OVERRIDES, PARTITIONS_MAX, Catalog,
 from kafkalog.topics.reader import ChunkReader
 from kafkalog.topics.store import Store
 from kafkalog.topics.store_partition import StorePartition
+from tests.file_doubles import Fault, FaultyFiles, UnsyncedFiles
+from tests.unit.cluster_kit import metadata_log, topic
 
 FAST = UnsyncedFiles()
+NOW_MS = 1_700_000_000_000
 ID = "Tyghd1S1RuGzFnfHRq7zzg"
 OTHER_ID = "AAAAAAAAAAAAAAAAAAAAAg"
 GROUPS, TRANSACTIONS = "__consumer_offsets", "__transaction_state"
@@ -212,6 +214,48 @@ def test_alter_merges_and_none_takes_away(store: Store) -> None:
         store.alter_topic("u", {})
 
 
+DAY = {"retention.ms": "86400000"}
+
+
+@pytest.mark.parametrize(
+    ("defaults", "config", "overrides"),
+    [
+        ({}, None, {"retention.ms": "-1"}),
+        ({}, {"flush.ms": "9"}, {"flush.ms": "9", "retention.ms": "-1"}),
+        ({}, {"retention.bytes": "1000"}, {"retention.bytes": "1000", "retention.ms": "-1"}),
+        ({}, {"cleanup.policy": "compact,delete"}, {"cleanup.policy": "compact,delete", "retention.ms": "-1"}),
+        ({}, DAY, DAY),
+        ({"retention.bytes": "1000"}, None, {"retention.ms": "-1"}),
+        (DAY, None, {}),
+        (DAY, {"retention.ms": "5"}, {"retention.ms": "5"}),
+    ],
+)
+def test_a_topic_keeps_its_records_unless_a_retention_is_set(
+    tmp_path: Path, defaults: dict[str, str], config: dict[str, str] | None, overrides: dict[str, str]
+) -> None:
+    with open_at(tmp_path / "data", config=defaults) as store:
+        store.create_topic("t", config=config)
+        assert store.describe_topic("t").overrides == overrides
+        store.alter_topic("t", {"retention.ms": "7"})
+        altered = store.alter_topic("t", {"retention.ms": None}).overrides
+        assert altered.get("retention.ms") == (None if defaults == DAY else "-1")
+
+
+def test_what_lies_in_a_store_for_years_is_there(tmp_path: Path) -> None:
+    clock = ManualClock(NOW_MS)
+    with open_at(tmp_path / "data", clock=clock) as store:
+        store.create_topic("t").append(b"x")
+        store.create_topic("by_size", config={"retention.bytes": "1000"}).append(b"x")
+        store.create_topic("short", config=DAY).append(b"x")
+    with kafkalog.open_log(tmp_path / "data", "kafkas-0", clock=clock, files=FAST) as log:
+        log.append(b"x")
+    clock.advance_to(NOW_MS + 1000 * 86_400_000)
+    with LogManager(tmp_path / "data", clock=clock, files=FAST) as manager:
+        assert manager.cleanup_logs() == 2
+        starts = {str(log.topic_partition): log.log_start_offset for log in manager.all_logs()}
+        assert starts == {"t-0": 0, "by_size-0": 0, "short-0": 1, "kafkas-0": 1}  # Kafka's rule is the manager's
+
+
 def test_what_is_altered_reaches_the_running_logs(tmp_path: Path) -> None:
     with open_at(tmp_path / "data") as store:
         topic = store.create_topic("t", 2)
@@ -219,7 +263,7 @@ def test_what_is_altered_reaches_the_running_logs(tmp_path: Path) -> None:
         for partition in range(2):
             log = store.manager.get_log(TopicPartition("t", partition))
             assert log is not None
-            assert log.config.retention_ms == 604_800_000
+            assert log.config.retention_ms == -1
         store.alter_topic(
             "t",
             {"retention.ms": "7", "max.message.bytes": "1000", "compression.type": "zstd", "cleanup.policy": "compact"},
@@ -309,7 +353,7 @@ def test_a_deleted_topic_does_not_come_back(tmp_path: Path) -> None:
         assert store.topics() == []
         again = store.create_topic("t", 2)
         assert again.info.topic_id != old.topic_id
-        assert again.info.overrides == {}
+        assert again.info.overrides == {"retention.ms": "-1"}
         assert again.append(b"new", partition=0).offset == 0
         new = again.info
     with open_at(dirs) as store:
@@ -384,7 +428,9 @@ def test_kafkas_own_topics(store: Store) -> None:
     assert info.is_internal
     assert info.overrides == INTERNAL_OVERRIDES[GROUPS]
     assert len(folders(*store.manager.live_log_dirs)) == 1  # made one by one
-    assert store.topics() == [GROUPS]
+    assert store.topics() == []
+    assert store.topics(internal=True) == [GROUPS]
+    assert GROUPS in store
     for call in (
         lambda: store.delete_topic(GROUPS), lambda: store.create_topic(TRANSACTIONS, 3),
         lambda: store.add_partitions(GROUPS, 60),
@@ -517,9 +563,9 @@ def test_how_many_partitions_a_brokers_offsets_have(tmp_path: Path, numbers: Any
 
 def test_a_clusters_metadata_is_no_topic(tmp_path: Path) -> None:
     where = str(tmp_path / "data")
-    write_by_hand(where, "__cluster_metadata-0", b"x")
+    metadata_log(Path(where), topic("orders"))
     for read_only in (False, True):
-        with open_at(where, read_only=read_only) as store:
+        with open_at(where, read_only=read_only, take_over=not read_only) as store:
             assert store.topics() == []
 
 
@@ -1029,6 +1075,50 @@ def test_without_maintenance(tmp_path: Path) -> None:
         assert store.manager.cleaner is not None
 
 
+def test_without_maintenance_nothing_old_goes(tmp_path: Path) -> None:
+    root, clock = tmp_path / "data", ManualClock(NOW_MS)
+    week_ms = 7 * 86_400_000
+
+    def run_tasks(store: Store) -> None:
+        """What the scheduler runs, by its hand: the first turns and all that these schedule."""
+        scheduler = store.manager.scheduler
+        assert isinstance(scheduler, ThreadScheduler)
+        for task in scheduler.pending:
+            task.fn()
+
+    def count_of_old(store: Store) -> int:
+        with store.reader(topics=["old"]) as reader:
+            return len(list(reader))
+
+    def of_deleted() -> list[str]:
+        return sorted(name.partition(".")[0] for name in os.listdir(root) if name.endswith("-delete"))
+
+    with open_at(root, clock=clock, maintenance=False) as store:
+        old = store.create_topic("old", config={"retention.ms": "1000"})
+        old.append_many([b"%d" % number for number in range(100)])
+        store.create_topic("theirs").append(b"x")
+        with store.reader("c", topics=["old"]) as reader:
+            reader.poll(5)
+            reader.commit()
+        store.delete_topic("theirs")
+    clock.advance_to(NOW_MS + 2 * week_ms)
+    with open_at(root, clock=clock, maintenance=False) as store:
+        store.create_topic("ours").append(b"x")
+        store.delete_topic("ours")
+        assert of_deleted() == ["ours-0", "theirs-0"]
+        clock.advance_to(clock.milliseconds() + week_ms)
+        run_tasks(store)
+        assert of_deleted() == ["theirs-0"]
+        assert count_of_old(store) == 100
+        assert [each.offset for each in store.committed("c").values()] == [5]
+    with open_at(root, clock=clock) as store:
+        run_tasks(store)
+        clock.advance_to(clock.milliseconds() + week_ms)
+        run_tasks(store)
+        assert of_deleted() == []
+        assert count_of_old(store) == 0
+
+
 # --- wrong types ---------------------------------------------------------------------------------------
 
 WRONG_NAMES = (None, 5, b"t", ["t"], object(), "\udcff")
@@ -1127,7 +1217,7 @@ def test_a_folder_of_an_absurd_number(tmp_path: Path, topic: str) -> None:
     folder.mkdir()
     (folder / "00000000000000000000.log").touch()
     with kafkalog.open(tmp_path) as store:
-        assert store.topics() == [topic]
+        assert store.topics(internal=True) == [topic]
         assert store.cursors() == []
         store.create_topic("well").append(b"1")
         store.delete_topic("well")
@@ -1174,3 +1264,59 @@ def test_an_append_that_meets_a_deletion_leaves_the_next_topic_alone(
         assert topic.append(b"2").offset == 0
         with store.reader(topics=["t"]) as reader:
             assert [record.value for record in reader] == [b"2"]
+
+
+def test_a_creation_looks_at_no_other_topic(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of many topics: neither at their logs, nor for a name that metrics could not tell from the new one."""
+    with kafkalog.open([tmp_path / "a", tmp_path / "b"]) as store:
+        for number in range(30):
+            store.create_topic(f"topic_{number}")
+        walks: list[str] = []
+        for owner, name in ((LogRegistry, "all_logs"), (LogRegistry, "in_dir"), (Catalog, "names")):
+            found = getattr(owner, name)
+
+            def counted(self: Any, *given: Any, found: Any = found, name: str = name) -> Any:
+                walks.append(name)
+                return found(self, *given)
+
+            monkeypatch.setattr(owner, name, counted)
+        for number in range(30, 60):
+            store.create_topic(f"topic_{number}", partitions=2)
+            with pytest.raises(InvalidTopicException, match=rf"'topic.{number}' collides with .* topic_{number}$"):
+                store.create_topic(f"topic.{number}")
+        assert walks == []
+        store.delete_topic("topic_40")
+        store.create_topic("topic.40")
+        with pytest.raises(InvalidTopicException, match=r"collides with existing topic: topic\.40"):
+            store.create_topic("topic_40")
+        monkeypatch.undo()
+        store.manager.get_or_create_log("of.others-0")
+        with pytest.raises(InvalidTopicException, match=r"collides with existing topic: of\.others"):
+            store.create_topic("of_others")
+        counts = [len(folders(str(tmp_path / each))) for each in "ab"]
+        assert abs(counts[0] - counts[1]) <= 1, counts
+    with kafkalog.open([tmp_path / "a", tmp_path / "b"]) as store:
+        assert len(store.topics()) == 61
+        with pytest.raises(InvalidTopicException, match="collides with existing topic: topic_3"):
+            store.create_topic("topic.3")
+
+
+def test_what_a_topic_is_follows_what_becomes_of_it(tmp_path: Path) -> None:
+    """It is looked at once while nothing changes: a move, a deletion and a failing disk are changes."""
+    dirs = [str(tmp_path / each) for each in "ab"]
+    with kafkalog.open(dirs) as store:
+        store.create_topic("t", partitions=4).append(b"v", partition=1)
+        assert store.describe_topic("t").partitions == 4
+        store.add_partitions("t", 6)
+        assert store.describe_topic("t").partitions == 6
+        log = store.manager.get_log("t-1")
+        assert log is not None
+        store.manager.move("t-1", dirs[log.parent_dir == dirs[0]])
+        assert store.describe_topic("t").partitions == 6
+        assert store.topic("t").append(b"v", partition=1).offset == 1
+        topic_id = store.describe_topic("t").topic_id
+        store.delete_topic("t")
+        with pytest.raises(UnknownTopicOrPartitionException):
+            store.describe_topic("t")
+        assert store.create_topic("t").info.topic_id != topic_id
+        assert store.describe_topic("t").partitions == 1

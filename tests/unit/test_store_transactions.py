@@ -28,7 +28,6 @@ from kafkalog.errors import (
     UnknownTopicOrPartitionException,
 )
 from kafkalog.files import OS_FILES, ManualClock
-from kafkalog.files.testing import Fault, FaultyFiles, UnsyncedFiles
 from kafkalog.format.coordinator_records import partition_for
 from kafkalog.format.group_records import CommittedOffset
 from kafkalog.format.names import TopicPartition
@@ -36,6 +35,7 @@ from kafkalog.log.context import ProducerSettings
 from kafkalog.manager.settings import ManagerSettings
 from kafkalog.topics.store import Store
 from kafkalog.topics.transactional_ids import STORE_PRODUCER_IDS
+from tests.file_doubles import Fault, FaultyFiles, UnsyncedFiles
 from tests.unit.store_kit import (
     NOW_MS,
     as_killed,

@@ -21,13 +21,13 @@ import kafkalog
 from kafkalog._native.bell import Bell
 from kafkalog.errors import IllegalStateException, KafkaStorageException, UnknownTopicOrPartitionException
 from kafkalog.files import OS_FILES, notify
-from kafkalog.files.testing import Fault, FaultyFiles
 from kafkalog.format.batch import ProducerFields
 from kafkalog.format.control import ControlRecordType
 from kafkalog.format.names import TopicPartition
 from kafkalog.topics.partition_reader import PartitionReader
 from kafkalog.topics.store_reader import StoreReader
 from kafkalog.topics.waiting import WaitingBeside
+from tests.file_doubles import Fault, FaultyFiles
 
 SOON_S = 0.8  # below what would wake a waiter anyway
 

@@ -23,11 +23,11 @@ from kafkalog.errors import (
     UnknownTopicOrPartitionException,
 )
 from kafkalog.files import OS_FILES, ManualClock
-from kafkalog.files.testing import Fault, FaultyFiles
 from kafkalog.format.builder import MemoryRecordsBuilder
 from kafkalog.format.names import TopicPartition
 from kafkalog.topics import Store, Topic
 from kafkalog.topics import batch_maker as batch_maker_module
+from tests.file_doubles import Fault, FaultyFiles
 from tests.unit.test_producer import NOW_MS, records, values
 
 

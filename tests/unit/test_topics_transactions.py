@@ -16,12 +16,12 @@ import pytest
 import kafkalog
 from kafkalog.errors import IllegalStateException, InvalidTxnStateException, KafkaStorageException
 from kafkalog.files import OS_FILES, ManualClock
-from kafkalog.files.testing import Fault, FaultyFiles
 from kafkalog.format.builder import MemoryRecordsBuilder
 from kafkalog.format.control import ControlRecordType, EndTransactionMarker, parse_control_key
 from kafkalog.format.records import records as decode_records
 from kafkalog.toolbox.verify import verify
 from kafkalog.topics.writer import Transaction, producer_id_of
+from tests.file_doubles import Fault, FaultyFiles
 
 NOW_MS = 1_700_000_000_000
 PACKAGE = os.path.dirname(os.path.abspath(kafkalog.__file__)) + os.sep

@@ -164,6 +164,10 @@ CALLS |= {
     "records: start": (lambda log, value: drained(log.records(value)), [*filter(None, NO_NUMBER), -1, 99, 1 << 70]),
     "records: end": (lambda log, value: drained(log.records(0, value)), [*filter(None, NO_NUMBER), 1 << 70]),
     "records: start_time": (lambda log, value: drained(log.records(start_time=value)), [1.5, "1", Odd(), 1 << 63]),
+    "records: end_time": (lambda log, value: drained(log.records(end_time=value)), [1.5, "1", Odd(), 1 << 63]),
+    "records: times upside down":
+        (lambda log, value: drained(log.records(start_time=value, end_time=0)), [1, NOW_MS]),
+    "records: two ends": (lambda log, value: drained(log.records(0, value, end_time=1)), [0, 1]),
     "records: two starts": (lambda log, value: drained(log.records(value, start_time=1)), [0, 1]),
     "records: isolation": (lambda log, value: log.records(isolation=value), ["committed", None, 1, set(), ""]),
     "read_arrow: start": (lambda log, value: log.read_arrow(value), [*filter(None, NO_NUMBER), -1, 99]),
@@ -181,7 +185,10 @@ CALLS |= {
     "reader: start_time": (lambda log, value: log.reader(start_time=value), [1.5, "1"]),
     "reader: two starts": (lambda log, value: log.reader(0, start_time=value), [0]),
     "reader: chunk_bytes": (lambda log, value: log.reader(chunk_bytes=value), [*NO_NUMBER, 0, -1, 1 << 40]),
-    "reader: max_chunk_bytes": (lambda log, value: log.reader(max_chunk_bytes=value), [*NO_NUMBER, 0, -1, 5]),
+    "reader: max_chunk_bytes": (
+        lambda log, value: log.reader(max_chunk_bytes=value),
+        [*filter(None, NO_NUMBER), 0, -1, 5],
+    ),
     "reader: max_decompressed_bytes": (lambda log, value: log.reader(max_decompressed_bytes=value), [*NO_NUMBER, 0]),
     "reader: isolation": (lambda log, value: log.reader(isolation=value), ["committed", None]),
     "reader: out_of_range": (lambda log, value: log.reader(out_of_range=value), ["first", None, 1.5, -1, b"error"]),

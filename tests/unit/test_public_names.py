@@ -1,0 +1,141 @@
+"""What is public: there at run time, for type checkers, for completion and for help(), and nothing else is."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import pydoc
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import kafkalog
+
+ROOT = Path(__file__).parents[2]
+MODULES = ["config", "errors", "files", "format", "metrics", "spark", "toolbox", "topics"]
+PUBLIC = [name for name in dir(kafkalog) if not name.startswith("_")]
+WRONG = ["oepn", "Stoer", "open_store", "Any", "error", "importlib"]
+# The other folders are there once something has imported them, as for any package; mypy sees them likewise.
+INNER = sorted({each.name for each in pkgutil.iter_modules(kafkalog.__path__)} - {*MODULES, "__main__"})
+
+
+def python(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, cwd=ROOT)
+
+
+def test_all_public_names_are_listed() -> None:
+    assert set(MODULES) | {*kafkalog.__all__} <= set(PUBLIC)
+    assert not {"annotations", "TYPE_CHECKING", "Any", *WRONG, *INNER} & set(dir(kafkalog))
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_a_public_module_is_there_without_an_import_of_its_own(module: str) -> None:
+    done = python(f"import kafkalog; print(kafkalog.{module}.__name__)")
+    assert done.stdout == f"kafkalog.{module}\n", done.stderr
+
+
+@pytest.mark.parametrize("name", [*WRONG, *INNER])
+def test_a_wrong_name_is_refused(name: str) -> None:
+    done = python(f"import kafkalog; kafkalog.{name}")
+    assert done.returncode == 1
+    assert f"module 'kafkalog' has no attribute '{name}'" in done.stderr
+
+
+def test_a_type_checker_sees_what_is_there(tmp_path: Path) -> None:
+    pytest.importorskip("mypy")
+    lines = ["import kafkalog"]
+    for name in ("__version__", *PUBLIC, *WRONG):
+        verdict = "there" if hasattr(kafkalog, name) else "wrong"
+        lines += [f"kafkalog.{name}  # {verdict}", f"from kafkalog import {name} as _{len(lines)}  # {verdict}"]
+    lines += [
+        "kafkalog.errors.KafkalogError  # there",
+        "kafkalog.errors.KafkalogEror  # wrong",
+        "kafkalog.errors.os  # wrong",
+    ]
+    uses = tmp_path / "uses.py"
+    uses.write_text("\n".join(lines))
+    done = subprocess.run(
+        [
+            sys.executable, "-m", "mypy", "--strict", "--config-file", "/dev/null", "--follow-imports=silent",
+            f"--cache-dir={ROOT / '.mypy_cache' / 'names'}", str(uses),
+        ],
+        capture_output=True, text=True, timeout=300, check=False, cwd=ROOT,
+    )  # fmt: skip
+    found = {int(line.split(":")[1]) for line in done.stdout.splitlines() if ": error:" in line}
+    told = {number for number, line in enumerate(lines, 1) if line.endswith("wrong")}
+    assert {lines[number - 1] for number in found ^ told} == set(), done.stdout + done.stderr
+
+
+def test_help_is_short_and_begins_with_open() -> None:
+    text = pydoc.plain(pydoc.render_doc(kafkalog))
+    lines = text.splitlines()
+    assert len(lines) < 140
+    assert "kafkalog.open_log(" in "".join(lines[:12])
+    assert text.index("open(dirs)") < text.index("ChunkReader")
+    assert "CLASSES\n" not in text
+    for name in PUBLIC:
+        assert name in (kafkalog.__doc__ or ""), name
+
+
+def test_import_star_brings_the_doors() -> None:
+    space: dict[str, object] = {}
+    exec("from kafkalog import *", space)
+    assert set(kafkalog.__all__) == set(space) - {"__builtins__"}
+
+
+def test_docstrings_are_for_users() -> None:
+    """Notes for linters and readers of the code are comments."""
+    for name in PUBLIC:
+        thing = getattr(kafkalog, name)
+        things = [thing, *vars(thing).values()] if inspect.isclass(thing) else [thing]
+        for each in things:
+            assert not re.search(r"noqa|fmt: |More than eight", inspect.getdoc(each) or ""), (name, each)
+
+
+# --- completion ------------------------------------------------------------------------------------------
+
+
+def objects(place: Path) -> Iterator[object]:
+    """One of each kind of object that a program gets from kafkalog's doors."""
+    with kafkalog.open(place / "store") as store, store.producer(linger_ms=0) as producer:
+        topic = store.create_topic("orders")
+        future = producer.send("orders", b"value")
+        yield from (store, producer, topic, topic.info, future, future.result(), topic.writer("w"))
+        with store.reader("billing", topics=["orders"]) as reader:
+            yield from (reader, reader.poll()[0])
+            reader.commit()
+        (cursor,) = store.cursors()
+        yield from (store.transaction("t"), cursor, cursor.partitions[0], cursor.partitions[0].committed)
+    with kafkalog.open_log(place / "logs", "orders-0") as log, log.reader() as chunks:
+        yield from (log, log.writer("w"), log.transaction("t"), chunks, kafkalog.TopicPartition("orders", 0))
+
+
+def test_completion_shows_what_users_call(tmp_path: Path) -> None:
+    seen = 0
+    for each in objects(tmp_path):
+        shown, inner = {*dir(each)}, getattr(each, "_inner", frozenset())
+        assert inner <= {*object.__dir__(each)}, f"{each!r} has no such names to hide"
+        assert not shown & {"is_of", "checked", "present", "TYPE_CHECKING", "Any", *inner}, each
+        for name in shown:
+            method = inspect.getattr_static(each, name, None)
+            if not name.startswith("_") and inspect.isfunction(method):
+                assert inspect.getdoc(method), f"{type(each).__name__}.{name} is shown without a word of what it does"
+        seen += 1
+    assert seen == 18
+
+
+@pytest.mark.parametrize("module", ["config", "errors", "files", "metrics", "topics", "spark.jobs"])
+def test_completion_of_a_module_shows_its_own_names(module: str) -> None:
+    found = importlib.import_module(f"kafkalog.{module}")
+    shown = [name for name in dir(found) if not name.startswith("_")]
+    assert shown
+    for name in shown:
+        value = getattr(found, name)
+        assert not inspect.ismodule(value), name
+        if inspect.isclass(value) or inspect.isfunction(value):
+            assert value.__module__.startswith("kafkalog"), name
