@@ -10,6 +10,8 @@ INT_MIN, INT_MAX = -(1 << 31), (1 << 31) - 1
 LONG_MIN, LONG_MAX = -(1 << 63), (1 << 63) - 1
 # Java's largest array: no record can be longer, so no payload that Kafka reads whole.
 ARRAY_BYTES_MAX = INT_MAX - 8
+# Of one file of a segment: Kafka counts positions as ints.  What a damaged size says beyond that is not looked at.
+SEGMENT_FILE_BYTES_MAX = INT_MAX
 
 
 def to_int32(number: int) -> int:

@@ -191,9 +191,11 @@ def worse(code: int, other: int) -> int:
 def one_line(error: BaseException) -> str:
     """What was found, what was expected, what to do: in one line."""
     if isinstance(error, PermissionError) and not isinstance(error, KafkalogError):
+        path = error.filename
+        do = "write there" if isinstance(path, str) and os.access(path, os.R_OK) else "read it"
         return (
-            f"{error.filename or error}: no permission for user {_user()} (expected to be able to read it; run as "
-            "the user that owns the log directory, or ask for read access)"
+            f"{path or error}: no permission for user {_user()} (expected to be able to {do}; run as the user that "
+            f"owns the log directory, or ask for {do.split()[0]} access)"
         )
     if isinstance(error, OSError) and not isinstance(error, KafkalogError):
         return f"{error.filename}: {error.strerror}" if error.filename else str(error)

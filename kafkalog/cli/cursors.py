@@ -14,6 +14,7 @@ from kafkalog.cli.console import emit, emit_json, fields, note, paint, parse_tim
 from kafkalog.cli.places import log_dirs_at, print_table
 from kafkalog.files import OS_FILES, SYSTEM_CLOCK
 from kafkalog.format.names import TopicPartition
+from kafkalog.format.small_files import read_small
 from kafkalog.limits import LONG_MAX
 from kafkalog.toolbox import cursor_csv
 from kafkalog.toolbox.cursor_changes import (
@@ -241,7 +242,7 @@ def _text_of(path: str) -> str:
     if not OS_FILES.exists(path) or OS_FILES.is_dir(path):
         raise Usage(f"{path}: no such file, expected lines as --export prints them")
     try:
-        return OS_FILES.read_bytes(path).decode()
+        return read_small(path).decode()
     except UnicodeDecodeError as error:
         raise Usage(f"{path}: found no UTF-8 at byte {error.start}, expected lines as --export prints them") from None
 

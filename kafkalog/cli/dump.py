@@ -16,6 +16,7 @@ from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, Usage
 from kafkalog.cli.console import emit, emit_json, note
 from kafkalog.errors import (
     BadBytesError,
+    CorruptCheckpointException,
     CorruptIndexException,
     CorruptRecordException,
     InvalidRecordException,
@@ -26,6 +27,7 @@ from kafkalog.format import names
 from kafkalog.format.batch import MIN_RECORD_OVERHEAD, RECORD_BATCH_OVERHEAD
 from kafkalog.format.index_entries import OFFSET_ENTRY, TIME_ENTRY, TXN_ENTRY
 from kafkalog.format.records import READ_BYTES_MAX, in_parts
+from kafkalog.format.small_files import read_small
 from kafkalog.format.snapshots import read_snapshot
 from kafkalog.limits import INT_MAX
 from kafkalog.segment.file_records import walk_headers
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
     from kafkalog._native.batches import BatchHeader
     from kafkalog.files import File
     from kafkalog.format.records import Record
+
+ENTRIES_AT_ONCE = 1 << 17
 
 TEXT_FILES = (
     *names.OFFSET_CHECKPOINT_FILES,
@@ -324,7 +328,12 @@ class Dumper:
             self._say(lines.snapshot_line(entry), {"kind": "producer"} | lines.snapshot_json(entry))
 
     def _dump_text(self, path: str) -> None:
-        text = OS_FILES.read_bytes(path).decode(errors="replace")
+        try:
+            text = read_small(path).decode(errors="replace")
+        except CorruptCheckpointException as error:
+            self.findings += 1
+            note(str(error))
+            return
         for line in text.splitlines():
             self._say(line, {"kind": "line", "text": line})
 
@@ -384,8 +393,14 @@ def _sibling(path: str, suffix: str) -> str:
 
 
 def _entries(path: str, layout: struct.Struct) -> Iterator[tuple[int, ...]]:
-    data = OS_FILES.read_bytes(path)
-    return layout.iter_unpack(data[: len(data) // layout.size * layout.size])
+    """The whole entries of an index, up to the first long run of zeros: room that was set aside, or a damaged size."""
+    position = 0
+    with OS_FILES.open(path, writable=False) as file:
+        while data := file.pread(ENTRIES_AT_ONCE * layout.size, position):
+            yield from layout.iter_unpack(data[: len(data) // layout.size * layout.size])
+            if not any(data):
+                return
+            position += len(data)
 
 
 def _headers(log: File, start: int) -> Iterator[BatchHeader]:

@@ -9,8 +9,11 @@ and `kafkalog.topics`, of the standard library; no handler is set here.
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import MutableMapping
 from typing import TYPE_CHECKING, Any
+
+from kafkalog.errors import KafkalogError
 
 if TYPE_CHECKING:
     _Adapter = logging.LoggerAdapter[logging.Logger]
@@ -34,8 +37,20 @@ class Lines(_Adapter):
         self._prefix = f"[{', '.join(f'{key}=%s' for key in self._known)}] " if self._known else ""
 
     def log(self, level: int, msg: Any, *args: Any, **kwargs: Any) -> None:
-        """`msg` is formatted with `args`, also where there are none."""
+        """`msg` is formatted with `args`, also where there are none.
+
+        An error of the disk or of a request (`exc_info`) is told in words.  Its traceback says where in this package
+        it was met, which is of use to who looks for a bug in it: it is there where the logger takes DEBUG.
+        """
         if self.isEnabledFor(level):
+            error = kwargs.get("exc_info")
+            error = sys.exc_info()[1] if error is True else error
+            if isinstance(error, (OSError, KafkalogError)):
+                if not self.isEnabledFor(logging.DEBUG):
+                    kwargs["exc_info"] = None
+                told = str(error) or type(error).__name__
+                if told not in (msg % args if args else msg):
+                    msg, args = f"{msg}: %s", (*args, told)
             kwargs["stacklevel"] = kwargs.get("stacklevel", 1) + 1
             super().log(level, f"{self._prefix}{msg}", *self._known.values(), *args, **kwargs)
 

@@ -32,7 +32,14 @@ from kafkalog.format.java_text import (
     text_of_file,
 )
 from kafkalog.format.log_lines import lines_of_folder
-from kafkalog.format.names import CLEAN_SHUTDOWN_FILE, LEADER_EPOCH_CHECKPOINT_FILE, TopicPartition
+from kafkalog.format.names import (
+    CLEAN_SHUTDOWN_FILE,
+    LEADER_EPOCH_CHECKPOINT_FILE,
+    LOG_START_OFFSET_CHECKPOINT_FILE,
+    RECOVERY_POINT_CHECKPOINT_FILE,
+    TopicPartition,
+)
+from kafkalog.format.small_files import NOTE_BYTES_MAX, read_small
 from kafkalog.limits import INT_MAX, INT_MIN
 
 CURRENT_VERSION = 0
@@ -93,22 +100,28 @@ class CheckpointFile(Generic[T]):
     def read_entries(self) -> list[T]:
         """The entries in the file's order.  CorruptCheckpointException, OSError."""
         with self._lock:
-            data = self._files.read_bytes(self.path)
+            data = self._read()
         return self.decode(data)
 
     def is_blank(self) -> bool:
         """Whether the file is empty or breaks off behind its version: no written checkpoint is, but one that was only
         made (Kafka reads it as one without entries).  OSError."""
-        with self._lock:
-            return self._files.read_bytes(self.path).split() in ([], [b"%d" % CURRENT_VERSION])
+        try:
+            with self._lock:
+                return self._read().split() in ([], [b"%d" % CURRENT_VERSION])
+        except CorruptCheckpointException:  # by its size
+            return False
 
     def holds(self, entries: Collection[T]) -> bool:
         """Whether the file is these entries, byte for byte; False for one that cannot be read."""
         try:
             with self._lock:
-                return self._files.read_bytes(self.path) == self.encode(entries)
-        except OSError:
+                return self._read() == self.encode(entries)
+        except (CorruptCheckpointException, OSError):
             return False
+
+    def _read(self) -> bytes:
+        return read_small(self.path, self._files, hint=_WHAT_TO_DO)
 
     def decode(self, data: bytes) -> list[T]:
         """The entries that these bytes of the file hold."""
@@ -284,6 +297,16 @@ def _epoch_line(entry: EpochEntry) -> str:
     return f"{entry.epoch} {entry.start_offset}"
 
 
+def emptied_checkpoints(log_dir: str, files: Files = OS_FILES, *, closed_cleanly: bool) -> list[str]:
+    """Paths of blank checkpoints that were not left so by whoever wrote them: a start makes both of these empty, and
+    they are written together, within a minute and by a clean shutdown.  OSError."""
+    pair = (RECOVERY_POINT_CHECKPOINT_FILE, LOG_START_OFFSET_CHECKPOINT_FILE)
+    checkpoints = [OffsetCheckpointFile(os.path.join(log_dir, name), files, create=False) for name in pair]
+    there = [checkpoint for checkpoint in checkpoints if files.exists(checkpoint.path)]
+    blank = [checkpoint.path for checkpoint in there if checkpoint.is_blank()]
+    return blank if closed_cleanly or len(blank) < len(there) else []
+
+
 def _epoch_entry(words: list[str]) -> EpochEntry | None:
     return EpochEntry(parse_int(words[0]), parse_long(words[1])) if len(words) == 2 else None
 
@@ -306,11 +329,14 @@ class CleanShutdownFile:
     def read(self) -> int | None:
         """The broker epoch; None where there is no file or it does not parse."""
         try:
-            text = self._files.read_bytes(self.path).decode("utf-8", "replace").lstrip(" \t\r\n")
+            data = read_small(self.path, self._files, bytes_max=NOTE_BYTES_MAX)
+            text = data.decode("utf-8", "replace").lstrip(" \t\r\n")
             content, _ = _JSON.raw_decode(text)  # Jackson does not look at what follows either
             _json_number(content.get("version"), parse_int)
             return _json_number(content.get("brokerEpoch"), parse_long)
-        except (OSError, ValueError, TypeError, AttributeError, RecursionError, OverflowError):
+        except (CorruptCheckpointException, OSError, RecursionError):
+            return None
+        except (ValueError, TypeError, AttributeError, OverflowError):
             return None
 
     def delete(self) -> bool:

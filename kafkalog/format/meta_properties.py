@@ -21,6 +21,7 @@ from kafkalog.format.java_text import (
     parse_uuid,
 )
 from kafkalog.format.names import META_PROPERTIES_FILE
+from kafkalog.format.small_files import NOTE_BYTES_MAX, read_small
 
 _WHAT_TO_DO = "restore the file from another directory of the same node, or format the directory with Kafka's tool"
 
@@ -88,7 +89,7 @@ class MetaProperties(NamedTuple):
 def read_meta_properties(path: str, files: Files = OS_FILES) -> MetaProperties:
     """The content of the file.  CorruptCheckpointException, OSError."""
     try:
-        properties = parse_properties(files.read_bytes(path))
+        properties = parse_properties(read_small(path, files, bytes_max=NOTE_BYTES_MAX, hint=_WHAT_TO_DO))
     except IllegalArgumentException as error:
         raise IllegalArgumentException(error.message, path=path, hint=_WHAT_TO_DO) from None
     return MetaProperties.from_properties(properties, path=path)

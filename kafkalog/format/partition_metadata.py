@@ -27,6 +27,7 @@ from kafkalog.format.java_text import (
     text_of_file,
 )
 from kafkalog.format.names import PARTITION_METADATA_FILE as PARTITION_METADATA_FILE_NAME
+from kafkalog.format.small_files import NOTE_BYTES_MAX, read_small
 
 CURRENT_VERSION = 0
 _COLON = re.compile(r":[ \t\n\x0b\f\r]+")
@@ -111,7 +112,8 @@ def _malformed(line: str, number: int, location: str) -> CorruptCheckpointExcept
 
 def read_partition_metadata(path: str, files: Files = OS_FILES) -> PartitionMetadata:
     """The content of the file.  CorruptCheckpointException, OSError."""
-    return decode_partition_metadata(files.read_bytes(path), path=path)
+    data = read_small(path, files, bytes_max=NOTE_BYTES_MAX, hint=_WHAT_TO_DO)
+    return decode_partition_metadata(data, path=path)
 
 
 def topic_id_of(folder: str, files: Files = OS_FILES) -> str | None:

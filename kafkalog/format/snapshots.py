@@ -16,6 +16,7 @@ from kafkalog._native.crc32c import crc32c
 from kafkalog._native.java_hash import hash_map_order, long_hash
 from kafkalog.errors import CorruptSnapshotException
 from kafkalog.files import OS_FILES, Files
+from kafkalog.format.small_files import read_small
 
 VERSION = 1
 HEADER = struct.Struct(">hIi")  # version, crc, count
@@ -94,7 +95,8 @@ def _schema(why: str, path: str | None, position: int) -> CorruptSnapshotExcepti
 
 def read_snapshot(path: str, files: Files = OS_FILES) -> list[ProducerSnapshotEntry]:
     """The entries of a snapshot file.  CorruptSnapshotException, OSError."""
-    return decode_snapshot(files.read_bytes(path), path=path)
+    data = read_small(path, files, hint=_WHAT_TO_DO, error=CorruptSnapshotException)
+    return decode_snapshot(data, path=path)
 
 
 def write_snapshot(

@@ -15,6 +15,7 @@ from kafkalog.errors import BadBytesError, CorruptCheckpointException, KafkalogE
 from kafkalog.files import OS_FILES, Files
 from kafkalog.format.checkpoints import OffsetCheckpointFile
 from kafkalog.format.names import TopicPartition
+from kafkalog.format.small_files import read_small
 
 
 class Told(NamedTuple):
@@ -61,7 +62,7 @@ class CheckpointLines:
         """As `line`, and what is wrong with a checkpoint that is there."""
         path = os.path.join(self._log_dir, name)
         try:
-            data = self._files.read_bytes(path)
+            data = read_small(path, self._files)
             before = self._parsed.get(name)
             if before is None or before[0] != data:
                 entries = dict(OffsetCheckpointFile(path, self._files, create=False).decode(data))

@@ -24,6 +24,7 @@ from kafkalog.errors import CorruptRecordException, KafkalogError, OffsetOutOfRa
 from kafkalog.format import names
 from kafkalog.format.names import TopicPartition
 from kafkalog.format.snapshots import read_snapshot
+from kafkalog.limits import SEGMENT_FILE_BYTES_MAX
 from kafkalog.log.source import check_isolation
 from kafkalog.segment import index_reader
 from kafkalog.segment.index_reader import OffsetEntries, TimeEntries
@@ -85,7 +86,7 @@ class SegmentView:
         self.base_offset = base_offset
         self.suffix = suffix
         self.path = names.log_file(directory, base_offset) + suffix
-        self.size = stat.size
+        self.size = min(stat.size, SEGMENT_FILE_BYTES_MAX)
         self.mtime_ms = stat.mtime_ms
         self.inode = stat.inode
 

@@ -33,6 +33,7 @@ from kafkalog.format import names
 from kafkalog.format.batch import RECORD_BATCH_OVERHEAD
 from kafkalog.format.checkpoints import CleanShutdownFile
 from kafkalog.format.names import TopicPartition
+from kafkalog.limits import SEGMENT_FILE_BYTES_MAX
 from kafkalog.log import load_cases
 from kafkalog.log.checkpoint_lines import CheckpointLines
 from kafkalog.log.snapshot import OpenFiles, SegmentView, Snapshot
@@ -227,7 +228,8 @@ class PartitionView(Closing):
             if not stat.is_file:
                 continue
             old = known.get(os.path.join(self.directory, name))
-            if old is not None and (old.size, old.mtime_ms, old.inode) == (stat.size, stat.mtime_ms, stat.inode):
+            size = min(stat.size, SEGMENT_FILE_BYTES_MAX)
+            if old is not None and (old.size, old.mtime_ms, old.inode) == (size, stat.mtime_ms, stat.inode):
                 segments.append(old)
             else:
                 suffix = names.SWAP_FILE_SUFFIX if name.endswith(names.SWAP_FILE_SUFFIX) else ""

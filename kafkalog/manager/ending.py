@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import functools
 
-from kafkalog.errors import KafkaStorageException
+from kafkalog.errors import KafkalogError, KafkaStorageException
+from kafkalog.files.failure import is_shortage, refused
 from kafkalog.files.lines import Lines
 from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.manager.jobs import Jobs
@@ -48,6 +49,13 @@ class End:
             errors = [outcome.error for outcome in of if outcome.error is not None]
             for error in errors:
                 Lines(LOGGER, log_dir).warning("There was an error while closing a log", exc_info=error)
+            if (
+                errors
+                and not self._bare
+                and isinstance(errors[0], OSError)
+                and not isinstance(errors[0], KafkalogError)
+            ):
+                errors[0] = _because_of(errors[0], f"a log in {log_dir} was not closed in order")
             first = first or (errors[0] if errors else None)
             if not errors and all(outcome.done for outcome in of):
                 first = self._finish_dir(log_dir, broker_epoch) or first
@@ -73,9 +81,18 @@ class End:
         try:
             directories.live[log_dir].marker.write(broker_epoch)
         except OSError as error:
-            Lines(LOGGER, log_dir).warning("the clean-shutdown marker was not written", exc_info=True)
-            return error
+            message = "the clean-shutdown marker was not written"
+            Lines(LOGGER, log_dir).warning("%s", message, exc_info=True)
+            if self._bare:
+                return error
+            return refused(log_dir, message, error) if is_shortage(error) else _because_of(error, message)
         return None
+
+
+def _because_of(error: OSError, message: str) -> KafkaStorageException:
+    told = KafkaStorageException.because_of(error, message)
+    told.__cause__ = error
+    return told
 
 
 def _close(log: UnifiedLog, bare: bool, thread: int) -> None:

@@ -7,7 +7,7 @@ for single partitions.  Knows nothing of either, or of logs.  What fails on the 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from kafkalog.errors import KafkalogError
 from kafkalog.files import FileLock, Files, LogDirFailureChannel
@@ -101,10 +101,16 @@ class HeldDirectory:
             self.files.create(checkpoint.path)
 
     def read(
-        self, checkpoint: OffsetCheckpointFile, *, is_new: bool = False, tolerant: bool = True
+        self,
+        checkpoint: OffsetCheckpointFile,
+        *,
+        is_new: bool = False,
+        emptied: Collection[str] = (),
+        tolerant: bool = True,
     ) -> dict[TopicPartition, int]:
         """What a checkpoint says.  One that is missing is made, empty; what cannot be read counts for nothing, as in
-        Kafka at start, and a warning says what that means unless the directory is new.  Unless `tolerant` the
+        Kafka at start, and a warning says what that means unless the directory is new, or the file is blank and not
+        one of `emptied`: a process that was killed when it was young has written none.  Unless `tolerant` the
         directory is offline after what Kafka calls an IOException, which its broker is told later (a word that is no
         number is none).  OSError where it is not made.
         """
@@ -113,7 +119,7 @@ class HeldDirectory:
         path = checkpoint.path
         try:
             lines = checkpoint.read()
-            problem = f"{path}: found {NO_ENTRIES}" if checkpoint.is_blank() and not is_new else None
+            problem = f"{path}: found {NO_ENTRIES}" if path in emptied else None
         except FileNotFoundError:
             problem = None if is_new else f"{path}: found no such file"
             self.write(checkpoint, {})  # Kafka makes an empty one, which cannot be told from a lost one

@@ -18,6 +18,7 @@ from kafkalog.errors import KafkaException
 from kafkalog.files import Files
 from kafkalog.files.lines import Lines
 from kafkalog.format import names
+from kafkalog.format.checkpoints import emptied_checkpoints
 from kafkalog.format.log_lines import lines_of_folder
 from kafkalog.format.names import TopicPartition
 from kafkalog.manager.held import HeldDirectory
@@ -48,8 +49,9 @@ def look(held: HeldDirectory, *, tolerant: bool) -> Found:
     if clean:
         held.marker.delete()
     folders, strangers = log_folders(held.path, held.files, tolerant=tolerant)
-    recovery_points = held.read(held.recovery_points, is_new=not folders, tolerant=tolerant)
-    log_starts = held.read(held.log_starts, is_new=not folders, tolerant=tolerant)
+    emptied = emptied_checkpoints(held.path, held.files, closed_cleanly=clean) if folders else []
+    recovery_points = held.read(held.recovery_points, is_new=not folders, emptied=emptied, tolerant=tolerant)
+    log_starts = held.read(held.log_starts, is_new=not folders, emptied=emptied, tolerant=tolerant)
     strange = sorted(set(strangers) - _OF_THE_FILE_SYSTEM)
     if strange:
         Lines(LOGGER, held.path).warning("passed over %s, which are no partitions' folders", ", ".join(strange))

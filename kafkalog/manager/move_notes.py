@@ -20,14 +20,17 @@ import re
 from collections.abc import Callable, Collection
 from typing import NamedTuple
 
+from kafkalog.errors import CorruptCheckpointException
 from kafkalog.files import Files, LogDirFailureChannel
 from kafkalog.files.lines import Lines
 from kafkalog.format import names
+from kafkalog.format.small_files import NOTE_BYTES_MAX, read_small
 from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.manager.moves import has_last_of
 
 LOGGER = "kafkalog.manager"
 
+_REMOVE_IT = "remove it once the partition's log is known to be the right one"
 _STAYS, _END = b"stays", b"end "
 _ENDS = re.compile(rb"end [0-9]{1,18}")
 
@@ -96,8 +99,11 @@ def _path(log: UnifiedLog) -> str:
 def _read(path: str, files: Files) -> Others:
     """What a note says; nothing, and that is told, where it names no directory: it may be torn."""
     try:
-        data = files.read_bytes(path)
+        data = read_small(path, files, bytes_max=NOTE_BYTES_MAX)
     except FileNotFoundError:
+        return {}
+    except CorruptCheckpointException as error:
+        Lines(LOGGER, os.path.dirname(path)).warning("passed over %s; %s", error, _REMOVE_IT)
         return {}
     others: Others = {}
     last = ""
@@ -111,10 +117,7 @@ def _read(path: str, files: Files) -> Others:
             others[last] = others[last]._replace(end=int(line[len(_END) :]))
     if not others:
         Lines(LOGGER, os.path.dirname(path)).warning(
-            "passed over %s: found %r, expected the path of a log directory; remove it once the partition's log is "
-            "known to be the right one",
-            path,
-            data[:60],
+            "passed over %s: found %r, expected the path of a log directory; %s", path, data[:60], _REMOVE_IT
         )
     return others
 

@@ -32,6 +32,7 @@ from kafkalog.files.failure import refused
 from kafkalog.files.lines import Lines
 from kafkalog.format import names, values
 from kafkalog.format.partition_metadata import checked_topic_id
+from kafkalog.format.small_files import read_small
 from kafkalog.limits import LONG_MAX
 from kafkalog.manager.changes import inside
 
@@ -416,7 +417,7 @@ def _fields_of(known: KnownTopic) -> dict[str, Any]:
 
 
 def _read(path: str, files: Files) -> _Content:
-    data = files.read_bytes(path)
+    data = read_small(path, files)
     begin, end, lines = data.partition(_END)
     try:
         content = json.loads(begin + end)

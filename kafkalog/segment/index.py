@@ -39,6 +39,7 @@ from kafkalog._native.held import Pin
 from kafkalog._native.search import IndexEnd
 from kafkalog.errors import (
     ClosedChannelException,
+    CorruptIndexException,
     IllegalArgumentException,
     IllegalStateException,
     IndexOffsetOverflowException,
@@ -46,7 +47,7 @@ from kafkalog.errors import (
 from kafkalog.files import File, Files, is_shortage
 from kafkalog.files.pool import gone, raise_if_full
 from kafkalog.files.processes import generation
-from kafkalog.limits import INT_MAX
+from kafkalog.limits import INT_MAX, SEGMENT_FILE_BYTES_MAX
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -106,7 +107,7 @@ class AbstractIndex(IndexEnd):
         is_new = False
         try:
             file, self.length = files.open_sized(self.path)
-            is_new = making.begun and not file.pread(self.length, 0).strip(b"\0")
+            is_new = making.begun and self.length <= self.max_index_size and not file.pread(self.length, 0).strip(b"\0")
         except FileNotFoundError:
             is_new = making.begun = True
             try:
@@ -119,6 +120,13 @@ class AbstractIndex(IndexEnd):
         except OSError as error:
             raise_if_full(error, self.path)
             raise
+        if self.length > SEGMENT_FILE_BYTES_MAX:
+            file.close()
+            raise CorruptIndexException(
+                f"found {self.length} bytes, expected at most {SEGMENT_FILE_BYTES_MAX}",
+                path=self.path,
+                hint="`kafkalog reindex` builds it from the log",
+            )
         if is_new:
             self.length = self.max_index_size // size * size
             file.truncate(self.length)

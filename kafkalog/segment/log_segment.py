@@ -601,7 +601,7 @@ class LogSegment:
             raise NoSuchFileException(f"Offset index file {os.path.abspath(self.offset_index_file)} does not exist")
         if time_index_file_newly_created:
             self.time_index.resize(0)
-        self.txn_index.sanity_check()
+        self.txn_index.sanity_check(self.log.size)
 
     def recover(self, observer: RecoveryObserver, *, cuts_misfits: bool = False) -> int:
         """Checks every batch, rebuilds the indexes, tells the observer; answers the bytes cut off.

@@ -20,11 +20,13 @@ from kafkalog.errors import (
     KafkaException,
 )
 from kafkalog.files import File, Files, is_shortage
+from kafkalog.format.batch import RECORD_BATCH_OVERHEAD
 from kafkalog.format.index_entries import TXN_ENTRY
 
 VERSION = 0
 REBUILD_HINT = "`kafkalog reindex` rebuilds it from the log"
 _CHUNK_RECORDS = 1024
+READ_LEAST_BYTES = 16 << 20  # of an index that is checked, however small its log is
 
 
 class AbortedTxn(NamedTuple):
@@ -213,10 +215,16 @@ class TransactionIndex(TransactionsEnd):
             self.make_writable()
             self.cut(0)
 
-    def sanity_check(self) -> None:
-        """CorruptIndexException when a record ends before the segment starts."""
+    def sanity_check(self, log_bytes: int) -> None:
+        """CorruptIndexException when a record ends before the segment starts, or when there are many more records than
+        a log of `log_bytes` has batches (Kafka reads through them)."""
         if not self.exists or self.closed:
             return
+        most = max(log_bytes // RECORD_BATCH_OVERHEAD * TXN_ENTRY.size, READ_LEAST_BYTES)
+        if self.end > most:
+            raise CorruptIndexException(
+                f"found {self.end} bytes, expected at most {most} beside a log of {log_bytes}", path=self.path
+            )
         for txn, position in self._read():
             if txn.last_offset < self.start_offset:
                 raise CorruptIndexException(

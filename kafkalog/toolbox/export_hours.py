@@ -34,6 +34,7 @@ from kafkalog._native.crc32c import crc32c
 from kafkalog.errors import CorruptCheckpointException, IllegalArgumentException
 from kafkalog.files import OS_FILES, Files
 from kafkalog.format.names import TopicPartition
+from kafkalog.format.small_files import read_small
 from kafkalog.toolbox.export_files import ParquetGroups, WholeFile
 from kafkalog.topics.arrow import SPARK_COLUMNS, schema
 
@@ -138,7 +139,7 @@ def write_note(path: str, content: dict[str, Any], files: Files = OS_FILES) -> N
 def read_note(path: str, files: Files = OS_FILES) -> Any:
     """CorruptCheckpointException where it is not what `write_note` wrote."""
     try:
-        content = json.loads(files.read_bytes(path))
+        content = json.loads(read_small(path, files))
         expected = content.pop(CHECKSUM)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise _bad_note(path, f"found no note of an export: {error}") from None

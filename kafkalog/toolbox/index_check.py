@@ -10,10 +10,14 @@ import numpy as np
 
 from kafkalog.files import Files
 from kafkalog.format import names
+from kafkalog.format.batch import SMALLEST_BATCH_BYTES
 from kafkalog.format.index_entries import OFFSET_ENTRIES, TIME_ENTRIES, TXN_ENTRIES
+from kafkalog.limits import SEGMENT_FILE_BYTES_MAX
 from kafkalog.segment.index_reader import entries_of
 from kafkalog.segment.transaction_index import VERSION
-from kafkalog.toolbox.report import MOST_FINDINGS, Report
+from kafkalog.toolbox.report import MOST_FINDINGS, TOO_LARGE, Report
+
+READ_LEAST_BYTES = 64 << 20  # of an index, however small its log is
 
 
 class IndexCheck:
@@ -25,6 +29,7 @@ class IndexCheck:
         self._findings = findings
         self._last_segment = last_segment
         self._largest = -1
+        self._log_bytes = min(files.stat(names.log_file(directory, base_offset)).size, SEGMENT_FILE_BYTES_MAX)
         self.remark: str | None = None  # what may be so, and is better mended
         self._offset_path = names.offset_index_file(directory, base_offset)
         self._time_path = names.time_index_file(directory, base_offset)
@@ -48,7 +53,7 @@ class IndexCheck:
             if not self._last_segment:
                 self._findings.add(path, 0, 0, "missing (`kafkalog reindex` makes it)")
             return np.empty(0, dtype)
-        data = self._files.read_bytes(path)
+        data = self._read(path, dtype)
         entries = entries_of(data, dtype)
         whole = entries.nbytes
         used = np.flatnonzero(np.frombuffer(data, np.uint8, whole).reshape(-1, dtype.itemsize).any(axis=1))
@@ -67,6 +72,16 @@ class IndexCheck:
                 "zero slots behind the last entry, which Kafka takes for entries",
             )
         return entries[:count]
+
+    def _read(self, path: str, dtype: np.dtype) -> bytes:
+        """The entries that the log can have: one for each batch of the smallest size.  What a larger file has behind
+        them is looked at only as far as it costs nothing."""
+        most = max(self._log_bytes // SMALLEST_BATCH_BYTES * dtype.itemsize, READ_LEAST_BYTES)
+        with self._files.open(path, writable=False) as file:
+            size = file.size()
+            if size > SEGMENT_FILE_BYTES_MAX:
+                self._findings.add(path, most, size - most, f"found {size} bytes, {TOO_LARGE}")
+            return file.pread(min(size, most), 0)
 
     def _check_growth(
         self, path: str, dtype: np.dtype, first: np.ndarray, second: np.ndarray, *, strict_second: bool
@@ -137,7 +152,7 @@ class IndexCheck:
     def _check_transactions(self, path: str) -> None:
         if not self._files.exists(path):
             return
-        data = self._files.read_bytes(path)
+        data = self._read(path, TXN_ENTRIES)
         entries = entries_of(data, TXN_ENTRIES)
         whole = entries.nbytes
         if whole != len(data):

@@ -25,6 +25,7 @@ from kafkalog.files.overlay import OverlayFiles, Watch, watched_files
 from kafkalog.format import names
 from kafkalog.format.checkpoints import CleanShutdownFile, OffsetCheckpointFile
 from kafkalog.format.names import TopicPartition
+from kafkalog.limits import SEGMENT_FILE_BYTES_MAX
 from kafkalog.log.damage import Damage
 from kafkalog.manager import directory as directories
 from kafkalog.manager.loading import log_folders
@@ -273,7 +274,7 @@ def _look(files: Files, folder: str) -> dict[str, _Seen]:
             continue
         with files.open(path, writable=False) as file:
             size, position, digest = file.size(), 0, 0
-            while position < size and (data := file.pread(READ_BYTES, position)):
+            while position < min(size, SEGMENT_FILE_BYTES_MAX) and (data := file.pread(READ_BYTES, position)):
                 digest = crc32c(data, digest)
                 position += len(data)
             seen[name] = _Seen(size, digest)

@@ -16,6 +16,7 @@ from kafkalog._native import batches as native
 from kafkalog.files import OS_FILES, Files
 from kafkalog.format import names
 from kafkalog.format.names import TopicPartition
+from kafkalog.limits import SEGMENT_FILE_BYTES_MAX
 from kafkalog.segment.order import highest_offset, misfits
 from kafkalog.segment.scan import LogScan
 from kafkalog.toolbox.index_check import IndexCheck
@@ -56,7 +57,7 @@ def check_indexes(
         transactions.begin(base)
         log_path = names.log_file(directory, base)
         with files.open(log_path, writable=False) as log:
-            scan = LogScan(log, 0, log.size())
+            scan = LogScan(log, 0, min(log.size(), SEGMENT_FILE_BYTES_MAX))
             for piece in scan:
                 check.feed(piece.table)
                 fits = fits and not misfits(piece.table, next_offset, limit) and plan.add_table(piece.table)

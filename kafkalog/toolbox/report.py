@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from kafkalog.limits import SEGMENT_FILE_BYTES_MAX
+
 if TYPE_CHECKING:
     import numpy as np
 
 SECOND_LOOK_S = 0.05  # a write, a roll or a deletion that was under way is done then
 MOST_FINDINGS = 100  # of one kind, in one slice of a log or in one index
+TOO_LARGE = f"expected at most {SEGMENT_FILE_BYTES_MAX} in one file of a segment"
 
 
 class Finding(NamedTuple):

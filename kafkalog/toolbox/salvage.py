@@ -29,6 +29,8 @@ from kafkalog.files import OS_FILES, File, Files, local_path
 from kafkalog.format import names, values
 from kafkalog.format.checkpoints import OffsetCheckpointFile
 from kafkalog.format.names import TopicPartition
+from kafkalog.format.small_files import NOTE_BYTES_MAX, read_small
+from kafkalog.limits import SEGMENT_FILE_BYTES_MAX
 from kafkalog.log import load_cases
 from kafkalog.manager.topic_configs import take_over
 from kafkalog.segment.loss import VERDICT_TEXT
@@ -37,6 +39,7 @@ from kafkalog.segment.resync import next_batch, slices_past_damage
 from kafkalog.segment.scan import ScanSlice
 from kafkalog.toolbox.epoch_order import EpochOrder
 from kafkalog.toolbox.reindex import check_indexes, rewrite
+from kafkalog.toolbox.report import TOO_LARGE
 from kafkalog.toolbox.second_look import Wrong, look_while_it_rests
 
 
@@ -174,7 +177,8 @@ class _Salvage:
         self._report.epochs_mended += self._epochs.mend(files)
         metadata = os.path.join(self._source, names.PARTITION_METADATA_FILE)
         if files.exists(metadata):
-            files.write_atomic(os.path.join(self._target, names.PARTITION_METADATA_FILE), files.read_bytes(metadata))
+            data = read_small(metadata, files, bytes_max=NOTE_BYTES_MAX)
+            files.write_atomic(os.path.join(self._target, names.PARTITION_METADATA_FILE), data)
         for segment in check_indexes(self._target, files=files):
             rewrite(segment, files=files)
         files.sync_dir(self._target)
@@ -192,7 +196,7 @@ class _Salvage:
         """Of a segment that a crash kept from taking the place of others, the offset behind its last good batch."""
         end = base = names.offset_from_filename(swap)
         with self._files.open(os.path.join(self._source, swap), writable=False) as file:
-            size = file.size()
+            size = min(file.size(), SEGMENT_FILE_BYTES_MAX)
 
             def skip(position: int, _: int) -> int:
                 found = next_batch(file, position + 1, size, min_offset=base, base_offset=base)
@@ -209,7 +213,11 @@ class _Salvage:
             files.open(path, writable=False) as file,
             files.open(names.log_file(self._target, base), create=True, exclusive=True) as out,
         ):
-            size, written = file.size(), 0
+            size, written = min(file.size(), SEGMENT_FILE_BYTES_MAX), 0
+            if file.size() > size:
+                self._report.lost.append(
+                    Lost(path, size, file.size() - size, 0, -1, f"found {file.size()} bytes, {TOO_LARGE}")
+                )
             skip = partial(self._skip, file, path, size, base, following)
             for piece in slices_past_damage(file, size, skip):
                 written += self._copy(path, piece, out, written, base, following)

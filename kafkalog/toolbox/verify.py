@@ -21,21 +21,28 @@ from itertools import zip_longest
 import numpy as np
 
 from kafkalog._native import batches as native
-from kafkalog.errors import KafkalogError, UnknownTopicOrPartitionException
+from kafkalog.errors import KafkalogError, KafkaStorageException, UnknownTopicOrPartitionException
 from kafkalog.files import OS_FILES, File, Files, local_path
 from kafkalog.format import names, values
 from kafkalog.format.batch import RECORD_BATCH_OVERHEAD
-from kafkalog.format.checkpoints import NO_ENTRIES, CleanShutdownFile, LeaderEpochCheckpointFile, OffsetCheckpointFile
+from kafkalog.format.checkpoints import (
+    NO_ENTRIES,
+    CleanShutdownFile,
+    LeaderEpochCheckpointFile,
+    OffsetCheckpointFile,
+    emptied_checkpoints,
+)
 from kafkalog.format.names import TopicPartition
 from kafkalog.format.partition_metadata import read_partition_metadata
 from kafkalog.format.snapshots import read_snapshot
+from kafkalog.limits import SEGMENT_FILE_BYTES_MAX
 from kafkalog.manager.log_dirs import list_partitions
 from kafkalog.segment.loss import VERDICT_TEXT, all_zero
 from kafkalog.segment.order import highest_offset, misfits
 from kafkalog.segment.resync import next_batch, slices_past_damage
 from kafkalog.toolbox.folders import another_name, folders_of
 from kafkalog.toolbox.index_check import IndexCheck
-from kafkalog.toolbox.report import MOST_FINDINGS, SECOND_LOOK_S, Report
+from kafkalog.toolbox.report import MOST_FINDINGS, SECOND_LOOK_S, TOO_LARGE, Report
 
 LOOKS_MAX = 3  # at a segment in which something is wrong, and which is being written
 
@@ -51,7 +58,7 @@ def verify(
     """Check a log directory, or some of its partitions.
 
     `progress` is called with the number of bytes just checked.  UnknownTopicOrPartitionException for a partition that
-    is not there; OSError where a file cannot be read.
+    is not there; KafkaStorageException if a file cannot be read.
     """
     values.function(progress, "progress", "a function of the bytes just checked")
     deep = values.flag(deep, "deep")
@@ -60,7 +67,10 @@ def verify(
     report = Report()
     if partitions is None:
         chosen = dict(there)
-        verify_directory(root, files, report)
+        try:
+            verify_directory(root, files, report)
+        except OSError as error:
+            raise KafkaStorageException.because_of(error, "cannot verify the log directory") from error
     else:
         by_name = {str(tp): tp for tp in there}
         chosen = {}
@@ -74,7 +84,10 @@ def verify(
     starts = OffsetCheckpointFile(checkpoint, files, create=False).read_or_empty()
     for partition, path in chosen.items():
         report.partitions += 1
-        verify_partition(path, files, report, deep=deep, log_start=starts.get(partition, 0), progress=progress)
+        try:
+            verify_partition(path, files, report, deep=deep, log_start=starts.get(partition, 0), progress=progress)
+        except OSError as error:
+            raise KafkaStorageException.because_of(error, f"cannot verify {partition}") from error
     return report
 
 
@@ -92,14 +105,8 @@ def verify_directory(root: str, files: Files, report: Report) -> None:
 
 
 def _check_blank(root: str, files: Files, report: Report) -> None:
-    """An empty checkpoint was emptied: a broker makes it so, but writes both of these within a minute."""
-    pair = (names.RECOVERY_POINT_CHECKPOINT_FILE, names.LOG_START_OFFSET_CHECKPOINT_FILE)
-    checkpoints = [OffsetCheckpointFile(os.path.join(root, name), files, create=False) for name in pair]
-    there = [checkpoint for checkpoint in checkpoints if files.exists(checkpoint.path)]
-    blank = [checkpoint.path for checkpoint in there if checkpoint.is_blank()]
-    if len(blank) < len(there) or CleanShutdownFile(root, files).exists():
-        for path in blank:
-            report.add(path, 0, 0, f"found {NO_ENTRIES}")
+    for path in emptied_checkpoints(root, files, closed_cleanly=CleanShutdownFile(root, files).exists()):
+        report.add(path, 0, 0, f"found {NO_ENTRIES}")
 
 
 def _check_small_files(reads: dict[str, Callable[[], object]], report: Report) -> None:
@@ -269,8 +276,10 @@ class SegmentCheck:
         self.next_offset = base
         indexes = IndexCheck(self.directory, base, self.files, self.report, last_segment=following is None)
         with self.files.open(path, writable=False) as file:
-            size = file.size()
+            size = min(file.size(), SEGMENT_FILE_BYTES_MAX)
             self.report.bytes += size
+            if file.size() > size:
+                self.report.add(path, size, file.size() - size, f"found {file.size()} bytes, {TOO_LARGE}")
             skip = partial(self._damage, file, path, size, base, following)
             for piece in slices_past_damage(file, size, skip):
                 self._check_table(path, piece.table, base, following)

@@ -21,6 +21,7 @@ from kafkalog.files import OS_FILES, Files, local_path
 from kafkalog.format import values
 from kafkalog.format.java_text import parse_properties
 from kafkalog.format.partition_metadata import topic_id_of
+from kafkalog.format.small_files import NOTE_BYTES_MAX, read_small
 from kafkalog.manager.topic_configs import KnownTopic, stored_content
 from kafkalog.topics.cluster_metadata import ClusterMetadata, ClusterTopic, is_of_cluster, read_cluster_metadata
 
@@ -59,7 +60,7 @@ def broker_properties(
         if not OS_FILES.exists(path) or OS_FILES.is_dir(path):
             raise IllegalArgumentException("no such file, expected a broker's server.properties", path=path)
         try:
-            found = dict(parse_properties(OS_FILES.read_bytes(path)))
+            found = dict(parse_properties(read_small(path, bytes_max=NOTE_BYTES_MAX)))
         except OSError as error:
             raise KafkaStorageException.because_of(error, "cannot read the broker's settings") from error
     BrokerLogConfig.from_props(found)

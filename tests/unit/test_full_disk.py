@@ -285,12 +285,14 @@ def test_a_topic_goes_to_the_directory_that_has_space(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
+def small_disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+    """A tmpfs of 1 MiB, or with the options that the test gives."""
     place = tmp_path / "disk"
     place.mkdir()
     if os.geteuid() != 0:
         pytest.skip("left out: a full disk needs root for its mount")
-    mount = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)]
+    options = getattr(request, "param", "size=1m")
+    mount = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(place)]
     if subprocess.run(mount, capture_output=True).returncode:
         pytest.skip("left out: this machine lets nobody mount a small tmpfs")
     try:
@@ -365,3 +367,23 @@ def test_a_store_on_a_full_disk(small_disk: Path) -> None:
     with kafkalog.open(root, maintenance=False) as store:
         assert values(store) == expected
         assert "new" in store.topics()
+
+
+@pytest.mark.parametrize("small_disk", ["size=4m,nr_inodes=60"], indirect=True)
+def test_a_store_closes_without_a_free_inode(small_disk: Path) -> None:
+    """What a close cannot write is one of our errors, it names the directory, and the records are there."""
+    root = small_disk / "store"
+    store = kafkalog.open(root, maintenance=False)
+    store.create_topic("t", config=SMALL)
+    store.topic("t").append(b"value")
+    with contextlib.suppress(OSError):
+        for number in range(100):
+            (small_disk / f"ballast-{number}").touch()
+    with pytest.raises(DiskFull, match=str(root)) as caught:
+        store.close()
+    assert caught.value.log_dir == str(root)
+    for ballast in small_disk.glob("ballast-*"):
+        ballast.unlink()
+    with kafkalog.open(root) as store, store.reader(topics=["t"], start="earliest") as reader:
+        assert [record.value for record in reader.poll()] == [b"value"]
+    assert kafkalog.verify(root).ok

@@ -185,7 +185,10 @@ def test_an_index_that_is_not_there(kit: Kit, records: list[logging.LogRecord], 
     assert levels == ["INFO" if is_empty else "ERROR"]
 
 
-def test_a_disk_that_fails(tmp_path: Path, records: list[logging.LogRecord]) -> None:
+@pytest.mark.parametrize("level", [logging.DEBUG, logging.INFO])
+def test_a_disk_that_fails(tmp_path: Path, records: list[logging.LogRecord], level: int) -> None:
+    """Why, in words; where in this package it was met is told to who asks for DEBUG."""
+    logging.getLogger("kafkalog").setLevel(level)
     files = FaultyFiles(OS_FILES)
     kit = Kit(tmp_path, files)
     log = kit.open()
@@ -195,7 +198,8 @@ def test_a_disk_that_fails(tmp_path: Path, records: list[logging.LogRecord]) -> 
         log.flush(True)
     assert check(records, "t-0", tmp_path) == {"kafkalog.files"}
     assert records[0].levelname == "ERROR"
-    assert records[0].exc_info is not None
+    assert "Input/output error" in records[0].getMessage()
+    assert (records[0].exc_info is not None) == (level == logging.DEBUG)
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")

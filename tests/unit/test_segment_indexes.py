@@ -293,7 +293,7 @@ def test_txn_index_bytes_and_search(tmp_path: Path) -> None:
     again.truncate_to(70)
     assert again.all_aborted_txns() == aborted[:1]
     assert os.path.getsize(index.path) == 34
-    again.sanity_check()
+    again.sanity_check(0)
     again.reset()
     assert os.path.getsize(index.path) == 0
     assert txns(tmp_path).all_aborted_txns() == []
@@ -316,7 +316,7 @@ def test_txn_index_damage(tmp_path: Path) -> None:
     index = txns(tmp_path)
     assert index.all_aborted_txns() == [(1, 2, 44, 5)]
     with pytest.raises(CorruptIndexException, match="is less than start offset 45"):
-        index.sanity_check()
+        index.sanity_check(0)
     path.write_bytes(TXN_ENTRY.pack(1, 1, 2, 44, 5))
     with pytest.raises(KafkaException, match="Unexpected aborted transaction version 1") as raised:
         txns(tmp_path).all_aborted_txns()
