@@ -198,7 +198,7 @@ class EngineSource:
         """As Source: what the log says, and not Kafka's answer, which looks into one segment."""
         self.check_usable()
         self._check_open()
-        self._engine.settle()
+        self._engine.settle_to_read()
         try:
             return self._asked(self._first_at, timestamp_ms)
         except (BadBytesError, ClosedChannelException, IllegalArgumentException):

@@ -84,6 +84,7 @@ class PartitionOffsets(Watermarks):
         self.first_unstable_offset_metadata = None
         self.unfinished = None
         self.is_again = False  # `settle` is making a change once more
+        self.is_short = False  # what is unfinished found no space, or no descriptor, when it was made last
 
     def _settle_offsets(self, log_start_offset: int) -> None:
         """After a load: raises what lies below the log start, which is not below the first segment."""
@@ -108,8 +109,9 @@ class PartitionOffsets(Watermarks):
         return self._make(change, outer, is_undone)
 
     def settle_to_read(self) -> None:
-        """`settle` for who changes nothing: what waits for space, or for a descriptor, does not keep readers."""
-        if self.unfinished is not None or self.lock.busy:
+        """`settle` for who changes nothing: what waits for space, or for a descriptor, does not keep readers, and is
+        left to the next change.  (Each try replaces segments: a reader who tried would look again for ever.)"""
+        if (self.unfinished is not None and not self.is_short) or self.lock.busy:
             try:
                 self.settle()
             except (DiskFull, TooManyOpenFilesException):
@@ -146,10 +148,11 @@ class PartitionOffsets(Watermarks):
         inside = lock.busy
         try:
             lock.busy = True
+            self.is_short = False
             result = change()
         except (KafkalogError, OSError) as error:
-            lasts = self.local_log.log_dir_failure_channel.passes(error)
-            if not lasts or (is_undone is not None and is_undone()):
+            self.is_short = self.local_log.log_dir_failure_channel.passes(error)
+            if not self.is_short or (is_undone is not None and is_undone()):
                 self.unfinished = outer
             raise
         finally:

@@ -184,6 +184,11 @@ class StoredTopicConfigs:
     def known_of(self, topic: str) -> KnownTopic | None:
         return self._known.get(topic)
 
+    def has(self, topic: str) -> bool:
+        """Whether there are settings of a topic here, be it that it has no overrides."""
+        known = self._known.get(topic)
+        return bool(self.overrides(topic)) or (known is not None and not known.is_deleted)
+
     def forget(self, topic: str) -> None:
         """Of a topic that is deleted, and of which nothing is left anywhere.  Errors as `set`."""
         if self._lock.is_mine():

@@ -103,8 +103,8 @@ class TransactionIndex(TransactionsEnd):
         file, end = self._files.open_sized(self.path, create=create)
         self.end = end
         self.closed = False
+        self.exists = True  # first: with a channel it is written to, and what is written is looked for
         self._files.pool.admit(self, file)
-        self.exists = True
         return file
 
     def open_channel(self) -> File | None:

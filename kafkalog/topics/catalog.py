@@ -132,8 +132,7 @@ class Catalog:
 
     def has_settings(self, topic: str) -> bool:
         """Whether the store keeps settings of a topic, be it that it has none of its own."""
-        known = self._stored.known_of(topic)
-        return bool(self._stored.overrides(topic)) or (known is not None and not known.is_deleted)
+        return self._stored.has(topic)
 
     def must(self, topic: str) -> TopicInfo:
         """UnknownTopicOrPartitionException where there is none."""

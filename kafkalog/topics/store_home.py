@@ -14,6 +14,8 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from kafkalog.config import LogConfig
@@ -31,6 +33,7 @@ from kafkalog.format.names import TopicPartition
 from kafkalog.manager import directory as directories_of_logs
 from kafkalog.manager.changes import BackgroundTasks
 from kafkalog.manager.log_manager import LogManager
+from kafkalog.manager.topic_configs import StoredTopicConfigs
 from kafkalog.topics.catalog import Catalog, Deletion, TopicInfo, countable, not_made
 from kafkalog.topics.coordinators import Coordinators
 from kafkalog.topics.cursor_readers import CursorReaders
@@ -48,6 +51,11 @@ if TYPE_CHECKING:
 OVERDUE_CHECK_MS = 10_000  # transaction.abort.timed.out.transaction.cleanup.interval.ms
 EXPIRY_CHECK_MS = 600_000  # offsets.retention.check.interval.ms
 FORGET_AGAIN_MS = 10_000
+
+
+def _config_base(stored: StoredTopicConfigs, known: TopicSettings, topic: str, default: LogConfig) -> LogConfig:
+    """What counts beneath the overrides that the store keeps of a topic."""
+    return LogConfig.from_props(known.base(topic, default.originals, is_stored=stored.has(topic)))
 
 
 class OpenProducer(Protocol):
@@ -91,8 +99,11 @@ class StoreHome:
             LogManager.__init__(self.manager, log_dirs, settings, clock=clock, files=files, metrics=metrics)
             self.place = self.manager.directories.shown
             self.topic_settings = topic_settings or TopicSettings(log_dirs, files=files)
-            self.manager.set_config_base(self._base_of)
             self.catalog = Catalog(self.manager, self.life, self.topic_settings)
+            # Not a method of ours: a store that is dropped must go at once, without a collector's run.
+            stored = self.manager.topic_configs
+            assert isinstance(stored, StoredTopicConfigs), stored
+            self.manager.set_config_base(partial(_config_base, stored, self.topic_settings))
             self.bells = Bells()  # of readers that wait
             self.cursor_readers = CursorReaders()
             self._tasks = BackgroundTasks(self.manager.scheduler, self._is_live)
@@ -182,10 +193,6 @@ class StoreHome:
         return f"<store of {self.place}>"
 
     # --- settings --------------------------------------------------------------------------------------
-
-    def _base_of(self, topic: str, default: LogConfig) -> LogConfig:
-        is_stored = self.catalog.has_settings(topic)
-        return LogConfig.from_props(self.topic_settings.base(topic, default.originals, is_stored=is_stored))
 
     def _warn_of_unknown_settings(self) -> None:
         """Names the topics whose records all stay, because nobody knows for how long their owner wants them."""
@@ -322,7 +329,8 @@ class StoreHome:
         for deleted in list(self._deletions):
             self.coordinators.forget_topic(deleted.topic, deleted.topic_id)
             self.catalog.forget(deleted)
-            self._deletions.remove(deleted)
+            with suppress(ValueError):  # another thread has forgotten it meanwhile
+                self._deletions.remove(deleted)
 
     def _forget_deleted(self) -> None:
         """Of topics whose deletion a crash, or a disk, cut short: no cursor points into the next one of that name."""
