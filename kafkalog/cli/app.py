@@ -17,7 +17,7 @@ import click
 
 import kafkalog
 from kafkalog.errors import BadBytesError, BeingWrittenException, DiskError, KafkalogError, LogDirLockedException
-from kafkalog.files import local_path
+from kafkalog.files import OS_FILES, local_path
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -192,7 +192,7 @@ def one_line(error: BaseException) -> str:
     """What was found, what was expected, what to do: in one line."""
     if isinstance(error, PermissionError) and not isinstance(error, KafkalogError):
         path = error.filename
-        do = "write there" if isinstance(path, str) and os.access(path, os.R_OK) else "read it"
+        do = "write there" if isinstance(path, str) and _is_readable(path) else "read it"
         return (
             f"{path or error}: no permission for user {_user()} (expected to be able to {do}; run as the user that "
             f"owns the log directory, or ask for {do.split()[0]} access)"
@@ -204,6 +204,19 @@ def one_line(error: BaseException) -> str:
         cause = one_line(error.__cause__)
         text = text if cause in text else f"{text}: {cause}"
     return text
+
+
+def _is_readable(path: str) -> bool:
+    try:
+        if OS_FILES.is_dir(path):
+            OS_FILES.list_dir(path)
+        else:
+            OS_FILES.open(path, writable=False).close()
+    except FileNotFoundError:
+        return True  # it was to be made
+    except OSError:
+        return False
+    return True
 
 
 def _user() -> str:

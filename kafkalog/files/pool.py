@@ -21,6 +21,7 @@ from typing import Protocol, TypeVar
 from kafkalog._native.held import Held, HeldFiles
 from kafkalog.errors import ClosedChannelException, TooManyOpenFilesException
 
+MOST_FILES = 4096  # of ours, whatever the limit is: a log of 20,000 segments needs none of them all the time
 LEAST_FILES = 16  # below, an append and a reader would take each other's files all the time
 _SHARE = (3, 4)  # of what the system lets the process have
 _UNLIMITED = 1 << 20
@@ -51,7 +52,7 @@ class Opener(Protocol[F]):
 
 class OpenFiles(HeldFiles):
     """A budget of `limit` files, LEAST_FILES or more; None: three quarters of what the process may have, descriptors or
-    maps."""
+    maps, and MOST_FILES at most."""
 
     def __init__(self, limit: int | None = None) -> None:
         self._limit = limit
@@ -67,7 +68,7 @@ class OpenFiles(HeldFiles):
                 soft = _UNLIMITED
             if self._maps is None:
                 self._maps = _max_map_count()
-            limit = min(soft, self._maps) * _SHARE[0] // _SHARE[1]
+            limit = min(min(soft, self._maps) * _SHARE[0] // _SHARE[1], MOST_FILES)
         return max(limit, LEAST_FILES)
 
     def admit(self, held: Held, file: object) -> bool:

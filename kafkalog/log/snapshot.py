@@ -20,6 +20,7 @@ from collections import OrderedDict
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
+from kafkalog._native.held import Held
 from kafkalog.errors import CorruptRecordException, KafkalogError, OffsetOutOfRangeException
 from kafkalog.format import names
 from kafkalog.format.names import TopicPartition
@@ -41,23 +42,29 @@ OPEN_FILES = 16
 
 
 class OpenFiles:
-    """The .log files that were looked at last.  Forgetting one closes it once nobody reads it.  Thread-safe."""
+    """The .log files that were looked at last, as far as the budget of open files lets them be open.  Forgetting one
+    closes it once nobody reads it.  Thread-safe."""
 
     def __init__(self, files: Files) -> None:
         self._files = files
         self._lock = threading.RLock()
-        self._open: OrderedDict[SegmentView, File] = OrderedDict()  # guarded by _lock
+        self._open: OrderedDict[SegmentView, Held] = OrderedDict()  # guarded by _lock
 
     def get(self, segment: SegmentView) -> File:
         """The segment's file.  FileNotFoundError when it has gone."""
         with self._lock:
-            file = self._open.get(segment)
-            if file is not None:
+            held = self._open.get(segment)
+            file: File | None = None if held is None else held.channel
+            if held is not None and file is not None:
+                held.used = True
                 self._open.move_to_end(segment)
                 return file
         file = self._files.open(segment.path, writable=False)
+        held = Held()
+        self._files.pool.admit(held, file)
         with self._lock:
-            file = self._open.setdefault(segment, file)
+            self._open[segment] = held
+            self._open.move_to_end(segment)
             while len(self._open) > OPEN_FILES:
                 self._open.popitem(last=False)
         return file

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 LOOKS_MAX = 4
 LOOK_AGAIN_S = 0.03
+FILES_HELD = 16  # by the partitions of one reader; with more of them each lets go of its file behind its turn
 ADD_AGAIN_S = 1.0  # what could not be read when it was to be added
 
 Batch = tuple[PartitionReader, "Chunk", "BatchHeader"]
@@ -222,8 +223,12 @@ class PartitionTurns:
             reader.settle()
             # Beyond the end there is nothing to wait for: the log was cut.
             is_there = ends is None or reader.offset < ends.get(reader, 0) or reader.is_beyond()
-            if is_there and reader.may_have_more() and reader.read():
-                return reader.current()
+            if is_there and reader.may_have_more():
+                found = reader.read()
+                if len(self.readers) > FILES_HELD:
+                    reader.rest()
+                if found:
+                    return reader.current()
             if not reader.is_checked:  # once an iteration: it ends at the log's end, or says why that is none
                 reader.source.check_end(self._options.isolation)
                 reader.is_checked = True

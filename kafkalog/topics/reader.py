@@ -22,7 +22,7 @@ import socket
 import struct
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
 import numpy as np
 
@@ -131,6 +131,15 @@ class Chunk:
         return skip
 
 
+class _Left(NamedTuple):
+    """Where a reader stood: the position in the segment that `owner` is, while the log has `cuts`."""
+
+    owner: object
+    cuts: int
+    position: int
+    last_offset: int
+
+
 class ChunkReader(Closing, Shown):
     """Iterate for chunks, or use `batches()` and `records()`; `offset` is the next offset to be read.
 
@@ -201,6 +210,7 @@ class ChunkReader(Closing, Shown):
         self._ahead: ReadAhead | None = None
         self._alone_until = 0  # the file position from which on it may be tried again
         self._last_offset = -1  # of the batch in front of _position; -1 where the stretch begins
+        self._left: _Left | None = None  # where it stood when it let go of its file
         self._ended: tuple[int, int] | None = None  # where the log's end was met last
         self._suspect: tuple[str, int, int, bytes] | None = None  # what could not be read last
         self._raise_suspect: Callable[[], NoReturn] | None = None
@@ -221,9 +231,18 @@ class ChunkReader(Closing, Shown):
         self._looks = 0
         self.close()
 
+    def rest(self) -> None:
+        """Let go of the file until the next chunk, which begins where this one ended: for one of many readers."""
+        extent = self._extent
+        if extent is not None:
+            self._left = _Left(extent.owner, self._cuts, self._position, self._last_offset)
+            self._extent = None
+            self._partial = b""
+            self._end_ahead(0)
+
     def close(self) -> None:
         """Let go of the file; the reader may go on afterwards."""
-        self._extent = None
+        self._extent = self._left = None
         self._partial = b""
         self._buffers = ReadBuffers()
         self._end_ahead(0)
@@ -407,10 +426,14 @@ class ChunkReader(Closing, Shown):
                 if found == self.offset:
                     raise
                 self.offset = self.first_offset = found  # from which the start may have moved on again
+        left, self._left = self._left, None
         if extent is not None:
             self._position = extent.position
             self._partial = b""
             self._last_offset = -1
+            if left is not None and left.owner is extent.owner and left.cuts == self._cuts:
+                # The search passes over what does not fit; who reads on from where he stood finds it.
+                self._position, self._last_offset = min(left.position, extent.position), left.last_offset
             if self._suspected is not None:
                 self._check_passed(extent)
         self._extent = extent

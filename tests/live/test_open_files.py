@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import random
+import subprocess
 import sys
 import threading
 import time
@@ -276,3 +277,40 @@ def test_logs_of_the_face_share_a_budget(folder: Path) -> None:
     finally:
         for log in logs:
             log.close()
+
+
+FEW_DESCRIPTORS = """
+import resource, sys
+import kafkalog
+
+root = sys.argv[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+for read_only in (True, False):
+    with kafkalog.open(root, read_only=read_only) as store:
+        cursor = None if read_only else "cursor"
+        with store.reader(cursor, topics=["t"], start="earliest") as reader:
+            first = reader.poll(max_records=150)
+            rest = reader.poll(max_records=1000)
+            assert len(first) == 150, len(first)
+            found = sorted((r.partition, r.offset, r.value) for r in first + rest)
+            assert found == sorted((p, o, b"%d %d" % (p, o)) for p in range(100) for o in range(5)), found[:5]
+            assert reader.poll() == []
+            if not read_only:
+                reader.commit()
+                for partition in range(100):
+                    store.topic("t").append(b"%d 5" % partition, partition=partition)
+                assert len(reader.poll(max_records=1000)) == 100
+"""
+
+
+def test_a_reader_of_more_partitions_than_descriptors(folder: Path) -> None:
+    """Each of its partitions lets go of its file behind its turn, and goes on where it was."""
+    with kafkalog.open(folder) as store:
+        topic = store.create_topic("t", 100, config=SMALL)
+        for number in range(100):
+            for offset in range(5):
+                topic.append(b"%d %d" % (number, offset), partition=number)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", FEW_DESCRIPTORS, str(folder)], capture_output=True, text=True, timeout=120
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

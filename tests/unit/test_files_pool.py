@@ -69,7 +69,7 @@ def test_the_limit_is_what_the_system_leaves_us(monkeypatch: pytest.MonkeyPatch)
     assert budget.limit == 3072
     limits[0] = resource.RLIM_INFINITY
     with open("/proc/sys/vm/max_map_count", encoding="ascii") as file:
-        assert budget.limit == min(1 << 20, int(file.read())) * 3 // 4
+        assert budget.limit == min(int(file.read()) * 3 // 4, 4096)  # a large log leaves descriptors to others
     limits[0] = 8
     assert budget.limit == LEAST
     assert OpenFiles(100).limit == 100
