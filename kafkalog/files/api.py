@@ -9,10 +9,11 @@ but for the way in which a small file is replaced (`write_atomic`).
 from __future__ import annotations
 
 import contextlib
+import functools
 import mmap
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -311,18 +312,24 @@ class Files(ABC):
             if sync:
                 file.sync()
 
+    @contextlib.contextmanager
+    def dir_to_sync(self, path: str) -> Iterator[Callable[[], object]]:
+        """A directory, and what syncs it.  It is opened now: where no descriptor is left, nothing is changed yet."""
+        yield functools.partial(self.sync_dir, path)
+
     def write_atomic(self, path: str, data: Buffer) -> None:
         """Replace a small file as Kafka's CheckpointFile does: `<path>.tmp`, fsync, rename, fsync of the parent."""
         temporary = path + ".tmp"
-        try:
-            self.write_file(temporary, data, sync=True)
-        except OSError as error:
-            if is_shortage(error):  # half of it takes space that others need
-                with contextlib.suppress(OSError):
-                    self.unlink_if_exists(temporary)
-            raise
-        self.rename(temporary, path)
-        self.sync_dir(parent_dir(path))
+        with self.dir_to_sync(parent_dir(path)) as sync_dir:
+            try:
+                self.write_file(temporary, data, sync=True)
+            except OSError as error:
+                if is_shortage(error):  # half of it takes space that others need
+                    with contextlib.suppress(OSError):
+                        self.unlink_if_exists(temporary)
+                raise
+            self.rename(temporary, path)
+            sync_dir()
 
     def remove_tree(self, path: str) -> None:
         """Remove a file or a directory with all that is in it; links are removed, not followed.  Missing is fine."""

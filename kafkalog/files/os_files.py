@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import ClassVar, TypeVar
 
 from kafkalog._native.descriptor import Descriptor, FileMap
@@ -153,13 +154,24 @@ class OsFiles(Files):
         os.rmdir(path)
 
     def sync_dir(self, path: str) -> None:
+        with self.dir_to_sync(path) as sync:
+            sync()
+
+    @contextlib.contextmanager
+    def dir_to_sync(self, path: str) -> Iterator[Callable[[], object]]:
         # Who is interrupted here forgets the descriptor, which closes it.
         directory = self._with_room(lambda: next(map(Descriptor, (path,), map(os.open, (path,), (_DIRECTORY,)))))
+
+        def sync() -> None:
+            try:
+                directory.sync()
+            except OSError as error:
+                raise UnsyncedError(error.errno, error.strerror, path) from error
+
         try:
-            directory.sync()
-        except OSError as error:
-            raise UnsyncedError(error.errno, error.strerror, path) from error
-        directory.close()
+            yield sync
+        finally:
+            directory.close()
 
     def set_mtime_ms(self, path: str, mtime_ms: int) -> None:
         os.utime(path, ns=(mtime_ms * _NS_PER_MS, mtime_ms * _NS_PER_MS))

@@ -176,19 +176,25 @@ class LogDirectories:
 
     # --- checkpoints ---------------------------------------------------------------------------------
 
-    def checkpoint(self, log_dir: str, registry: LogRegistry) -> bool:
+    def checkpoint(self, log_dir: str, registry: LogRegistry, *, raises: bool = False) -> bool:
         """Log starts and recovery points.  The start first: raising it lifts the recovery point over what was never
-        flushed."""
-        return self.checkpoint_log_starts(log_dir, registry) and self.checkpoint_recovery_points(log_dir, registry)
+        flushed.  `raises`: DiskFull, TooManyOpenFilesException for who cannot go on without."""
+        return self.checkpoint_log_starts(log_dir, registry, raises=raises) and self.checkpoint_recovery_points(
+            log_dir, registry, raises=raises
+        )
 
-    def checkpoint_recovery_points(self, log_dir: str, registry: LogRegistry) -> bool:
+    def checkpoint_recovery_points(self, log_dir: str, registry: LogRegistry, *, raises: bool = False) -> bool:
         """Whether it was written; False for one that is offline, too."""
         held = self.live.get(log_dir)
-        return held is not None and self._write(held, held.recovery_points, lambda: _recovery_points(registry, log_dir))
+        return held is not None and self._write(
+            held, held.recovery_points, lambda: _recovery_points(registry, log_dir), raises=raises
+        )
 
-    def checkpoint_log_starts(self, log_dir: str, registry: LogRegistry) -> bool:
+    def checkpoint_log_starts(self, log_dir: str, registry: LogRegistry, *, raises: bool = False) -> bool:
         held = self.live.get(log_dir)
-        return held is not None and self._write(held, held.log_starts, lambda: _log_starts(registry, log_dir))
+        return held is not None and self._write(
+            held, held.log_starts, lambda: _log_starts(registry, log_dir), raises=raises
+        )
 
     def checkpoint_high_watermarks(self, log_dir: str, registry: LogRegistry) -> bool:
         held = self.live.get(log_dir)
@@ -241,6 +247,8 @@ class LogDirectories:
         checkpoint: OffsetCheckpointFile,
         lines: Callable[[], Mapping[TopicPartition, int]],
         locks: Mapping[str, PartitionLock] | None = None,
+        *,
+        raises: bool = False,
     ) -> bool:
         lock = (locks or self._writing)[held.path]
         if lock.is_mine():  # both would write one temporary file
@@ -252,6 +260,8 @@ class LogDirectories:
                 held.write(checkpoint, lines())
                 return True
             except (DiskFull, TooManyOpenFilesException) as error:
+                if raises:
+                    raise
                 Lines(LOGGER, held.path).warning("%s is written later: %s", checkpoint.path, error)
                 return False
             except KafkaStorageException:

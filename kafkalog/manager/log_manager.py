@@ -183,6 +183,12 @@ class LogManager(ManagerLife):
             if old.compact and not new.compact:
                 self._cleaning.abort(log.topic_partition)
 
+    def tidy_up(self, topic: str) -> None:
+        """Removes what a creation or a move of the topic's partitions has left for want of space or descriptors.
+        DiskFull, TooManyOpenFilesException while it cannot."""
+        with self.changes.lock:
+            self._leftovers.settle(topic)
+
     def set_config_base(self, base_of: Callable[[str, LogConfig], LogConfig]) -> None:
         """`base_of(topic, default_config)` is what counts beneath a topic's overrides, in logs that are opened from now
         on; without it the default does."""
@@ -345,6 +351,7 @@ class LogManager(ManagerLife):
         with self.changes.lock:
             self._check()
             self.changes.settle()
+            self._leftovers.settle(partition.topic)
             log = self.registry.get(partition, is_future=is_future)
             if log is None:
                 offline = self.offline_log_dirs
@@ -372,6 +379,8 @@ class LogManager(ManagerLife):
         with self.changes.lock:
             self._check()
             self.changes.settle()
+            for topic in {each.topic for each in given}:
+                self._leftovers.settle(topic)
             removals = self._removals.of(given, is_stray=is_stray)
             self.changes.whole(lambda: self._removals.remove(removals, checkpoint=True))
             self._delete_in_time()

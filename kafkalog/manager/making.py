@@ -29,6 +29,7 @@ from kafkalog.format.names import TopicPartition
 from kafkalog.log.context import cut_back
 from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.manager.changes import Changes
+from kafkalog.manager.leftovers import Leftovers
 from kafkalog.manager.log_contexts import LogContexts
 from kafkalog.manager.log_directories import LogDirectories
 from kafkalog.manager.log_dirs import refuse_foreign_partition
@@ -37,12 +38,18 @@ from kafkalog.manager.registry import LogRegistry
 
 class LogMaker:
     def __init__(
-        self, contexts: LogContexts, directories: LogDirectories, registry: LogRegistry, changes: Changes
+        self,
+        contexts: LogContexts,
+        directories: LogDirectories,
+        registry: LogRegistry,
+        changes: Changes,
+        leftovers: Leftovers,
     ) -> None:
         self._contexts = contexts
         self._directories = directories
         self._registry = registry
         self._changes = changes
+        self._leftovers = leftovers
         self._bare = contexts.bare
         self._preferred: dict[TopicPartition, str] = {}
 
@@ -69,6 +76,7 @@ class LogMaker:
             )
         if not self._bare:
             names.validate_topic_name(partition.topic)
+            self._leftovers.settle(partition.topic)
         preferred = self._preferred.get(partition)
         if log_dir is not None and (preferred is None or not self._bare):  # Kafka's class alone gives way
             preferred = log_dir
@@ -82,17 +90,16 @@ class LogMaker:
                 refuse_foreign_partition(os.path.join(each, str(partition)), self._directories.files)
         made: list[UnifiedLog] = []
 
-        def create(folder: str) -> UnifiedLog:
+        def create(folder: str, is_new: bool) -> UnifiedLog:
             context = self._contexts.of(folder, partition)
             try:
                 # What lies there is of a load that was cut short: not all of it is as a clean end leaves it.
-                is_clean = self._bare or not self._directories.files.names_in(folder)
+                is_clean = is_new or self._bare or not self._directories.files.names_in(folder)
                 try:
                     return UnifiedLog.load(context, 0, 0, is_clean, topic_id)
                 except (OSError, TooManyOpenFilesException) as error:
                     if is_clean and self._directories.failure_channel.passes(error):
-                        # Nobody has written there, and what is left would be a topic's with the next start.
-                        cut_back(error, lambda: self._directories.files.remove_tree(folder))
+                        self._discard(partition, folder)
                     raise
             except OSError as error:
                 context.raise_offline(f"Error while creating log for {partition} in dir {context.parent_dir}", error)
@@ -100,10 +107,12 @@ class LogMaker:
         def change() -> UnifiedLog:
             left = list(log_dirs)
             while not made:
-                folder = self._make_folder(name, left)
+                folder, is_new_folder = self._make_folder(name, left)
                 self._contexts.begin(partition)
                 try:
-                    made.extend(map(create, (folder,)))  # one call from bytecode: an interrupt leaves no log to nobody
+                    made.extend(
+                        map(create, (folder,), (is_new_folder,))
+                    )  # one call from bytecode: an interrupt leaves no log to nobody
                 except DiskFull:
                     left = left[left.index(os.path.dirname(folder)) + 1 :]
                     if not left:
@@ -116,6 +125,21 @@ class LogMaker:
             return log
 
         return self._changes.whole(change)
+
+    def _discard(self, partition: TopicPartition, folder: str) -> None:
+        """Removes a folder in which nobody has written: with the next start it would be a topic's."""
+
+        def remove() -> None:
+            try:
+                self._directories.files.remove_tree(folder)
+            except OSError as error:
+                message = f"Error while removing {folder}"
+                raise self._directories.failure_channel.failed(os.path.dirname(folder), message, error) from error
+
+        try:
+            remove()
+        except (DiskFull, TooManyOpenFilesException):
+            self._leftovers.add(partition, remove)
 
     def _check_future(self, partition: TopicPartition, preferred: str | None) -> None:
         current = self._registry.get(partition)
@@ -137,8 +161,9 @@ class LogMaker:
             raise self._directories.lost()
         return log_dirs
 
-    def _make_folder(self, name: str, log_dirs: Sequence[str]) -> str:
-        """In the first directory whose disk lets us.  InvalidTopicException where the name is too long for one."""
+    def _make_folder(self, name: str, log_dirs: Sequence[str]) -> tuple[str, bool]:
+        """In the first directory whose disk lets us, and whether it was not there.  InvalidTopicException where the
+        name is too long for one."""
         last: KafkalogError | None = None
         failure_channel, files = self._directories.failure_channel, self._directories.files
         for log_dir in log_dirs:
@@ -155,7 +180,7 @@ class LogMaker:
                         # It is there, and no descriptor for its sync.
                         cut_back(error, functools.partial(files.rmdir, folder))
                     raise
-                return folder
+                return folder, not there
             except OSError as error:
                 message = f"Error while creating log for {name} in dir {log_dir}"
                 if error.errno == errno.ENAMETOOLONG and not self._bare:  # some file systems have less than 255

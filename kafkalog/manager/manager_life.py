@@ -47,6 +47,7 @@ from kafkalog.manager.ending import End
 from kafkalog.manager.failing import Failures
 from kafkalog.manager.housekeeping import Housekeeping
 from kafkalog.manager.jobs import Jobs
+from kafkalog.manager.leftovers import Leftovers
 from kafkalog.manager.log_contexts import LogContexts
 from kafkalog.manager.log_directories import LogDirectories, absolute_paths
 from kafkalog.manager.making import LogMaker
@@ -112,6 +113,7 @@ class ManagerLife(Closing):
         self._starting = threading.Lock()  # held by the thread that starts
         self._cleaning = Cleaning(self.registry, check_crcs=not bare)
         self._doomed = DoomedLogs(clock)
+        self._leftovers = Leftovers()  # guarded by changes.lock
         self._duplicates = Duplicates(self.registry, self._doomed, files)
         self._owns_scheduler = scheduler is None
         self.scheduler: Scheduler = ThreadScheduler(clock) if scheduler is None else scheduler
@@ -148,8 +150,8 @@ class ManagerLife(Closing):
         )
         directories, registry, cleaning, doomed = self.directories, self.registry, self._cleaning, self._doomed
         self._start = Start(contexts, directories, registry, self._duplicates, doomed, cleaning, self._jobs)
-        self._maker = LogMaker(contexts, directories, registry, self.changes)
-        self._moves = Moves(directories, registry, cleaning, doomed, bare=self._bare)
+        self._maker = LogMaker(contexts, directories, registry, self.changes, self._leftovers)
+        self._moves = Moves(directories, registry, cleaning, doomed, self._leftovers, bare=self._bare)
         self._removals = Removals(directories, registry, cleaning, doomed, bare=self._bare)
         self._failures = Failures(directories, registry, cleaning, doomed, self.topic_configs)
         self._housekeeping = Housekeeping(registry, cleaning, self.clock, bare=self._bare)
@@ -336,11 +338,17 @@ class ManagerLife(Closing):
         try:
             if self.changes.cut_short:
                 self.changes.settle()  # a removal's folder must not go before its name
+            self._tidy()
             wait_ms = self._doomed.delete_due(delay_ms)
         except Exception:
             Lines(LOGGER).exception("Exception in kafka-delete-logs thread.")
         finally:
             self._tasks.once("kafka-delete-logs", self._delete_logs, wait_ms)
+
+    def _tidy(self) -> None:
+        if self._leftovers:
+            with self.changes.lock:
+                self._leftovers.settle_if_possible()
 
     def _delete_in_time(self) -> None:
         """What was just renamed `-delete` goes as soon as it has waited long enough.  kafka-delete-logs, as Kafka has
@@ -351,6 +359,7 @@ class ManagerLife(Closing):
     def _delete_due(self) -> None:
         if self.changes.cut_short:
             self.changes.settle()
+        self._tidy()
         self._doomed.delete_due(self._contexts.default_config.file_delete_delay_ms)
 
     # --- failure -------------------------------------------------------------------------------------
@@ -416,6 +425,7 @@ class ManagerLife(Closing):
             with self.changes.lock:
                 if self._state is _CLOSING:  # else another thread was quicker
                     self.changes.settle()
+                    self._leftovers.settle_if_possible()
                     error = self._end.close_all(broker_epoch)
         finally:
             self.abandon()
@@ -449,7 +459,7 @@ class ManagerLife(Closing):
             self._state = _CLOSED
 
     def _let_go(self) -> None:
-        doomed = self._doomed.logs() if not self._bare else []
+        doomed = [*self._doomed.logs(), *self._leftovers.logs()] if not self._bare else []
         for log in [*self.registry.all_logs(), *doomed]:
             log.close_quietly()
         self._duplicates.close_quietly()

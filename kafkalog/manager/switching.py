@@ -14,9 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 from kafkalog._native.log_end import PartitionLock
-from kafkalog.errors import KafkalogError, KafkaStorageException
+from kafkalog.errors import DiskFull, KafkalogError, KafkaStorageException, TooManyOpenFilesException
 from kafkalog.files.processes import belongs_here
 from kafkalog.format import names
 from kafkalog.format.names import TopicPartition
@@ -25,6 +26,7 @@ from kafkalog.manager import move_notes
 from kafkalog.manager.changes import inside
 from kafkalog.manager.cleaning import Cleaning
 from kafkalog.manager.doomed import DoomedLogs
+from kafkalog.manager.leftovers import Leftovers
 from kafkalog.manager.log_directories import LogDirectories
 from kafkalog.manager.moves import Move, MoveProgress
 from kafkalog.manager.registry import LogRegistry
@@ -37,6 +39,7 @@ class Moves:
         registry: LogRegistry,
         cleaning: Cleaning,
         doomed: DoomedLogs,
+        leftovers: Leftovers,
         *,
         bare: bool,
     ) -> None:
@@ -46,6 +49,7 @@ class Moves:
         self._registry = registry
         self._cleaning = cleaning
         self._doomed = doomed
+        self._leftovers = leftovers
         self._noted = not bare
         self._turns: dict[TopicPartition, PartitionLock] = {}  # of one partition they come one after the other
         belongs_here(self)
@@ -68,6 +72,7 @@ class Moves:
 
     def replace(self, source: UnifiedLog, destination: UnifiedLog, given_up: str) -> None:
         """The destination takes the partition's place; the source's folder is called `given_up`."""
+        self._leftovers.settle(source.topic_partition.topic)
         with self._cleaning.pause(source.topic_partition) as pause:
             pause.begin()
             self._switch(source, destination, given_up)
@@ -92,10 +97,18 @@ class Moves:
             source.wake_waiters()  # they go on with the other
         self._cleaning.moved(partition, source.parent_dir, destination.parent_dir)
         try:
-            source.rename_dir(given_up, True)
+            self._give_up(source, destination, given_up)
+        except (DiskFull, TooManyOpenFilesException) as error:  # it has moved, and a note says so
+            source.context.logger.info("the folder that the move left is renamed later: %s", error)
+            self._leftovers.add(partition, partial(self._give_up, source, destination, given_up), source)
         except KafkaStorageException:
             source.close_quietly()  # nobody else will: it is in no map any more
             raise
+
+    def _give_up(self, source: UnifiedLog, destination: UnifiedLog, given_up: str) -> None:
+        """What a move left goes."""
+        noted = self._noted
+        source.rename_dir(given_up, True)
         self._doomed.add(source)
         if noted:
             move_notes.forget(destination, source, self._files, self._failure_channel)
@@ -109,12 +122,8 @@ class Moves:
             destination.assign_topic_id(source.topic_id)
             destination.maybe_flush_metadata_file()
         # A crash behind the renames must not bring back what was deleted before.
-        if not self._directories.checkpoint(destination.parent_dir, self._registry):
+        if not self._directories.checkpoint(destination.parent_dir, self._registry, raises=True):
             destination.context.check_online()
-            raise KafkaStorageException(
-                f"{source.topic_partition} stays in {source.parent_dir}: no checkpoint can be written",
-                path=destination.parent_dir,
-            )
         move_notes.forget(source, destination, self._files, self._failure_channel)
         move_notes.write(source, destination, self._files, self._failure_channel)
 

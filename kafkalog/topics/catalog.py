@@ -237,6 +237,7 @@ class Catalog:
             self._undo(topic, undo)
             if topic in self._refused:
                 undo()  # says why not
+                self._refused.pop(topic, None)
 
     def _undo(self, topic: str, undo: Callable[[], None]) -> None:
         """After a change failed.  What the disk does not let go of is left to the next one, or the next start."""
@@ -377,6 +378,7 @@ class Catalog:
         """After a creation failed."""
         self._stored.set(topic, {}, known._replace(is_deleted=True, made=None))
         self._remove(self._logs(topic))
+        self._manager.tidy_up(topic)
         if not (known.gone or self._manager.offline_log_dirs):
             self._stored.forget(topic)
 
@@ -412,6 +414,7 @@ class Catalog:
     def _take_away(self, topic: str, partitions: int, overrides: Mapping[str, str], known: KnownTopic) -> None:
         """After some could not be added to so many partitions."""
         self._remove(self._behind(topic, partitions))
+        self._manager.tidy_up(topic)
         if not self._manager.offline_log_dirs:
             self._set(topic, overrides, known)
 

@@ -12,6 +12,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from kafkalog.coordinator.group_offsets import GroupOffsets
@@ -21,7 +22,13 @@ from kafkalog.files import Clock, Files
 from kafkalog.files.processes import Life
 from kafkalog.format import values
 from kafkalog.format.coordinator_records import partition_for
-from kafkalog.format.names import CLUSTER_METADATA_TOPIC, GROUP_METADATA_TOPIC, INTERNAL_TOPICS, TopicPartition
+from kafkalog.format.names import (
+    CLUSTER_METADATA_TOPIC,
+    GROUP_METADATA_TOPIC,
+    INTERNAL_TOPICS,
+    TOPIC_CONFIGS_FILE,
+    TopicPartition,
+)
 from kafkalog.format.partition_metadata import topic_id_of
 from kafkalog.log.view import PartitionView
 from kafkalog.manager import log_dirs
@@ -133,7 +140,8 @@ class StoreView:
     # --- topics ----------------------------------------------------------------------------------------
 
     def _times(self) -> tuple[int, ...] | None:
-        """When each directory was changed last; None where the next change may leave that as it is."""
+        """When each directory, and what is known of topics in it, was changed last; None where the next change may
+        leave that as it is."""
         now_ms = time.time_ns() // 1_000_000
         found = []
         for directory in self._directories:
@@ -144,11 +152,13 @@ class StoreView:
             if now_ms - mtime_ms <= (COARSE_MS if mtime_ms % 1000 == 0 else SETTLED_MS):
                 return None
             found.append(mtime_ms)
+            with suppress(OSError):  # a change may be a line behind the others, of which the directory says nothing
+                settings = self._files.stat(os.path.join(directory, TOPIC_CONFIGS_FILE))
+                found += settings.size, settings.mtime_ms
         return tuple(found)
 
     def _look(self) -> Seen:
-        """Every partition, and what is known of topics: as they were seen last, while no directory has changed.  Topics
-        come, go and get settings by files that are made or renamed there."""
+        """Every partition, and what is known of topics: as they were seen last, while no directory has changed."""
         seen, times = self._seen, self._times()
         if seen is not None and times is not None and seen.times == times:
             return seen

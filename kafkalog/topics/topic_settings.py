@@ -28,6 +28,8 @@ from kafkalog.topics.cluster_metadata import ClusterMetadata, ClusterTopic, is_o
 # What keeps everything: the engine gets it for a rule of which nobody knows whether it counts.
 KEEPS: Mapping[str, str] = {"retention.ms": "-1", "retention.bytes": "-1"}
 POLICY = "cleanup.policy"
+# What compaction may take, and when.  Kafka's defaults of these take most: nobody compacts by them if they are a guess.
+COMPACTS_BY = ("min.compaction.lag.ms", "delete.retention.ms")
 
 
 class Source(StrEnum):
@@ -181,6 +183,10 @@ class TopicSettings:
         found = self.cluster_topic(topic)
         return {**({} if found is None else found.overrides), **(self.stored(topic) if beside is None else beside)}
 
+    def _sure_own(self, topic: str) -> Mapping[str, str]:
+        """`own`, without what a metadata log says that cannot be read whole: later records may say otherwise."""
+        return self.stored(topic) if self._is_damaged else self.own(topic)
+
     def overrides(self, topic: str) -> dict[str, str]:
         """A topic's overrides: what is given, over its own."""
         return {**self.own(topic), **self.given}
@@ -223,7 +229,7 @@ class TopicSettings:
         """Where the topic's setting `key` comes from."""
         if key in self.given:
             return Source.GIVEN
-        if key in self.own(topic):
+        if key in self._sure_own(topic):
             return Source.TOPIC
         if not self.knows(topic) and (self.is_of_cluster or not any(self._content)):
             return Source.GUESS  # a broker may have set it for the topic
@@ -263,25 +269,38 @@ class TopicSettings:
     def base(self, topic: str, config: Mapping[str, object], *, is_stored: bool) -> dict[str, object]:
         """What counts for a topic beneath its settings beside the data, in an engine that `config` gave defaults.
 
-        Nothing goes by Kafka's default retention, nor by any default if the topic's own settings are not known.
-        `is_stored`: the store keeps settings of the topic.
+        Nothing goes by Kafka's default retention, nor by any default if the topic's own settings are not known, or by
+        a guess of what compaction may take.  `is_stored`: the store keeps settings of the topic.
         """
-        found: dict[str, object] = {**KEEPS, **self.broker_defaults, **config}
-        if self._is_unknown(topic, is_stored):
-            found = {**found, **KEEPS, POLICY: "delete"}
-        return {**found, **self.own(topic, {})}
+        set_by_somebody: dict[str, object] = {**self.broker_defaults, **config, **self.own(topic, {})}
+        found: dict[str, object] = {**KEEPS, **set_by_somebody}
+        if self._is_unknown(topic, is_stored) or self._guesses_compaction(set_by_somebody):
+            return {**found, **KEEPS, POLICY: "delete"}
+        return found
+
+    def _guesses_compaction(self, set_by_somebody: Mapping[str, object]) -> bool:
+        """Whether the policy is to compact, and what that may take is a guess."""
+        is_compacted = "compact" in str(set_by_somebody.get(POLICY))
+        return is_compacted and self._lacks_static and not all(key in set_by_somebody for key in COMPACTS_BY)
 
     def is_kept(self, topic: str, config: Mapping[str, object], *, is_stored: bool) -> bool:
         """Whether all records of the topic stay, because nobody knows for how long, or by which policy."""
-        own = self.own(topic)
+        own = self._sure_own(topic)
+        set_by_somebody = {**self.broker_defaults, **config, **own}
+        if self._guesses_compaction(set_by_somebody):
+            return True
         if "retention.ms" in own or str(own.get(POLICY)) == "compact":
             return False
         if self._is_unknown(topic, is_stored):
             return True
-        return self._lacks_static and "retention.ms" not in {**self.broker_defaults, **config}
+        return self._lacks_static and "retention.ms" not in set_by_somebody
 
     def _is_unknown(self, topic: str, is_stored: bool) -> bool:
         return not (self.knows(topic) or (is_stored and not self.is_of_cluster))
+
+    @property
+    def _is_damaged(self) -> bool:
+        return self.cluster is not None and not self.cluster.is_whole
 
     @property
     def _lacks_static(self) -> bool:

@@ -299,6 +299,8 @@ def test_nothing_is_deleted_by_a_guess(tmp_path: Path, caplog: pytest.LogCapture
             *topic("orders"), config("retention.ms", "1000", topic="orders"),
             *topic("kept"), config("retention.ms", CENTURY_MS, topic="kept"),
             *topic("compacted"), config("cleanup.policy", "compact", topic="compacted"),
+            config("min.compaction.lag.ms", "0", topic="compacted"),
+            config("delete.retention.ms", "9", topic="compacted"),
         ],
     )  # fmt: skip
     metadata = (tmp_path / "__cluster_metadata-0" / f"{0:020d}.log").read_bytes()
@@ -313,6 +315,57 @@ def test_nothing_is_deleted_by_a_guess(tmp_path: Path, caplog: pytest.LogCapture
     assert "other" in told[0]
     assert "orders" not in told[0]
     assert (tmp_path / "__cluster_metadata-0" / f"{0:020d}.log").read_bytes() == metadata
+
+
+def test_nothing_is_compacted_by_a_guess(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """How long records are kept from compaction may stand in server.properties, which says it for all topics."""
+    filled(tmp_path, "compacted", "kept")
+    both = config("cleanup.policy", "compact,delete", topic="kept"), config("retention.ms", "1000", topic="kept")
+    kit.metadata_log(
+        tmp_path, [*topic("compacted"), config("cleanup.policy", "compact", topic="compacted"), *topic("kept"), *both]
+    )
+    with caplog.at_level(logging.WARNING, "kafkalog"), kafkalog.open(tmp_path, take_over=True, config=SMALL) as store:
+        for name in ("compacted", "kept"):
+            assert not store.manager.get_log(f"{name}-0").config.compact  # type: ignore[union-attr]
+            assert left(store, name) == COUNT
+    told = [record.getMessage() for record in caplog.records if "server.properties is not given" in record.getMessage()]
+    assert len(told) == 1
+    assert "compacted" in told[0]
+    assert "kept" in told[0]
+    static = {"log.dirs": str(tmp_path), "log.cleaner.min.compaction.lag.ms": CENTURY_MS}
+    with kafkalog.open(tmp_path, take_over=True, config=SMALL, broker_config=static) as store:
+        found = store.manager.get_log("compacted-0").config  # type: ignore[union-attr]
+        assert (found.compact, found.min_compaction_lag_ms) == (True, int(CENTURY_MS))
+
+
+@pytest.mark.parametrize("key", ["retention.ms", "cleanup.policy"])
+def test_what_damaged_metadata_says_counts_for_nothing(
+    tmp_path: Path, run: Run, caplog: pytest.LogCaptureFixture, key: str
+) -> None:
+    """Behind the damage stands that the setting was changed back."""
+    filled(tmp_path, "orders")
+    before, behind = {"retention.ms": ("1000", "-1"), "cleanup.policy": ("compact", "delete")}[key]
+    rows = [*topic("orders"), config(key, before, topic="orders")]
+    folder = kit.metadata_log(tmp_path, rows)
+    later = bytearray(kit.batch([config(key, behind, topic="orders")], len(rows)))
+    later[-3] ^= 1
+    with open(folder / f"{0:020d}.log", "ab") as file:
+        file.write(later)
+    records = {path: path.read_bytes() for path in (tmp_path / "orders-0").glob("*.log")}
+    for command in ("retain", "compact"):
+        done = run(command, str(tmp_path), "--yes")
+        assert "set by the topic" not in done.out + done.err
+    assert {path: path.read_bytes() for path in (tmp_path / "orders-0").glob("*.log")} == records
+    static = {"log.dirs": str(tmp_path)}
+    for options in ({}, {"broker_config": static}):
+        caplog.clear()
+        with (
+            caplog.at_level(logging.WARNING),
+            kafkalog.open(tmp_path, take_over=True, config=SMALL, **options) as store,
+        ):  # type: ignore[arg-type]
+            assert left(store, "orders") == COUNT
+            assert not store.manager.get_log("orders-0").config.compact  # type: ignore[union-attr]
+        assert "cannot be read whole" in caplog.text
 
 
 def test_config_does_not_count_for_topics_that_may_say_otherwise(tmp_path: Path) -> None:
