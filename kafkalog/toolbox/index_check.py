@@ -17,7 +17,7 @@ from kafkalog.segment.index_reader import entries_of
 from kafkalog.segment.transaction_index import VERSION
 from kafkalog.toolbox.report import MOST_FINDINGS, TOO_LARGE, Report
 
-READ_LEAST_BYTES = 64 << 20  # of an index, however small its log is
+READ_LEAST_BYTES = 16 << 20  # of an index, however small its log is
 
 
 class IndexCheck:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import gc
 import logging
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -228,3 +229,27 @@ def test_the_scheduler_says_that_it_is_about_neither(records: list[logging.LogRe
     scheduler.schedule_once("fails", lambda: 1 // 0)
     scheduler.tick()
     assert [fields(record) for record in records] == [(None, None)]
+
+
+@pytest.mark.parametrize("kind", ["store", "log"])
+def test_a_young_store_that_was_killed_is_nothing_to_warn_of(
+    tmp_path: Path, records: list[logging.LogRecord], kind: str
+) -> None:
+    """A warning is something to act on.  The checkpoints are as empty as the start has made them."""
+    root = tmp_path / "living"
+    if kind == "store":
+        with kafkalog.open(root) as store:
+            store.create_topic("t").append(b"value")
+            with store.transaction("job") as transaction:
+                transaction.append("t", b"in it")
+            shutil.copytree(root, tmp_path / "killed")
+    else:
+        with kafkalog.open_log(root, "t-0", config={"retention.ms": "-1"}) as log:
+            log.append(b"value")
+            shutil.copytree(root, tmp_path / "killed")
+    records.clear()
+    if kind == "store":
+        kafkalog.open(tmp_path / "killed").close()
+    else:
+        kafkalog.open_log(tmp_path / "killed", "t-0").close()
+    assert [record.getMessage() for record in records if record.levelno >= logging.WARNING] == []

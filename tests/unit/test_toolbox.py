@@ -13,7 +13,7 @@ import pytest
 import kafkalog
 from kafkalog._native import batches as native
 from kafkalog.cli.app import invoke
-from kafkalog.errors import IllegalArgumentException
+from kafkalog.errors import IllegalArgumentException, KafkaStorageException
 from kafkalog.format.control import ControlRecordType, EndTransactionMarker, end_txn_marker_batch
 from kafkalog.format.names import TopicPartition
 from kafkalog.log.types import AppendOrigin
@@ -298,6 +298,6 @@ def test_verify_names_a_folder_where_a_file_should_be(tmp_path: Path, suffix: st
     path = tmp_path / "t-0" / (f"{1 if suffix == '.snapshot' else 0:020d}" + suffix)
     path.unlink(missing_ok=True)
     path.mkdir()
-    with pytest.raises(IsADirectoryError) as failure:
+    with pytest.raises(KafkaStorageException, match=r"cannot verify t-0: Is a directory") as failure:
         verify(tmp_path)
-    assert failure.value.filename == str(path)
+    assert failure.value.path == str(path)
