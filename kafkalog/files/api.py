@@ -13,7 +13,7 @@ import functools
 import mmap
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -319,16 +319,24 @@ class Files(ABC):
 
     def write_atomic(self, path: str, data: Buffer) -> None:
         """Replace a small file as Kafka's CheckpointFile does: `<path>.tmp`, fsync, rename, fsync of the parent."""
-        temporary = path + ".tmp"
-        with self.dir_to_sync(parent_dir(path)) as sync_dir:
+        self.write_all_atomic(parent_dir(path), {path: data})
+
+    def write_all_atomic(self, folder: str, contents: Mapping[str, Buffer]) -> None:
+        """`write_atomic` of files in one folder, by path.  All are written before the first takes its place: without
+        space, or a descriptor, none is changed."""
+        temporaries = {path: path + ".tmp" for path in contents}
+        with self.dir_to_sync(folder) as sync_dir:
             try:
-                self.write_file(temporary, data, sync=True)
+                for path, data in contents.items():
+                    self.write_file(temporaries[path], data, sync=True)
             except OSError as error:
                 if is_shortage(error):  # half of it takes space that others need
-                    with contextlib.suppress(OSError):
-                        self.unlink_if_exists(temporary)
+                    for temporary in temporaries.values():
+                        with contextlib.suppress(OSError):
+                            self.unlink_if_exists(temporary)
                 raise
-            self.rename(temporary, path)
+            for path, temporary in temporaries.items():
+                self.rename(temporary, path)
             sync_dir()
 
     def remove_tree(self, path: str) -> None:

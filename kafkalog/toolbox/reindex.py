@@ -13,7 +13,7 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 from kafkalog._native import batches as native
-from kafkalog.files import OS_FILES, Files
+from kafkalog.files import OS_FILES, Files, parent_dir
 from kafkalog.format import names
 from kafkalog.format.names import TopicPartition
 from kafkalog.limits import SEGMENT_FILE_BYTES_MAX
@@ -124,7 +124,6 @@ def _wrong(found: list[SegmentIndexes]) -> Iterator[Wrong]:
 
 
 def rewrite(segment: SegmentIndexes, *, files: Files = OS_FILES) -> None:
-    """Put the right indexes in place, each in one step."""
+    """Puts the right indexes in place, each in one step; none where there is no space for all."""
     assert segment.right is not None
-    for path, entries in segment.right.items():
-        files.write_atomic(path, entries)
+    files.write_all_atomic(parent_dir(segment.log_path), segment.right)

@@ -18,6 +18,7 @@ import pytest
 import kafkalog
 from kafkalog.errors import DiskFull, TooManyOpenFilesException
 from kafkalog.files import OS_FILES
+from kafkalog.toolbox.reindex import check_indexes, rewrite
 from kafkalog.topics.store import Store
 from tests.file_doubles import Failed, Fault, FaultyFiles, UnsyncedFiles
 
@@ -235,3 +236,33 @@ def test_a_move_that_finds_no_space_says_so(tmp_path: Path, ends: str) -> None:
         store._home.abandon()
     with kafkalog.open(disks) as store:
         assert values(store, "t") == [b"value"]
+
+
+# --- tools ----------------------------------------------------------------------------------------------------------
+
+
+def test_indexes_are_all_replaced_or_none(tmp_path: Path) -> None:
+    """One of a segment's indexes without the others is a finding of `verify`; none at all is not, in the last one."""
+    with kafkalog.open_log(tmp_path, "t-0", config={"index.interval.bytes": "0"}) as log:
+        for number in range(20):
+            log.append(b"%d" % number)
+    folder = tmp_path / "t-0"
+    indexes = [folder / f"{0:020d}{suffix}" for suffix in (".index", ".timeindex")]
+    counting = FaultyFiles(UnsyncedFiles())
+    (segment,) = check_indexes(str(folder), files=counting)
+    rewrite(segment, files=counting)
+    refused = []
+    for at in range(counting.count):
+        for path in indexes:
+            path.unlink(missing_ok=True)
+        assert kafkalog.verify(tmp_path).ok
+        files = FaultyFiles(UnsyncedFiles(), Fault(at, errno.ENOSPC, sticky=False))
+        (segment,) = check_indexes(str(folder), files=files)
+        try:
+            rewrite(segment, files=files)
+        except OSError:
+            refused.append(files.failed[0].path)
+            assert [path for path in indexes if path.exists()] == []
+            assert [name for name in os.listdir(folder) if name.endswith(".tmp")] == []
+        assert kafkalog.verify(tmp_path).ok
+    assert set(refused) == {f"{path}.tmp" for path in indexes}
