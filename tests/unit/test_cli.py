@@ -360,6 +360,7 @@ def test_a_missing_permission(argv: list[str], closed: str) -> None:
         (line,) = done.stderr.splitlines()
         assert done.returncode == 3
         assert "no permission for user" in line
+        assert f"expected to be able to {'write there' if closed == '.' else 'read it'}" in line
         assert str(path.name if closed != "." else root) in line
 
 

@@ -253,3 +253,13 @@ def test_a_young_store_that_was_killed_is_nothing_to_warn_of(
     else:
         kafkalog.open_log(tmp_path / "killed", "t-0").close()
     assert [record.getMessage() for record in records if record.levelno >= logging.WARNING] == []
+
+
+def test_a_directory_that_cannot_be_locked_is_told_in_a_line(tmp_path: Path, records: list[logging.LogRecord]) -> None:
+    """A refusal is nobody's bug: no traceback comes before the error."""
+    (tmp_path / "logs" / ".lock").mkdir(parents=True)
+    logging.getLogger("kafkalog").setLevel(logging.INFO)
+    for door in (kafkalog.open, lambda path: kafkalog.open_log(path, "t-0"), kafkalog.LogManager):
+        with pytest.raises(KafkaStorageException, match=r"logs.*Is a directory"):
+            door(tmp_path / "logs")
+    assert [record.exc_info for record in records if record.exc_info is not None] == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 import json
 import random
@@ -14,12 +15,14 @@ import kafkalog
 from kafkalog._native import batches as native
 from kafkalog.cli.app import invoke
 from kafkalog.errors import IllegalArgumentException, KafkaStorageException
+from kafkalog.files import OS_FILES
 from kafkalog.format.control import ControlRecordType, EndTransactionMarker, end_txn_marker_batch
 from kafkalog.format.names import TopicPartition
 from kafkalog.log.types import AppendOrigin
 from kafkalog.toolbox.epoch_order import in_order
 from kafkalog.toolbox.salvage import salvage
 from kafkalog.toolbox.verify import verify
+from tests.file_doubles import Fault, FaultyFiles
 from tests.unit.log_kit import batch
 
 START_MS = 1_700_000_000_000
@@ -301,3 +304,12 @@ def test_verify_names_a_folder_where_a_file_should_be(tmp_path: Path, suffix: st
     with pytest.raises(KafkaStorageException, match=r"cannot verify t-0: Is a directory") as failure:
         verify(tmp_path)
     assert failure.value.path == str(path)
+
+
+@pytest.mark.parametrize("kind", ["open", "list_dir"])
+def test_verify_tells_what_it_may_not_read(tmp_path: Path, kind: str) -> None:
+    with kafkalog.open_log(tmp_path, "t-0") as log:
+        log.append(b"1")
+    files = FaultyFiles(OS_FILES, Fault(0, errno.EACCES, kinds={kind}, paths=lambda path: "t-0" in path))
+    with pytest.raises(KafkaStorageException, match=r"t-0.*Permission denied"):
+        verify(tmp_path, files=files)
