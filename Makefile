@@ -46,9 +46,11 @@ check: $(VENV)/.built  ## everything that CI runs: lint, types, tests, sanitizer
 
 # Spark's tests have processes of their own: what tests of interrupts leave in theirs (CPython forgets an exception that
 # a trace function raised within a handler) is not for a JVM's gateway.
+# A test that hangs ends its worker and says where it was.
+TEST_FLAGS := -n 2 --dist loadfile --tb=short -o faulthandler_timeout=600 -o faulthandler_exit_on_timeout=true
 test: $(VENV)/.built  ## the tests alone
-	$(PYTEST) -n 2 --dist loadfile --tb=short --ignore=tests/spark $(PYTEST_FLAGS)
-	$(PYTEST) -n 2 --dist loadfile --tb=short tests/spark $(PYTEST_FLAGS)
+	$(PYTEST) $(TEST_FLAGS) --ignore=tests/spark $(PYTEST_FLAGS)
+	$(PYTEST) $(TEST_FLAGS) tests/spark $(PYTEST_FLAGS)
 
 lint: $(VENV)/.built  ## ruff, mypy --strict, stubtest, cython-lint
 	$(PY) -m ruff check .
