@@ -72,6 +72,7 @@ class Partitions:
     def __init__(self, place: Path, topic: Mapping[str, str], config: CleanerConfig) -> None:
         channel = LogDirFailureChannel()
         self._directories = LogDirectories([str(place)], OS_FILES, channel)
+        self._directories.hold()
         self._directories.make_cleaner_offsets()
         registry = LogRegistry()
         self._logs = [opened(folder, topic) for folder in sorted(place.iterdir()) if folder.is_dir()]
