@@ -433,6 +433,8 @@ class Transactor(Worker):
     def transform(self) -> None:
         reader, self.reader = self.reader, None  # behind one that does not commit, the reader is where no cursor is
         if reader is None or self.rng.random() < 0.02:
+            if reader is not None:
+                reader.close()  # a cursor has one reader at a time
             try:
                 reader = self.store.reader(self.name, topics=[INPUT], isolation="read_committed")
             except UnstableOffsetCommitException:

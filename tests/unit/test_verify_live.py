@@ -54,7 +54,7 @@ def once(step: Callable[[], object]) -> Callable[[], object]:
 
 
 @pytest.mark.parametrize("deep", [False, True])
-@pytest.mark.parametrize("at", ["open .log", "read .index", "read .timeindex"])
+@pytest.mark.parametrize("at", ["open .log", "open .index", "open .timeindex"])
 def test_a_segment_that_goes_while_verify_looks_is_no_damage(tmp_path: Path, at: str, deep: bool) -> None:
     paths = segments(tmp_path)
     word, _, suffix = at.partition(" ")
