@@ -405,6 +405,10 @@ def unknown_key_hint(name: str, known: Iterable[str]) -> str | None:
     return f"did you mean {near[0]}?" if near else None
 
 
+# What keeps every record of a topic, whatever its age, the topic's size and the keys.
+KEEPS_ALL: Mapping[str, str] = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete"}
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LogConfig:
     """A topic's settings, typed, with what Kafka derives from them.

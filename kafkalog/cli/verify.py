@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath
+from kafkalog.cli.choosing import check_missing
 from kafkalog.cli.console import Progress, emit, emit_json, fields, locate, log_bytes, note, paint, size_words
 from kafkalog.toolbox.report import Report
 from kafkalog.toolbox.verify import verify
@@ -24,6 +25,7 @@ def command(log_dir: str, partitions: tuple[str, ...], deep: bool, as_json: bool
     """
     root, chosen = locate(log_dir, partitions)
     some = list(chosen) if partitions or root != log_dir else None
+    check_missing(log_dir, root, partitions, None)
     with Progress(log_bytes(chosen.values()), "verified", force=progress) as bar:
         report = verify(root, some, deep=deep, progress=bar.advance)
     return print_report(report, as_json)

@@ -8,6 +8,7 @@ writeSnapshot; knows nothing of what the values mean.
 
 from __future__ import annotations
 
+import contextlib
 import struct
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -15,7 +16,7 @@ from typing import NamedTuple
 from kafkalog._native.crc32c import crc32c
 from kafkalog._native.java_hash import hash_map_order, long_hash
 from kafkalog.errors import CorruptSnapshotException
-from kafkalog.files import OS_FILES, Files
+from kafkalog.files import OS_FILES, Files, is_shortage
 from kafkalog.format.small_files import read_small
 
 VERSION = 1
@@ -115,6 +116,7 @@ def write_snapshot(
             if sync:
                 file.sync()
     except BaseException as error:
-        if not isinstance(error, Exception):  # an interrupt: better none than the half of one
-            files.unlink_if_exists(path)
+        if not isinstance(error, Exception) or is_shortage(error):  # better none than the half of one
+            with contextlib.suppress(OSError):
+                files.unlink_if_exists(path)
         raise

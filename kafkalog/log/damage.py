@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from kafkalog.errors import CorruptRecordException
+from kafkalog.format import names
 from kafkalog.segment.loss import behind, end_before
 
 if TYPE_CHECKING:
@@ -34,6 +35,14 @@ class Damage(NamedTuple):
     old_end: int
     dropped: dict[str, int]  # path -> bytes
     blank: bool
+
+
+def lost_end(flushed: int, log_end_offset: int) -> str:
+    """What is wrong with a log that ends below its recovery point."""
+    return (
+        f"{names.RECOVERY_POINT_CHECKPOINT_FILE} says that offsets up to {flushed - 1} were flushed, but the log ends "
+        f"at {log_end_offset}: files are missing, or were cut"
+    )
 
 
 def damage_at(segment: LogSegment, position: int, rest: Sequence[LogSegment], files: Files) -> Damage:

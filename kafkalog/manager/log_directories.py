@@ -27,7 +27,7 @@ from kafkalog.format.checkpoints import OffsetCheckpointFile
 from kafkalog.format.names import TopicPartition
 from kafkalog.manager.changes import inside
 from kafkalog.manager.held import HeldDirectory
-from kafkalog.manager.log_dirs import refuse_foreign
+from kafkalog.manager.log_dirs import refuse_foreign, refuse_inside
 from kafkalog.manager.registry import LogRegistry
 
 LOGGER = "kafkalog.manager"
@@ -88,6 +88,7 @@ class LogDirectories:
         if not self._keep_failed:
             for path in self.paths:  # of all, before anything is made in one
                 refuse_foreign(path, self.files)
+                refuse_inside(path, self.files)
         for path in self.paths:
             try:
                 if not self.files.exists(path):

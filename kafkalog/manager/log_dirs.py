@@ -25,6 +25,7 @@ LOGGER = "kafkalog.manager"
 
 EXPECTED_DIR = "expected the folder that holds topic-0, topic-1 ..."
 _SHOW_LOG_DIR = (names.LOG_DIR_FILES - {names.LOCK_FILE}) | {names.REMOTE_LOG_INDEX_CACHE_DIR}
+_METADATA_FOLDER = f"{names.CLUSTER_METADATA_TOPIC}-0"
 _NOT_FOREIGN = frozenset({"lost+found"})  # a file system's root has it from the start
 
 
@@ -101,6 +102,7 @@ def prepare(path: str, files: Files, *, create: bool) -> None:
     found: list[str] = []
     if create and not files.is_dir(path):
         refuse_file(path, files)
+        refuse_inside(path, files)
     else:
         found = listing(path, files)
         refuse_foreign(path, files)
@@ -155,6 +157,41 @@ def refuse_foreign(path: str, files: Files) -> None:
         path=path,
         hint="nothing was made here; name a new folder, or create=False where you expect that the log exists",
     )
+
+
+def is_of_cluster(directory: str, files: Files) -> bool:
+    """Whether the directory is a broker's (`meta.properties`), or holds a cluster's metadata."""
+    return any(files.exists(os.path.join(directory, name)) for name in (names.META_PROPERTIES_FILE, _METADATA_FOLDER))
+
+
+def check_taken_over(log_dirs: Iterable[str], files: Files, *, take_over: bool) -> None:
+    """IllegalArgumentException if one of `log_dirs` is a cluster's and nobody said that it is to be taken over."""
+    for directory in log_dirs:
+        if not take_over and is_of_cluster(directory, files):
+            raise IllegalArgumentException(
+                f"found the directory of a Kafka broker ({names.META_PROPERTIES_FILE}), expected another",
+                path=directory,
+                hint="read_only=True reads it as it is, and so do `kafkalog topics`, `cat`, `export`, `verify` and "
+                "`explain`; take_over=True (--take-over; Spark's option takeOver) writes to it in the broker's place",
+            )
+
+
+def refuse_inside(path: str, files: Files) -> None:
+    """IllegalArgumentException if `path` is missing, and would be made inside of a broker's directory, or of a
+    partition's folder there: the broker does not start with another folder in it."""
+    above = os.path.abspath(path)
+    if files.exists(above):
+        return
+    while not files.is_dir(above):
+        above = parent_dir(above)
+    for each in (above, parent_dir(above)):
+        if is_of_cluster(each, files):
+            raise IllegalArgumentException(
+                f"found that {each} is the directory of a Kafka broker, expected a place outside of it: the broker "
+                "does not start with another folder in it",
+                path=path,
+                hint="nothing was made; name a folder elsewhere",
+            )
 
 
 def is_foreign_partition(folder: str, files: Files) -> bool:

@@ -32,6 +32,7 @@ from collections.abc import Callable, Sequence
 from typing import Self
 
 from kafkalog._native.blocks import Closing
+from kafkalog.config import KEEPS_ALL, LogConfig
 from kafkalog.errors import IllegalArgumentException, IllegalStateException
 from kafkalog.files import OS_FILES, SYSTEM_CLOCK, Clock, Files, LogDirFailureChannel, Scheduler, ThreadScheduler
 from kafkalog.files.lines import Lines
@@ -50,6 +51,7 @@ from kafkalog.manager.jobs import Jobs
 from kafkalog.manager.leftovers import Leftovers
 from kafkalog.manager.log_contexts import LogContexts
 from kafkalog.manager.log_directories import LogDirectories, absolute_paths
+from kafkalog.manager.log_dirs import check_taken_over, is_of_cluster
 from kafkalog.manager.making import LogMaker
 from kafkalog.manager.manager_metrics import gauges_of_directories
 from kafkalog.manager.registry import LogRegistry
@@ -83,11 +85,14 @@ class ManagerLife(Closing):
         clock: Clock = SYSTEM_CLOCK,
         files: Files = OS_FILES,
         metrics: MetricsRegistry | None = None,
+        take_over: bool = False,
         bare: bool = False,
     ) -> None:
         """Makes what is missing of `log_dirs`, takes their locks and reads their ids; loads nothing yet.
 
         `topic_configs`: where topics' overrides are; by default a file beside the data (`set_topic_config` writes it).
+        A directory of a Kafka broker (it has `meta.properties`) is taken only with `take_over=True`, in the broker's
+        place.  Nothing is deleted or compacted there of a topic without overrides in `topic_configs` that say so.
         `scheduler`: by default threads of its own.  `metrics`: where this and all its logs show what they count.
 
         IllegalArgumentException for settings out of Kafka's ranges; LogDirLockedException when a broker or another
@@ -95,10 +100,12 @@ class ManagerLife(Closing):
         for a folder that holds other things and nothing of a log directory (unless `bare`);
         a directory that the disk refuses is offline from the start; NoLiveLogDirException when all are.
         """
+        # More than eight parameters: each but `log_dirs` may be left out, and is given by its name.
         if metrics is not None and not isinstance(metrics, MetricsRegistry):
             raise IllegalArgumentException(
                 f"metrics: found {values.shown(metrics)}, expected a kafkalog.metrics.MetricsRegistry"
             )
+        take_over = values.flag(take_over, "take_over")
         self.settings = ManagerSettings.checked(ManagerSettings() if settings is None else settings)
         self.clock = clock
         self.files = files
@@ -120,6 +127,8 @@ class ManagerLife(Closing):
         self._tasks = BackgroundTasks(self.scheduler, self._is_running, outlive=bare)
         self.directories = LogDirectories(absolute_paths(log_dirs), files, self.failure_channel, keep_failed=bare)
         try:
+            if not bare:
+                check_taken_over(self.directories.paths, files, take_over=take_over)
             self.directories.hold()
             self.metrics.show(self.directories, gauges_of_directories)
             belongs_here(self)
@@ -133,6 +142,8 @@ class ManagerLife(Closing):
                 passes=self.failure_channel.passes,
             )
             self._make_parts()
+            if not bare and any(is_of_cluster(path, files) for path in self.directories.paths):
+                self._contexts.base_of = _keeping  # the cluster knows the topics' settings, and nobody here
         except BaseException:
             self.abandon()
             raise
@@ -464,6 +475,11 @@ class ManagerLife(Closing):
             log.close_quietly()
         self._duplicates.close_quietly()
         self.directories.unlock()
+
+
+def _keeping(topic: str, default: LogConfig) -> LogConfig:
+    """What counts beneath a topic's overrides if its own settings are not known: all its records stay."""
+    return LogConfig.from_props({**default.originals, **KEEPS_ALL})
 
 
 def listen_weakly(manager: ManagerLife) -> None:

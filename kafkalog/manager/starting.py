@@ -12,6 +12,7 @@ LogRegistry, DoomedLogs and Duplicates, which bear that.
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ from kafkalog.format import names
 from kafkalog.format.java_text import is_io_exception
 from kafkalog.format.log_lines import lines_of_folder
 from kafkalog.log.context import ALREADY_OFFLINE
+from kafkalog.log.damage import lost_end
 from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.manager import move_notes
 from kafkalog.manager.cleaning import Cleaning
@@ -173,6 +175,14 @@ class Start:
             None,
             remaining_segments,
         )
+        flushed = of.recovery_points.get(partition, 0)
+        is_current = os.path.basename(folder) == str(partition)
+        if is_current and flushed > max(log.log_end_offset, log.log_start_offset) and not self._bare:
+            # As Kafka, it goes on; what comes next gets offsets that others had, and readers may know.
+            log.context.logger.warning(
+                "%s.  Offsets from there on are given anew; close the store and put back what is missing to keep them",
+                lost_end(flushed, log.log_end_offset),
+            )
         try:
             if names.is_delete_dir(folder):
                 if self._contexts.settings.maintenance:

@@ -35,11 +35,10 @@ from kafkalog.format.group_records import CommittedOffset
 from kafkalog.format.java_text import ZERO_UUID
 from kafkalog.format.names import TopicPartition
 from kafkalog.limits import LONG_MAX
-from kafkalog.manager.log_dirs import refuse_foreign
+from kafkalog.manager.log_dirs import check_taken_over, refuse_foreign
 from kafkalog.spark.room import check_room
 from kafkalog.spark.staging import Run, StagedFile, TopicFacts, WriteId, remove, sweep
 from kafkalog.spark.write_options import SinkOptions
-from kafkalog.topics.cluster_metadata import check_taken_over
 from kafkalog.topics.ready_batches import ReadyBatches
 from kafkalog.topics.store import Store, open_store
 

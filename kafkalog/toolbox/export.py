@@ -19,6 +19,7 @@ from kafkalog.format import values
 from kafkalog.format.needs import need_pyarrow
 from kafkalog.log.source import check_isolation
 from kafkalog.log.view import PartitionView
+from kafkalog.manager.log_dirs import refuse_inside
 from kafkalog.toolbox.past_damage import PastDamage
 from kafkalog.toolbox.salvage import Lost
 from kafkalog.toolbox.window import Window, found_in
@@ -111,6 +112,7 @@ def export(
 
     for path in plan:
         refuse_existing(files, path, force=options.force)
+        refuse_inside(parent_dir(path), files)
     for path, chosen in plan.items():
         files.mkdirs_synced(parent_dir(path))
         out = _Export(log_dir, options, codec, files, progress, read, lenient=len(partitions) > 1)

@@ -157,6 +157,11 @@ def _facts(
             plan.skipped[partition] = "a topic of Kafka's own, whose beginning is needed"
         elif not also_compacted and (settings.is_compacted(partition.topic) or was_compacted(partition, checkpoints)):
             plan.skipped[partition] = "compacted: its oldest records are the latest of their keys"
+        elif not also_compacted and settings.is_of_cluster and not settings.knows(partition.topic):
+            plan.skipped[partition] = (
+                f"nobody said its cleanup.policy ({settings.why_unknown(partition.topic)}): with the topic's name, "
+                "-X cleanup.policy=delete says it"
+            )
         else:
             known[partition] = look(plan.log_dir, partition, files=files, checkpoints=checkpoints)
             known[partition].watermark_told.sure_watermark("nothing is deleted")

@@ -205,7 +205,9 @@ class Catalog:
             known,
             [log.topic_partition.partition for log in logs],
             lambda: [log.topic_id for log in logs],
-            may_be_elsewhere=topic in INTERNAL_OVERRIDES or bool(self._manager.offline_log_dirs),
+            may_be_elsewhere=topic in INTERNAL_OVERRIDES
+            or bool(self._manager.offline_log_dirs)
+            or self._topic_settings.is_remembered(topic),
         )
 
     # --- changing ------------------------------------------------------------------------------------

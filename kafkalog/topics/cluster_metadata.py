@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 
 from kafkalog._native.batches import BatchHeader
 from kafkalog.coordinator.state_log import state_batch
-from kafkalog.errors import BadBytesError, IllegalArgumentException, KafkalogError, KafkaStorageException
+from kafkalog.errors import BadBytesError, KafkalogError, KafkaStorageException
 from kafkalog.files import Files
 from kafkalog.format import names
 from kafkalog.format.batch import ensure_valid
@@ -86,23 +86,6 @@ class ClusterMetadata:
         """The dynamic settings that count for this node: its own, over those of the cluster."""
         own = {} if self.node_id is None else self.brokers.get(str(self.node_id), {})
         return {**self.brokers.get(CLUSTER_DEFAULT, {}), **own}
-
-
-def is_of_cluster(directory: str, files: Files) -> bool:
-    """Whether the directory is a broker's (`meta.properties`), or holds a cluster's metadata."""
-    return any(files.exists(os.path.join(directory, name)) for name in (names.META_PROPERTIES_FILE, FOLDER))
-
-
-def check_taken_over(log_dirs: Iterable[str], files: Files, *, take_over: bool) -> None:
-    """IllegalArgumentException if one of `log_dirs` is a cluster's and nobody said that it is to be taken over."""
-    for directory in log_dirs:
-        if not take_over and is_of_cluster(directory, files):
-            raise IllegalArgumentException(
-                f"found the directory of a Kafka broker ({names.META_PROPERTIES_FILE}), expected another",
-                path=directory,
-                hint="read_only=True reads it as it is, and so do `kafkalog topics`, `cat`, `export`, `verify` and "
-                "`explain`; take_over=True (--take-over; Spark's option takeOver) writes to it in the broker's place",
-            )
 
 
 def read_cluster_metadata(

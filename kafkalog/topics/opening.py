@@ -29,11 +29,11 @@ from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.log.view import PartitionView
 from kafkalog.manager import directory as directories
 from kafkalog.manager import log_dirs
+from kafkalog.manager.log_dirs import check_taken_over
 from kafkalog.manager.topic_configs import checked_overrides
 from kafkalog.metrics.registry import MetricsRegistry
 from kafkalog.segment.index_reader import check_whole_entries
 from kafkalog.topics.batch_maker import BatchMaker
-from kafkalog.topics.cluster_metadata import check_taken_over
 from kafkalog.topics.log import Log
 from kafkalog.topics.partition import OpenPartition
 from kafkalog.topics.topic_settings import TopicSettings, broker_properties
@@ -67,7 +67,7 @@ def open_log(
     """Open one partition of a log directory, `log_dir/topic-0`; a context manager.
 
     `config` has Kafka's topic keys as text (`{"segment.bytes": "1048576"}`; for tests `internal.segment.bytes`, which
-    may be smaller); left out, it is what is kept for the topic beside the data, over what the metadata of the
+    may be smaller), which lie over what is kept for the topic beside the data, over what the metadata of the
     directory's cluster says, over `broker_config`, a broker's `server.properties` (a path, or its settings).
     `read_only=True` takes no lock and writes nothing: it works beside a running broker and sees up to the last whole
     valid batch.  `durability`: "os" leaves flushing to the operating system, as Kafka does (what was
@@ -139,10 +139,11 @@ def open_log(
         raise InvalidTopicException(
             f"{partition} is the log of a cluster's controllers: only they write to it", hint="read_only=True reads it"
         )
-    if config is None:
-        settings = _settings_there(root, partition.topic, broker, files)
+    if isinstance(config, LogConfig):
+        settings = config
     else:
-        settings = config if isinstance(config, LogConfig) else _checked(config)
+        given = checked_overrides({} if config is None else config, "config")
+        settings = _settings_there(root, partition.topic, broker, given, files)
     batch_maker = BatchMaker(settings, compression)
     path = os.path.join(root, str(partition))
     if not create and not files.is_dir(path):
@@ -187,8 +188,7 @@ def open_log(
 
 def _lost_end(engine: UnifiedLog, flushed: int) -> CorruptRecordException:
     return CorruptRecordException(
-        f"{names.RECOVERY_POINT_CHECKPOINT_FILE} says that offsets up to {flushed - 1} were flushed, but the log ends "
-        f"at {engine.log_end_offset}: files are missing, or were cut",
+        damage.lost_end(flushed, engine.log_end_offset),
         path=engine.dir,
         hint='put back what is missing; on_damage="truncate" goes on from there, as Kafka does',
     )
@@ -202,15 +202,12 @@ def _damage_handler(on_damage: OnDamage) -> Callable[[Damage], None] | None:
     return damage.refuse if on_damage == "raise" else None
 
 
-def _settings_there(root: str, topic: str, broker: Mapping[str, object] | None, files: Files) -> LogConfig:
-    """What counts for a topic if the caller says nothing."""
+def _settings_there(
+    root: str, topic: str, broker: Mapping[str, object] | None, given: Mapping[str, str], files: Files
+) -> LogConfig:
+    """What counts for a topic: what the caller gives, over what is kept for it."""
     known = TopicSettings(root, files=files, broker=broker)
-    stored = known.stored(topic)
+    overrides = {**known.stored(topic), **given}
     if not known.is_of_cluster:
-        return LogConfig.from_props(known.broker_defaults, stored)
-    return LogConfig.from_props(known.base(topic, {}, is_stored=False), stored)
-
-
-def _checked(overrides: Mapping[str, str] | None) -> LogConfig:
-    """Settings of which every name is known and every value in range."""
-    return LogConfig.from_props(None, dict(checked_overrides({} if overrides is None else overrides, "config")))
+        return LogConfig.from_props(known.broker_defaults, overrides)
+    return LogConfig.from_props(known.base(topic, {}, is_stored=False), overrides)

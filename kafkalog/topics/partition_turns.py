@@ -295,7 +295,8 @@ class PartitionTurns:
         """New partitions of the topics that are followed, which are read from their beginning.  All are looked at
         before the first error is told."""
         changes, now = self._home.topic_changes, time.monotonic()
-        if changes == self._changes and not (self._unread and now - self._added_at >= ADD_AGAIN_S):
+        is_due = self._unread and now - self._added_at >= ADD_AGAIN_S
+        if changes == self._changes and self.readers and not is_due:  # without readers: are there topics still?
             return
         self._added_at = now
         problem: KafkalogError | None = None

@@ -31,6 +31,7 @@ from kafkalog.format.names import INTERNAL_TOPICS
 from kafkalog.limits import LONG_MAX
 from kafkalog.log.context import ProducerSettings
 from kafkalog.manager.log_directories import absolute_paths
+from kafkalog.manager.log_dirs import check_taken_over
 from kafkalog.manager.settings import ManagerSettings
 from kafkalog.topics import store_cursors
 from kafkalog.topics.batch_maker import BatchMaker
@@ -43,7 +44,6 @@ from kafkalog.topics.batching import (
     Producer,
 )
 from kafkalog.topics.catalog import checked_settings
-from kafkalog.topics.cluster_metadata import check_taken_over
 from kafkalog.topics.reader_options import Offsets, ReaderOptions
 from kafkalog.topics.store_cursors import CursorInfo
 from kafkalog.topics.store_home import StoreHome

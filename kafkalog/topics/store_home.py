@@ -96,7 +96,9 @@ class StoreHome:
         self._deletions: list[Deletion] = []  # of which something is left to be forgotten
         self.manager = LogManager.__new__(LogManager)  # here before it holds anything: an interrupt may come behind
         try:
-            LogManager.__init__(self.manager, log_dirs, settings, clock=clock, files=files, metrics=metrics)
+            LogManager.__init__(
+                self.manager, log_dirs, settings, clock=clock, files=files, metrics=metrics, take_over=True
+            )
             self.place = self.manager.directories.shown
             self.topic_settings = topic_settings or TopicSettings(log_dirs, files=files)
             self.catalog = Catalog(self.manager, self.life, self.topic_settings)

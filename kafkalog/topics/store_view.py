@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from kafkalog.coordinator.group_offsets import GroupOffsets
 from kafkalog.coordinator.partition_logs import SourceStateLog
-from kafkalog.errors import KafkaStorageException, UnknownTopicOrPartitionException
+from kafkalog.errors import InconsistentTopicIdException, KafkaStorageException, UnknownTopicOrPartitionException
 from kafkalog.files import Clock, Files
 from kafkalog.files.processes import Life
 from kafkalog.format import values
@@ -120,6 +120,7 @@ class StoreView:
         self._lock = threading.RLock()  # guards which partitions of __consumer_offsets are loaded
         for directory in directories:
             log_dirs.listing(directory, files)
+            log_dirs.refuse_foreign(directory, files)
 
     def close(self) -> None:
         """Lets go of the files; a second call does nothing."""
@@ -185,8 +186,9 @@ class StoreView:
         seen = self._look()
         return sorted(
             topic
-            for topic, folders in seen.by_topic.items()
-            if topic != CLUSTER_METADATA_TOPIC and self._present(topic, seen.known.get(topic), folders) is not None
+            for topic in seen.by_topic.keys() | seen.known.keys()
+            if topic != CLUSTER_METADATA_TOPIC
+            and self._present(topic, seen.known.get(topic), seen.by_topic.get(topic, {})) is not None
         )
 
     def info(self, topic: str) -> TopicInfo:
@@ -232,7 +234,7 @@ class StoreView:
 
         if known is None and folders:
             known = self.topic_settings.cluster_known(topic)
-        return present_topic(known, list(folders), ids, may_be_elsewhere=False)
+        return present_topic(known, list(folders), ids, may_be_elsewhere=self.topic_settings.is_remembered(topic))
 
     # --- reading ---------------------------------------------------------------------------------------
 
@@ -256,11 +258,30 @@ class StoreView:
                 if partition.topic in INTERNAL_TOPICS:
                     is_made = partition.partition in made_partitions(*self._known_and_here(partition.topic))
                     raise no_folder_error(partition, self.place) if is_made else not_made(partition)
+                if partition.topic in self._look().known:
+                    raise no_folder_error(partition, self.place)
                 raise UnknownTopicOrPartitionException(f"no partition {partition} in {self.place}")
+            self._check_id(partition, directory)
             view = TopicView(directory, partition, files=self._files)
             view.life = self.life
             found = self._views.setdefault(partition, view)
         return found
+
+    def _check_id(self, partition: TopicPartition, directory: str) -> None:
+        """InconsistentTopicIdException if a folder belongs to another topic than the other folders of its name."""
+        folder = os.path.join(directory, str(partition))
+        try:
+            found = topic_id_of(folder, self._files)
+        except OSError as error:
+            raise KafkaStorageException.because_of(error, f"cannot read the id of {partition}") from error
+        expected = self.info(partition.topic).topic_id
+        if found is not None and expected and found != expected:
+            raise InconsistentTopicIdException(
+                f"found topic id {found}, expected {expected}: the directories have two topics of that name",
+                path=folder,
+                hint="name the directories of one store; a folder of a topic that was deleted is removed when the "
+                "store is opened for writing",
+            )
 
     def offsets(self, group: str, *, create: bool) -> GroupOffsets | None:
         """Who keeps a cursor, brought up to date; None where nobody has one there."""

@@ -15,18 +15,19 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from functools import cached_property
 
-from kafkalog.config import BrokerLogConfig, LogConfig, topic_defaults_of_broker
+from kafkalog.config import KEEPS_ALL, BrokerLogConfig, LogConfig, topic_defaults_of_broker
 from kafkalog.errors import IllegalArgumentException, KafkaStorageException
 from kafkalog.files import OS_FILES, Files, local_path
 from kafkalog.format import values
 from kafkalog.format.java_text import parse_properties
 from kafkalog.format.partition_metadata import topic_id_of
 from kafkalog.format.small_files import NOTE_BYTES_MAX, read_small
+from kafkalog.manager.log_dirs import is_of_cluster
 from kafkalog.manager.topic_configs import KnownTopic, stored_content
-from kafkalog.topics.cluster_metadata import ClusterMetadata, ClusterTopic, is_of_cluster, read_cluster_metadata
+from kafkalog.topics.cluster_metadata import ClusterMetadata, ClusterTopic, read_cluster_metadata
 
-# What keeps everything: the engine gets it for a rule of which nobody knows whether it counts.
-KEEPS: Mapping[str, str] = {"retention.ms": "-1", "retention.bytes": "-1"}
+# The engine gets it for a rule of which nobody knows whether it counts.
+KEEPS: Mapping[str, str] = {key: KEEPS_ALL[key] for key in ("retention.ms", "retention.bytes")}
 POLICY = "cleanup.policy"
 # What compaction may take, and when.  Kafka's defaults of these take most: nobody compacts by them if they are a guess.
 COMPACTS_BY = ("min.compaction.lag.ms", "delete.retention.ms")
@@ -152,6 +153,11 @@ class TopicSettings:
         known = self.cluster_known(topic) or self._content[1].get(topic)
         return None if known is None or known.is_deleted else known.partitions
 
+    def is_remembered(self, topic: str) -> bool:
+        """Whether a topic that the store knows, and of which no folder is here, is away: its disk, perhaps.  In the
+        directory of a broker, which may have deleted it since, the cluster's metadata says so."""
+        return not self.is_of_cluster or self.cluster_topic(topic) is not None
+
     def _folders_id(self, topic: str, found: ClusterTopic) -> str | None:
         """The topic id in the topic's folders here: of a topic that was deleted it is another than the cluster's."""
         for log_dir in self.log_dirs:
@@ -275,7 +281,7 @@ class TopicSettings:
         set_by_somebody: dict[str, object] = {**self.broker_defaults, **config, **self.own(topic, {})}
         found: dict[str, object] = {**KEEPS, **set_by_somebody}
         if self._is_unknown(topic, is_stored) or self._guesses_compaction(set_by_somebody):
-            return {**found, **KEEPS, POLICY: "delete"}
+            return {**found, **KEEPS_ALL}
         return found
 
     def _guesses_compaction(self, set_by_somebody: Mapping[str, object]) -> bool:

@@ -246,7 +246,7 @@ def kafkalog_cleans(node: kraft.Broker, log_dir: Path, told: Round, since_ms: in
     settings = settings._replace(cleaner=replace(settings.cleaner, backoff_ms=20))  # the same, sooner
     clock = ManualClock(since_ms)
     scheduler = ManualScheduler(clock)
-    with LogManager([log_dir], settings, clock=clock, scheduler=scheduler) as manager:
+    with LogManager([log_dir], settings, clock=clock, scheduler=scheduler, take_over=True) as manager:
         for partition in map(names.partition_of, dict.fromkeys(name for name, _, _ in told.passes)):
             clock.advance_to(told.times.get(partition.topic, clock.now_ms))
             manager.set_topic_config(partition.topic, written(partition.topic) | TOPICS[partition.topic])

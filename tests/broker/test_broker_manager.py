@@ -69,7 +69,7 @@ while True:
 def open_all(properties: Path, log_dirs: list[str]) -> LogManager:
     """The broker's own settings."""
     broker = BrokerLogConfig.from_props(parse_properties(properties.read_bytes()))
-    manager = LogManager(log_dirs, ManagerSettings.from_broker(broker))
+    manager = LogManager(log_dirs, ManagerSettings.from_broker(broker), take_over=True)
     manager.startup()
     return manager
 

@@ -37,11 +37,15 @@ def test_a_broker_serves_what_spark_wrote(spark: Any, tmp_path: Path) -> None:
         data = str(node.log_dir)
         rows = [(f"k{number % 7}", f"value {number}", [("n", b"%d" % number)]) for number in range(3000)]
         frame = spark.createDataFrame(rows, f"key string, value string, {HEADERS}").coalesce(1)
-        write(frame, data, {"topic": BATCH, "kafka.compression.type": "zstd", "kafka.batch.size": 8192})
+        write(
+            frame,
+            data,
+            {"topic": BATCH, "kafka.compression.type": "zstd", "kafka.batch.size": 8192, "takeOver": "true"},
+        )
         lines = Lines(spark, tmp_path, node.log_dir)
         lines.add("a", "b")
         lines.add("c")
-        query = lines.run()
+        query = lines.run(takeOver="true")
         left = Path(data, WriteId("a" * 32).file_prefix + "0.1")
         left.write_bytes(b"of a killed task")
 
@@ -66,5 +70,5 @@ def test_a_broker_serves_what_spark_wrote(spark: Any, tmp_path: Path) -> None:
 
         lines.forget(1)
         lines.add("d")
-        lines.run()
+        lines.run(takeOver="true")
         assert values(data, TOPIC) == ["a", "b", "c", "d"]

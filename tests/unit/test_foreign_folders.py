@@ -122,7 +122,7 @@ def test_what_kafka_or_a_crash_left_is_a_log_directory(tmp_path: Path, there: li
         each.write_text("0\n0\n")
     if (root / "meta.properties").exists():
         (root / "meta.properties").write_text("version=0\nbroker.id=1\n")
-    with LogManager(root, files=FAST) as manager:
+    with LogManager(root, files=FAST, take_over=True) as manager:
         assert manager.get_or_create_log("t-0").log_end_offset == 0
 
 

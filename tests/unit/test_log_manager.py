@@ -63,7 +63,7 @@ class House:
         self.settings = SETTINGS
 
     def new(self, **options: Any) -> LogManager:
-        options = {"scheduler": self.scheduler, "clock": self.clock, "files": self.files, **options}
+        options = {"scheduler": self.scheduler, "clock": self.clock, "files": self.files, "take_over": True, **options}
         return LogManager(options.pop("dirs", self.dirs), options.pop("settings", self.settings), **options)
 
     def open(self, **options: Any) -> LogManager:
@@ -564,7 +564,9 @@ def test_a_log_that_is_opened_alone_has_the_kept_overrides(house: House) -> None
         manager.set_topic_config("t", {"retention.ms": "5000"})
     with kafkalog.open_log(house.dirs[1], "t-0") as log:
         assert log.engine.config.retention_ms == 5000
-    with kafkalog.open_log(house.dirs[1], "t-0", config={}) as log:
+    with kafkalog.open_log(house.dirs[1], "t-0", config={"segment.ms": "7"}) as log:  # lies over these
+        assert (log.engine.config.retention_ms, log.engine.config.segment_ms) == (5000, 7)
+    with kafkalog.open_log(house.dirs[1], "t-0", config=LogConfig.from_props(None, {})) as log:  # is all of them
         assert log.engine.config.retention_ms == 604_800_000
     with kafkalog.open_log(house.dirs[1], "u-0") as log:
         assert log.engine.config.retention_ms == 604_800_000

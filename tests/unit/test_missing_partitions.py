@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import kafkalog
-from kafkalog.errors import IllegalStateException, UnknownTopicOrPartitionException
+from kafkalog.errors import IllegalStateException, KafkaStorageException
 from kafkalog.spark.followed import FollowedPartitions
 from kafkalog.spark.options import parse_options
 from kafkalog.spark.planning import plan
@@ -165,7 +165,7 @@ def test_a_read_only_store_refuses_as_well(cut: tuple[Path, int]) -> None:
     path, number = cut
     with (
         kafkalog.open(path, read_only=True) as store,
-        pytest.raises(UnknownTopicOrPartitionException, match=f"t-{number}"),
+        pytest.raises(KafkaStorageException, match=f"t-{number} has no folder"),
         store.reader(topics=["t"]) as reader,
     ):
         list(reader)

@@ -51,7 +51,7 @@ from kafkalog.topics.reader import ChunkReader
 from kafkalog.topics.store import Store
 from kafkalog.topics.store_partition import StorePartition
 from tests.file_doubles import Fault, FaultyFiles, UnsyncedFiles
-from tests.unit.cluster_kit import metadata_log, topic
+from tests.unit.cluster_kit import formatted, metadata_log, topic
 
 FAST = UnsyncedFiles()
 NOW_MS = 1_700_000_000_000
@@ -512,14 +512,15 @@ def test_a_topic_that_others_deleted_and_made_again(tmp_path: Path) -> None:
         store.create_topic("t", 4, topic_id=ID).append_many([b"old"] * 4)
     for path in folders(where).values():
         shutil.rmtree(path)
-    with open_at(where) as store:
+    formatted(Path(where))
+    with open_at(where, take_over=True) as store:
         assert store.topics() == []
         with pytest.raises(UnknownTopicOrPartitionException):
             store.topic("t")
         assert not folders(where)
-    write_by_hand(where, "t-1", b"new", topic_id=OTHER_ID)
+    write_by_hand(where, "t-1", b"new", topic_id=OTHER_ID, take_over=True)
     for read_only in (True, False):
-        with open_at(where, read_only=read_only) as store:
+        with open_at(where, read_only=read_only, take_over=True) as store:
             assert store.describe_topic("t")[:3] == ("t", 2, OTHER_ID)
     assert values_in(where, "t-1") == [b"new"]
     assert sorted(folders(where)) == ["t-1"]
@@ -818,7 +819,8 @@ def test_a_damaged_file_is_named(tmp_path: Path, damaged: bytes) -> None:
     for read_only in (False, True):
         with pytest.raises(CorruptCheckpointException, match=re.escape(TOPIC_CONFIGS_FILE)):
             open_at(dirs, read_only=read_only).describe_topic("t")
-    with kafkalog.open_log(dirs[0], "z-0", config={}, files=FAST):  # the locks were given back
+    config = LogConfig.from_props(None, {})
+    with kafkalog.open_log(dirs[0], "z-0", config=config, files=FAST):  # the locks were given back
         pass
     Path(dirs[1], TOPIC_CONFIGS_FILE).write_text(
         json.dumps({

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from kafkalog.config import CleanerConfig
-from kafkalog.errors import KafkalogError
+from kafkalog.errors import IllegalArgumentException, KafkalogError
 from kafkalog.format import values
 from kafkalog.spark.jobs.run import Chosen, Dirs, Names, Progress, choose, frame, run, told
 from kafkalog.spark.jobs.shared import Loan, Returned, borrowed, check_session, check_settings, run_lent
@@ -65,7 +65,7 @@ def compact(
     A DataFrame with a row for each partition, also for those that are left alone: what went (or would), by why; `held`,
     what keeps the rest; `error`, what is wrong with it.  With `act` each directory is held until its partitions are
     done: LogDirLockedException where somebody has it.  IllegalArgumentException and ConfigException for settings that
-    make no sense, and then nothing was changed.
+    make no sense, or for a cleanup.policy without `partitions`, and then nothing was changed.
     """
     found = compacted(
         spark, log_dirs, partitions, act=act, config=config, map_bytes=map_bytes, rolls=rolls, progress=progress
@@ -117,6 +117,11 @@ def compacted(
     tasks = choose(log_dirs, partitions)
     map_bytes = values.whole(map_bytes, "map_bytes", low=DEDUPE_BUFFER_BYTES_MIN, expected="bytes")
     how = How(dict(config or {}), map_bytes, rolls)
+    if partitions is None and "cleanup.policy" in how.config:
+        raise IllegalArgumentException(
+            "found a cleanup.policy for whole directories, expected `partitions` with the topics that it is meant for: "
+            "records of others, without keys, would be lost"
+        )
     check_settings(how.config, [(task.log_dir, task.partition.topic) for task in tasks])
     check_session(spark)
     alone = _alone(tasks, how)
