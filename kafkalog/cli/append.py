@@ -84,7 +84,10 @@ def command(
         except UnknownTopicOrPartitionException as error:
             error.hint = f"{error.hint}; --create makes it"
             raise
-    config = topic_settings(log_dir, settings).of(names.partition_of(partition).topic)
+    known, topic = topic_settings(log_dir, settings), names.partition_of(partition).topic
+    config = known.of(topic)
+    if known.cluster is not None and known.cluster.is_whole and known.cluster_topic(topic) is None:
+        note(f"note: the cluster has no topic {topic} with this id: a broker gives its folders up at its next start")
     lines = sys.stdin.buffer
     rows = _json_rows(lines) if as_json else _text_rows(lines, key_separator)
     with open_log(

@@ -267,21 +267,25 @@ class StoreView:
             found = self._views.setdefault(partition, view)
         return found
 
-    def _check_id(self, partition: TopicPartition, directory: str) -> None:
-        """InconsistentTopicIdException if a folder belongs to another topic than the other folders of its name."""
-        folder = os.path.join(directory, str(partition))
-        try:
-            found = topic_id_of(folder, self._files)
-        except OSError as error:
-            raise KafkaStorageException.because_of(error, f"cannot read the id of {partition}") from error
-        expected = self.info(partition.topic).topic_id
-        if found is not None and expected and found != expected:
-            raise InconsistentTopicIdException(
-                f"found topic id {found}, expected {expected}: the directories have two topics of that name",
-                path=folder,
-                hint="name the directories of one store; a folder of a topic that was deleted is removed when the "
-                "store is opened for writing",
-            )
+    def _check_id(self, partition: TopicPartition, chosen: str) -> None:
+        """InconsistentTopicIdException if one of the partition's folders belongs to another topic of the name.  Those
+        of topics that are known to be gone, in directories that were not `chosen`, count for nothing."""
+        expected, known = self.info(partition.topic).topic_id, self._look().known.get(partition.topic)
+        for directory in self._directories:
+            folder = os.path.join(directory, str(partition))
+            try:
+                found = topic_id_of(folder, self._files)
+            except OSError as error:
+                raise KafkaStorageException.because_of(error, f"cannot read the id of {partition}") from error
+            if directory != chosen and known is not None and found in known.gone:
+                continue
+            if found is not None and expected and found != expected:
+                raise InconsistentTopicIdException(
+                    f"found topic id {found}, expected {expected}: the directories have two topics of that name",
+                    path=folder,
+                    hint="name the directories of one store; a folder of a topic that was deleted is removed when the "
+                    "store is opened for writing",
+                )
 
     def offsets(self, group: str, *, create: bool) -> GroupOffsets | None:
         """Who keeps a cursor, brought up to date; None where nobody has one there."""

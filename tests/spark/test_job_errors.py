@@ -224,6 +224,15 @@ def test_settings_without_sense_change_nothing(
         assert not (tmp_path / "new").exists()
 
 
+def test_a_policy_is_for_topics_that_are_named(spark: Any, jobs: Any, tmp_path: Path) -> None:
+    """Records of others, without keys, would be lost."""
+    fill(tmp_path, "t-0", 20)
+    before = snapshot(tmp_path)
+    with pytest.raises(IllegalArgumentException, match=r"cleanup\.policy for whole directories.*`partitions`"):
+        jobs.compact(spark, tmp_path, act=True, config=COMPACT)
+    assert snapshot(tmp_path) == before
+
+
 @pytest.mark.parametrize("map_bytes", [-1, 0, 71, "many", None])
 def test_a_map_without_sense_changes_nothing(spark: Any, jobs: Any, tmp_path: Path, map_bytes: Any) -> None:
     fill(tmp_path, "t-0", 20)

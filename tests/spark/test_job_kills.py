@@ -44,7 +44,7 @@ spark = builder.config("spark.executor.memory", "512m").config("spark.task.maxFa
 calls = {
     "export": lambda: jobs.export(spark, *paths, range_bytes=200_000),
     "import": lambda: jobs.import_(spark, *paths),
-    "compact": lambda: jobs.compact(spark, *paths, act=True, config={"cleanup.policy": "compact"}, rolls=True),
+    "compact": lambda: jobs.compact(spark, *paths, ["t"], act=True, config={"cleanup.policy": "compact"}, rolls=True),
 }
 rows = calls[job]().collect()
 print("ERRORS", [row.error for row in rows if row.error])
@@ -182,7 +182,7 @@ def test_a_driver_that_is_killed(spark: Any, logs: Path, tmp_path: Path, job: st
     calls = {
         "export": lambda: jobs.export(spark, *paths),
         "import": lambda: jobs.import_(spark, *paths, resume=True),
-        "compact": lambda: jobs.compact(spark, *paths, act=True, config=COMPACT, rolls=True),
+        "compact": lambda: jobs.compact(spark, *paths, ["t"], act=True, config=COMPACT, rolls=True),
     }
     if job == "compact":  # as the next start of a broker or a store does
         assert {row.error for row in again(lambda: jobs.recover(spark, *paths, act=True))} == {None}

@@ -536,7 +536,10 @@ def test_append_takes_a_brokers_directory_over_when_it_is_asked_to(brokers: Path
     result = run("append", brokers, "orders-0", stdin=b"x\n")
     assert result.code == 2
     assert "--take-over" in result.err
-    assert run("append", brokers, "orders-0", "--take-over", stdin=b"x\n").code == 0
+    result = run("append", brokers, "orders-0", "--take-over", stdin=b"x\n")
+    assert (result.code, "the cluster has no topic" in result.err) == (0, False)
+    result = run("append", brokers, "other-0", "--take-over", stdin=b"x\n")
+    assert (result.code, "the cluster has no topic other" in result.err) == (0, True)
 
 
 def test_a_setting_where_a_file_is_expected(brokers: Path, run: Run) -> None:

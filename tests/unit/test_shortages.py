@@ -18,6 +18,7 @@ import pytest
 import kafkalog
 from kafkalog.errors import DiskFull, TooManyOpenFilesException
 from kafkalog.files import OS_FILES
+from kafkalog.format.snapshots import write_snapshot
 from kafkalog.toolbox.reindex import check_indexes, rewrite
 from kafkalog.topics.store import Store
 from tests.file_doubles import Failed, Fault, FaultyFiles, UnsyncedFiles
@@ -266,3 +267,13 @@ def test_indexes_are_all_replaced_or_none(tmp_path: Path) -> None:
             assert [name for name in os.listdir(folder) if name.endswith(".tmp")] == []
         assert kafkalog.verify(tmp_path).ok
     assert set(refused) == {f"{path}.tmp" for path in indexes}
+
+
+def test_a_snapshot_that_finds_no_space_leaves_no_file(tmp_path: Path) -> None:
+    """`verify` would name the half of one for ever, and nothing mends it."""
+    path = str(tmp_path / f"{5:020d}.snapshot")
+    for kind in ("create", "write"):
+        files = FaultyFiles(UnsyncedFiles(), Fault(0, errno.ENOSPC, kinds={kind}))
+        with pytest.raises(OSError, match="No space left"):
+            write_snapshot(path, [], files)
+        assert os.listdir(tmp_path) == []

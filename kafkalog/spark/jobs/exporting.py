@@ -23,7 +23,6 @@ from kafkalog.format.partition_metadata import topic_id_of
 from kafkalog.log.snapshot import Snapshot
 from kafkalog.log.source import check_isolation
 from kafkalog.log.view import PartitionView
-from kafkalog.manager.log_dirs import refuse_inside
 from kafkalog.spark.jobs.run import (
     Chosen,
     Dirs,
@@ -229,7 +228,6 @@ def _target(place: str) -> Iterator[SharedLock]:
     """The target, made where it is missing, while it is ours.  An error says so where it leaves one that is new."""
     notes = os.path.join(place, NOTES)
     is_new = not OS_FILES.exists(notes)
-    refuse_inside(place, OS_FILES)
     try:
         with os_errors_named(TARGET_EXPECTED):
             OS_FILES.mkdirs_synced(notes)
