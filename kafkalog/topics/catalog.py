@@ -8,9 +8,10 @@ and nothing empty takes their place.
 
 Of a topic that somebody else made, a broker or `open_log`, the folders speak: it has as many partitions as the highest
 number says, and the id that lies in them; with the first change it is known here, too.  Where a topic that is known
-was deleted or made again by others, the folders are right as well, and their ids tell.  Kafka's internal topics are
-made partition by partition, each when it is first written to; which ones were made is written down, so that one whose
-directory is away is refused, as any other partition is.
+was deleted or made again by others, the folders are right as well, and their ids tell.  One that has no folder here is
+away with its directories, and is not made again, unless a cluster has the directories and says that it is gone.
+Kafka's internal topics are made partition by partition, each when it is first written to; which ones were made is
+written down, so that one whose directory is away is refused, as any other partition is.
 
 One lock over a whole change, taken before the manager's.  Thread-safe; looking takes none.
 Source: Topic, ReplicationControlManager.createTopic, TopicConfig of the two coordinators (4.4.0).
