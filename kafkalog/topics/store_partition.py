@@ -81,6 +81,8 @@ def no_folder_error(partition: TopicPartition, place: str) -> KafkaStorageExcept
     hint = "open the store with all directories that it was written with"
     if partition.topic in INTERNAL_TOPICS:
         hint += f"; if that folder is lost for good, an empty folder {partition} in one of them begins anew"
+    else:
+        hint += f"; store.delete_topic({partition.topic!r}) gives the topic up, if its records are lost for good"
     return KafkaStorageException(f"{partition} has no folder in {place}", hint=hint)
 
 
