@@ -75,7 +75,7 @@ def command(
     also_compacted = named and "cleanup.policy" in known.given and all(known.of(topic).delete for topic in topics)
     if wanted_free is None:
         now_ms = SYSTEM_CLOCK.milliseconds()
-        plan = plan_by_rules(log_dir, chosen, known, now_ms, also_compacted=also_compacted)
+        plan = plan_by_rules(log_dir, chosen, known, now_ms, also_compacted=also_compacted, named=named)
     else:
         plan = plan_until_free(log_dir, chosen, known, wanted_free, also_compacted=also_compacted)
     logging.getLogger("kafkalog").addHandler(logging.NullHandler())  # what the engine would log is told here

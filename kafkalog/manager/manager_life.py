@@ -116,6 +116,7 @@ class ManagerLife(Closing):
         self._bare = bare
         self._pid = os.getpid()
         self._state = _NEW
+        self._has_run = False
         self._jobs = Jobs()
         self._starting = threading.Lock()  # held by the thread that starts
         self._cleaning = Cleaning(self.registry, check_crcs=not bare)
@@ -190,6 +191,8 @@ class ManagerLife(Closing):
         state = getattr(self, "_state", _CLOSED)
         if state in (_CLOSED, _FORKED) or not hasattr(self, "directories") or is_finalizing():
             return
+        if state is _LOST and not self._has_run:
+            return  # its start failed, and let go of everything
         try:
             warnings.warn(
                 f"{self!r} was dropped without being shut down; use it as `with LogManager(...) as manager:`, or call "
@@ -275,6 +278,7 @@ class ManagerLife(Closing):
             with self.changes.lock:
                 self._check_not_stopped()
                 self._state = _RUNNING
+                self._has_run = True
             if not self._bare:
                 self._settle_failures()
             self._schedule()

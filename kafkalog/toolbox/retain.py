@@ -77,12 +77,14 @@ def plan_by_rules(
     now_ms: int,
     *,
     also_compacted: bool = False,
+    named: bool = False,
     files: Files = OS_FILES,
 ) -> Plan:
-    """What retention with these settings takes of each partition, but for active segments.  CorruptCheckpointException
-    where the high watermarks cannot be read."""
+    """What retention with these settings takes of each partition, but for active segments.  `named`: somebody has named
+    these partitions, and knows their cleanup.policy.  CorruptCheckpointException where the high watermarks cannot be
+    read."""
     plan = Plan(log_dir)
-    for partition, facts in _facts(plan, partitions, settings, also_compacted, files).items():
+    for partition, facts in _facts(plan, partitions, settings, also_compacted, files, named=named).items():
         choice = _choice(facts)
         segments = facts.segments
         for rule, count in runs_of(segments, facts.bounds, settings.sure(partition.topic), now_ms):
@@ -147,6 +149,8 @@ def _facts(
     settings: TopicSettings,
     also_compacted: bool,
     files: Files,
+    *,
+    named: bool = False,
 ) -> dict[TopicPartition, PartitionFacts]:
     known = {}
     checkpoints = CheckpointLines(plan.log_dir, files)
@@ -157,7 +161,7 @@ def _facts(
             plan.skipped[partition] = "a topic of Kafka's own, whose beginning is needed"
         elif not also_compacted and (settings.is_compacted(partition.topic) or was_compacted(partition, checkpoints)):
             plan.skipped[partition] = "compacted: its oldest records are the latest of their keys"
-        elif not also_compacted and settings.is_of_cluster and not settings.knows(partition.topic):
+        elif not (also_compacted or named) and settings.is_of_cluster and not settings.knows(partition.topic):
             plan.skipped[partition] = (
                 f"nobody said its cleanup.policy ({settings.why_unknown(partition.topic)}): with the topic's name, "
                 "-X cleanup.policy=delete says it"
