@@ -116,7 +116,7 @@ class ManagerLife(Closing):
         self._bare = bare
         self._pid = os.getpid()
         self._state = _NEW
-        self._has_run = False
+        self._has_started = False
         self._jobs = Jobs()
         self._starting = threading.Lock()  # held by the thread that starts
         self._cleaning = Cleaning(self.registry, check_crcs=not bare)
@@ -191,7 +191,7 @@ class ManagerLife(Closing):
         state = getattr(self, "_state", _CLOSED)
         if state in (_CLOSED, _FORKED) or not hasattr(self, "directories") or is_finalizing():
             return
-        if state is _LOST and not self._has_run:
+        if state is _LOST and not self._has_started:
             return  # its start failed, and let go of everything
         try:
             warnings.warn(
@@ -278,11 +278,11 @@ class ManagerLife(Closing):
             with self.changes.lock:
                 self._check_not_stopped()
                 self._state = _RUNNING
-                self._has_run = True
             if not self._bare:
                 self._settle_failures()
             self._schedule()
             self._start_cleaner()
+            self._has_started = True
         except BaseException:
             was_lost = self._state is _LOST
             self.abandon()
