@@ -26,7 +26,7 @@ ROUNDS = 40 if LONG else 4
 def test_a_short_soak(partitions: int, count: Callable[[str, int], None], caplog: pytest.LogCaptureFixture) -> None:
     """With two partitions moves, deletions and new beginnings of the same one meet all the time."""
     caplog.set_level("CRITICAL", "kafkalog")  # a disk fails
-    counts = soak(max(SECONDS, 3) / 60, partitions)
+    counts = soak(max(SECONDS, 5) / 60, partitions)
     assert counts["appended"] > 100
     assert counts["read"] > 100
     assert counts["moves"] > 0
