@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from kafkalog.errors import DiskFull, TooManyOpenFilesException
+from kafkalog.errors import DiskFull, KafkaStorageException, TooManyOpenFilesException
 from kafkalog.format.names import TopicPartition
 from kafkalog.log.unified_log import UnifiedLog
 
@@ -35,10 +35,17 @@ class Leftovers:
         return bool(self._left)
 
     def settle(self, topic: str | None = None) -> None:
-        """Tidies up what is left of a topic, or of all.  DiskFull, TooManyOpenFilesException."""
+        """Tidies up what is left of a topic, or of all.  DiskFull, TooManyOpenFilesException.  What lies on a disk that
+        has failed meanwhile is left to the next start."""
         for left in list(self._left):
             if topic is None or left.partition.topic == topic:
-                left.tidy()
+                try:
+                    left.tidy()
+                except DiskFull:
+                    raise
+                except KafkaStorageException:
+                    if left.log is not None:
+                        left.log.close_quietly()
                 self._left.remove(left)
 
     def settle_if_possible(self) -> None:

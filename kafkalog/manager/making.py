@@ -110,9 +110,8 @@ class LogMaker:
                 folder, is_new_folder = self._make_folder(name, left)
                 self._contexts.begin(partition)
                 try:
-                    made.extend(
-                        map(create, (folder,), (is_new_folder,))
-                    )  # one call from bytecode: an interrupt leaves no log to nobody
+                    # One call from bytecode: an interrupt leaves no log to nobody.
+                    made.extend(map(create, (folder,), (is_new_folder,)))
                 except DiskFull:
                     left = left[left.index(os.path.dirname(folder)) + 1 :]
                     if not left:

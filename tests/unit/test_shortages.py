@@ -16,9 +16,11 @@ from pathlib import Path
 import pytest
 
 import kafkalog
-from kafkalog.errors import DiskFull, TooManyOpenFilesException
+from kafkalog.errors import DiskFull, KafkaStorageException, TooManyOpenFilesException
 from kafkalog.files import OS_FILES
+from kafkalog.format.names import TopicPartition
 from kafkalog.format.snapshots import write_snapshot
+from kafkalog.manager.leftovers import Leftovers
 from kafkalog.toolbox.reindex import check_indexes, rewrite
 from kafkalog.topics.store import Store
 from tests.file_doubles import Failed, Fault, FaultyFiles, UnsyncedFiles
@@ -237,6 +239,22 @@ def test_a_move_that_finds_no_space_says_so(tmp_path: Path, ends: str) -> None:
         store._home.abandon()
     with kafkalog.open(disks) as store:
         assert values(store, "t") == [b"value"]
+
+
+def test_what_lies_on_a_failed_disk_holds_up_nothing() -> None:
+    """Its folder is the next start's: the topic, the background and the end go on."""
+    left, tried = Leftovers(), []
+
+    def tidy() -> None:
+        tried.append(1)
+        raise (DiskFull if len(tried) == 1 else KafkaStorageException)("no")
+
+    left.add(TopicPartition("t", 0), tidy)
+    left.settle("other")
+    left.settle_if_possible()
+    assert (len(tried), bool(left)) == (1, True)
+    left.settle("t")
+    assert (len(tried), bool(left)) == (2, False)
 
 
 # --- tools ----------------------------------------------------------------------------------------------------------
