@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import os
 import weakref
-from typing import Protocol, TypeVar
+from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar
 
 from kafkalog.errors import IllegalStateException
 from kafkalog.files.lines import Lines
@@ -47,6 +48,25 @@ def belongs_here(thing: _T) -> _T:
 def generation() -> int:
     """Another number in a child than in its parent: one quick question instead of many."""
     return _generation
+
+
+_Owner = TypeVar("_Owner")
+_Value = TypeVar("_Value")
+
+
+class made_once(Generic[_Owner, _Value]):  # noqa: N801 - a decorator
+    """As functools.cached_property, without the lock of its class that it has before Python 3.12: a fork beside a
+    thread that holds it would leave it held in the child.  Two threads may both make the value; one stays."""
+
+    def __init__(self, make: Callable[[_Owner], _Value]) -> None:
+        self._make = make
+        self.__doc__ = make.__doc__
+        self._name = make.__name__
+
+    def __get__(self, owner: _Owner, of: type[_Owner] | None = None) -> _Value:
+        value = self._make(owner)
+        owner.__dict__[self._name] = value
+        return value
 
 
 def processors() -> int:

@@ -107,6 +107,7 @@ class ManagerLife(Closing):
             )
         take_over = values.flag(take_over, "take_over")
         self.settings = ManagerSettings.checked(ManagerSettings() if settings is None else settings)
+        self.refusal: Callable[[], Exception] | None = None  # says in its owner's words that nothing goes any more
         self.clock = clock
         self.files = files
         self.failure_channel = LogDirFailureChannel(outlives_shortages=not bare)
@@ -230,6 +231,8 @@ class ManagerLife(Closing):
             raise opened_elsewhere(what, self._pid)
         self._check_not_lost()
         if not self._bare or self._state is _NEW:
+            if self.refusal is not None:
+                raise self.refusal()
             raise IllegalStateException(
                 f"{what} is {'not started' if self._state is _NEW else self._state}",
                 hint=_WHAT_TO_DO.get(self._state, "make another one"),

@@ -100,6 +100,7 @@ class StoreHome:
                 self.manager, log_dirs, settings, clock=clock, files=files, metrics=metrics, take_over=True
             )
             self.place = self.manager.directories.shown
+            self.manager.refusal = partial(self.life.refusal, f"the store of {self.place}")
             self.topic_settings = topic_settings or TopicSettings(log_dirs, files=files)
             self.catalog = Catalog(self.manager, self.life, self.topic_settings)
             # Not a method of ours: a store that is dropped must go at once, without a collector's run.

@@ -13,11 +13,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
-from functools import cached_property
 
 from kafkalog.config import KEEPS_ALL, BrokerLogConfig, LogConfig, topic_defaults_of_broker
 from kafkalog.errors import IllegalArgumentException, KafkaStorageException
 from kafkalog.files import OS_FILES, Files, local_path
+from kafkalog.files.processes import made_once
 from kafkalog.format import values
 from kafkalog.format.java_text import parse_properties
 from kafkalog.format.partition_metadata import topic_id_of
@@ -98,16 +98,16 @@ class TopicSettings:
 
     # --- what is known ---------------------------------------------------------------------------------
 
-    @cached_property
+    @made_once
     def _content(self) -> tuple[Mapping[str, Mapping[str, str]], Mapping[str, KnownTopic]]:
         return stored_content(self.log_dirs, self._files)
 
-    @cached_property
+    @made_once
     def is_of_cluster(self) -> bool:
         """Whether a broker formatted one of the directories."""
         return any(is_of_cluster(each, self._files) for each in self.log_dirs)
 
-    @cached_property
+    @made_once
     def cluster(self) -> ClusterMetadata | None:
         """The cluster's metadata: of these directories, or of the one that `server.properties` names for it."""
         return read_cluster_metadata([*self.log_dirs, *self._metadata_dirs()], self._files)
@@ -197,12 +197,12 @@ class TopicSettings:
         """A topic's overrides: what is given, over its own."""
         return {**self.own(topic), **self.given}
 
-    @cached_property
+    @made_once
     def static_defaults(self) -> Mapping[str, object]:
         """The topics' defaults that `server.properties` makes, by topic key."""
         return {} if self.broker is None else topic_defaults_of_broker(self.broker)
 
-    @cached_property
+    @made_once
     def _dynamic(self) -> Mapping[str, object]:
         return {} if self.cluster is None else topic_defaults_of_broker(self.cluster.dynamic)
 

@@ -406,7 +406,8 @@ class Soak:
                 failed_at = now
                 self.files.fault = Fault(0, errno.EIO, True, None, self.is_on_the_failed_disk)
                 print(f"{now:7.1f} s  {self.dirs[FAILED]} fails", flush=True)
-            if now >= seconds:
+            has_met = self.manager.offline_log_dirs or self.failures or now > seconds + 60
+            if now >= seconds and has_met:  # somebody has met the fault
                 break
         self.stop.set()
         for thread in threads:

@@ -10,6 +10,7 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,10 @@ import kafkalog
 from kafkalog.errors import IllegalStateException, LogDirLockedException
 from kafkalog.files import OS_FILES, ThreadScheduler, processes
 from kafkalog.manager import directory as directories
+from kafkalog.topics import topic_settings
+from kafkalog.topics.cluster_metadata import ClusterMetadata
 from kafkalog.topics.reader import ChunkReader
+from kafkalog.topics.topic_settings import TopicSettings
 
 Tree = dict[str, bytes]
 
@@ -228,6 +232,7 @@ def test_forks_beside_threads_that_open_and_close(tmp_path: Path) -> None:
     """Whatever the threads are at, the child can open a directory of its own, and they go on."""
     stop = threading.Event()
     failures: list[BaseException] = []
+    assert kafkalog.open_log  # its module is imported now: Python's import locks do not survive a fork
 
     def work(number: int) -> None:
         try:
@@ -253,6 +258,31 @@ def test_forks_beside_threads_that_open_and_close(tmp_path: Path) -> None:
         for thread in threads:
             thread.join()
     assert not failures
+
+
+def test_a_fork_while_another_thread_reads_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """functools.cached_property of Python 3.11 has a lock, which the child then waited for without end."""
+    inside, go = threading.Event(), threading.Event()
+    read = topic_settings.read_cluster_metadata
+
+    def slow(*args: Any, **kwargs: Any) -> ClusterMetadata | None:
+        if threading.current_thread() is thread:
+            inside.set()
+            go.wait(60)
+        return read(*args, **kwargs)
+
+    monkeypatch.setattr(topic_settings, "read_cluster_metadata", slow)
+    thread = threading.Thread(target=lambda: TopicSettings(str(tmp_path)).cluster)
+    thread.start()
+    assert inside.wait(60)
+
+    def child() -> None:
+        signal.alarm(10)
+        assert TopicSettings(str(tmp_path)).cluster is None
+
+    in_child(child)
+    go.set()
+    thread.join()
 
 
 def _work(log: kafkalog.Log, answers: multiprocessing.SimpleQueue[str]) -> None:
