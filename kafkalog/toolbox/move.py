@@ -292,7 +292,11 @@ def _digest(file: File, size: int) -> tuple[int, int]:
 
 
 def _compare_all(move: Move, files: Files, progress: Progress) -> None:
-    source, target = set(files.list_files(move.source)), set(files.list_files(move.target))
+    # What a crash left of a checkpoint's writing is nobody's to read, and goes with the folder.
+    source, target = (
+        {name for name in files.list_files(path) if not (name.endswith(".tmp") and names.is_partitions_file(name))}
+        for path in (move.source, move.target)
+    )
     different = sorted(source ^ target)
     for name in sorted(source & target):
         with (

@@ -724,6 +724,22 @@ def test_move_refuses(root: Path, tmp_path: Path, run: Run) -> None:
         move.carry_out(move.plan_move(str(root), TopicPartition("t", 0), str(other)))
 
 
+def test_move_compares_no_half_written_checkpoint(root: Path, tmp_path: Path, run: Run) -> None:
+    """A broker that dies as it refuses the two folders may leave one; another file counts."""
+    other = tmp_path / "other"
+    other.mkdir()
+    shutil.copytree(root / "t-0", other / "t-0")
+    (root / "t-0" / "leader-epoch-checkpoint.tmp").write_text("0\n1\n")
+    (other / "t-0" / "notes.tmp").write_text("mine")
+    code, _, err = run("move", root / "t-0", other, "--yes")
+    assert code == 1
+    assert "differs in notes.tmp (" in err
+    (other / "t-0" / "notes.tmp").unlink()
+    assert run("move", root / "t-0", other, "--yes")[0] == 0
+    assert not (root / "t-0").exists()
+    assert not (other / "t-0" / "leader-epoch-checkpoint.tmp").exists()
+
+
 def test_move_leaves_a_brokers_own_move_alone(root: Path, tmp_path: Path, run: Run) -> None:
     other = tmp_path / "other"
     (other / f"t-0.{HEX}-future").mkdir(parents=True)
