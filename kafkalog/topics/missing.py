@@ -21,7 +21,7 @@ from kafkalog.format.names import TopicPartition
 from kafkalog.format.partition_metadata import topic_id_of
 from kafkalog.manager.log_dirs import list_partitions
 from kafkalog.manager.topic_configs import KnownTopic, stored_content
-from kafkalog.topics.catalog import present_topic
+from kafkalog.topics.topic_info import present_topic
 from kafkalog.topics.topic_settings import TopicSettings
 
 SHOWN = 10  # partitions in a message

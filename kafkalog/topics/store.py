@@ -59,8 +59,8 @@ if TYPE_CHECKING:
     from kafkalog.format.names import TopicPartition
     from kafkalog.manager.log_manager import LogManager
     from kafkalog.metrics.registry import MetricsRegistry
-    from kafkalog.topics.catalog import TopicInfo
     from kafkalog.topics.opening import Durability
+    from kafkalog.topics.topic_info import TopicInfo
 
 
 class Store(Closing):

@@ -34,11 +34,12 @@ from kafkalog.manager import directory as directories_of_logs
 from kafkalog.manager.changes import BackgroundTasks
 from kafkalog.manager.log_manager import LogManager
 from kafkalog.manager.topic_configs import StoredTopicConfigs
-from kafkalog.topics.catalog import Catalog, Deletion, TopicInfo, countable, not_made
+from kafkalog.topics.catalog import Catalog, Deletion
 from kafkalog.topics.coordinators import Coordinators
 from kafkalog.topics.cursor_readers import CursorReaders
 from kafkalog.topics.store_partition import StorePartition
 from kafkalog.topics.store_source import StoreSource
+from kafkalog.topics.topic_info import TopicInfo, countable, not_made
 from kafkalog.topics.topic_settings import TopicSettings
 from kafkalog.topics.waiting import Bells
 

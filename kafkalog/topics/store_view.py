@@ -33,7 +33,9 @@ from kafkalog.format.partition_metadata import topic_id_of
 from kafkalog.log.view import PartitionView
 from kafkalog.manager import log_dirs
 from kafkalog.manager.topic_configs import KnownTopic, Topics, stored_content
-from kafkalog.topics.catalog import (
+from kafkalog.topics.cursor_readers import CursorReaders
+from kafkalog.topics.store_partition import no_folder_error
+from kafkalog.topics.topic_info import (
     TopicInfo,
     countable,
     made_partitions,
@@ -42,8 +44,6 @@ from kafkalog.topics.catalog import (
     present_topic,
     topic_info,
 )
-from kafkalog.topics.cursor_readers import CursorReaders
-from kafkalog.topics.store_partition import no_folder_error
 from kafkalog.topics.waiting import Bells
 
 if TYPE_CHECKING:

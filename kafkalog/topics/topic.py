@@ -18,17 +18,17 @@ from kafkalog.format import values
 from kafkalog.format.batch import NO_PRODUCER
 from kafkalog.format.names import INTERNAL_TOPICS, TopicPartition
 from kafkalog.topics.batch_maker import Records, encode_columns, ready_rows
-from kafkalog.topics.catalog import countable
 from kafkalog.topics.records import Header
 from kafkalog.topics.rows import RecordInput, Row, as_row, check_records
 from kafkalog.topics.shown import Shown
+from kafkalog.topics.topic_info import countable
 from kafkalog.topics.writer import Writer
 
 if TYPE_CHECKING:
-    from kafkalog.topics.catalog import TopicInfo
     from kafkalog.topics.store_home import StoreHome
     from kafkalog.topics.store_partition import StorePartition
     from kafkalog.topics.store_view import StoreView
+    from kafkalog.topics.topic_info import TopicInfo
 
 
 class RecordMetadata(NamedTuple):
