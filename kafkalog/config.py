@@ -405,7 +405,7 @@ def unknown_key_hint(name: str, known: Iterable[str]) -> str | None:
     return f"did you mean {near[0]}?" if near else None
 
 
-# What keeps every record of a topic, whatever its age, the topic's size and the keys.
+# A topic with these settings keeps every record: none goes by its age, by the topic's size or by its key.
 KEEPS_ALL: Mapping[str, str] = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete"}
 
 

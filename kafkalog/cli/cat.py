@@ -89,9 +89,7 @@ def command(
     show = record_lines.printer(template, json=as_json)
     wanted = [choosing.key(text) for text in keys]
     pairs = [choosing.header(text) for text in headers]
-    given = log_dir
-    log_dir, chosen = choosing.chosen(given, partitions, topics)
-    choosing.check_missing(given, log_dir, (*partitions, *topics), None)
+    log_dir, chosen, _ = choosing.chosen(log_dir, partitions, topics)
     if not (partitions or topics) and len(chosen) > 1 and len({partition.topic for partition in chosen}) > 1:
         raise Usage(f"{log_dir} has {some(map(str, chosen))}: name the partitions to print, or a topic")
     many = len(chosen) > 1

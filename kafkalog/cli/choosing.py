@@ -11,7 +11,7 @@ import binascii
 import os
 import re
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
@@ -33,9 +33,20 @@ NOT_THERE = "note: nothing found there; another partitioner, or a producer befor
 END_HELP = "Records below an offset, or before a time (ISO, @ms)."
 
 
-def chosen(path: str, partitions: Sequence[str], topics: Sequence[str]) -> tuple[str, dict[TopicPartition, str]]:
-    """(log directory, folders of partitions) that a command line names."""
-    return locate(path, (*partitions, *topics))
+class Chosen(NamedTuple):
+    """What a command line names: partitions of one log directory, with their folders.  `missing`: how many partitions
+    of their topics are known to be somewhere, and are not there."""
+
+    log_dir: str
+    folders: dict[TopicPartition, str]
+    missing: int
+
+
+def chosen(path: str, partitions: Sequence[str], topics: Sequence[str], *, skip_hint: str | None = None) -> Chosen:
+    """What a command line names.  Partitions that are missing are told as by `check_missing`."""
+    named = (*partitions, *topics)
+    log_dir, folders = locate(path, named)
+    return Chosen(log_dir, folders, check_missing(path, log_dir, named, skip_hint))
 
 
 def check_missing(given: str, log_dir: str, named: Sequence[str], skip_hint: str | None) -> int:

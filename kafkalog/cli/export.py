@@ -73,10 +73,8 @@ def command(
         skip_damage=skip_damage,
         force=force,
     )
-    given = log_dir
-    log_dir, chosen = choosing.chosen(given, partitions, topics)
     skip_hint = None if skip_damage else "--skip-damage goes on without them"
-    missing = choosing.check_missing(given, log_dir, (*partitions, *topics), skip_hint)
+    log_dir, chosen, missing = choosing.chosen(log_dir, partitions, topics, skip_hint=skip_hint)
     report = ExportReport()
     try:
         with Progress(log_bytes(chosen.values()), "exported", force=progress) as bar:

@@ -56,9 +56,7 @@ def command(
     need_pyarrow()
     wanted = choosing.key(key)
     window = choosing.window(start, end)
-    given = log_dir
-    log_dir, chosen = choosing.chosen(given, partitions, topics)
-    choosing.check_missing(given, log_dir, (*partitions, *topics), None)
+    log_dir, chosen, _ = choosing.chosen(log_dir, partitions, topics)
     many, said, found = len(chosen) > 1, "", 0
     if partition_count is not None:
         names = (*partitions, *topics) or tuple({partition.topic for partition in chosen})

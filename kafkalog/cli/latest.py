@@ -87,9 +87,8 @@ def command(
         show = record_lines.printer(template or LINE, json=as_json)
     elif template is not None or as_json:
         raise Usage("found --to beside --format or --json, expected one of them: --to writes files")
-    given = log_dir
-    log_dir, chosen = choosing.chosen(given, partitions, topics)
-    choosing.check_missing(given, log_dir, (*partitions, *topics), "partitions are named as orders-0 orders-2")
+    skip_hint = "partitions are named as orders-0 orders-2"
+    log_dir, chosen, _ = choosing.chosen(log_dir, partitions, topics, skip_hint=skip_hint)
     beside_lines = target is None and sys.stdout.isatty()  # a bar between them helps nobody
     with Progress(0 if beside_lines else 2 * log_bytes(chosen.values()), "read", force=progress) as bar:
         if target is not None:

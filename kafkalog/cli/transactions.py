@@ -48,9 +48,7 @@ def command(
     a partition in which each look finds other damage is being written (exit 4).
     """
     limit_ms = _duration_ms(limit)
-    given = log_dir
-    log_dir, chosen = choosing.chosen(given, partitions, topics)
-    choosing.check_missing(given, log_dir, (*partitions, *topics), None)
+    log_dir, chosen, _ = choosing.chosen(log_dir, partitions, topics)
     code = CLEAN
     now_ms = time.time_ns() // 1_000_000
     with Progress(log_bytes(chosen.values()), "looked at", force=progress) as bar:

@@ -55,8 +55,9 @@ _Value = TypeVar("_Value")
 
 
 class made_once(Generic[_Owner, _Value]):  # noqa: N801 - a decorator
-    """As functools.cached_property, without the lock of its class that it has before Python 3.12: a fork beside a
-    thread that holds it would leave it held in the child.  Two threads may both make the value; one stays."""
+    """A property that is made when it is first asked for, as functools.cached_property, but without a lock: before
+    Python 3.12 that one has one, which stays locked in a child that is forked beside a thread inside of it.  Two
+    threads may both make the value, and one stays."""
 
     def __init__(self, make: Callable[[_Owner], _Value]) -> None:
         self._make = make

@@ -54,6 +54,7 @@ LOG_DIR_FILES = frozenset(
 STAGED_FILE_PREFIX = ".kafkalog_staged."
 REMOTE_LOG_INDEX_CACHE_DIR = "remote-log-index-cache"
 CLUSTER_METADATA_TOPIC = "__cluster_metadata"
+CLUSTER_METADATA_DIR = f"{CLUSTER_METADATA_TOPIC}-0"
 GROUP_METADATA_TOPIC = "__consumer_offsets"
 TRANSACTION_STATE_TOPIC = "__transaction_state"
 INTERNAL_TOPICS = frozenset(

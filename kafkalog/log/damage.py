@@ -38,7 +38,7 @@ class Damage(NamedTuple):
 
 
 def lost_end(flushed: int, log_end_offset: int) -> str:
-    """What is wrong with a log that ends below its recovery point."""
+    """The text of an error or a warning: a log ends below its recovery point."""
     return (
         f"{names.RECOVERY_POINT_CHECKPOINT_FILE} says that offsets up to {flushed - 1} were flushed, but the log ends "
         f"at {log_end_offset}: files are missing, or were cut"

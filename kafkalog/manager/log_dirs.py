@@ -25,7 +25,6 @@ LOGGER = "kafkalog.manager"
 
 EXPECTED_DIR = "expected the folder that holds topic-0, topic-1 ..."
 _SHOW_LOG_DIR = (names.LOG_DIR_FILES - {names.LOCK_FILE}) | {names.REMOTE_LOG_INDEX_CACHE_DIR}
-_METADATA_FOLDER = f"{names.CLUSTER_METADATA_TOPIC}-0"
 _NOT_FOREIGN = frozenset({"lost+found"})  # a file system's root has it from the start
 
 
@@ -161,7 +160,8 @@ def refuse_foreign(path: str, files: Files) -> None:
 
 def is_of_cluster(directory: str, files: Files) -> bool:
     """Whether the directory is a broker's (`meta.properties`), or holds a cluster's metadata."""
-    return any(files.exists(os.path.join(directory, name)) for name in (names.META_PROPERTIES_FILE, _METADATA_FOLDER))
+    signs = (names.META_PROPERTIES_FILE, names.CLUSTER_METADATA_DIR)
+    return any(files.exists(os.path.join(directory, name)) for name in signs)
 
 
 def check_taken_over(log_dirs: Iterable[str], files: Files, *, take_over: bool) -> None:

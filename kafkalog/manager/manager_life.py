@@ -107,7 +107,7 @@ class ManagerLife(Closing):
             )
         take_over = values.flag(take_over, "take_over")
         self.settings = ManagerSettings.checked(ManagerSettings() if settings is None else settings)
-        self.refusal: Callable[[], Exception] | None = None  # says in its owner's words that nothing goes any more
+        self.refusal: Callable[[], Exception] | None = None  # a store's error, in place of ours
         self.clock = clock
         self.files = files
         self.failure_channel = LogDirFailureChannel(outlives_shortages=not bare)
@@ -144,7 +144,7 @@ class ManagerLife(Closing):
                 passes=self.failure_channel.passes,
             )
             self._make_parts()
-            if not bare and any(is_of_cluster(path, files) for path in self.directories.paths):
+            if take_over and not bare and any(is_of_cluster(path, files) for path in self.directories.paths):
                 self._contexts.base_of = _keeping  # the cluster knows the topics' settings, and nobody here
         except BaseException:
             self.abandon()
@@ -485,7 +485,7 @@ class ManagerLife(Closing):
 
 
 def _keeping(topic: str, default: LogConfig) -> LogConfig:
-    """What counts beneath a topic's overrides if its own settings are not known: all its records stay."""
+    """The defaults of a topic whose own settings nobody here knows: with them all its records stay."""
     return LogConfig.from_props({**default.originals, **KEEPS_ALL})
 
 

@@ -166,16 +166,16 @@ class Start:
         remaining_segments: Callable[[int], object],
     ) -> None:
         partition = names.parse_topic_partition_name(folder)
+        flushed = of.recovery_points.get(partition, 0)
         self._contexts.begin(partition)
         log = UnifiedLog.load(
             self._contexts.of(folder, partition),
             of.log_starts.get(partition, 0),
-            of.recovery_points.get(partition, 0),
+            flushed,
             of.had_clean_shutdown,
             None,
             remaining_segments,
         )
-        flushed = of.recovery_points.get(partition, 0)
         is_current = os.path.basename(folder) == str(partition)
         if is_current and flushed > max(log.log_end_offset, log.log_start_offset) and not self._bare:
             # As Kafka, it goes on; what comes next gets offsets that others had, and readers may know.

@@ -292,7 +292,7 @@ def _digest(file: File, size: int) -> tuple[int, int]:
 
 
 def _compare_all(move: Move, files: Files, progress: Progress) -> None:
-    # What a crash left of a checkpoint's writing is nobody's to read, and goes with the folder.
+    # A crash may leave a checkpoint that is half written.  Nobody reads it, and it goes with its folder.
     source, target = (
         {name for name in files.list_files(path) if not (name.endswith(".tmp") and names.is_partitions_file(name))}
         for path in (move.source, move.target)

@@ -80,9 +80,9 @@ def plan_by_rules(
     named: bool = False,
     files: Files = OS_FILES,
 ) -> Plan:
-    """What retention with these settings takes of each partition, but for active segments.  `named`: somebody has named
-    these partitions, and knows their cleanup.policy.  CorruptCheckpointException where the high watermarks cannot be
-    read."""
+    """Plans which segments of each partition retention deletes by these settings.  Active segments always stay.
+    `named`: the user named these partitions, and so knows their cleanup.policy.  CorruptCheckpointException where the
+    high watermarks cannot be read."""
     plan = Plan(log_dir)
     for partition, facts in _facts(plan, partitions, settings, also_compacted, files, named=named).items():
         choice = _choice(facts)

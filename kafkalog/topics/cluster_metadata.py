@@ -27,12 +27,9 @@ from kafkalog.format.batch import ensure_valid
 from kafkalog.format.control import ControlRecordType, parse_control_key
 from kafkalog.format.meta_properties import MetaProperties, read_meta_properties
 from kafkalog.format.metadata_records import decode_metadata_record, schema_of
-from kafkalog.format.names import TopicPartition
 from kafkalog.format.records import records
 from kafkalog.segment.file_records import walk_headers
 
-PARTITION = TopicPartition(names.CLUSTER_METADATA_TOPIC, 0)
-FOLDER = str(PARTITION)
 LOOKS, REST_S = 3, 0.05  # at a file that a broker may be writing to
 CLUSTER_DEFAULT = ""  # the name of a config resource: the default of all brokers
 _TOPIC_RESOURCE, _BROKER_RESOURCE = 2, 4  # ConfigResource.Type
@@ -95,7 +92,7 @@ def read_cluster_metadata(
     if no file has changed since."""
     directories = list(log_dirs)
     for directory in directories:
-        folder = os.path.join(directory, FOLDER)
+        folder = os.path.join(directory, names.CLUSTER_METADATA_DIR)
         if not files.is_dir(folder):
             continue
         try:

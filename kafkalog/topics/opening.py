@@ -29,7 +29,6 @@ from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.log.view import PartitionView
 from kafkalog.manager import directory as directories
 from kafkalog.manager import log_dirs
-from kafkalog.manager.log_dirs import check_taken_over
 from kafkalog.manager.topic_configs import checked_overrides
 from kafkalog.metrics.registry import MetricsRegistry
 from kafkalog.segment.index_reader import check_whole_entries
@@ -134,7 +133,7 @@ def open_log(
         producer_id_expiration_ms, "producer_id_expiration_ms", low=1, expected="milliseconds"
     )
     tell = _damage_handler(on_damage)
-    check_taken_over([root], files, take_over=take_over)
+    log_dirs.check_taken_over([root], files, take_over=take_over)
     if partition.topic == names.CLUSTER_METADATA_TOPIC:
         raise InvalidTopicException(
             f"{partition} is the log of a cluster's controllers: only they write to it", hint="read_only=True reads it"
@@ -205,7 +204,7 @@ def _damage_handler(on_damage: OnDamage) -> Callable[[Damage], None] | None:
 def _settings_there(
     root: str, topic: str, broker: Mapping[str, object] | None, given: Mapping[str, str], files: Files
 ) -> LogConfig:
-    """What counts for a topic: what the caller gives, over what is kept for it."""
+    """The settings of a topic.  Those that the caller gives lie over those that are kept for it."""
     known = TopicSettings(root, files=files, broker=broker)
     overrides = {**known.stored(topic), **given}
     if not known.is_of_cluster:

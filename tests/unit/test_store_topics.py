@@ -980,7 +980,7 @@ def test_after_the_close(tmp_path: Path) -> None:
         lambda: store.create_topic("u"), lambda: store.alter_topic("t", {}), lambda: store.add_partitions("t", 2),
         lambda: store.delete_topic("t"), lambda: store.manager, lambda: topic.append(b"x"), lambda: topic.info,
         lambda: topic.append_many([b"x"]), lambda: topic.partitions, lambda: topic.append(b"x", partition=0),
-        # What another thread had begun meets the manager's end, and is told in the store's words.
+        # A call that began before the close may reach the manager.  It gets the store's error there.
         lambda: manager.get_or_create_log("u-0", is_new=True), lambda: manager.set_topic_config("t", {}),
     ):  # fmt: skip
         with pytest.raises(IllegalStateException, match=r"store of .*data is closed \(kafkalog.open opens it again\)"):
