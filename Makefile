@@ -3,7 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
-NATIVE := $(wildcard kafkalog/_native/*.pyx kafkalog/_native/*.pxd kafkalog/_native/src/*)
+NATIVE := $(wildcard kafkalog/_native/*/*.pyx kafkalog/_native/*/*.pxd kafkalog/_native/src/*)
 PYTEST := $(PY) -m pytest
 PYTEST_FLAGS ?=
 
@@ -56,7 +56,7 @@ lint: $(VENV)/.built  ## ruff, mypy --strict, stubtest, cython-lint
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
-	$(PY) -m mypy.stubtest --mypy-config-file pyproject.toml $(patsubst kafkalog/_native/%.pyx,kafkalog._native.%,$(wildcard kafkalog/_native/*.pyx))
+	$(PY) -m mypy.stubtest --mypy-config-file pyproject.toml $(subst /,.,$(basename $(wildcard kafkalog/_native/*/*.pyx)))
 	PATH="$(CURDIR)/$(VENV)/bin:$$PATH" cython-lint kafkalog/_native
 
 conformance: $(VENV)/.built  ## every script on Apache Kafka 4.4.0 and on kafkalog, compared
@@ -146,4 +146,4 @@ wheel-smoke: wheel  ## the wheel in a clean environment, with a smoke test of it
 	PYTHON=$(CURDIR)/$(PY) bash tests/wheel_smoke.sh dist
 
 clean:
-	rm -rf build dist .venv .venv-connector *.egg-info kafkalog/_native/*.so tests/conformance/driver/target
+	rm -rf build dist .venv .venv-connector *.egg-info kafkalog/_native/*/*.so tests/conformance/driver/target

@@ -18,7 +18,7 @@ NATIVE = Path("kafkalog/_native")
 # C below the modules: the checksum is wanted nearly everywhere.
 SOURCES = {"offset_map": ["md5.c"]}
 COMMON_SOURCES = ["crc32c.c"]
-DEPENDS = sorted(str(path) for path in [*NATIVE.glob("*.pxd"), *(NATIVE / "src").glob("*.h")])
+DEPENDS = sorted(str(path) for path in [*NATIVE.rglob("*.pxd"), *(NATIVE / "src").glob("*.h")])
 
 if sys.platform == "win32":
     compile_args, link_args = ["/O2"], []
@@ -41,7 +41,7 @@ STALE = any(path.stat().st_mtime < Path(__file__).stat().st_mtime for path in GE
 
 extensions = [
     Extension(
-        f"kafkalog._native.{path.stem}",
+        f"kafkalog._native.{path.parent.name}.{path.stem}",
         [str(path), *(str(NATIVE / "src" / name) for name in SOURCES.get(path.stem, COMMON_SOURCES))],
         include_dirs=[str(NATIVE / "src")],
         depends=DEPENDS,
@@ -49,7 +49,7 @@ extensions = [
         extra_link_args=link_args,
         define_macros=[("CYTHON_EXTERN_C", 'extern "C"')] if sys.platform == "win32" else [],
     )
-    for path in sorted(NATIVE.glob("*.pyx"))
+    for path in sorted(NATIVE.rglob("*.pyx"))
 ]
 
 setup(

@@ -31,13 +31,13 @@ import numpy as np
 
 from bench import kafka
 from bench.cleaner_scale import SPARE_BYTES, opened, peak_growth, pool_seconds
-from kafkalog._native.offset_map import SkimpyOffsetMap
-from kafkalog.cleaner.cleaner import Cleaner
-from kafkalog.cleaner.cleaner_thread import cleaner_settings
-from kafkalog.cleaner.to_clean import LogToClean
+from kafkalog._face.opening import open_log
+from kafkalog._native.codec.offset_map import SkimpyOffsetMap
 from kafkalog.config import CleanerConfig
-from kafkalog.files import SYSTEM_CLOCK
-from kafkalog.topics.opening import open_log
+from kafkalog.engine.cleaner.cleaner import Cleaner
+from kafkalog.engine.cleaner.cleaner_thread import cleaner_settings
+from kafkalog.engine.cleaner.to_clean import LogToClean
+from kafkalog.engine.files import SYSTEM_CLOCK
 
 SEGMENT_BYTES = 64 << 20
 SEGMENTS, KEYS = 10, 1_000_000

@@ -22,19 +22,19 @@ from pathlib import Path
 import numpy as np
 
 from bench.memory import peak_bytes
-from kafkalog._native.offset_map import SkimpyOffsetMap
-from kafkalog.cleaner.cleaner import Cleaner
-from kafkalog.cleaner.cleaner_thread import cleaner_settings
-from kafkalog.cleaner.log_cleaner import LogCleaner
-from kafkalog.cleaner.to_clean import LogToClean
+from kafkalog._face.opening import open_log
+from kafkalog._native.codec.offset_map import SkimpyOffsetMap
 from kafkalog.config import CleanerConfig, LogConfig, ProducerStateManagerConfig
-from kafkalog.files import OS_FILES, SYSTEM_CLOCK, LogDirFailureChannel, ManualScheduler
-from kafkalog.log.context import PartitionContext, ProducerSettings
-from kafkalog.log.unified_log import UnifiedLog
-from kafkalog.manager.log_directories import LogDirectories
-from kafkalog.manager.registry import LogRegistry
+from kafkalog.engine.cleaner.cleaner import Cleaner
+from kafkalog.engine.cleaner.cleaner_thread import cleaner_settings
+from kafkalog.engine.cleaner.log_cleaner import LogCleaner
+from kafkalog.engine.cleaner.to_clean import LogToClean
+from kafkalog.engine.files import OS_FILES, SYSTEM_CLOCK, LogDirFailureChannel, ManualScheduler
+from kafkalog.engine.host.log_directories import LogDirectories
+from kafkalog.engine.host.registry import LogRegistry
+from kafkalog.engine.log.context import PartitionContext, ProducerSettings
+from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.metrics.registry import MetricsRegistry
-from kafkalog.topics.opening import open_log
 
 SPARE_BYTES = 32 << 20  # of memory, beyond the buffers that are configured
 _POLL_SECS = 0.01

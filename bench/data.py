@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from bench import ours
-from kafkalog._native import batches
-from kafkalog.format import codecs
-from kafkalog.format.builder import build_batch
+from kafkalog._native.codec import batches
+from kafkalog.engine.format import codecs
+from kafkalog.engine.format.builder import build_batch
 
 NOW_MS = 1_700_000_000_000
 SEGMENT_BYTES = {"k16": 256 << 20, "one": 64 << 20, "lz4": 48 << 20, "zstd": 48 << 20}

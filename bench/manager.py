@@ -24,12 +24,12 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from bench import data, kafka, ours
-from kafkalog.files import OS_FILES
-from kafkalog.format.builder import build_batch
-from kafkalog.format.checkpoints import CleanShutdownFile
-from kafkalog.format.partition_metadata import write_partition_metadata
-from kafkalog.manager.log_manager import LogManager
-from kafkalog.manager.settings import ManagerSettings
+from kafkalog.engine.files import OS_FILES
+from kafkalog.engine.format.builder import build_batch
+from kafkalog.engine.format.checkpoints import CleanShutdownFile
+from kafkalog.engine.format.partition_metadata import write_partition_metadata
+from kafkalog.engine.host.log_manager import LogManager
+from kafkalog.engine.host.settings import ManagerSettings
 
 PARTITIONS, SEGMENTS = 1_000, 2
 BATCHES_A_SEGMENT, RECORDS_A_BATCH = 4, 156

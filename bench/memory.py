@@ -27,7 +27,7 @@ def work(name: str, log_dir: Path) -> None:
 
         assert verify(log_dir, ["k16-0"], deep="--deep" in name).bytes >= SEGMENT_BYTES
     elif name == "salvage":
-        from kafkalog.format.names import TopicPartition
+        from kafkalog.engine.format.names import TopicPartition
         from kafkalog.toolbox.salvage import salvage
 
         with tempfile.TemporaryDirectory(prefix="kafkalog-bench-") as place:

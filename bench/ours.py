@@ -15,21 +15,21 @@ from pathlib import Path
 
 import numpy as np
 
-from kafkalog._native import batches, crc32c
-from kafkalog._native.ahead import Busy
+from kafkalog._native.codec import batches, crc32c
+from kafkalog._native.state.ahead import Busy
 from kafkalog.config import LogConfig, ProducerStateManagerConfig
-from kafkalog.files import OS_FILES, LogDirFailureChannel, ManualScheduler, SystemClock
-from kafkalog.files.processes import processors
-from kafkalog.log.context import PartitionContext, ProducerSettings
-from kafkalog.log.epoch_checkpoint import PartitionEpochCheckpoint
-from kafkalog.log.leader_epochs import LeaderEpochFileCache
-from kafkalog.log.producers import ProducerStateManager
-from kafkalog.log.replay import RecoveryReplay
-from kafkalog.log.types import FetchIsolation
-from kafkalog.log.unified_log import UnifiedLog
-from kafkalog.segment.file_records import FileRecords
-from kafkalog.segment.log_segment import LogSegment
-from kafkalog.segment.offset_index import OffsetIndex
+from kafkalog.engine.files import OS_FILES, LogDirFailureChannel, ManualScheduler, SystemClock
+from kafkalog.engine.files.processes import processors
+from kafkalog.engine.log.context import PartitionContext, ProducerSettings
+from kafkalog.engine.log.epoch_checkpoint import PartitionEpochCheckpoint
+from kafkalog.engine.log.leader_epochs import LeaderEpochFileCache
+from kafkalog.engine.log.producers import ProducerStateManager
+from kafkalog.engine.log.replay import RecoveryReplay
+from kafkalog.engine.log.types import FetchIsolation
+from kafkalog.engine.log.unified_log import UnifiedLog
+from kafkalog.engine.segment.file_records import FileRecords
+from kafkalog.engine.segment.log_segment import LogSegment
+from kafkalog.engine.segment.offset_index import OffsetIndex
 
 Round = Callable[[], int]
 GIB = 1 << 30
@@ -132,7 +132,7 @@ def opens(data: Path, clean: bool) -> Round:
 
 
 def decode(data: Path, kind: str) -> Round:
-    from kafkalog.format import arrow
+    from kafkalog.engine.format import arrow
 
     records = FileRecords.open(str(segment_file(data, kind)), OS_FILES, mutable=False)
 
@@ -150,7 +150,7 @@ def encode(data: Path) -> Round:
     """One v2 batch, header and CRC included, of 10,000 records that stand in an Arrow record batch."""
     import pyarrow as pa
 
-    from kafkalog._native.encode import ColumnEncoder
+    from kafkalog._native.codec.encode import ColumnEncoder
 
     rng = np.random.default_rng(1)
     count = 10_000

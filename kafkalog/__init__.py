@@ -20,8 +20,9 @@ Classes that they hand out:
     LogManager, ManagerSettings, LogConfig, TopicPartition    the engine: many partitions on many disks
     KafkalogError                                             every error is one
 
-Modules, loaded when they are first named:
-    errors, config, files (clocks, the disk), format, metrics, topics, toolbox, spark
+Modules, loaded when they are first named; what they list is kept from release to release:
+    errors, config, store, topic, partition, records, reader, producer, transaction, metrics, toolbox, spark
+    engine    Kafka's own classes by their names; follows Kafka's versions
 
 `import kafkalog` alone pulls in neither numpy nor pyarrow, pyspark, click or rich.
 """
@@ -38,59 +39,74 @@ __all__ = ["open", "open_log", "list_partitions", "verify", "to_confluent"]
 if TYPE_CHECKING:
     # A name that is imported as itself is public for type checkers; nothing else is.
     from kafkalog import config as config
+    from kafkalog import engine as engine
     from kafkalog import errors as errors
-    from kafkalog import files as files
-    from kafkalog import format as format
     from kafkalog import metrics as metrics
+    from kafkalog import partition as partition
+    from kafkalog import producer as producer
+    from kafkalog import reader as reader
+    from kafkalog import records as records
     from kafkalog import spark as spark
+    from kafkalog import store as store
     from kafkalog import toolbox as toolbox
-    from kafkalog import topics as topics
-    from kafkalog.cleaner.compaction import CompactionStats as CompactionStats
+    from kafkalog import topic as topic
+    from kafkalog import transaction as transaction
+    from kafkalog._face.chunk_reader import ChunkReader as ChunkReader
+    from kafkalog._face.chunk_reader import MessageSetSend as MessageSetSend
+    from kafkalog._face.chunk_reader import MultiMessageSetSend as MultiMessageSetSend
+    from kafkalog._face.opening import open_log
+    from kafkalog._face.writer import Transaction as Transaction
+    from kafkalog._face.writer import Writer as Writer
     from kafkalog.config import LogConfig as LogConfig
+    from kafkalog.engine.cleaner.compaction import CompactionStats as CompactionStats
+    from kafkalog.engine.format.names import TopicPartition as TopicPartition
+    from kafkalog.engine.host.log_dirs import list_partitions
+    from kafkalog.engine.host.log_manager import LogManager as LogManager
+    from kafkalog.engine.host.settings import ManagerSettings as ManagerSettings
+    from kafkalog.engine.log.view import PartitionView as PartitionView
     from kafkalog.errors import KafkalogError as KafkalogError
-    from kafkalog.format.names import TopicPartition as TopicPartition
-    from kafkalog.manager.log_manager import LogManager as LogManager
-    from kafkalog.manager.settings import ManagerSettings as ManagerSettings
+    from kafkalog.partition import Log as Log
+    from kafkalog.producer import Producer as Producer
+    from kafkalog.records import Record as Record
+    from kafkalog.records import to_confluent
+    from kafkalog.store import Store as Store
+    from kafkalog.store import open_store as open
     from kafkalog.toolbox.verify import verify
-    from kafkalog.topics import ChunkReader as ChunkReader
-    from kafkalog.topics import Log as Log
-    from kafkalog.topics import MessageSetSend as MessageSetSend
-    from kafkalog.topics import MultiMessageSetSend as MultiMessageSetSend
-    from kafkalog.topics import PartitionView as PartitionView
-    from kafkalog.topics import Producer as Producer
-    from kafkalog.topics import Record as Record
-    from kafkalog.topics import RecordMetadata as RecordMetadata
-    from kafkalog.topics import Store as Store
-    from kafkalog.topics import Topic as Topic
-    from kafkalog.topics import Transaction as Transaction
-    from kafkalog.topics import Writer as Writer
-    from kafkalog.topics import list_partitions, open_log, to_confluent
-    from kafkalog.topics import open_store as open
+    from kafkalog.topic import RecordMetadata as RecordMetadata
+    from kafkalog.topic import Topic as Topic
 
-_MODULES = ("config", "errors", "files", "format", "metrics", "spark", "toolbox", "topics")
+_MODULES = (
+    "config", "engine", "errors", "metrics", "partition", "producer", "reader", "records", "spark", "store", "toolbox",
+    "topic", "transaction",
+)  # fmt: skip
+# Folders of earlier releases, and where their names are now.
+_MOVED = {
+    "files": "kafkalog.engine.files", "format": "kafkalog.engine.format",
+    "topics": "kafkalog itself, kafkalog.reader and kafkalog.producer",
+}  # fmt: skip
 _HOME = {
-    "ChunkReader": "kafkalog.topics",
-    "CompactionStats": "kafkalog.cleaner.compaction",
+    "ChunkReader": "kafkalog._face.chunk_reader",
+    "CompactionStats": "kafkalog.engine.cleaner.compaction",
     "KafkalogError": "kafkalog.errors",
-    "Log": "kafkalog.topics",
+    "Log": "kafkalog.partition",
     "LogConfig": "kafkalog.config",
-    "LogManager": "kafkalog.manager.log_manager",
-    "ManagerSettings": "kafkalog.manager.settings",
-    "MessageSetSend": "kafkalog.topics",
-    "MultiMessageSetSend": "kafkalog.topics",
-    "PartitionView": "kafkalog.topics",
-    "Producer": "kafkalog.topics",
-    "Record": "kafkalog.topics",
-    "RecordMetadata": "kafkalog.topics",
-    "Store": "kafkalog.topics",
-    "Topic": "kafkalog.topics",
-    "TopicPartition": "kafkalog.format.names",
-    "Transaction": "kafkalog.topics",
-    "Writer": "kafkalog.topics",
-    "list_partitions": "kafkalog.topics",
-    "open_log": "kafkalog.topics",
-    "to_confluent": "kafkalog.topics",
-    "open": "kafkalog.topics",
+    "LogManager": "kafkalog.engine.host.log_manager",
+    "ManagerSettings": "kafkalog.engine.host.settings",
+    "MessageSetSend": "kafkalog._face.chunk_reader",
+    "MultiMessageSetSend": "kafkalog._face.chunk_reader",
+    "PartitionView": "kafkalog.engine.log.view",
+    "Producer": "kafkalog.producer",
+    "Record": "kafkalog.records",
+    "RecordMetadata": "kafkalog.topic",
+    "Store": "kafkalog.store",
+    "Topic": "kafkalog.topic",
+    "TopicPartition": "kafkalog.engine.format.names",
+    "Transaction": "kafkalog._face.writer",
+    "Writer": "kafkalog._face.writer",
+    "list_partitions": "kafkalog.engine.host.log_dirs",
+    "open_log": "kafkalog._face.opening",
+    "to_confluent": "kafkalog.records",
+    "open": "kafkalog.store",
     "verify": "kafkalog.toolbox.verify",
 }
 _THERE = {"open": "open_store"}  # what it is called at home
@@ -104,7 +120,8 @@ if not TYPE_CHECKING:  # to a type checker a module with a __getattr__ has every
             return importlib.import_module(f"kafkalog.{name}")
         home = _HOME.get(name)
         if home is None:
-            raise AttributeError(f"module 'kafkalog' has no attribute {name!r}")
+            moved = f": its names are in {_MOVED[name]} now" if name in _MOVED else ""
+            raise AttributeError(f"module 'kafkalog' has no attribute {name!r}{moved}")
         value = getattr(importlib.import_module(home), _THERE.get(name, name))
         globals()[name] = value
         return value

@@ -17,8 +17,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, TypeVar
 
+from kafkalog._limits import INT_MAX, INT_MIN, LONG_MAX, LONG_MIN
 from kafkalog.errors import ConfigException, IllegalArgumentException, InvalidConfigurationException
-from kafkalog.limits import INT_MAX, INT_MIN, LONG_MAX, LONG_MIN
 
 _IMPORTED = frozenset(globals())
 

@@ -14,11 +14,11 @@ import threading
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from kafkalog._native.descriptor import FileMap
-from kafkalog.files.api import Buffer, File, FileLock, Files, FileStat, HasFileno, Listing
-from kafkalog.files.failure import UnsyncedError
-from kafkalog.files.os_files import OS_FILES, OsFile, OsFiles
-from kafkalog.files.pool import OpenFiles
+from kafkalog._native.state.descriptor import FileMap
+from kafkalog.engine.files.api import Buffer, File, FileLock, Files, FileStat, HasFileno, Listing
+from kafkalog.engine.files.failure import UnsyncedError
+from kafkalog.engine.files.os_files import OS_FILES, OsFile, OsFiles
+from kafkalog.engine.files.pool import OpenFiles
 from tests.disk_model import Disk, Op
 
 Do = Callable[[], None]

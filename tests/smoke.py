@@ -15,7 +15,7 @@ from pathlib import Path
 
 def main(log_dir: Path) -> None:
     import kafkalog
-    from kafkalog._native import batches, crc32c
+    from kafkalog._native.codec import batches, crc32c
 
     unwanted = {"pyarrow", "pyspark", "click", "rich"} & set(sys.modules)
     assert not unwanted, f"importing kafkalog imported {unwanted}"

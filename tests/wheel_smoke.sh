@@ -13,7 +13,7 @@ wheel = zipfile.ZipFile(sys.argv[1])
 names = wheel.namelist()
 generated = [n for n in names if n.endswith((".c", ".cpp"))]
 assert not generated, f"generated C in the wheel: {generated}"
-for wanted in ("kafkalog/py.typed", "pyspark_kafkalog.py", "kafkalog/_native/batches.pyi"):
+for wanted in ("kafkalog/py.typed", "pyspark_kafkalog.py", "kafkalog/_native/codec/batches.pyi"):
     assert wanted in names, f"{wanted} is missing from the wheel"
 assert not [n for n in names if n.startswith("tests/")], "tests in the wheel"
 doubles = [n for n in names if n in ("kafkalog/files/testing.py", "kafkalog/files/disk_model.py")]
@@ -25,7 +25,7 @@ described = [n for n in native if any(name in wheel.read(n) for name in (b".debu
 assert not described, f"debug information in the wheel: {described}"
 (sdist,) = Path(sys.argv[2]).glob("*.tar.gz")
 files = tarfile.open(sdist).getnames()
-assert any(n.endswith("kafkalog/_native/layout.pxd") for n in files), "the sdist lacks the .pxd files"
+assert any(n.endswith("kafkalog/_native/codec/layout.pxd") for n in files), "the sdist lacks the .pxd files"
 assert not [n for n in files if n.endswith(".c") and "/_native/src/" not in n], "generated C in the sdist"
 native_bytes = sum(wheel.getinfo(n).file_size for n in native)
 print(f"wheel: {len(names)} files, no generated C, {native_bytes:,} bytes of native code without debug information")

@@ -24,10 +24,10 @@ import crc32c as crc32c_package
 import numpy as np
 
 from bench import data, ours
-from kafkalog._native import batches, crc32c
-from kafkalog._native.offset_map import SkimpyOffsetMap
-from kafkalog._native.search import OFFSET, IndexEnd
-from kafkalog.segment.types import OffsetPosition
+from kafkalog._native.codec import batches, crc32c
+from kafkalog._native.codec.offset_map import SkimpyOffsetMap
+from kafkalog._native.state.search import OFFSET, IndexEnd
+from kafkalog.engine.segment.types import OffsetPosition
 
 KIB, MIB = 1 << 10, 1 << 20
 TARGETS = 1_000

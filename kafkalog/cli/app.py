@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 import kafkalog
+from kafkalog.engine.files import OS_FILES, local_path
 from kafkalog.errors import BadBytesError, BeingWrittenException, DiskError, KafkalogError, LogDirLockedException
-from kafkalog.files import OS_FILES, local_path
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -160,7 +160,7 @@ def cli() -> None:
 
 
 class LocalPath(click.Path):
-    """A path of this machine, as each door takes them (`kafkalog.files.local_path`)."""
+    """A path of this machine, as each door takes them (`kafkalog.engine.files.local_path`)."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         return local_path(os.fsdecode(super().convert(value, param, ctx)))

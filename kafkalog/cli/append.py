@@ -11,21 +11,21 @@ from typing import Any
 
 import click
 
+from kafkalog._face.opening import open_log
+from kafkalog._face.rows import Row
 from kafkalog.cli.app import CLEAN, LocalPath, Usage
 from kafkalog.cli.console import emit, emit_json, note, select_partitions
 from kafkalog.cli.places import SETTINGS, TAKE_OVER, topic_settings
+from kafkalog.engine.format import codecs, names
+from kafkalog.engine.format.values import milliseconds, shown, text
 from kafkalog.errors import (
     IllegalArgumentException,
     RecordTooLargeException,
     RequestError,
     UnknownTopicOrPartitionException,
 )
-from kafkalog.format import codecs, names
-from kafkalog.format.values import milliseconds, shown, text
-from kafkalog.topics.log import Log
-from kafkalog.topics.opening import open_log
-from kafkalog.topics.records import Header
-from kafkalog.topics.rows import Row
+from kafkalog.partition import Log
+from kafkalog.records import Header
 
 BATCH_RECORDS = 10_000
 VALUES = ("payload", "payload_base64", "value", "value_base64")

@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kafkalog._face.times import ALL_TIMES
 from kafkalog.cli import choosing, record_lines
 from kafkalog.cli.app import CLEAN, LocalPath, Usage
 from kafkalog.cli.console import note, some
-from kafkalog.log.view import PartitionView
+from kafkalog.engine.log.view import PartitionView
 from kafkalog.toolbox.window import Window, found_in, last
-from kafkalog.topics.times import ALL_TIMES
 
 if TYPE_CHECKING:
+    from kafkalog._face.chunk_reader import ChunkReader
+    from kafkalog.records import Record
     from kafkalog.toolbox.search import Condition, Match
-    from kafkalog.topics.reader import ChunkReader
-    from kafkalog.topics.records import Record
 
 FOLLOW_EVERY_S = 0.2
 
@@ -163,13 +163,13 @@ class _Reading:
         return self._found(self._reader(start, end))
 
     def _reader(self, start: int, end: int | None) -> ChunkReader:
-        from kafkalog.topics.reader import ChunkReader
+        from kafkalog._face.chunk_reader import ChunkReader
 
         return ChunkReader(self._view, start, isolation=self._isolation, end_offset=end)
 
     def _found(self, reader: ChunkReader) -> Iterator[Record]:
         if self._match is None:
-            from kafkalog.topics.reader import walk_records
+            from kafkalog._face.chunk_reader import walk_records
 
             return walk_records(reader.batches_of_records(), times=self._times)
         from kafkalog.toolbox.search import matching

@@ -10,9 +10,9 @@ import click
 from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, Usage
 from kafkalog.cli.console import emit, emit_json, note, paint
 from kafkalog.cli.places import log_dirs_at, print_table
+from kafkalog.engine.format import names
+from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import KafkaException
-from kafkalog.format import names
-from kafkalog.format.names import TopicPartition
 from kafkalog.toolbox.checkpoint_table import Change, CheckpointTable, change_line, checkpoint_table, plan_change
 
 HEADERS = ("PARTITION", "RECOVERY POINT", "LOG START", "HIGH WATERMARK", "CLEANER", "FIRST SEGMENT", "LOG END")

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
+from kafkalog._limits import LONG_MAX
 from kafkalog.cli.app import Usage
 from kafkalog.cli.console import locate, note, parse_time_ms, some
-from kafkalog.limits import LONG_MAX
 from kafkalog.toolbox.window import Bound, Near, Time, Window
 
 if TYPE_CHECKING:
-    from kafkalog.format.names import TopicPartition
+    from kafkalog.engine.format.names import TopicPartition
     from kafkalog.toolbox.search import Condition
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -55,7 +55,7 @@ def check_missing(given: str, log_dir: str, named: Sequence[str], skip_hint: str
 
     IllegalStateException; without a `skip_hint` a note.
     """
-    from kafkalog.topics.missing import missing_partitions, whole_topics
+    from kafkalog._face.missing import missing_partitions, whole_topics
 
     if not named and os.path.abspath(given) != os.path.abspath(log_dir):
         named = (os.path.basename(os.path.abspath(given)),)
@@ -163,7 +163,7 @@ def narrowed(
 
     A partition that was named itself is looked at whatever the keys say.  Usage where there are more than `count`.
     """
-    from kafkalog._native.partitioner import partition_for_key
+    from kafkalog._native.codec.partitioner import partition_for_key
 
     kept = dict(partitions)
     said = ""

@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from kafkalog._face.topic_settings import TopicSettings
 from kafkalog.cli.app import BEING_WRITTEN, CLEAN, FINDINGS, IO, LocalPath, Usage, exit_code_of, one_line, worse
 from kafkalog.cli.console import Progress, emit, emit_json, fields, log_bytes, note, size_words
 from kafkalog.cli.places import (
@@ -21,13 +22,12 @@ from kafkalog.cli.places import (
     topic_settings,
 )
 from kafkalog.config import CleanerConfig
+from kafkalog.engine.format import names
+from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import BeingWrittenException, DiskError, UnknownTopicOrPartitionException
-from kafkalog.format import names
-from kafkalog.format.names import TopicPartition
+from kafkalog.partition import DEDUPE_BUFFER_BYTES_MIN
 from kafkalog.toolbox.compact import Compacted, How, compact, left_alone, watermarks_are_blank
 from kafkalog.toolbox.compaction_state import Reason
-from kafkalog.topics.log import DEDUPE_BUFFER_BYTES_MIN
-from kafkalog.topics.topic_settings import TopicSettings
 
 COUNTS = ("superseded", "tombstones", "without_key", "aborted", "markers")
 DECIDING = ("cleanup.policy", "min.compaction.lag.ms", "delete.retention.ms")  # what decides what goes

@@ -18,13 +18,13 @@ from typing import Any
 
 import click
 
+from kafkalog._limits import LONG_MAX
 from kafkalog.cli.app import BEING_WRITTEN, CLEAN, Usage, one_line
+from kafkalog.engine.files import OS_FILES
+from kafkalog.engine.format import names
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.host.log_dirs import list_partitions, refuse_foreign_partition
 from kafkalog.errors import BeingWrittenException, KafkalogError, UnknownTopicOrPartitionException
-from kafkalog.files import OS_FILES
-from kafkalog.format import names
-from kafkalog.format.names import TopicPartition
-from kafkalog.limits import LONG_MAX
-from kafkalog.manager.log_dirs import list_partitions, refuse_foreign_partition
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 PROGRESS_FROM_BYTES = 64 << 20  # less is done before one looks

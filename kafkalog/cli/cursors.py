@@ -8,14 +8,14 @@ from collections.abc import Mapping, Sequence
 
 import click
 
+from kafkalog._limits import LONG_MAX
 from kafkalog.cli import choosing
 from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, Usage
 from kafkalog.cli.console import emit, emit_json, fields, note, paint, parse_time_ms, time_words
 from kafkalog.cli.places import log_dirs_at, print_table
-from kafkalog.files import OS_FILES, SYSTEM_CLOCK
-from kafkalog.format.names import TopicPartition
-from kafkalog.format.small_files import read_small
-from kafkalog.limits import LONG_MAX
+from kafkalog.engine.files import OS_FILES, SYSTEM_CLOCK
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.format.small_files import read_small
 from kafkalog.toolbox import cursor_csv
 from kafkalog.toolbox.cursor_changes import (
     Aim,

@@ -12,11 +12,11 @@ from kafkalog.cli.app import CLEAN, LocalPath
 from kafkalog.cli.console import emit, emit_json, locate, note, size_words, time_words
 from kafkalog.cli.dump_lines import codec_name
 from kafkalog.cli.places import CONFIG, SHOWN, setting_fields, setting_words, topic_settings
-from kafkalog.files import OS_FILES
-from kafkalog.format import names
-from kafkalog.log.snapshot import SegmentView
-from kafkalog.log.view import PartitionView
-from kafkalog.segment.scan import LogScan
+from kafkalog.engine.files import OS_FILES
+from kafkalog.engine.format import names
+from kafkalog.engine.log.snapshot import SegmentView
+from kafkalog.engine.log.view import PartitionView
+from kafkalog.engine.segment.scan import LogScan
 
 
 @click.command("describe", short_help="Show partitions, segments, sizes, offsets, times and codecs.")

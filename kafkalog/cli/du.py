@@ -7,7 +7,7 @@ import click
 from kafkalog.cli.app import CLEAN, LocalPath
 from kafkalog.cli.console import emit, emit_json, size_words
 from kafkalog.cli.places import log_dirs_at, print_table
-from kafkalog.files import SYSTEM_CLOCK
+from kafkalog.engine.files import SYSTEM_CLOCK
 from kafkalog.toolbox.disk_usage import Sum, disk_usage
 
 HEADERS = ("FILES", "SIZE", "ON DISK")

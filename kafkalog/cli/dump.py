@@ -9,11 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from kafkalog._native import batches as native
+from kafkalog._limits import INT_MAX
+from kafkalog._native.codec import batches as native
 from kafkalog.cli import dump_decoders as decoders
 from kafkalog.cli import dump_lines as lines
 from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, Usage
 from kafkalog.cli.console import emit, emit_json, note
+from kafkalog.engine.files import OS_FILES
+from kafkalog.engine.format import names
+from kafkalog.engine.format.batch import MIN_RECORD_OVERHEAD, RECORD_BATCH_OVERHEAD
+from kafkalog.engine.format.index_entries import OFFSET_ENTRY, TIME_ENTRY, TXN_ENTRY
+from kafkalog.engine.format.records import READ_BYTES_MAX, in_parts
+from kafkalog.engine.format.small_files import read_small
+from kafkalog.engine.format.snapshots import read_snapshot
+from kafkalog.engine.segment.file_records import walk_headers
+from kafkalog.engine.segment.scan import LARGE_BATCH_BYTES, crc_matches_in
 from kafkalog.errors import (
     BadBytesError,
     CorruptCheckpointException,
@@ -22,23 +32,13 @@ from kafkalog.errors import (
     InvalidRecordException,
     SchemaException,
 )
-from kafkalog.files import OS_FILES
-from kafkalog.format import names
-from kafkalog.format.batch import MIN_RECORD_OVERHEAD, RECORD_BATCH_OVERHEAD
-from kafkalog.format.index_entries import OFFSET_ENTRY, TIME_ENTRY, TXN_ENTRY
-from kafkalog.format.records import READ_BYTES_MAX, in_parts
-from kafkalog.format.small_files import read_small
-from kafkalog.format.snapshots import read_snapshot
-from kafkalog.limits import INT_MAX
-from kafkalog.segment.file_records import walk_headers
-from kafkalog.segment.scan import LARGE_BATCH_BYTES, crc_matches_in
 
 if TYPE_CHECKING:
     import struct
 
-    from kafkalog._native.batches import BatchHeader
-    from kafkalog.files import File
-    from kafkalog.format.records import Record
+    from kafkalog._native.codec.batches import BatchHeader
+    from kafkalog.engine.files import File
+    from kafkalog.engine.format.records import Record
 
 ENTRIES_AT_ONCE = 1 << 17
 

@@ -14,22 +14,22 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from kafkalog.cli.app import Usage
 from kafkalog.cli.console import put_bytes
-from kafkalog.errors import SchemaException, UnknownRecordTypeException
-from kafkalog.format import control, group_records, metadata_records
-from kafkalog.format.control import ControlRecordType
-from kafkalog.format.coordinator_records import (
+from kafkalog.engine.format import control, group_records, metadata_records
+from kafkalog.engine.format.control import ControlRecordType
+from kafkalog.engine.format.coordinator_records import (
     CoordinatorRecord,
     RecordSet,
     group_record_set,
     share_record_set,
     transaction_record_set,
 )
-from kafkalog.format.java_json import to_text
-from kafkalog.format.java_text import decode_utf8
-from kafkalog.format.message_reader import MessageException
+from kafkalog.engine.format.java_json import to_text
+from kafkalog.engine.format.java_text import decode_utf8
+from kafkalog.engine.format.message_reader import MessageException
+from kafkalog.errors import SchemaException, UnknownRecordTypeException
 
 if TYPE_CHECKING:
-    from kafkalog.format.records import Record
+    from kafkalog.engine.format.records import Record
 
 DELETED = "<DELETE>"
 

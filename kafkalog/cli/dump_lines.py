@@ -9,14 +9,14 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from kafkalog.cli.console import put_bytes
-from kafkalog.format.batch import decrement_sequence
-from kafkalog.format.codecs import NAMES as CODEC_NAMES
+from kafkalog.engine.format.batch import decrement_sequence
+from kafkalog.engine.format.codecs import NAMES as CODEC_NAMES
 
 if TYPE_CHECKING:
-    from kafkalog._native.batches import BatchHeader
+    from kafkalog._native.codec.batches import BatchHeader
     from kafkalog.cli.dump_decoders import Decoded
-    from kafkalog.format.records import Record
-    from kafkalog.format.snapshots import ProducerSnapshotEntry
+    from kafkalog.engine.format.records import Record
+    from kafkalog.engine.format.snapshots import ProducerSnapshotEntry
 
 
 def java_bool(value: bool) -> str:

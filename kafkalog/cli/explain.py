@@ -7,9 +7,9 @@ import click
 from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath
 from kafkalog.cli.console import Progress, emit, emit_json, fields, log_bytes, note, paint, size_words, time_words
 from kafkalog.cli.places import CONFIG, SETTINGS, SHOWN, partition_at, setting_fields, setting_words, topic_settings
-from kafkalog.files import SYSTEM_CLOCK
-from kafkalog.log.checkpoint_lines import CheckpointLines
-from kafkalog.log.retention_rule import Rule
+from kafkalog.engine.files import SYSTEM_CLOCK
+from kafkalog.engine.log.checkpoint_lines import CheckpointLines
+from kafkalog.engine.log.retention_rule import Rule
 from kafkalog.toolbox.compaction_state import CompactionState
 from kafkalog.toolbox.explain import Explained, explain
 from kafkalog.toolbox.segment_facts import PartitionFacts, was_compacted

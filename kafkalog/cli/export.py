@@ -9,8 +9,8 @@ import click
 from kafkalog.cli import choosing
 from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, Usage
 from kafkalog.cli.console import Progress, emit, emit_json, fields, log_bytes, note, size_words
+from kafkalog.engine.files import OS_FILES
 from kafkalog.errors import BadBytesError, InvalidRecordException
-from kafkalog.files import OS_FILES
 from kafkalog.toolbox.export import FORMATS, ExportedFile, ExportOptions, ExportReport, export
 
 SUFFIXES = tuple(f".{name}" for name in FORMATS)

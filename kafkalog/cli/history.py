@@ -9,10 +9,10 @@ import click
 from kafkalog.cli import choosing, record_lines
 from kafkalog.cli.app import CLEAN, LocalPath
 from kafkalog.cli.console import emit_json, note, time_words
-from kafkalog.format.needs import need_pyarrow
-from kafkalog.log.view import PartitionView
+from kafkalog.engine.format.needs import need_pyarrow
+from kafkalog.engine.log.view import PartitionView
+from kafkalog.records import NO_TIMESTAMP_TYPE
 from kafkalog.toolbox.history import LATEST, SUPERSEDED, Entry, history
-from kafkalog.topics.records import NO_TIMESTAMP_TYPE
 
 
 @click.command("history", short_help="Print every value of a key.")

@@ -12,15 +12,15 @@ from kafkalog.cli import choosing, record_lines
 from kafkalog.cli.app import CLEAN, LocalPath, Usage
 from kafkalog.cli.console import Progress, emit, log_bytes, note, size_words
 from kafkalog.cli.places import parse_bytes
-from kafkalog.files import OS_FILES
-from kafkalog.format.needs import need_pyarrow
-from kafkalog.log.view import PartitionView
+from kafkalog.engine.files import OS_FILES
+from kafkalog.engine.format.needs import need_pyarrow
+from kafkalog.engine.log.view import PartitionView
 from kafkalog.toolbox.export import FORMATS, ExportOptions, ExportReport
 
 if TYPE_CHECKING:
-    from kafkalog.format.names import TopicPartition
+    from kafkalog._face.latest import Latest
+    from kafkalog.engine.format.names import TopicPartition
     from kafkalog.toolbox.latest import LatestOptions
-    from kafkalog.topics.latest import Latest
 
 SUFFIXES = ", ".join(f".{name}" for name in FORMATS)
 LINE = "%k\\t%s\\n"

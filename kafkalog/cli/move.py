@@ -10,10 +10,10 @@ import click
 from kafkalog.cli.app import CLEAN, LocalPath, Usage
 from kafkalog.cli.console import Progress, emit, emit_json, note, size_words
 from kafkalog.cli.places import log_dirs_at, partition_at
+from kafkalog.engine.files import OS_FILES
+from kafkalog.engine.format import names
+from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import KafkalogError
-from kafkalog.files import OS_FILES
-from kafkalog.format import names
-from kafkalog.format.names import TopicPartition
 from kafkalog.toolbox.move import Move, Step, carry_out, plan_move
 
 TELL = {

@@ -12,17 +12,17 @@ from typing import Any
 
 import click
 
+from kafkalog._face.topic_settings import TopicSettings, broker_properties
 from kafkalog.cli.app import LocalPath, Usage
 from kafkalog.cli.console import emit, note, parse_settings, parse_time_ms, select_partitions, some
-from kafkalog.files import OS_FILES
-from kafkalog.format.names import CLUSTER_METADATA_TOPIC, TopicPartition
-from kafkalog.manager.log_dirs import (
+from kafkalog.engine.files import OS_FILES
+from kafkalog.engine.format.names import CLUSTER_METADATA_TOPIC, TopicPartition
+from kafkalog.engine.host.log_dirs import (
     partition_of_folder,
     partitions_in,
     refuse_foreign_partition,
     refuse_partition_folder,
 )
-from kafkalog.topics.topic_settings import TopicSettings, broker_properties
 
 _BYTES = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGTP]?)(i?)B?", re.IGNORECASE)
 _POWERS = " KMGTP"

@@ -13,7 +13,7 @@ from typing import Any
 from kafkalog.cli.console import emit_json, put_bytes
 from kafkalog.cli.dump_lines import headers_json
 from kafkalog.cli.template import formatter
-from kafkalog.topics.records import CREATE_TIME, LOG_APPEND_TIME, Record
+from kafkalog.records import CREATE_TIME, LOG_APPEND_TIME, Record
 
 TIMESTAMP_TYPE_NAMES = {CREATE_TIME: "create", LOG_APPEND_TIME: "logappend"}
 NO_BROKER = -1

@@ -8,15 +8,15 @@ from contextlib import ExitStack
 
 import click
 
+from kafkalog._face.topic_settings import TopicSettings
 from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, worse
 from kafkalog.cli.console import Progress, emit, emit_json, fields, locate, log_bytes, tell_unsettled
 from kafkalog.cli.places import without_metadata
+from kafkalog.engine.files import OS_FILES
+from kafkalog.engine.format import names
+from kafkalog.engine.host.log_dirs import refuse_foreign
 from kafkalog.errors import BeingWrittenException, UnknownTopicOrPartitionException
-from kafkalog.files import OS_FILES
-from kafkalog.format import names
-from kafkalog.manager.log_dirs import refuse_foreign
 from kafkalog.toolbox.reindex import SegmentIndexes, check_indexes, find_wrong_indexes, rewrite
-from kafkalog.topics.topic_settings import TopicSettings
 
 
 @click.command("reindex", short_help="Rebuild indexes that are missing or wrong.")

@@ -7,6 +7,7 @@ import os
 
 import click
 
+from kafkalog._face.topic_settings import Source, TopicSettings
 from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, Usage
 from kafkalog.cli.console import emit, emit_json, note, size_words, time_words
 from kafkalog.cli.places import (
@@ -18,10 +19,9 @@ from kafkalog.cli.places import (
     setting_words,
     topic_settings,
 )
-from kafkalog.files import SYSTEM_CLOCK
-from kafkalog.format import names
+from kafkalog.engine.files import SYSTEM_CLOCK
+from kafkalog.engine.format import names
 from kafkalog.toolbox.retain import Choice, Plan, carry_out, plan_by_rules, plan_until_free
-from kafkalog.topics.topic_settings import Source, TopicSettings
 
 RULES = ("retention.ms", "retention.bytes")
 SET = (Source.GIVEN, Source.TOPIC, Source.DYNAMIC, Source.STATIC)

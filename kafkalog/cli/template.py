@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from kafkalog.cli.app import Usage
 
 if TYPE_CHECKING:
-    from kafkalog.topics.records import Record
+    from kafkalog.records import Record
 
 ESCAPES = {"n": b"\n", "t": b"\t", "r": b"\r"}
 INT = struct.Struct(">i")

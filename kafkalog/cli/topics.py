@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from kafkalog._face.topic_settings import TopicSettings
 from kafkalog.cli.app import CLEAN, FINDINGS, LocalPath, worse
 from kafkalog.cli.console import (
     Progress,
@@ -19,7 +20,6 @@ from kafkalog.cli.console import (
 from kafkalog.cli.places import CONFIG, SHOWN, log_dirs_at, print_table, setting_fields, topic_settings
 from kafkalog.toolbox.folders import folders_of
 from kafkalog.toolbox.topics import TopicRow, topics
-from kafkalog.topics.topic_settings import TopicSettings
 
 HEADERS = ("TOPIC", "ID", "PARTITIONS", "SEGMENTS", "SIZE", "RECORDS", "FIRST", "LAST", "CODECS")
 

@@ -6,7 +6,8 @@
     prometheus_client.REGISTRY.register(PrometheusCollector(metrics))
     log = kafkalog.open_log("data", "orders-0", metrics=metrics)
 
-Knows no log: what is measured is said where it happens (`kafkalog.log.topic_metrics`, `kafkalog.log.log_metrics`).
+Knows no log: what is measured is said where it happens (`kafkalog.engine.log.topic_metrics`,
+`kafkalog.engine.log.log_metrics`).
 """
 
 from __future__ import annotations

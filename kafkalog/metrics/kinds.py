@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from types import TracebackType
 
-from kafkalog.files import Clock
+from kafkalog.engine.files import Clock
 
 NS_PER_S = 1_000_000_000
 NS_PER_MS = 1_000_000

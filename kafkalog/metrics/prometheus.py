@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from kafkalog.format.needs import need_prometheus_client
+from kafkalog.engine.format.needs import need_prometheus_client
 from kafkalog.metrics.kinds import MeterValue, TimerValue
 from kafkalog.metrics.names import MetricName
 from kafkalog.metrics.registry import MetricsRegistry, MetricValue

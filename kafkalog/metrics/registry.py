@@ -15,10 +15,10 @@ import weakref
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
+from kafkalog.engine.files import SYSTEM_CLOCK, Clock
+from kafkalog.engine.files.lines import Lines
+from kafkalog.engine.files.processes import belongs_here
 from kafkalog.errors import IllegalArgumentException
-from kafkalog.files import SYSTEM_CLOCK, Clock
-from kafkalog.files.lines import Lines
-from kafkalog.files.processes import belongs_here
 from kafkalog.metrics.kinds import Meter, MeterValue, Timer, TimerValue
 from kafkalog.metrics.names import MetricName
 

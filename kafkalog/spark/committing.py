@@ -21,6 +21,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
+from kafkalog._face.ready_batches import ReadyBatches
+from kafkalog._limits import LONG_MAX
+from kafkalog.engine.files import OS_FILES, File
+from kafkalog.engine.format.group_records import CommittedOffset
+from kafkalog.engine.format.java_text import ZERO_UUID
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.host.log_dirs import check_taken_over, refuse_foreign
 from kafkalog.errors import (
     CorruptRecordException,
     IllegalArgumentException,
@@ -30,17 +37,10 @@ from kafkalog.errors import (
     LogDirLockedException,
     NoSuchFileException,
 )
-from kafkalog.files import OS_FILES, File
-from kafkalog.format.group_records import CommittedOffset
-from kafkalog.format.java_text import ZERO_UUID
-from kafkalog.format.names import TopicPartition
-from kafkalog.limits import LONG_MAX
-from kafkalog.manager.log_dirs import check_taken_over, refuse_foreign
 from kafkalog.spark.room import check_room
 from kafkalog.spark.staging import Run, StagedFile, TopicFacts, WriteId, remove, sweep
 from kafkalog.spark.write_options import SinkOptions
-from kafkalog.topics.ready_batches import ReadyBatches
-from kafkalog.topics.store import Store, open_store
+from kafkalog.store import Store, open_store
 
 log = logging.getLogger("kafkalog.spark")
 

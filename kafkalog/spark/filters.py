@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from kafkalog.format.names import TopicPartition
-from kafkalog.limits import LONG_MAX, LONG_MIN
+from kafkalog._limits import LONG_MAX, LONG_MIN
+from kafkalog.engine.format.names import TopicPartition
 
 NEVER_NULL = ("topic", "partition", "offset", "timestamp", "timestampType")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -15,12 +15,12 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.format.partition_metadata import topic_id_of
+from kafkalog.engine.log.checkpoint_lines import CheckpointLines
+from kafkalog.engine.log.snapshot import Snapshot
+from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import BadBytesError, CorruptCheckpointException, UnknownTopicOrPartitionException
-from kafkalog.format.names import TopicPartition
-from kafkalog.format.partition_metadata import topic_id_of
-from kafkalog.log.checkpoint_lines import CheckpointLines
-from kafkalog.log.snapshot import Snapshot
-from kafkalog.log.view import PartitionView
 from kafkalog.spark.offsets import Offsets
 from kafkalog.spark.options import SourceOptions
 from kafkalog.spark.places import files_of

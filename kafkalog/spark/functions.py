@@ -19,13 +19,13 @@ import pyarrow as pa
 from pyspark.sql import Column
 from pyspark.sql import functions as F  # noqa: N812
 
-from kafkalog._native import column_hashes
+from kafkalog._face.arrow import SPARK_COLUMNS, schema, typed
+from kafkalog._limits import LONG_MAX
+from kafkalog._native.codec import column_hashes
+from kafkalog.engine.format import codecs
+from kafkalog.engine.format.arrow import read_columns, write_batches
 from kafkalog.errors import IllegalArgumentException, UnsupportedOperationException
-from kafkalog.format import codecs
-from kafkalog.format.arrow import read_columns, write_batches
-from kafkalog.limits import LONG_MAX
 from kafkalog.spark.row_bytes import whole_batches
-from kafkalog.topics.arrow import SPARK_COLUMNS, schema, typed
 
 RECORD_COLUMNS = ("key", "value", "offset", "timestamp", "timestampType", "headers")
 RECORDS_TYPE = (

@@ -10,8 +10,8 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import IllegalArgumentException
-from kafkalog.format.names import TopicPartition
 
 Offsets = dict[TopicPartition, int]
 Nested = dict[str, dict[str, int]]

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
+from kafkalog._limits import LONG_MIN
+from kafkalog.engine.files import local_path
+from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import IllegalArgumentException
-from kafkalog.files import local_path
-from kafkalog.format.names import TopicPartition
-from kafkalog.limits import LONG_MIN
 
 log = logging.getLogger("kafkalog.spark")
 

@@ -6,7 +6,7 @@ mounted directory, the same on each host.
 
 from __future__ import annotations
 
-from kafkalog.files import OS_FILES, Files, local_path
+from kafkalog.engine.files import OS_FILES, Files, local_path
 
 
 def files_of(log_dir: str) -> Files:

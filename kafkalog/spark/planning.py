@@ -16,6 +16,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple, TypeVar
 
+from kafkalog._face.missing import missing_partitions
+from kafkalog.engine.files import File
+from kafkalog.engine.format import names
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.host.log_dirs import list_partitions
+from kafkalog.engine.log.snapshot import Snapshot
+from kafkalog.engine.log.view import PartitionView
+from kafkalog.engine.segment.file_records import base_offset_of
+from kafkalog.engine.segment.reader import header_at
+from kafkalog.engine.segment.transaction_index import AbortedTxn
 from kafkalog.errors import (
     CorruptRecordException,
     IllegalArgumentException,
@@ -23,19 +33,9 @@ from kafkalog.errors import (
     KafkalogError,
     UnknownTopicOrPartitionException,
 )
-from kafkalog.files import File
-from kafkalog.format import names
-from kafkalog.format.names import TopicPartition
-from kafkalog.log.snapshot import Snapshot
-from kafkalog.log.view import PartitionView
-from kafkalog.manager.log_dirs import list_partitions
-from kafkalog.segment.file_records import base_offset_of
-from kafkalog.segment.reader import header_at
-from kafkalog.segment.transaction_index import AbortedTxn
 from kafkalog.spark.filters import ALL, Wanted
 from kafkalog.spark.options import EARLIEST, LATEST, Bound, SourceOptions
 from kafkalog.spark.places import files_of
-from kafkalog.topics.missing import missing_partitions
 
 log = logging.getLogger("kafkalog.spark")
 

@@ -12,9 +12,9 @@ import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from kafkalog.engine.files.usage import FileSystem, file_system
+from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import KafkaStorageException
-from kafkalog.files.usage import FileSystem, file_system
-from kafkalog.format.names import TopicPartition
 
 if TYPE_CHECKING:
     from kafkalog.spark.staging import StagedFile

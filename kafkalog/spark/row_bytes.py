@@ -14,10 +14,10 @@ import mmap
 import numpy as np
 from numpy.typing import NDArray
 
-from kafkalog._native import batches as native
-from kafkalog.errors import CorruptRecordException
-from kafkalog.files.closed import ClosedFile
-from kafkalog.format.batch import (
+from kafkalog._limits import INT_MAX
+from kafkalog._native.codec import batches as native
+from kafkalog.engine.files.closed import ClosedFile
+from kafkalog.engine.format.batch import (
     LENGTH_AT,
     LOG_OVERHEAD,
     RECORD_BATCH_OVERHEAD,
@@ -26,9 +26,9 @@ from kafkalog.format.batch import (
     magic_byte,
     smallest_bytes,
 )
-from kafkalog.limits import INT_MAX
-from kafkalog.segment.loss import reason
-from kafkalog.segment.resync import next_batch, sensible
+from kafkalog.engine.segment.loss import reason
+from kafkalog.engine.segment.resync import next_batch, sensible
+from kafkalog.errors import CorruptRecordException
 
 LIKELY_BYTES_MAX = 128 << 20  # four letters of ASCII are more
 FILLS = (b"\0", b"\xff")  # for the least and the most that a number is whose end is missing

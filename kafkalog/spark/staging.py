@@ -24,10 +24,14 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from kafkalog._native.batches import header_at
-from kafkalog._native.encode import ColumnEncoder
-from kafkalog._native.partitioner import StickyPartition
+from kafkalog._face.batch_maker import BatchMaker, encode_columns
+from kafkalog._native.codec.batches import header_at
+from kafkalog._native.codec.encode import ColumnEncoder
+from kafkalog._native.codec.partitioner import StickyPartition
 from kafkalog.config import LogConfig
+from kafkalog.engine.files import OS_FILES, File
+from kafkalog.engine.format.names import STAGED_FILE_PREFIX
+from kafkalog.engine.host.settings import ManagerSettings
 from kafkalog.errors import (
     IllegalArgumentException,
     IllegalStateException,
@@ -36,11 +40,7 @@ from kafkalog.errors import (
     RecordTooLargeException,
     UnknownTopicOrPartitionException,
 )
-from kafkalog.files import OS_FILES, File
-from kafkalog.format.names import STAGED_FILE_PREFIX
-from kafkalog.manager.settings import ManagerSettings
 from kafkalog.spark.write_options import SinkOptions
-from kafkalog.topics.batch_maker import BatchMaker, encode_columns
 
 WINDOW_BYTES = 16 << 20  # of Arrow rows are encoded together, so that batches are full
 RUN_BYTES = 8 << 20  # of a partition's batches are appended together

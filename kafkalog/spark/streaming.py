@@ -18,9 +18,9 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
-from kafkalog.format.names import TopicPartition
-from kafkalog.limits import LONG_MAX
-from kafkalog.log.snapshot import Snapshot
+from kafkalog._limits import LONG_MAX
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.log.snapshot import Snapshot
 from kafkalog.spark.followed import FollowedPartitions
 from kafkalog.spark.offsets import Nested, Offsets, flat, nested, shown
 from kafkalog.spark.options import LATEST, SourceOptions

@@ -10,6 +10,15 @@ from typing import Any
 
 from pyspark.sql.datasource import InputPartition
 
+from kafkalog._face.chunk_reader import ChunkReader
+from kafkalog.engine.files import File
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.log.snapshot import Snapshot
+from kafkalog.engine.log.view import PartitionView
+from kafkalog.engine.segment.index_reader import last_position
+from kafkalog.engine.segment.order import highest_offset
+from kafkalog.engine.segment.reader import Extent
+from kafkalog.engine.segment.transaction_index import AbortedTxn
 from kafkalog.errors import (
     BadBytesError,
     CorruptRecordException,
@@ -17,20 +26,11 @@ from kafkalog.errors import (
     KafkaStorageException,
     UnknownTopicOrPartitionException,
 )
-from kafkalog.files import File
-from kafkalog.format.names import TopicPartition
-from kafkalog.log.snapshot import Snapshot
-from kafkalog.log.view import PartitionView
-from kafkalog.segment.index_reader import last_position
-from kafkalog.segment.order import highest_offset
-from kafkalog.segment.reader import Extent
-from kafkalog.segment.transaction_index import AbortedTxn
 from kafkalog.spark import worker
 from kafkalog.spark.filters import ALL, Wanted
 from kafkalog.spark.options import SourceOptions
 from kafkalog.spark.places import files_of
 from kafkalog.spark.planning import OffsetRange, Piece, Tell, ask, damaged, lost, span, warn
-from kafkalog.topics.reader import ChunkReader
 
 BATCH_ROWS = 64_000
 FILL_ROWS = 32_000  # where a batch of the log is never cut in two
@@ -195,7 +195,7 @@ def read_range(
 
     `tell` is called with what is passed over, as it is met: why, and between which offsets.
     """
-    from kafkalog.topics import arrow
+    from kafkalog._face import arrow
 
     worker.settle()
     source = RangeSource(work, options, tell)
@@ -234,8 +234,8 @@ def read_range(
 
 def _latest(source: RangeSource, options: SourceOptions, columns: Sequence[str], tell: Tell) -> Iterator[Any]:
     """The last value of each key of a range, by offset; at damage, where that is let pass, the state before it."""
-    from kafkalog.topics import arrow
-    from kafkalog.topics.latest import Latest
+    from kafkalog._face import arrow
+    from kafkalog._face.latest import Latest
 
     found = Latest(source, isolation=options.isolation, memory_bytes=LATEST_MEMORY_BYTES)
     try:

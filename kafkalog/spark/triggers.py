@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
+from kafkalog._limits import LONG_MAX
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.log.snapshot import Snapshot
+from kafkalog.engine.segment.reader import SEEK_BYTES
+from kafkalog.engine.segment.scan import LogScan
 from kafkalog.errors import IllegalArgumentException
-from kafkalog.format.names import TopicPartition
-from kafkalog.limits import LONG_MAX
-from kafkalog.log.snapshot import Snapshot
-from kafkalog.segment.reader import SEEK_BYTES
-from kafkalog.segment.scan import LogScan
 from kafkalog.spark.offsets import Offsets
 from kafkalog.spark.options import positive
 

@@ -12,14 +12,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from kafkalog._limits import INT_MAX
+from kafkalog.engine.files import local_path
+from kafkalog.engine.format import codecs
 from kafkalog.errors import IllegalArgumentException, IllegalStateException
-from kafkalog.files import local_path
-from kafkalog.format import codecs
-from kafkalog.limits import INT_MAX
 from kafkalog.spark.options import _boolean, _note_unknown, positive
 
 if TYPE_CHECKING:
-    from kafkalog.topics.opening import Durability
+    from kafkalog._face.opening import Durability
 
 KNOWN = (
     "path",

@@ -12,15 +12,15 @@ import time
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from kafkalog.engine.files import OS_FILES, Files, parent_dir
+from kafkalog.engine.format import names, values
+from kafkalog.engine.format.checkpoints import CleanShutdownFile, OffsetCheckpointFile
+from kafkalog.engine.format.meta_properties import MetaProperties, read_meta_properties
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.host.log_dirs import refuse_foreign
+from kafkalog.engine.log.checkpoint_lines import CheckpointLines
+from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import IllegalArgumentException, KafkalogError, UnknownTopicOrPartitionException
-from kafkalog.files import OS_FILES, Files, parent_dir
-from kafkalog.format import names, values
-from kafkalog.format.checkpoints import CleanShutdownFile, OffsetCheckpointFile
-from kafkalog.format.meta_properties import MetaProperties, read_meta_properties
-from kafkalog.format.names import TopicPartition
-from kafkalog.log.checkpoint_lines import CheckpointLines
-from kafkalog.log.view import PartitionView
-from kafkalog.manager.log_dirs import refuse_foreign
 from kafkalog.toolbox.folders import folders_of
 from kafkalog.toolbox.report import SECOND_LOOK_S
 

@@ -19,23 +19,23 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
-from kafkalog._native.offset_map import LastOffsets
-from kafkalog.cleaner.compaction import Callbacks, CompactionStats
-from kafkalog.cleaner.to_clean import LogToClean, calculate_cleanable_bytes, first_uncleaned
+from kafkalog._face.compaction import PartitionCleaning, policy_of
+from kafkalog._face.topic_settings import TopicSettings
+from kafkalog._native.codec.offset_map import LastOffsets
 from kafkalog.config import CleanerConfig, LogConfig
+from kafkalog.engine.cleaner.compaction import Callbacks, CompactionStats
+from kafkalog.engine.cleaner.to_clean import LogToClean, calculate_cleanable_bytes, first_uncleaned
+from kafkalog.engine.files import OS_FILES, SYSTEM_CLOCK, Clock, Files
+from kafkalog.engine.files.overlay import OverlayFiles, Watch
+from kafkalog.engine.format import names
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.log.checkpoint_lines import CheckpointLines
+from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.errors import BadBytesError, BeingWrittenException, DiskError, KafkalogError
-from kafkalog.files import OS_FILES, SYSTEM_CLOCK, Clock, Files
-from kafkalog.files.overlay import OverlayFiles, Watch
-from kafkalog.format import names
-from kafkalog.format.names import TopicPartition
-from kafkalog.log.checkpoint_lines import CheckpointLines
-from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.toolbox.compaction_state import Reason, tell
 from kafkalog.toolbox.recovery import hold_directory, open_undamaged, unlink_what_waits
 from kafkalog.toolbox.second_look import Stats, Wrong, look_while_it_rests, may_pass
 from kafkalog.toolbox.segment_facts import was_compacted
-from kafkalog.topics.compaction import PartitionCleaning, policy_of
-from kafkalog.topics.topic_settings import TopicSettings
 
 RATIO = "min.cleanable.dirty.ratio"
 

@@ -10,7 +10,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from kafkalog.cleaner.to_clean import (
+from kafkalog._limits import LONG_MAX
+from kafkalog.config import LogConfig
+from kafkalog.engine.cleaner.to_clean import (
     Bound,
     Uncleaned,
     calculate_cleanable_bytes,
@@ -19,13 +21,11 @@ from kafkalog.cleaner.to_clean import (
     is_worth_a_pass,
     max_compaction_delay,
 )
-from kafkalog.config import LogConfig
-from kafkalog.files import OS_FILES, Files
-from kafkalog.format import names
-from kafkalog.limits import LONG_MAX
-from kafkalog.log.checkpoint_lines import CheckpointLines
-from kafkalog.log.snapshot import Snapshot
-from kafkalog.log.view import PartitionView
+from kafkalog.engine.files import OS_FILES, Files
+from kafkalog.engine.format import names
+from kafkalog.engine.log.checkpoint_lines import CheckpointLines
+from kafkalog.engine.log.snapshot import Snapshot
+from kafkalog.engine.log.view import PartitionView
 from kafkalog.toolbox.segment_facts import PartitionFacts, SegmentFacts
 from kafkalog.toolbox.words import span
 

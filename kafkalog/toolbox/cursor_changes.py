@@ -16,28 +16,28 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from kafkalog.coordinator.group_offsets import GroupOffsets
-from kafkalog.coordinator.partition_logs import UnifiedStateLog
+from kafkalog._face.catalog import INTERNAL_PARTITIONS
+from kafkalog._face.store_home import StoreHome
+from kafkalog._face.topic_settings import TopicSettings
+from kafkalog.engine.coordinator.group_offsets import GroupOffsets
+from kafkalog.engine.coordinator.partition_logs import UnifiedStateLog
+from kafkalog.engine.files import Files
+from kafkalog.engine.format import names
+from kafkalog.engine.format.coordinator_records import partition_for
+from kafkalog.engine.format.group_records import CommittedOffset
+from kafkalog.engine.format.java_text import ZERO_UUID
+from kafkalog.engine.format.names import GROUP_METADATA_TOPIC, TopicPartition
+from kafkalog.engine.host.log_directories import absolute_paths
+from kafkalog.engine.host.topic_configs import stored_content
 from kafkalog.errors import (
     GroupNotEmptyException,
     IllegalArgumentException,
     InvalidGroupIdException,
     UnknownTopicOrPartitionException,
 )
-from kafkalog.files import Files
-from kafkalog.format import names
-from kafkalog.format.coordinator_records import partition_for
-from kafkalog.format.group_records import CommittedOffset
-from kafkalog.format.java_text import ZERO_UUID
-from kafkalog.format.names import GROUP_METADATA_TOPIC, TopicPartition
-from kafkalog.manager.log_directories import absolute_paths
-from kafkalog.manager.topic_configs import stored_content
+from kafkalog.store import store_settings
 from kafkalog.toolbox.cursors import CursorLook, GroupCursors
 from kafkalog.toolbox.recovery import open_undamaged
-from kafkalog.topics.catalog import INTERNAL_PARTITIONS
-from kafkalog.topics.store import store_settings
-from kafkalog.topics.store_home import StoreHome
-from kafkalog.topics.topic_settings import TopicSettings
 
 Plan = Mapping[TopicPartition, int]
 NO_PLAN: Plan = {}

@@ -11,9 +11,9 @@ import csv
 from collections.abc import Iterable, Sequence
 from typing import NoReturn
 
+from kafkalog._limits import INT_MAX, LONG_MAX
+from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import IllegalArgumentException
-from kafkalog.format.names import TopicPartition
-from kafkalog.limits import INT_MAX, LONG_MAX
 
 QUOTED_FROM = 25  # characters: what is longer is quoted without a look
 FIRST_PLAIN = "-"  # whatever sorts before it (space, comma, quote) is quoted

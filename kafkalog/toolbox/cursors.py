@@ -14,19 +14,19 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from kafkalog.coordinator.group_offsets import GroupOffsets
-from kafkalog.coordinator.groups import GroupType, ListedGroup, ListedMember
-from kafkalog.coordinator.partition_logs import SourceStateLog
+from kafkalog.engine.coordinator.group_offsets import GroupOffsets
+from kafkalog.engine.coordinator.groups import GroupType, ListedGroup, ListedMember
+from kafkalog.engine.coordinator.partition_logs import SourceStateLog
+from kafkalog.engine.files import OS_FILES, SYSTEM_CLOCK, Clock, Files
+from kafkalog.engine.format.group_records import NO_TIMESTAMP, CommittedOffset
+from kafkalog.engine.format.java_text import ZERO_UUID
+from kafkalog.engine.format.names import GROUP_METADATA_TOPIC, TopicPartition
+from kafkalog.engine.format.partition_metadata import topic_id_of
+from kafkalog.engine.host.log_dirs import list_partitions
+from kafkalog.engine.host.topic_configs import stored_content
+from kafkalog.engine.log.checkpoint_lines import CheckpointLines
+from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import BadBytesError, GroupIdNotFoundException, KafkalogError, UnknownTopicOrPartitionException
-from kafkalog.files import OS_FILES, SYSTEM_CLOCK, Clock, Files
-from kafkalog.format.group_records import NO_TIMESTAMP, CommittedOffset
-from kafkalog.format.java_text import ZERO_UUID
-from kafkalog.format.names import GROUP_METADATA_TOPIC, TopicPartition
-from kafkalog.format.partition_metadata import topic_id_of
-from kafkalog.log.checkpoint_lines import CheckpointLines
-from kafkalog.log.view import PartitionView
-from kafkalog.manager.log_dirs import list_partitions
-from kafkalog.manager.topic_configs import stored_content
 
 NOT_HERE = "not in these directories"
 ANOTHER_TOPIC = "of a topic that was deleted, and made anew"

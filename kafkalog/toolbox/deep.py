@@ -15,23 +15,23 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from kafkalog._native import batches as native
-from kafkalog._native.decode import ColumnBuilder
+from kafkalog._limits import INT_MAX, LONG_MAX
+from kafkalog._native.codec import batches as native
+from kafkalog._native.codec.decode import ColumnBuilder
+from kafkalog.engine.files import Files
+from kafkalog.engine.format import names
+from kafkalog.engine.format.arrow import add_batches
+from kafkalog.engine.format.checkpoints import LeaderEpochCheckpointFile
+from kafkalog.engine.format.records import READ_BYTES_MAX
+from kafkalog.engine.format.snapshots import read_snapshot
+from kafkalog.engine.segment.index_reader import aborted_txns
+from kafkalog.engine.segment.transactions import TransactionFollower, open_in_snapshot
 from kafkalog.errors import KafkalogError
-from kafkalog.files import Files
-from kafkalog.format import names
-from kafkalog.format.arrow import add_batches
-from kafkalog.format.checkpoints import LeaderEpochCheckpointFile
-from kafkalog.format.records import READ_BYTES_MAX
-from kafkalog.format.snapshots import read_snapshot
-from kafkalog.limits import INT_MAX, LONG_MAX
-from kafkalog.segment.index_reader import aborted_txns
-from kafkalog.segment.transactions import TransactionFollower, open_in_snapshot
 from kafkalog.toolbox.report import MOST_FINDINGS, SECOND_LOOK_S
 
 if TYPE_CHECKING:
-    from kafkalog._native.batches import BatchHeader
-    from kafkalog.segment.transaction_index import AbortedTxn
+    from kafkalog._native.codec.batches import BatchHeader
+    from kafkalog.engine.segment.transaction_index import AbortedTxn
     from kafkalog.toolbox.report import Report
 
 SEQUENCE_HALF = 1 << 30

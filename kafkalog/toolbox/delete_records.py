@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from kafkalog.config import LogConfig
+from kafkalog.engine.files import OS_FILES, Files
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.log.checkpoint_lines import CheckpointLines
+from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import OffsetOutOfRangeException, PolicyViolationException
-from kafkalog.files import OS_FILES, Files
-from kafkalog.format.names import TopicPartition
-from kafkalog.log.checkpoint_lines import CheckpointLines
-from kafkalog.log.view import PartitionView
 from kafkalog.toolbox.recovery import open_undamaged
 from kafkalog.toolbox.segment_facts import SegmentFacts, look, was_compacted
 

@@ -12,12 +12,12 @@ import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from kafkalog.engine.files.usage import Used, walk
+from kafkalog.engine.format import names
+from kafkalog.engine.format.index_entries import OFFSET_ENTRY, TIME_ENTRY
+from kafkalog.engine.log.checkpoint_lines import CheckpointLines
+from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import KafkalogError
-from kafkalog.files.usage import Used, walk
-from kafkalog.format import names
-from kafkalog.format.index_entries import OFFSET_ENTRY, TIME_ENTRY
-from kafkalog.log.checkpoint_lines import CheckpointLines
-from kafkalog.log.view import PartitionView
 from kafkalog.toolbox.folders import Folders, folders_of
 
 DIRECTORY = "(directory)"  # what belongs to no topic

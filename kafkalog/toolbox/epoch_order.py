@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kafkalog.files import Files
-from kafkalog.format.batch import LOG_OVERHEAD, declared_size
+from kafkalog.engine.files import Files
+from kafkalog.engine.format.batch import LOG_OVERHEAD, declared_size
 
 LEADER_EPOCH_AT = LOG_OVERHEAD  # of magic 2
 NO_EPOCH = -1

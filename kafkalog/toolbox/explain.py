@@ -12,17 +12,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from kafkalog._face.opening import open_log
 from kafkalog.config import LogConfig
+from kafkalog.engine.files import OS_FILES, Files
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.log.retention_rule import Rule, rules_of, runs_of
+from kafkalog.engine.log.snapshot import Snapshot
+from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import BadBytesError
-from kafkalog.files import OS_FILES, Files
-from kafkalog.format.names import TopicPartition
-from kafkalog.log.retention_rule import Rule, rules_of, runs_of
-from kafkalog.log.snapshot import Snapshot
-from kafkalog.log.view import PartitionView
 from kafkalog.toolbox.compaction_state import CompactionState, look_at_compaction
 from kafkalog.toolbox.segment_facts import PartitionFacts, SegmentFacts, look
 from kafkalog.toolbox.words import span
-from kafkalog.topics.opening import open_log
 
 
 class FutureRecord(NamedTuple):

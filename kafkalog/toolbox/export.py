@@ -13,21 +13,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kafkalog._face.chunk_reader import UNREADABLE, Chunk, ChunkReader
+from kafkalog.engine.files import OS_FILES, Files, local_path, parent_dir
+from kafkalog.engine.format import values
+from kafkalog.engine.format.needs import need_pyarrow
+from kafkalog.engine.host.log_dirs import refuse_inside
+from kafkalog.engine.log.source import check_isolation
+from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import IllegalArgumentException
-from kafkalog.files import OS_FILES, Files, local_path, parent_dir
-from kafkalog.format import values
-from kafkalog.format.needs import need_pyarrow
-from kafkalog.log.source import check_isolation
-from kafkalog.log.view import PartitionView
-from kafkalog.manager.log_dirs import refuse_inside
 from kafkalog.toolbox.past_damage import PastDamage
 from kafkalog.toolbox.salvage import Lost
 from kafkalog.toolbox.window import Window, found_in
-from kafkalog.topics.reader import UNREADABLE, Chunk, ChunkReader
 
 if TYPE_CHECKING:
-    from kafkalog.format.names import TopicPartition
-    from kafkalog.log.source import Source
+    from kafkalog.engine.format.names import TopicPartition
+    from kafkalog.engine.log.source import Source
 
 FORMATS: Mapping[str, tuple[str, ...]] = {  # and the compressions that each can have, the usual one first
     "parquet": ("snappy", "none", "gzip", "lz4", "zstd"),
@@ -174,8 +174,8 @@ class _Export:
 
     def write(self, partitions: Sequence[TopicPartition], path: str, report: ExportReport) -> None:
         """One file."""
+        from kafkalog._face import arrow
         from kafkalog.toolbox.export_files import WholeFile, writer
-        from kafkalog.topics import arrow
 
         options, records = self._options, 0
         lost: list[Lost] = []
@@ -194,7 +194,7 @@ class _Export:
 
     def _batches(self, view: PartitionView, lost: list[Lost]) -> Iterator[Any]:
         """A partition's record batches; what is passed over goes to `lost`."""
-        from kafkalog.topics import arrow
+        from kafkalog._face import arrow
 
         options = self._options
         start, end, times = found_in(view, options.window, lenient=self._lenient)

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
-from kafkalog._native.crc32c import crc32c
-from kafkalog._native.json_text import json_fields
+from kafkalog._native.codec.crc32c import crc32c
+from kafkalog._native.codec.json_text import json_fields
+from kafkalog.engine.files import Files, parent_dir
 from kafkalog.errors import IllegalArgumentException, KafkaException
-from kafkalog.files import Files, parent_dir
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

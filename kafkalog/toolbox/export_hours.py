@@ -30,13 +30,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from kafkalog._native.crc32c import crc32c
+from kafkalog._face.arrow import SPARK_COLUMNS, schema
+from kafkalog._native.codec.crc32c import crc32c
+from kafkalog.engine.files import OS_FILES, Files
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.format.small_files import read_small
 from kafkalog.errors import CorruptCheckpointException, IllegalArgumentException
-from kafkalog.files import OS_FILES, Files
-from kafkalog.format.names import TopicPartition
-from kafkalog.format.small_files import read_small
 from kafkalog.toolbox.export_files import ParquetGroups, WholeFile
-from kafkalog.topics.arrow import SPARK_COLUMNS, schema
 
 NOTES = "_kafkalog"
 HOUR_US = 3_600_000_000

@@ -16,9 +16,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from kafkalog.engine.files import OS_FILES, Files
+from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import IllegalArgumentException
-from kafkalog.files import OS_FILES, Files
-from kafkalog.format.names import TopicPartition
 from kafkalog.toolbox.export_hours import NOTES, Note, read_note, witness_of, write_note
 
 WITNESSES_MAX = 16  # that are looked for: compaction takes one now and then, not all

@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 
+from kafkalog.engine.files import OS_FILES, Files
+from kafkalog.engine.format import names
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.host.log_dirs import is_foreign_partition, other_names, partitions_in
 from kafkalog.errors import KafkalogError
-from kafkalog.files import OS_FILES, Files
-from kafkalog.format import names
-from kafkalog.format.names import TopicPartition
-from kafkalog.manager.log_dirs import is_foreign_partition, other_names, partitions_in
 
 _OWN_FILES = names.LOG_DIR_FILES | {"bootstrap.checkpoint", f"{names.META_PROPERTIES_FILE}.tmp"}
 

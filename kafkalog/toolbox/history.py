@@ -11,15 +11,15 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
+from kafkalog._face.chunk_reader import Chunk, ChunkReader
 from kafkalog.errors import KafkalogError
 from kafkalog.toolbox.search import Match, matching
 from kafkalog.toolbox.window import Window, found_in
-from kafkalog.topics.reader import Chunk, ChunkReader
 
 if TYPE_CHECKING:
-    from kafkalog.log.source import Source
-    from kafkalog.log.view import PartitionView
-    from kafkalog.topics.records import Record
+    from kafkalog.engine.log.source import Source
+    from kafkalog.engine.log.view import PartitionView
+    from kafkalog.records import Record
 
 LATEST = "latest"
 SUPERSEDED = "superseded"  # a later one counts; the next clean may take it

@@ -19,16 +19,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from kafkalog._native.crc32c import crc32c
+from kafkalog._face.opening import open_log
+from kafkalog._face.topic_settings import TopicSettings
+from kafkalog._native.codec.crc32c import crc32c
+from kafkalog.engine.files import OS_FILES, Files
+from kafkalog.engine.format import codecs
+from kafkalog.engine.format.arrow import write_batches
+from kafkalog.engine.format.batch import CREATE_TIME, LOG_APPEND_TIME
+from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import CorruptRecordException, IllegalArgumentException, KafkalogError, NoSuchFileException
-from kafkalog.files import OS_FILES, Files
-from kafkalog.format import codecs
-from kafkalog.format.arrow import write_batches
-from kafkalog.format.batch import CREATE_TIME, LOG_APPEND_TIME
-from kafkalog.format.names import TopicPartition
 from kafkalog.toolbox.export_hours import HourFile, layout_of
-from kafkalog.topics.opening import open_log
-from kafkalog.topics.topic_settings import TopicSettings
 
 BATCH_BYTES = 256 << 10
 READ_ROWS = 16_384

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from kafkalog.files import Files
-from kafkalog.format import names
-from kafkalog.format.batch import SMALLEST_BATCH_BYTES
-from kafkalog.format.index_entries import OFFSET_ENTRIES, TIME_ENTRIES, TXN_ENTRIES
-from kafkalog.limits import SEGMENT_FILE_BYTES_MAX
-from kafkalog.segment.index_reader import entries_of
-from kafkalog.segment.transaction_index import VERSION
+from kafkalog._limits import SEGMENT_FILE_BYTES_MAX
+from kafkalog.engine.files import Files
+from kafkalog.engine.format import names
+from kafkalog.engine.format.batch import SMALLEST_BATCH_BYTES
+from kafkalog.engine.format.index_entries import OFFSET_ENTRIES, TIME_ENTRIES, TXN_ENTRIES
+from kafkalog.engine.segment.index_reader import entries_of
+from kafkalog.engine.segment.transaction_index import VERSION
 from kafkalog.toolbox.report import MOST_FINDINGS, TOO_LARGE, Report
 
 READ_LEAST_BYTES = 16 << 20  # of an index, however small its log is

@@ -1,6 +1,6 @@
 """The last value of each key of a partition of a directory, for the command line and for files that others read.
 
-What counts as last is `kafkalog.topics.latest`; here it is asked of a view, which is only read, without a lock, beside
+What counts as last is `kafkalog._face.latest`; here it is asked of a view, which is only read, without a lock, beside
 a running broker too.  A key of a topic lives in one partition, but in several where partitions were added since: each
 partition answers for itself.  Needs pyarrow.
 """
@@ -12,25 +12,25 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from kafkalog.format.needs import need_pyarrow
-from kafkalog.log.source import check_isolation
+from kafkalog.engine.format.needs import need_pyarrow
+from kafkalog.engine.log.source import check_isolation
 from kafkalog.toolbox.export import BATCH_BYTES, BATCH_ROWS, ExportOptions, ExportReport, export
 from kafkalog.toolbox.search import BATCH_ROWS as LINE_ROWS
 from kafkalog.toolbox.search import COLUMNS, records_of
 from kafkalog.toolbox.window import Bound, Window, found_in
 
 if TYPE_CHECKING:
-    from kafkalog.format.names import TopicPartition
-    from kafkalog.log.view import PartitionView
-    from kafkalog.topics.latest import Latest
-    from kafkalog.topics.records import Record
+    from kafkalog._face.latest import Latest
+    from kafkalog.engine.format.names import TopicPartition
+    from kafkalog.engine.log.view import PartitionView
+    from kafkalog.records import Record
 
 
 @dataclass(frozen=True)
 class LatestOptions:
     """`end`: the state as of an offset (exclusive) or a time (exclusive, by the records' timestamps), by default as of
     now. `tombstones`: also keys whose last value is null. `memory_bytes`: for the map of keys, None for
-    `kafkalog.topics.latest.MEMORY_BYTES`."""
+    `kafkalog._face.latest.MEMORY_BYTES`."""
 
     end: Bound = None
     isolation: str = "read_committed"
@@ -42,7 +42,7 @@ def latest(view: PartitionView, options: LatestOptions, *, progress: Callable[[i
     """The last offsets of the keys of a view's partition; `progress` is told of the log's bytes as they are read, in
     two or more walks.  Damage is kept for its end: `Latest.failure`."""
     need_pyarrow()
-    from kafkalog.topics.latest import MEMORY_BYTES, Latest, memory_of
+    from kafkalog._face.latest import MEMORY_BYTES, Latest, memory_of
 
     check_isolation(options.isolation)
     memory_bytes = MEMORY_BYTES if options.memory_bytes is None else memory_of(options.memory_bytes)
@@ -73,7 +73,7 @@ def export_latest(
     `told` hears of each partition's keys once they are known.
     """
     need_pyarrow()
-    from kafkalog.topics import arrow
+    from kafkalog._face import arrow
 
     def read(view: PartitionView, columns: Sequence[str]) -> Iterator[Any]:
         found = latest(view, options, progress=progress)

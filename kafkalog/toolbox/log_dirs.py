@@ -12,15 +12,15 @@ import os
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from kafkalog._native.java_hash import hash_map_order, topic_partition_hash
+from kafkalog._native.codec.java_hash import hash_map_order, topic_partition_hash
+from kafkalog.engine.files import OS_FILES, Files
+from kafkalog.engine.format import names
+from kafkalog.engine.format.meta_properties import read_meta_properties
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.host.log_dirs import refuse_partition_folder
+from kafkalog.engine.log.checkpoint_lines import CheckpointLines
+from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import KafkalogError
-from kafkalog.files import OS_FILES, Files
-from kafkalog.format import names
-from kafkalog.format.meta_properties import read_meta_properties
-from kafkalog.format.names import TopicPartition
-from kafkalog.log.checkpoint_lines import CheckpointLines
-from kafkalog.log.view import PartitionView
-from kafkalog.manager.log_dirs import refuse_partition_folder
 from kafkalog.toolbox.folders import folders_of
 
 UNKNOWN_BROKER = -1  # a directory without meta.properties, as kafkalog makes it

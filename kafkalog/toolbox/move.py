@@ -21,7 +21,18 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import Enum
 
-from kafkalog._native.crc32c import crc32c
+from kafkalog._native.codec.crc32c import crc32c
+from kafkalog.engine.files import OS_FILES, SYSTEM_CLOCK, File, Files, ManualScheduler
+from kafkalog.engine.files.usage import free_bytes
+from kafkalog.engine.format import names
+from kafkalog.engine.format.checkpoints import OffsetCheckpointFile
+from kafkalog.engine.format.meta_properties import MetaProperties, read_meta_properties
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.host import directory as directories
+from kafkalog.engine.host.directory import Lease
+from kafkalog.engine.host.log_dirs import listing
+from kafkalog.engine.host.topic_configs import stored_overrides
+from kafkalog.engine.log.checkpoint_lines import CheckpointLines
 from kafkalog.errors import (
     CorruptRecordException,
     IllegalArgumentException,
@@ -29,17 +40,6 @@ from kafkalog.errors import (
     KafkaStorageException,
     UnknownTopicOrPartitionException,
 )
-from kafkalog.files import OS_FILES, SYSTEM_CLOCK, File, Files, ManualScheduler
-from kafkalog.files.usage import free_bytes
-from kafkalog.format import names
-from kafkalog.format.checkpoints import OffsetCheckpointFile
-from kafkalog.format.meta_properties import MetaProperties, read_meta_properties
-from kafkalog.format.names import TopicPartition
-from kafkalog.log.checkpoint_lines import CheckpointLines
-from kafkalog.manager import directory as directories
-from kafkalog.manager.directory import Lease
-from kafkalog.manager.log_dirs import listing
-from kafkalog.manager.topic_configs import stored_overrides
 from kafkalog.toolbox.folders import folders_of
 
 COPY_BYTES = 1 << 20

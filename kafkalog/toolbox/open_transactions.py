@@ -13,20 +13,20 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from kafkalog.engine.files import OS_FILES, Files
+from kafkalog.engine.format import names
+from kafkalog.engine.format.snapshots import ProducerSnapshotEntry, read_snapshot
+from kafkalog.engine.log.view import PartitionView
+from kafkalog.engine.segment.reader import Unreadable
+from kafkalog.engine.segment.scan import LogScan
+from kafkalog.engine.segment.transactions import Marker, TransactionFollower
 from kafkalog.errors import KafkalogError
-from kafkalog.files import OS_FILES, Files
-from kafkalog.format import names
-from kafkalog.format.snapshots import ProducerSnapshotEntry, read_snapshot
-from kafkalog.log.view import PartitionView
-from kafkalog.segment.reader import Unreadable
-from kafkalog.segment.scan import LogScan
-from kafkalog.segment.transactions import Marker, TransactionFollower
 from kafkalog.toolbox.second_look import Wrong, look_while_it_rests
 
 if TYPE_CHECKING:
-    from kafkalog._native.batches import BatchHeader
-    from kafkalog.format.names import TopicPartition
-    from kafkalog.log.snapshot import Snapshot
+    from kafkalog._native.codec.batches import BatchHeader
+    from kafkalog.engine.format.names import TopicPartition
+    from kafkalog.engine.log.snapshot import Snapshot
 
 HANGING_AFTER_MS = 900_000  # Kafka's transaction.max.timeout.ms
 

@@ -11,21 +11,21 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
+from kafkalog.engine.segment.reader import header_at
+from kafkalog.engine.segment.resync import next_batch
+from kafkalog.engine.segment.scan import crc_matches_in
 from kafkalog.errors import KafkalogError
-from kafkalog.segment.reader import header_at
-from kafkalog.segment.resync import next_batch
-from kafkalog.segment.scan import crc_matches_in
 from kafkalog.toolbox.salvage import Lost
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from kafkalog.format.names import TopicPartition
-    from kafkalog.log.snapshot import Snapshot
-    from kafkalog.log.view import PartitionView
-    from kafkalog.segment.reader import Extent
-    from kafkalog.segment.transaction_index import AbortedTxn
-    from kafkalog.topics.reader import ChunkReader
+    from kafkalog._face.chunk_reader import ChunkReader
+    from kafkalog.engine.format.names import TopicPartition
+    from kafkalog.engine.log.snapshot import Snapshot
+    from kafkalog.engine.log.view import PartitionView
+    from kafkalog.engine.segment.reader import Extent
+    from kafkalog.engine.segment.transaction_index import AbortedTxn
 
 
 class _Resumed(NamedTuple):

@@ -12,30 +12,30 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from kafkalog._native.crc32c import crc32c
+from kafkalog._face.opening import open_log
+from kafkalog._face.topic_settings import TopicSettings
+from kafkalog._limits import SEGMENT_FILE_BYTES_MAX
+from kafkalog._native.codec.crc32c import crc32c
 from kafkalog.config import LogConfig
+from kafkalog.engine.files import OS_FILES, SYSTEM_CLOCK, Clock, File, Files, ManualScheduler
+from kafkalog.engine.files.overlay import OverlayFiles, Watch, watched_files
+from kafkalog.engine.format import names
+from kafkalog.engine.format.checkpoints import CleanShutdownFile, OffsetCheckpointFile
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.host import directory as directories
+from kafkalog.engine.host.loading import log_folders
+from kafkalog.engine.host.log_dirs import list_partitions, refuse_foreign
+from kafkalog.engine.log.damage import Damage
+from kafkalog.engine.segment.loss import reason
+from kafkalog.engine.segment.scan import LogScan
 from kafkalog.errors import (
     BeingWrittenException,
     KafkalogError,
     KafkaStorageException,
     UnknownTopicOrPartitionException,
 )
-from kafkalog.files import OS_FILES, SYSTEM_CLOCK, Clock, File, Files, ManualScheduler
-from kafkalog.files.overlay import OverlayFiles, Watch, watched_files
-from kafkalog.format import names
-from kafkalog.format.checkpoints import CleanShutdownFile, OffsetCheckpointFile
-from kafkalog.format.names import TopicPartition
-from kafkalog.limits import SEGMENT_FILE_BYTES_MAX
-from kafkalog.log.damage import Damage
-from kafkalog.manager import directory as directories
-from kafkalog.manager.loading import log_folders
-from kafkalog.manager.log_dirs import list_partitions, refuse_foreign
-from kafkalog.segment.loss import reason
-from kafkalog.segment.scan import LogScan
+from kafkalog.partition import Log
 from kafkalog.toolbox.second_look import Wrong, look_while_it_rests, may_pass
-from kafkalog.topics.log import Log
-from kafkalog.topics.opening import open_log
-from kafkalog.topics.topic_settings import TopicSettings
 
 READ_BYTES = 1 << 20
 HOLDER = TopicPartition("", -1)  # no partition has this name

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator
 from itertools import zip_longest
 from typing import NamedTuple
 
-from kafkalog._native import batches as native
-from kafkalog.files import OS_FILES, Files, parent_dir
-from kafkalog.format import names
-from kafkalog.format.names import TopicPartition
-from kafkalog.limits import SEGMENT_FILE_BYTES_MAX
-from kafkalog.segment.order import highest_offset, misfits
-from kafkalog.segment.scan import LogScan
+from kafkalog._limits import SEGMENT_FILE_BYTES_MAX
+from kafkalog._native.codec import batches as native
+from kafkalog.engine.files import OS_FILES, Files, parent_dir
+from kafkalog.engine.format import names
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.segment.order import highest_offset, misfits
+from kafkalog.engine.segment.scan import LogScan
 from kafkalog.toolbox.index_check import IndexCheck
 from kafkalog.toolbox.report import Finding, Report
 from kafkalog.toolbox.second_look import Wrong, look_while_it_rests

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from kafkalog.limits import SEGMENT_FILE_BYTES_MAX
+from kafkalog._limits import SEGMENT_FILE_BYTES_MAX
 
 if TYPE_CHECKING:
     import numpy as np

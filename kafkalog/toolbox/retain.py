@@ -17,20 +17,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from kafkalog._face.topic_settings import TopicSettings
 from kafkalog.config import LogConfig
-from kafkalog.files import OS_FILES, Files
-from kafkalog.files.usage import allocated_bytes, free_bytes, walk
-from kafkalog.format import names
-from kafkalog.format.names import TopicPartition
-from kafkalog.log.checkpoint_lines import CheckpointLines
-from kafkalog.log.retention import delete_by
-from kafkalog.log.retention_rule import Rule, runs_of
-from kafkalog.log.types import LogStartOffsetIncrementReason
-from kafkalog.manager.directory import Lease
+from kafkalog.engine.files import OS_FILES, Files
+from kafkalog.engine.files.usage import allocated_bytes, free_bytes, walk
+from kafkalog.engine.format import names
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.host.directory import Lease
+from kafkalog.engine.log.checkpoint_lines import CheckpointLines
+from kafkalog.engine.log.retention import delete_by
+from kafkalog.engine.log.retention_rule import Rule, runs_of
+from kafkalog.engine.log.types import LogStartOffsetIncrementReason
 from kafkalog.toolbox.folders import folders_of
 from kafkalog.toolbox.recovery import hold_directory, open_undamaged, unlink_what_waits
 from kafkalog.toolbox.segment_facts import PartitionFacts, SegmentFacts, look, was_compacted
-from kafkalog.topics.topic_settings import TopicSettings
 
 
 class Going(NamedTuple):

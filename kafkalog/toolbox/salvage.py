@@ -18,25 +18,25 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kafkalog._native import batches as native
+from kafkalog._limits import SEGMENT_FILE_BYTES_MAX
+from kafkalog._native.codec import batches as native
+from kafkalog.engine.files import OS_FILES, File, Files, local_path
+from kafkalog.engine.format import names, values
+from kafkalog.engine.format.checkpoints import OffsetCheckpointFile
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.format.small_files import NOTE_BYTES_MAX, read_small
+from kafkalog.engine.host.topic_configs import take_over
+from kafkalog.engine.log import load_cases
+from kafkalog.engine.segment.loss import VERDICT_TEXT
+from kafkalog.engine.segment.order import highest_offset, misfits
+from kafkalog.engine.segment.resync import next_batch, slices_past_damage
+from kafkalog.engine.segment.scan import ScanSlice
 from kafkalog.errors import (
     BeingWrittenException,
     CorruptCheckpointException,
     IllegalArgumentException,
     UnknownTopicOrPartitionException,
 )
-from kafkalog.files import OS_FILES, File, Files, local_path
-from kafkalog.format import names, values
-from kafkalog.format.checkpoints import OffsetCheckpointFile
-from kafkalog.format.names import TopicPartition
-from kafkalog.format.small_files import NOTE_BYTES_MAX, read_small
-from kafkalog.limits import SEGMENT_FILE_BYTES_MAX
-from kafkalog.log import load_cases
-from kafkalog.manager.topic_configs import take_over
-from kafkalog.segment.loss import VERDICT_TEXT
-from kafkalog.segment.order import highest_offset, misfits
-from kafkalog.segment.resync import next_batch, slices_past_damage
-from kafkalog.segment.scan import ScanSlice
 from kafkalog.toolbox.epoch_order import EpochOrder
 from kafkalog.toolbox.reindex import check_indexes, rewrite
 from kafkalog.toolbox.report import TOO_LARGE

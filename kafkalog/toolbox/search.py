@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
+from kafkalog._face.times import ALL_TIMES, Times
+from kafkalog.engine.format.needs import need_pyarrow
 from kafkalog.errors import IllegalArgumentException
-from kafkalog.format.needs import need_pyarrow
-from kafkalog.topics.records import Record
-from kafkalog.topics.times import ALL_TIMES, Times
+from kafkalog.records import Record
 
 if TYPE_CHECKING:
-    from kafkalog.topics.reader import ChunkReader
+    from kafkalog._face.chunk_reader import ChunkReader
 
 COLUMNS = ("offset", "timestamp", "timestamp_type", "key", "value", "headers", "leader_epoch")
 BATCH_ROWS = 65_536
@@ -102,7 +102,7 @@ class Match:
 def matching(reader: ChunkReader, match: Match, times: Times = ALL_TIMES) -> Iterator[Record]:
     """The records that match, with one of these timestamps, from the reader's offset to its end; at damage those before
     it, then the error."""
-    from kafkalog.topics import arrow
+    from kafkalog._face import arrow
 
     topic, partition = reader.source.topic_partition
     for batch in arrow.record_batches(reader, COLUMNS, BATCH_ROWS, batch_bytes=BATCH_BYTES, limits=times.limits):

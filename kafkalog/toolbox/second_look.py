@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
+from kafkalog.engine.files import OS_FILES, Files, FileStat
+from kafkalog.engine.format import names
+from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import BeingWrittenException, KafkalogError, UnknownTopicOrPartitionException
-from kafkalog.files import OS_FILES, Files, FileStat
-from kafkalog.format import names
-from kafkalog.format.names import TopicPartition
 
 LOOKS_MAX = 10
 REST_S = 0.05  # longer before each look

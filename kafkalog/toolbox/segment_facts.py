@@ -13,18 +13,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kafkalog._native import batches as native
+from kafkalog._native.codec import batches as native
+from kafkalog.engine.files import OS_FILES, Files
+from kafkalog.engine.format import names
+from kafkalog.engine.format.batch import CONTROL_FLAG, DELETE_HORIZON_FLAG, TIMESTAMP_TYPE_FLAG
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.format.records import READ_BYTES_MAX, in_parts
+from kafkalog.engine.log.checkpoint_lines import CheckpointLines, Told
+from kafkalog.engine.log.retention_rule import Bounds
+from kafkalog.engine.log.snapshot import SegmentView, Snapshot
+from kafkalog.engine.log.view import PartitionView
+from kafkalog.engine.segment.scan import LogScan, ScanSlice
 from kafkalog.errors import CorruptRecordException, KafkalogError
-from kafkalog.files import OS_FILES, Files
-from kafkalog.format import names
-from kafkalog.format.batch import CONTROL_FLAG, DELETE_HORIZON_FLAG, TIMESTAMP_TYPE_FLAG
-from kafkalog.format.names import TopicPartition
-from kafkalog.format.records import READ_BYTES_MAX, in_parts
-from kafkalog.log.checkpoint_lines import CheckpointLines, Told
-from kafkalog.log.retention_rule import Bounds
-from kafkalog.log.snapshot import SegmentView, Snapshot
-from kafkalog.log.view import PartitionView
-from kafkalog.segment.scan import LogScan, ScanSlice
 
 CODEC_BITS = 7
 

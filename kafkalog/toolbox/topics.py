@@ -14,13 +14,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from kafkalog.engine.files import OS_FILES, Files
+from kafkalog.engine.format import codecs, names
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.format.partition_metadata import topic_id_of
+from kafkalog.engine.log.checkpoint_lines import CheckpointLines
+from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import BeingWrittenException, KafkalogError, UnknownTopicOrPartitionException
-from kafkalog.files import OS_FILES, Files
-from kafkalog.format import codecs, names
-from kafkalog.format.names import TopicPartition
-from kafkalog.format.partition_metadata import topic_id_of
-from kafkalog.log.checkpoint_lines import CheckpointLines
-from kafkalog.log.view import PartitionView
 from kafkalog.toolbox.folders import Folders, another_name, folders_of
 from kafkalog.toolbox.second_look import Wrong, look_while_it_rests
 from kafkalog.toolbox.segment_facts import Contents, all_headers, headers_at_ends

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from kafkalog.engine.files import Files
+from kafkalog.engine.format import names
+from kafkalog.engine.format.index_entries import TXN_ENTRIES
+from kafkalog.engine.format.snapshots import read_snapshot
+from kafkalog.engine.segment.index_reader import aborted_txns
+from kafkalog.engine.segment.transaction_index import VERSION, AbortedTxn
+from kafkalog.engine.segment.transactions import TransactionFollower, open_in_snapshot
 from kafkalog.errors import KafkalogError
-from kafkalog.files import Files
-from kafkalog.format import names
-from kafkalog.format.index_entries import TXN_ENTRIES
-from kafkalog.format.snapshots import read_snapshot
-from kafkalog.segment.index_reader import aborted_txns
-from kafkalog.segment.transaction_index import VERSION, AbortedTxn
-from kafkalog.segment.transactions import TransactionFollower, open_in_snapshot
 
 if TYPE_CHECKING:
-    from kafkalog.segment.scan import ScanSlice
+    from kafkalog.engine.segment.scan import ScanSlice
 
 
 class TransactionCheck:

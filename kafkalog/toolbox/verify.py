@@ -20,26 +20,26 @@ from itertools import zip_longest
 
 import numpy as np
 
-from kafkalog._native import batches as native
-from kafkalog.errors import KafkalogError, KafkaStorageException, UnknownTopicOrPartitionException
-from kafkalog.files import OS_FILES, File, Files, local_path
-from kafkalog.format import names, values
-from kafkalog.format.batch import RECORD_BATCH_OVERHEAD
-from kafkalog.format.checkpoints import (
+from kafkalog._limits import SEGMENT_FILE_BYTES_MAX
+from kafkalog._native.codec import batches as native
+from kafkalog.engine.files import OS_FILES, File, Files, local_path
+from kafkalog.engine.format import names, values
+from kafkalog.engine.format.batch import RECORD_BATCH_OVERHEAD
+from kafkalog.engine.format.checkpoints import (
     NO_ENTRIES,
     CleanShutdownFile,
     LeaderEpochCheckpointFile,
     OffsetCheckpointFile,
     emptied_checkpoints,
 )
-from kafkalog.format.names import TopicPartition
-from kafkalog.format.partition_metadata import read_partition_metadata
-from kafkalog.format.snapshots import read_snapshot
-from kafkalog.limits import SEGMENT_FILE_BYTES_MAX
-from kafkalog.manager.log_dirs import list_partitions
-from kafkalog.segment.loss import VERDICT_TEXT, all_zero
-from kafkalog.segment.order import highest_offset, misfits
-from kafkalog.segment.resync import next_batch, slices_past_damage
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.format.partition_metadata import read_partition_metadata
+from kafkalog.engine.format.snapshots import read_snapshot
+from kafkalog.engine.host.log_dirs import list_partitions
+from kafkalog.engine.segment.loss import VERDICT_TEXT, all_zero
+from kafkalog.engine.segment.order import highest_offset, misfits
+from kafkalog.engine.segment.resync import next_batch, slices_past_damage
+from kafkalog.errors import KafkalogError, KafkaStorageException, UnknownTopicOrPartitionException
 from kafkalog.toolbox.folders import another_name, folders_of
 from kafkalog.toolbox.index_check import IndexCheck
 from kafkalog.toolbox.report import MOST_FINDINGS, SECOND_LOOK_S, TOO_LARGE, Report

@@ -1,6 +1,6 @@
 """From where to where somebody wants to read a partition: offsets or times, and how to read only its last records.
 
-A time is no place in the log: a record is in the window if its timestamp is (`kafkalog.topics.times`).  The time index
+A time is no place in the log: a record is in the window if its timestamp is (`kafkalog._face.times`).  The time index
 only says from which offset on there may be such records; as timestamps may go back, nothing says where they end.  Knows
 a view, and nothing of what is in records.
 """
@@ -11,11 +11,11 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
+from kafkalog._face.times import Times, times_of
 from kafkalog.errors import KafkalogError
-from kafkalog.topics.times import Times, times_of
 
 if TYPE_CHECKING:
-    from kafkalog.log.view import PartitionView
+    from kafkalog.engine.log.view import PartitionView
 
 LAST_OFFSETS = 512  # a first look from the end backwards; each further one is twice as long
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kafkalog import Record
-from kafkalog.format.names import TopicPartition
+from kafkalog.engine.format.names import TopicPartition
 
 SECONDS_MAX = 60
 START_MS = 1_700_000_000_000

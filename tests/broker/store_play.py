@@ -27,7 +27,7 @@ from typing import Any, Protocol
 
 import kafkalog
 from kafkalog import Record
-from kafkalog.format.names import TopicPartition
+from kafkalog.engine.format.names import TopicPartition
 from tests.broker import clients
 from tests.broker.clients import Row
 

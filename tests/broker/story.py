@@ -26,7 +26,7 @@ from typing import Any
 
 import kafkalog
 from kafkalog import Record
-from kafkalog.format.names import TopicPartition
+from kafkalog.engine.format.names import TopicPartition
 from tests.broker.clients import SECONDS_MAX, ConfluentProducer, PythonProducer, Seen, consume, rows
 from tests.broker.kraft import Broker
 

@@ -15,8 +15,8 @@ import pytest
 
 import kafkalog
 from kafkalog import Record
+from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import LogDirLockedException
-from kafkalog.format.names import TopicPartition
 from kafkalog.toolbox.report import Report
 from tests.broker import clients, kraft, story
 from tests.broker.story import ISOLATIONS, Look, Phase

@@ -24,14 +24,14 @@ from pathlib import Path
 import pytest
 
 from kafkalog import Record
-from kafkalog._native import batches as native
+from kafkalog._native.codec import batches as native
 from kafkalog.config import BrokerLogConfig
-from kafkalog.files import ManualClock, ManualScheduler
-from kafkalog.format import names
-from kafkalog.format.java_text import parse_properties
-from kafkalog.format.names import TOPIC_CONFIGS_FILE, TopicPartition
-from kafkalog.manager.log_manager import LogManager
-from kafkalog.manager.settings import ManagerSettings
+from kafkalog.engine.files import ManualClock, ManualScheduler
+from kafkalog.engine.format import names
+from kafkalog.engine.format.java_text import parse_properties
+from kafkalog.engine.format.names import TOPIC_CONFIGS_FILE, TopicPartition
+from kafkalog.engine.host.log_manager import LogManager
+from kafkalog.engine.host.settings import ManagerSettings
 from tests.broker import clients, kraft, story
 from tests.broker.clients import ConfluentProducer, Row, Seen
 from tests.broker.story import ISOLATIONS, ROLLS, Look

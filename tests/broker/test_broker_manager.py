@@ -28,15 +28,15 @@ import pytest
 
 import kafkalog
 from kafkalog.config import BrokerLogConfig
+from kafkalog.engine.format import names
+from kafkalog.engine.format.builder import build_batch
+from kafkalog.engine.format.java_text import parse_properties
+from kafkalog.engine.format.meta_properties import read_meta_properties, write_meta_properties
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.host.log_manager import LogManager
+from kafkalog.engine.host.settings import ManagerSettings
+from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.errors import LogDirLockedException
-from kafkalog.format import names
-from kafkalog.format.builder import build_batch
-from kafkalog.format.java_text import parse_properties
-from kafkalog.format.meta_properties import read_meta_properties, write_meta_properties
-from kafkalog.format.names import TopicPartition
-from kafkalog.log.unified_log import UnifiedLog
-from kafkalog.manager.log_manager import LogManager
-from kafkalog.manager.settings import ManagerSettings
 from tests.broker import clients, kraft, story
 from tests.broker.story import ISOLATIONS, Look
 from tests.conftest import need_broker

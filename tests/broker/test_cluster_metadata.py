@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import kafkalog
-from kafkalog.topics.topic_settings import Source, TopicSettings, broker_properties
+from kafkalog._face.topic_settings import Source, TopicSettings, broker_properties
 from tests.broker import clients, kraft
 from tests.conformance import kafka_jars
 from tests.conftest import need_broker

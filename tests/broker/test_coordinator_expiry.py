@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog._native.batches import header_at
-from kafkalog.coordinator.group_offsets import GroupOffsets, OffsetSettings
-from kafkalog.coordinator.transaction_coordinator import TransactionCoordinator, TransactionSettings
-from kafkalog.files import ManualClock
-from kafkalog.format.batch import MemoryRecords
-from kafkalog.format.records import records
-from kafkalog.format.transaction_records import decode_transaction
+from kafkalog._native.codec.batches import header_at
+from kafkalog.engine.coordinator.group_offsets import GroupOffsets, OffsetSettings
+from kafkalog.engine.coordinator.transaction_coordinator import TransactionCoordinator, TransactionSettings
+from kafkalog.engine.files import ManualClock
+from kafkalog.engine.format.batch import MemoryRecords
+from kafkalog.engine.format.records import records
+from kafkalog.engine.format.transaction_records import decode_transaction
 from tests.broker import clients, kraft, wire
 from tests.broker.test_group_offsets import TOPIC, Story, consumer
 from tests.conftest import LONG, need_broker

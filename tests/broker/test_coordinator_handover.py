@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 
 import kafkalog
-from kafkalog.coordinator.state_log import TransactionMarker, records_batch
-from kafkalog.coordinator.transaction_metadata import EPOCH_EXHAUSTED, Known, ProducerIdAndEpoch
+from kafkalog.engine.coordinator.state_log import TransactionMarker, records_batch
+from kafkalog.engine.coordinator.transaction_metadata import EPOCH_EXHAUSTED, Known, ProducerIdAndEpoch
+from kafkalog.engine.format.batch import NO_PRODUCER
+from kafkalog.engine.format.group_records import CommittedOffset
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.format.transaction_records import TransactionMetadata, TransactionState, encode_transaction
+from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.errors import KafkaStorageException, ProducerFencedException
-from kafkalog.format.batch import NO_PRODUCER
-from kafkalog.format.group_records import CommittedOffset
-from kafkalog.format.names import TopicPartition
-from kafkalog.format.transaction_records import TransactionMetadata, TransactionState, encode_transaction
-from kafkalog.log.unified_log import UnifiedLog
 from tests.broker import clients, kraft, wire
 from tests.conftest import need_broker
 from tests.unit.coordinator_kit import Disk, Store, producer_id_for

@@ -16,14 +16,14 @@ from typing import Any
 
 import pytest
 
-from kafkalog._native.batches import header_at
-from kafkalog.coordinator.state_log import records_batch
-from kafkalog.coordinator.transaction_metadata import ProducerIdAndEpoch, TransactionVersion
+from kafkalog._native.codec.batches import header_at
+from kafkalog.engine.coordinator.state_log import records_batch
+from kafkalog.engine.coordinator.transaction_metadata import ProducerIdAndEpoch, TransactionVersion
+from kafkalog.engine.format.batch import NO_PRODUCER, MemoryRecords
+from kafkalog.engine.format.names import GROUP_METADATA_TOPIC, TopicPartition
+from kafkalog.engine.format.records import records
+from kafkalog.engine.format.transaction_records import decode_transaction, encode_transaction
 from kafkalog.errors import KafkalogError
-from kafkalog.format.batch import NO_PRODUCER, MemoryRecords
-from kafkalog.format.names import GROUP_METADATA_TOPIC, TopicPartition
-from kafkalog.format.records import records
-from kafkalog.format.transaction_records import decode_transaction, encode_transaction
 from tests.broker import clients, kraft, wire
 from tests.conftest import LONG, need_broker
 from tests.unit.coordinator_kit import Disk, Store

@@ -16,25 +16,25 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from kafkalog._native.batches import header_at
+from kafkalog._native.codec.batches import header_at
 from kafkalog.config import LogConfig, ProducerStateManagerConfig
-from kafkalog.coordinator.group_offsets import GroupOffsets
-from kafkalog.coordinator.groups import ListedGroup
-from kafkalog.coordinator.partition_logs import LogMarkers, SourceStateLog, UnifiedStateLog
-from kafkalog.coordinator.state_log import TransactionMarker
-from kafkalog.coordinator.transaction_coordinator import TransactionCoordinator
-from kafkalog.coordinator.transaction_metadata import ProducerIdAndEpoch
+from kafkalog.engine.coordinator.group_offsets import GroupOffsets
+from kafkalog.engine.coordinator.groups import ListedGroup
+from kafkalog.engine.coordinator.partition_logs import LogMarkers, SourceStateLog, UnifiedStateLog
+from kafkalog.engine.coordinator.state_log import TransactionMarker
+from kafkalog.engine.coordinator.transaction_coordinator import TransactionCoordinator
+from kafkalog.engine.coordinator.transaction_metadata import ProducerIdAndEpoch
+from kafkalog.engine.files import LogDirFailureChannel, ManualClock, ManualScheduler
+from kafkalog.engine.format.batch import MemoryRecords
+from kafkalog.engine.format.coordinator_records import group_record_set
+from kafkalog.engine.format.group_records import CommittedOffset, GroupMetadata, decode_group_record
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.format.partition_metadata import read_partition_metadata
+from kafkalog.engine.format.records import records
+from kafkalog.engine.log.context import PartitionContext, ProducerSettings
+from kafkalog.engine.log.unified_log import UnifiedLog
+from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import UnknownMemberIdException
-from kafkalog.files import LogDirFailureChannel, ManualClock, ManualScheduler
-from kafkalog.format.batch import MemoryRecords
-from kafkalog.format.coordinator_records import group_record_set
-from kafkalog.format.group_records import CommittedOffset, GroupMetadata, decode_group_record
-from kafkalog.format.names import TopicPartition
-from kafkalog.format.partition_metadata import read_partition_metadata
-from kafkalog.format.records import records
-from kafkalog.log.context import PartitionContext, ProducerSettings
-from kafkalog.log.unified_log import UnifiedLog
-from kafkalog.log.view import PartitionView
 from tests.broker import clients, kraft, wire
 from tests.conformance import kafka_jars
 from tests.conformance.test_dump_log import tool as tool

@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 
 import kafkalog
-from kafkalog.format import group_records, transaction_records
-from kafkalog.format.coordinator_records import group_record_set
-from kafkalog.format.group_records import CommittedOffset, GroupMetadata, OffsetKey
-from kafkalog.format.transaction_records import TransactionState
+from kafkalog.engine.format import group_records, transaction_records
+from kafkalog.engine.format.coordinator_records import group_record_set
+from kafkalog.engine.format.group_records import CommittedOffset, GroupMetadata, OffsetKey
+from kafkalog.engine.format.transaction_records import TransactionState
 from tests.broker import clients, kraft
 from tests.conformance import kafka_jars
 from tests.conformance.test_dump_log import ours, theirs

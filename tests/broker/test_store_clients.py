@@ -23,10 +23,10 @@ import pytest
 
 import kafkalog
 from kafkalog import Record
-from kafkalog._native.partitioner import partition_for_key
+from kafkalog._face.store_cursors import CursorInfo
+from kafkalog._native.codec.partitioner import partition_for_key
+from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import KafkaStorageException
-from kafkalog.format.names import TopicPartition
-from kafkalog.topics.store_cursors import CursorInfo
 from tests.broker import clients, kraft, wire
 from tests.broker.clients import Row
 from tests.broker.store_play import (

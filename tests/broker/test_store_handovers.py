@@ -19,11 +19,11 @@ from typing import Any
 import pytest
 
 import kafkalog
-from kafkalog._native.batches import header_at
-from kafkalog.format.batch import MemoryRecords
-from kafkalog.format.names import TopicPartition
-from kafkalog.format.records import records
-from kafkalog.format.transaction_records import TransactionState, decode_transaction
+from kafkalog._native.codec.batches import header_at
+from kafkalog.engine.format.batch import MemoryRecords
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.format.records import records
+from kafkalog.engine.format.transaction_records import TransactionState, decode_transaction
 from tests.broker import clients, kraft
 from tests.broker.store_play import (
     WORKERS,

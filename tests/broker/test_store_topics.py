@@ -18,10 +18,10 @@ from pathlib import Path
 import pytest
 
 import kafkalog
-from kafkalog._native.partitioner import partition_for_key
+from kafkalog._native.codec.partitioner import partition_for_key
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.format.partition_metadata import topic_id_of, write_partition_metadata
 from kafkalog.errors import UnknownTopicOrPartitionException
-from kafkalog.format.names import TopicPartition
-from kafkalog.format.partition_metadata import topic_id_of, write_partition_metadata
 from tests.broker import clients, kraft
 from tests.conftest import need_broker
 

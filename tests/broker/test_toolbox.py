@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from kafkalog.cli.app import invoke
-from kafkalog.format.names import TopicPartition
+from kafkalog.engine.format.names import TopicPartition
 from kafkalog.toolbox import move
 from tests.broker import clients, kraft
 from tests.conformance import kafka_jars

@@ -1,7 +1,7 @@
 """Requests that clients do not make on their own: any producer id, any epoch, any member, and the bare answer.
 
-A table of the messages in the words of `kafkalog.format.message_tables`, and one connection that sends them one after
-the other.  Numbers are Kafka's API keys.
+A table of the messages in the words of `kafkalog.engine.format.message_tables`, and one connection that sends them one
+after the other.  Numbers are Kafka's API keys.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import socket
 import struct
 from types import TracebackType
 
-from kafkalog.format.messages import Schema, Values, parse_schemas
+from kafkalog.engine.format.messages import Schema, Values, parse_schemas
 
 TABLE = """
 8 OffsetCommitRequest 9 flexible 8+

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kafkalog.format import codecs
-from kafkalog.format.builder import MemoryRecordsBuilder
+from kafkalog.engine.format import codecs
+from kafkalog.engine.format.builder import MemoryRecordsBuilder
 
 TIMESTAMP_TYPES = {"create": "CreateTime", "log_append": "LogAppendTime"}
 

@@ -9,9 +9,9 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from kafkalog._native import batches as native
+from kafkalog._native.codec import batches as native
+from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.errors import KafkalogError
-from kafkalog.log.unified_log import UnifiedLog
 
 # What a pass may meet.
 MET = {

@@ -260,9 +260,9 @@ def _batches(data: bytes) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def _log_records(data: bytes) -> Iterator[tuple[str, dict[str, Any]]]:
     """As `_batches`, with records in place of compressed bytes (decoded by kafkalog)."""
-    from kafkalog._native import batches as native
+    from kafkalog._native.codec import batches as native
+    from kafkalog.engine.format.records import records
     from kafkalog.errors import KafkalogError
-    from kafkalog.format.records import records
 
     headers, _, _ = native.headers(data)
     for number, (header, (place, fields)) in enumerate(zip(headers, _batches(data), strict=False)):

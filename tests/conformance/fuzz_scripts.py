@@ -12,9 +12,9 @@ import struct
 from dataclasses import dataclass
 from typing import Any
 
-from kafkalog._native import batches as native
+from kafkalog._native.codec import batches as native
+from kafkalog.engine.format import codecs
 from kafkalog.errors import IllegalArgumentException
-from kafkalog.format import codecs
 from tests.conformance.batch_spec import batch_from_spec
 from tests.conformance.choosing import Chooser, SeededChooser
 from tests.conformance.fuzz_configs import topic_config

@@ -11,10 +11,10 @@ from typing import IO, Any
 
 from hypothesis import strategies as st
 
-from kafkalog.format import control, group_records, metadata_records
-from kafkalog.format.coordinator_records import group_record_set, share_record_set, transaction_record_set
-from kafkalog.format.message_tables import Field, Type
-from kafkalog.format.messages import Schema, Values
+from kafkalog.engine.format import control, group_records, metadata_records
+from kafkalog.engine.format.coordinator_records import group_record_set, share_record_set, transaction_record_set
+from kafkalog.engine.format.message_tables import Field, Type
+from kafkalog.engine.format.messages import Schema, Values
 from tests.conformance import kafka_jars
 
 MAIN = "io.kafkalog.conformance.MessageCodec"

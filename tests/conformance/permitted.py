@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kafkalog._native import batches as native
+from kafkalog._native.codec import batches as native
 from tests.conformance.compare import Difference
 from tests.conformance.fuzz_scripts import INT_MAX, Line
 

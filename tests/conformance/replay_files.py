@@ -8,9 +8,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+from kafkalog.engine.format.checkpoints import CleanShutdownFile, OffsetCheckpointFile
+from kafkalog.engine.format.meta_properties import read_meta_properties
 from kafkalog.errors import CorruptCheckpointException
-from kafkalog.format.checkpoints import CleanShutdownFile, OffsetCheckpointFile
-from kafkalog.format.meta_properties import read_meta_properties
 from tests.conformance.replay_session import Op, ScriptError, Session
 
 Result = dict[str, Any]

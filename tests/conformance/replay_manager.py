@@ -17,28 +17,28 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from unittest import mock
 
-from kafkalog.cleaner.cleaner import Cleaner, CleanerSettings
-from kafkalog.cleaner.cleaner_thread import CleanerThread
-from kafkalog.cleaner.log_cleaner import LogCleaner
-from kafkalog.cleaner.mapping import offset_map_of
-from kafkalog.cleaner.stats import CleanerStats
-from kafkalog.cleaner.to_clean import cleanable_offsets, next_to_clean
+from kafkalog._limits import INT_MAX
 from kafkalog.config import CleanerConfig, LogConfig, ProducerStateManagerConfig
+from kafkalog.engine.cleaner.cleaner import Cleaner, CleanerSettings
+from kafkalog.engine.cleaner.cleaner_thread import CleanerThread
+from kafkalog.engine.cleaner.log_cleaner import LogCleaner
+from kafkalog.engine.cleaner.mapping import offset_map_of
+from kafkalog.engine.cleaner.stats import CleanerStats
+from kafkalog.engine.cleaner.to_clean import cleanable_offsets, next_to_clean
+from kafkalog.engine.format.names import TopicPartition, parse_topic_partition_name
+from kafkalog.engine.host.jobs import Job, Jobs, Outcome
+from kafkalog.engine.host.log_manager import LogManager
+from kafkalog.engine.host.settings import ManagerSettings
+from kafkalog.engine.host.topic_configs import FixedTopicConfigs
+from kafkalog.engine.log.context import ProducerSettings
+from kafkalog.engine.log.types import FetchIsolation
+from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.errors import (
     CorruptCheckpointException,
     IllegalStateException,
     KafkalogError,
     KafkaStorageException,
 )
-from kafkalog.format.names import TopicPartition, parse_topic_partition_name
-from kafkalog.limits import INT_MAX
-from kafkalog.log.context import ProducerSettings
-from kafkalog.log.types import FetchIsolation
-from kafkalog.log.unified_log import UnifiedLog
-from kafkalog.manager.jobs import Job, Jobs, Outcome
-from kafkalog.manager.log_manager import LogManager
-from kafkalog.manager.settings import ManagerSettings
-from kafkalog.manager.topic_configs import FixedTopicConfigs
 from tests.conformance import census
 from tests.conformance.replay_files import RuntimeException
 from tests.conformance.replay_rendering import state

@@ -5,16 +5,16 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from kafkalog._native import batches as native
+from kafkalog._native.codec import batches as native
 from kafkalog.config import LogConfig, ProducerStateManagerConfig
+from kafkalog.engine.files import LogDirFailureChannel
+from kafkalog.engine.format import control
+from kafkalog.engine.format.records import records
+from kafkalog.engine.log.context import PartitionContext, ProducerSettings
+from kafkalog.engine.log.types import AppendOrigin, FetchIsolation, LogAppendInfo
+from kafkalog.engine.log.unified_log import UnifiedLog
+from kafkalog.engine.log.verification import VerificationGuard
 from kafkalog.errors import IllegalStateException, KafkalogError
-from kafkalog.files import LogDirFailureChannel
-from kafkalog.format import control
-from kafkalog.format.records import records
-from kafkalog.log.context import PartitionContext, ProducerSettings
-from kafkalog.log.types import AppendOrigin, FetchIsolation, LogAppendInfo
-from kafkalog.log.unified_log import UnifiedLog
-from kafkalog.log.verification import VerificationGuard
 from tests.conformance.batch_spec import batch_from_spec
 from tests.conformance.replay_rendering import append_info, producers, read_info, segments
 from tests.conformance.replay_session import Op, ScriptError, Session

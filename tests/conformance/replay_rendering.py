@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from kafkalog.format import codecs, legacy
-from kafkalog.log.types import LogAppendInfo
-from kafkalog.log.unified_log import UnifiedLog
-from kafkalog.segment.types import FetchDataInfo
+from kafkalog.engine.format import codecs, legacy
+from kafkalog.engine.log.types import LogAppendInfo
+from kafkalog.engine.log.unified_log import UnifiedLog
+from kafkalog.engine.segment.types import FetchDataInfo
 
 
 def state(log: UnifiedLog) -> dict[str, Any]:

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kafkalog.cleaner.cleaner_thread import CleanerThread
-from kafkalog.cleaner.log_cleaner import LogCleaner
+from kafkalog.engine.cleaner.cleaner_thread import CleanerThread
+from kafkalog.engine.cleaner.log_cleaner import LogCleaner
+from kafkalog.engine.files import ManualClock, ManualScheduler
+from kafkalog.engine.host.log_manager import LogManager
+from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.errors import IllegalStateException
-from kafkalog.files import ManualClock, ManualScheduler
-from kafkalog.log.unified_log import UnifiedLog
-from kafkalog.manager.log_manager import LogManager
 from kafkalog.metrics import MetricsRegistry
 
 

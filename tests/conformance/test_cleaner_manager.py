@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog.cleaner.log_cleaner_manager import PreCleanStats
-from kafkalog.cleaner.states import Claim, Pause
+from kafkalog.engine.cleaner.log_cleaner_manager import PreCleanStats
+from kafkalog.engine.cleaner.states import Claim, Pause
+from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import IllegalStateException
-from kafkalog.format.names import TopicPartition
 from tests.conformance import kafka_jars
 from tests.conftest import LONG
 from tests.unit.cleaner_kit import keyed

@@ -14,18 +14,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 import kafkalog
-from kafkalog._native import records as native
-from kafkalog.format import control, group_records, metadata_records
-from kafkalog.format.batch import CREATE_TIME, compute_attributes, write_header
-from kafkalog.format.codecs import NONE
-from kafkalog.format.coordinator_records import (
+from kafkalog._native.codec import records as native
+from kafkalog.engine.format import control, group_records, metadata_records
+from kafkalog.engine.format.batch import CREATE_TIME, compute_attributes, write_header
+from kafkalog.engine.format.codecs import NONE
+from kafkalog.engine.format.coordinator_records import (
     PREFIX,
     RecordSet,
     group_record_set,
     share_record_set,
     transaction_record_set,
 )
-from kafkalog.format.messages import Schema, Values
+from kafkalog.engine.format.messages import Schema, Values
 from tests.conformance import kafka_jars, messages
 from tests.conformance.test_dump_log import START_MS, ours, theirs
 from tests.conformance.test_dump_log import tool as tool

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from kafkalog._native import batches as native
-from kafkalog.log import append
+from kafkalog._native.codec import batches as native
+from kafkalog.engine.log import append
 from tests.conformance import census, kafka_jars, permitted, replay, ways
 from tests.conformance.compare import Difference
 from tests.conformance.fuzz import Engines, Outcome, fuzz, work_folder

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from kafkalog._native.java_hash import AnyRefMap, JavaConcurrentHashMap, JavaHashMap, topic_partition_hash
-from kafkalog.format.names import TopicPartition
-from kafkalog.manager.log_manager import LogManager
+from kafkalog._native.codec.java_hash import AnyRefMap, JavaConcurrentHashMap, JavaHashMap, topic_partition_hash
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.host.log_manager import LogManager
 from tests.broker import kraft
 from tests.conformance import kafka_jars
 

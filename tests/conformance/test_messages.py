@@ -8,11 +8,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kafkalog.format import metadata_records
-from kafkalog.format.coordinator_records import PREFIX
-from kafkalog.format.java_json import to_text
-from kafkalog.format.message_reader import MessageException
-from kafkalog.format.messages import Schema, Values
+from kafkalog.engine.format import metadata_records
+from kafkalog.engine.format.coordinator_records import PREFIX
+from kafkalog.engine.format.java_json import to_text
+from kafkalog.engine.format.message_reader import MessageException
+from kafkalog.engine.format.messages import Schema, Values
 from tests.conformance import kafka_jars, messages
 from tests.conftest import LONG
 

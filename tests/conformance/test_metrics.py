@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kafkalog.files import ManualClock
+from kafkalog.engine.files import ManualClock
 from kafkalog.metrics import Meter, MetricName, Timer
 from tests.conformance import kafka_jars, replay
 from tests.conformance.compare import load_results

@@ -1,8 +1,8 @@
 """The two ways of an ordinary client batch into a log: the short choice of an append, and the long way round it.
 
-Both must leave the same files and give the same answers.  `kafkalog.log.append.ORDINARY_CHOICE` turns the short one
-off; where there is no such switch there is one way.  A script is run `short`, `long`, or both after one another; `both`
-gives half of the scripts to each, which finds as much in the time of one.
+Both must leave the same files and give the same answers.  `kafkalog.engine.log.append.ORDINARY_CHOICE` turns the short
+one off; where there is no such switch there is one way.  A script is run `short`, `long`, or both after one another;
+`both` gives half of the scripts to each, which finds as much in the time of one.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from kafkalog.log import append
+from kafkalog.engine.log import append
 
 SWITCH = "ORDINARY_CHOICE"
 SHORT, LONG = "short", "long"

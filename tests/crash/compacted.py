@@ -18,16 +18,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
-from kafkalog.cleaner.cleaner_thread import CleanerThread
 from kafkalog.config import CleanerConfig, LogConfig, ProducerStateManagerConfig
-from kafkalog.files import Files
-from kafkalog.format import names
-from kafkalog.format.names import TopicPartition, parse_topic_partition_name
-from kafkalog.log.context import ProducerSettings
-from kafkalog.log.types import AppendOrigin
-from kafkalog.log.unified_log import UnifiedLog
-from kafkalog.manager.log_manager import LogManager
-from kafkalog.manager.settings import ManagerSettings
+from kafkalog.engine.cleaner.cleaner_thread import CleanerThread
+from kafkalog.engine.files import Files
+from kafkalog.engine.format import names
+from kafkalog.engine.format.names import TopicPartition, parse_topic_partition_name
+from kafkalog.engine.host.log_manager import LogManager
+from kafkalog.engine.host.settings import ManagerSettings
+from kafkalog.engine.log.context import ProducerSettings
+from kafkalog.engine.log.types import AppendOrigin
+from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.toolbox.verify import verify
 from tests.crash import managed
 from tests.crash.managed import DISKS, FAST

@@ -16,12 +16,12 @@ from pathlib import Path
 
 import kafkalog
 from kafkalog.config import LogConfig, ProducerStateManagerConfig
-from kafkalog.files import Files, ManualClock, ManualScheduler
-from kafkalog.format import names
-from kafkalog.log.context import ProducerSettings
-from kafkalog.log.unified_log import UnifiedLog
-from kafkalog.manager.log_manager import LogManager
-from kafkalog.manager.settings import ManagerSettings
+from kafkalog.engine.files import Files, ManualClock, ManualScheduler
+from kafkalog.engine.format import names
+from kafkalog.engine.host.log_manager import LogManager
+from kafkalog.engine.host.settings import ManagerSettings
+from kafkalog.engine.log.context import ProducerSettings
+from kafkalog.engine.log.unified_log import UnifiedLog
 from tests.file_doubles import UnsyncedFiles
 from tests.unit.log_kit import NOW_MS, SMALL, batch
 

@@ -55,7 +55,7 @@ def write_for_ever(log_dir: str, pipe: int, seed: int, threads: int, durability:
 
 
 def main(write: Callable[[str, int, int, int, str], object] = write_for_ever) -> None:
-    importlib.import_module("kafkalog.topics.opening")  # once, not in each writer
+    importlib.import_module("kafkalog._face.opening")  # once, not in each writer
     for line in sys.stdin:
         log_dir, fifo, seed, threads, durability = line.split()
         child = os.fork()

@@ -20,18 +20,18 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-from kafkalog._native import batches as native
+from kafkalog._native.codec import batches as native
 from kafkalog.config import LogConfig, ProducerStateManagerConfig
-from kafkalog.files import Files, LogDirFailureChannel, ManualClock, ManualScheduler
-from kafkalog.format.builder import MemoryRecordsBuilder
-from kafkalog.format.checkpoints import CleanShutdownFile, OffsetCheckpointFile
-from kafkalog.format.control import ControlRecordType, EndTransactionMarker, end_txn_marker_batch
-from kafkalog.format.names import TopicPartition
-from kafkalog.format.records import records as decode_records
-from kafkalog.log.context import PartitionContext, ProducerSettings
-from kafkalog.log.types import AppendOrigin, FetchIsolation
-from kafkalog.log.unified_log import UnifiedLog
-from kafkalog.segment.log_segment import LogSegment
+from kafkalog.engine.files import Files, LogDirFailureChannel, ManualClock, ManualScheduler
+from kafkalog.engine.format.builder import MemoryRecordsBuilder
+from kafkalog.engine.format.checkpoints import CleanShutdownFile, OffsetCheckpointFile
+from kafkalog.engine.format.control import ControlRecordType, EndTransactionMarker, end_txn_marker_batch
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.format.records import records as decode_records
+from kafkalog.engine.log.context import PartitionContext, ProducerSettings
+from kafkalog.engine.log.types import AppendOrigin, FetchIsolation
+from kafkalog.engine.log.unified_log import UnifiedLog
+from kafkalog.engine.segment.log_segment import LogSegment
 from tests.crash.harness import CrashState, check_crashes
 from tests.file_doubles import RecordingFiles, UnsyncedFiles
 

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import kafkalog
+from kafkalog._face.catalog import new_topic_id
+from kafkalog.engine.files import Files
+from kafkalog.engine.format.names import TOPIC_CONFIGS_FILE, TopicPartition
+from kafkalog.engine.format.partition_metadata import topic_id_of
 from kafkalog.errors import KafkalogError
-from kafkalog.files import Files
-from kafkalog.format.names import TOPIC_CONFIGS_FILE, TopicPartition
-from kafkalog.format.partition_metadata import topic_id_of
-from kafkalog.topics.catalog import new_topic_id
-from kafkalog.topics.store import Store
+from kafkalog.store import Store
 from tests.file_doubles import UnsyncedFiles
 
 FAST = UnsyncedFiles()

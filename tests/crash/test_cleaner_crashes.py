@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog._native.offset_map import SkimpyOffsetMap
-from kafkalog.cleaner.cleaner import Cleaner, CleanerSettings
-from kafkalog.cleaner.to_clean import next_to_clean
+from kafkalog._native.codec.offset_map import SkimpyOffsetMap
+from kafkalog.engine.cleaner.cleaner import Cleaner, CleanerSettings
+from kafkalog.engine.cleaner.to_clean import next_to_clean
+from kafkalog.engine.files import Files
+from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.errors import DiskError, KafkalogError
-from kafkalog.files import Files
-from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.toolbox.verify import verify
 from tests.conftest import LONG
 from tests.crash import harness

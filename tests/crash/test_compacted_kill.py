@@ -15,8 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from kafkalog.config import CleanerConfig, LogConfig
+from kafkalog.engine.host.log_manager import LogManager
 from kafkalog.errors import KafkaStorageException
-from kafkalog.manager.log_manager import LogManager
 from tests.conftest import LONG
 from tests.crash import harness
 from tests.crash.compacted import COMPACTED, judge_checkpoint

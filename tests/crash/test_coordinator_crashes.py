@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog.coordinator.transaction_metadata import ProducerIdAndEpoch, TransactionVersion
-from kafkalog.format.coordinator_records import partition_for
-from kafkalog.format.group_records import CommittedOffset
-from kafkalog.format.names import TopicPartition
+from kafkalog.engine.coordinator.transaction_metadata import ProducerIdAndEpoch, TransactionVersion
+from kafkalog.engine.format.coordinator_records import partition_for
+from kafkalog.engine.format.group_records import CommittedOffset
+from kafkalog.engine.format.names import TopicPartition
 from tests.conftest import LONG
 from tests.crash import harness
 from tests.crash.harness import ACKNOWLEDGED, APPENDED, CrashState

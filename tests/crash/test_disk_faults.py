@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
+from kafkalog.engine.files import OS_FILES, Files, UnsyncedError
+from kafkalog.engine.log.types import AppendOrigin
 from kafkalog.errors import KafkalogError, KafkaStorageException
-from kafkalog.files import OS_FILES, Files, UnsyncedError
-from kafkalog.log.types import AppendOrigin
 from tests.conftest import LONG
 from tests.crash import harness
 from tests.crash.partition import SMALL, Driver, Oracle, Reopened, content_of
@@ -208,7 +208,7 @@ def test_a_marker_without_space_for_its_index_entry_is_taken_back(tmp_path: Path
     kit = Kit(tmp_path, driver_files)
     log = kit.open()
     log.append_as_leader(batch(producer_id=1, producer_epoch=0, sequence=0, transactional=True), 0)
-    from kafkalog.format.control import ControlRecordType, EndTransactionMarker, end_txn_marker_batch
+    from kafkalog.engine.format.control import ControlRecordType, EndTransactionMarker, end_txn_marker_batch
 
     marker = end_txn_marker_batch(0, 1, -1, 1, 0, EndTransactionMarker(ControlRecordType.ABORT, 0))
     files.fault = Fault(files.count, errno.ENOSPC, paths=lambda path: path.endswith(".txnindex"))

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import kafkalog
-from kafkalog.files import ManualClock, ManualScheduler
-from kafkalog.topics.log import Log
+from kafkalog.engine.files import ManualClock, ManualScheduler
+from kafkalog.partition import Log
 from tests.conftest import LONG
 from tests.crash import harness
 from tests.crash.harness import ACKNOWLEDGED, APPENDED, FLUSHED, CrashState

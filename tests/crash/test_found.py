@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 import kafkalog
+from kafkalog.engine.files import ManualClock, ManualScheduler
+from kafkalog.engine.files.os_files import OsFile
+from kafkalog.engine.format.checkpoints import OffsetCheckpointFile
 from kafkalog.errors import KafkaStorageException
-from kafkalog.files import ManualClock, ManualScheduler
-from kafkalog.files.os_files import OsFile
-from kafkalog.format.checkpoints import OffsetCheckpointFile
 from tests.crash.partition import NOW_MS, PARTITION, SMALL, Driver, Reopened, content_of
 from tests.crash.workloads import overflow
 from tests.disk_model import Op

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from kafkalog.engine.format import names
+from kafkalog.engine.host.log_manager import LogManager
 from kafkalog.errors import IllegalStateException, KafkaStorageException, NoLiveLogDirException
-from kafkalog.format import names
-from kafkalog.manager.log_manager import LogManager
 from tests.conftest import LONG
 from tests.crash import harness
 from tests.crash.managed import DISKS, House, Story, contents, value_of

@@ -14,8 +14,8 @@ import sys
 import threading
 from pathlib import Path
 
+from kafkalog.engine.host.log_manager import LogManager
 from kafkalog.errors import KafkaStorageException
-from kafkalog.manager.log_manager import LogManager
 from tests.conftest import LONG
 from tests.crash import harness
 from tests.crash.managed import DISKS, FAST, SETTINGS, contents, folders_of, value_of

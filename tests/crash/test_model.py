@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog.files import OS_FILES, Files, parent_dir
+from kafkalog.engine.files import OS_FILES, Files, parent_dir
 from tests.crash import harness
 from tests.crash.harness import ACKNOWLEDGED, APPENDED, FLUSHED, KINDS, CrashState
 from tests.disk_model import Disk, Op
@@ -326,7 +326,7 @@ def test_unsynced_files_do_all_but_wait(tmp_path: Path) -> None:
 _WRITER = """
 import sys
 from pathlib import Path
-from kafkalog.files import OS_FILES
+from kafkalog.engine.files import OS_FILES
 from tests.crash.test_model import ToyLog
 log = ToyLog(OS_FILES, sys.argv[1])
 number = 0

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 import kafkalog
+from kafkalog._face.catalog import new_topic_id
+from kafkalog.engine.host import topic_configs
 from kafkalog.errors import KafkaStorageException
-from kafkalog.manager import topic_configs
-from kafkalog.topics.catalog import new_topic_id
 from tests.conftest import LONG
 from tests.crash import harness
 from tests.crash.harness import CrashState

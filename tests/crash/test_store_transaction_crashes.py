@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog.files import ManualClock
-from kafkalog.format.coordinator_records import partition_for
-from kafkalog.topics.store import Store
-from kafkalog.topics.store_transaction import StoreTransaction
+from kafkalog.engine.files import ManualClock
+from kafkalog.engine.format.coordinator_records import partition_for
+from kafkalog.store import Store
+from kafkalog.transaction import StoreTransaction
 from tests.conftest import LONG
 from tests.crash import harness
 from tests.crash.harness import ACKNOWLEDGED, APPENDED, CrashState

@@ -11,14 +11,14 @@ import shutil
 from pathlib import Path
 
 import kafkalog
+from kafkalog._face.topic_settings import TopicSettings
 from kafkalog.config import CleanerConfig, LogConfig
-from kafkalog.files import OS_FILES
-from kafkalog.format.checkpoints import OffsetCheckpointFile
-from kafkalog.format.names import TopicPartition
-from kafkalog.manager.topic_configs import StoredTopicConfigs, stored_overrides
+from kafkalog.engine.files import OS_FILES
+from kafkalog.engine.format.checkpoints import OffsetCheckpointFile
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.host.topic_configs import StoredTopicConfigs, stored_overrides
 from kafkalog.toolbox import compact, delete_records, move, retain
 from kafkalog.toolbox.verify import verify
-from kafkalog.topics.topic_settings import TopicSettings
 from tests.conftest import LONG
 from tests.crash import harness
 from tests.crash.harness import CrashState

@@ -10,7 +10,7 @@ import os
 import random
 from collections.abc import Callable
 
-from kafkalog.format.names import log_file
+from kafkalog.engine.format.names import log_file
 from tests.crash.partition import Driver, parse
 from tests.file_doubles import UnsyncedFiles
 

@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kafkalog import open_log
-from kafkalog._native import batches as native
+from kafkalog._native.codec import batches as native
 from kafkalog.config import LogConfig
-from kafkalog.files import ManualClock, ManualScheduler
-from kafkalog.format.builder import MemoryRecordsBuilder, SimpleRecord, build_batch
-from kafkalog.format.names import TopicPartition
-from kafkalog.log.unified_log import UnifiedLog
-from kafkalog.topics import Log
+from kafkalog.engine.files import ManualClock, ManualScheduler
+from kafkalog.engine.format.builder import MemoryRecordsBuilder, SimpleRecord, build_batch
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.log.unified_log import UnifiedLog
+from kafkalog.partition import Log
 
 Tree = dict[str, bytes]
 
@@ -166,7 +166,7 @@ class GoodBatch:
 @functools.cache
 def good_batches(partition: str, *, clean: bool) -> tuple[GoodBatch, ...]:
     """In offset order; control batches have no rows.  Records below the log start are left out."""
-    from kafkalog.format.records import records
+    from kafkalog.engine.format.records import records
 
     found = []
     tree = _made()[0 if clean else 1]

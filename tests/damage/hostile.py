@@ -11,8 +11,8 @@ import struct
 from collections.abc import Callable
 from pathlib import Path
 
-from kafkalog._native.crc32c import crc32, crc32c
-from kafkalog.format import codecs
+from kafkalog._native.codec.crc32c import crc32, crc32c
+from kafkalog.engine.format import codecs
 
 Case = Callable[[Path], None]
 CASES: dict[str, Case] = {}

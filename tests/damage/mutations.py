@@ -12,8 +12,8 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from kafkalog._native import batches as native
-from kafkalog._native.crc32c import crc32c
+from kafkalog._native.codec import batches as native
+from kafkalog._native.codec.crc32c import crc32c
 from tests.damage.directories import Tree
 from tests.fuzz.native_seeds import EDGES_32, EDGES_64, FIELDS, LEGACY_FIELDS, VARINTS
 

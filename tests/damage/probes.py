@@ -24,9 +24,9 @@ from typing import Any
 from kafkalog import list_partitions, open_log, verify
 from kafkalog.cli.app import invoke
 from kafkalog.config import LogConfig
+from kafkalog.engine.files import ManualClock, ManualScheduler
 from kafkalog.errors import KafkalogError
-from kafkalog.files import ManualClock, ManualScheduler
-from kafkalog.topics import Log
+from kafkalog.partition import Log
 from tests.damage.directories import (
     NOW_MS,
     PARTITIONS,

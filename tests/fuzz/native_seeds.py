@@ -10,8 +10,8 @@ import functools
 import random
 import struct
 
-from kafkalog._native import batches, crc32c, records
-from kafkalog.format import codecs
+from kafkalog._native.codec import batches, crc32c, records
+from kafkalog.engine.format import codecs
 
 TARGETS = 16
 EDGES_32 = (0, 1, 2, 13, 14, 17, 48, 49, 50, 61, 0x7F, 0xFFFF, 2**31 - 1, 2**31 - 12, 2**31 - 13, -1, -2, -12, -(2**31))

@@ -26,12 +26,13 @@ import numpy as np
 from numpy.typing import NDArray
 from typing_extensions import Buffer
 
-from kafkalog._native import batches, compaction, crc32c, fetch, producers, records, search, validation
-from kafkalog._native import decode as decoding
-from kafkalog._native import encode as encoding
-from kafkalog._native.offset_map import SkimpyOffsetMap, implementations
-from kafkalog.format import codecs
-from kafkalog.format.records import record_error
+from kafkalog._native.codec import batches, compaction, crc32c, records, validation
+from kafkalog._native.codec import decode as decoding
+from kafkalog._native.codec import encode as encoding
+from kafkalog._native.codec.offset_map import SkimpyOffsetMap, implementations
+from kafkalog._native.state import fetch, producers, search
+from kafkalog.engine.format import codecs
+from kafkalog.engine.format.records import record_error
 from tests.fuzz import native_seeds
 from tests.reference.search import offset_end, time_end
 from tests.sanitize.exact import exact

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
+from kafkalog.engine.format import codecs
+from kafkalog.engine.format.batch import MemoryRecords, ensure_valid
+from kafkalog.engine.format.builder import MemoryRecordsBuilder
+from kafkalog.engine.format.control import ControlRecordType, EndTransactionMarker, end_txn_marker_batch
+from kafkalog.engine.format.records import records
 from kafkalog.errors import KafkalogError
-from kafkalog.format import codecs
-from kafkalog.format.batch import MemoryRecords, ensure_valid
-from kafkalog.format.builder import MemoryRecordsBuilder
-from kafkalog.format.control import ControlRecordType, EndTransactionMarker, end_txn_marker_batch
-from kafkalog.format.records import records
 
 HERE = Path(__file__).parent
 

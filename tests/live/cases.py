@@ -8,10 +8,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from kafkalog.engine.files import OS_FILES
+from kafkalog.engine.format.builder import MemoryRecordsBuilder
+from kafkalog.engine.log.types import LogStartOffsetIncrementReason
 from kafkalog.errors import RecordTooLargeException
-from kafkalog.files import OS_FILES
-from kafkalog.format.builder import MemoryRecordsBuilder
-from kafkalog.log.types import LogStartOffsetIncrementReason
 from tests.live.interrupts import NEIGHBOUR, NOW_MS, PARTITION, Case, World, value_of
 from tests.live.oracle import FAST, append_one, look
 

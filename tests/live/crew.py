@@ -19,13 +19,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import kafkalog
+from kafkalog.engine.log import append as appending
 from kafkalog.errors import (
     IllegalArgumentException,
     IllegalStateException,
     OffsetOutOfRangeException,
     OutOfOrderSequenceException,
 )
-from kafkalog.log import append as appending
 from tests.conftest import LONG
 from tests.live.interrupts import CONFIG, value_of
 from tests.live.oracle import FAST, Oracle, in_a_thread
@@ -234,7 +234,7 @@ def latest_through(log: kafkalog.Log, oracle: Oracle) -> None:
 
 @contextlib.contextmanager
 def ordinary_choice(on: bool) -> Iterator[None]:
-    """Whether an ordinary batch takes the short way through an append (see `kafkalog.log.append`)."""
+    """Whether an ordinary batch takes the short way through an append (see `kafkalog.engine.log.append`)."""
     before, appending.ORDINARY_CHOICE = appending.ORDINARY_CHOICE, on
     try:
         yield

@@ -33,9 +33,9 @@ from types import CodeType, FrameType
 from typing import Any
 
 import kafkalog
-from kafkalog.files import OS_FILES, ManualClock, ManualScheduler
-from kafkalog.log import append as appending
-from kafkalog.topics.writer import Transaction
+from kafkalog._face.writer import Transaction
+from kafkalog.engine.files import OS_FILES, ManualClock, ManualScheduler
+from kafkalog.engine.log import append as appending
 from tests.live.oracle import (
     FAST,
     Oracle,

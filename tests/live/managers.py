@@ -19,13 +19,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kafkalog.engine.files import OS_FILES
+from kafkalog.engine.format import names
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.host import moves
+from kafkalog.engine.host.log_manager import LogManager
+from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.errors import KafkaStorageException
-from kafkalog.files import OS_FILES
-from kafkalog.format import names
-from kafkalog.format.names import TopicPartition
-from kafkalog.log.unified_log import UnifiedLog
-from kafkalog.manager import moves
-from kafkalog.manager.log_manager import LogManager
 from tests.crash.managed import DISKS, House, check_start, value_of
 from tests.live.interrupts import Interrupted, Outcome, Tracer, chosen
 from tests.live.oracle import copy_moving, in_a_thread, no_descriptors_below

@@ -25,8 +25,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import kafkalog
-from kafkalog.files import Files
-from kafkalog.format import names
+from kafkalog.engine.files import Files
+from kafkalog.engine.format import names
 from kafkalog.toolbox.verify import verify
 from tests.file_doubles import UnsyncedFiles
 

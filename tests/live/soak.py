@@ -28,10 +28,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from kafkalog.config import CleanerConfig, LogConfig
+from kafkalog.engine.format.names import parse_topic_partition_name
+from kafkalog.engine.host.log_manager import LogManager
+from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.errors import IllegalStateException, KafkaStorageException, OffsetOutOfRangeException
-from kafkalog.format.names import parse_topic_partition_name
-from kafkalog.log.unified_log import UnifiedLog
-from kafkalog.manager.log_manager import LogManager
 from tests.crash.harness import fast_dir
 from tests.crash.managed import DISKS, SETTINGS
 from tests.file_doubles import Fault, FaultyFiles, UnsyncedFiles

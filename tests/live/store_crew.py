@@ -21,12 +21,12 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from kafkalog._face import store_batches  # noqa: F401  # else it is imported where somebody is interrupted
+from kafkalog.engine.format.names import partition_of
 from kafkalog.errors import ProducerFencedException, UnknownTopicOrPartitionException, UnstableOffsetCommitException
-from kafkalog.format.names import partition_of
-from kafkalog.topics import store_batches  # noqa: F401  # else it is imported where somebody is interrupted
-from kafkalog.topics.batching import Producer, RecordFuture
-from kafkalog.topics.store import Store
-from kafkalog.topics.store_reader import StoreReader
+from kafkalog.producer import Producer, RecordFuture
+from kafkalog.reader import StoreReader
+from kafkalog.store import Store
 from tests.live.store_story import (
     COMPACTED,
     NAMED,

@@ -32,13 +32,13 @@ from pathlib import Path
 from typing import Any
 
 import kafkalog
+from kafkalog._limits import LONG_MAX
 from kafkalog.config import CleanerConfig, ProducerStateManagerConfig
-from kafkalog.format.names import partition_of
-from kafkalog.limits import LONG_MAX
-from kafkalog.log.context import ProducerSettings
-from kafkalog.manager.settings import ManagerSettings
+from kafkalog.engine.format.names import partition_of
+from kafkalog.engine.host.settings import ManagerSettings
+from kafkalog.engine.log.context import ProducerSettings
+from kafkalog.store import Store
 from kafkalog.toolbox.verify import verify
-from kafkalog.topics.store import Store
 from tests.crash.harness import fast_dir
 from tests.file_doubles import UnsyncedFiles
 from tests.live.oracle import no_descriptors_below

@@ -17,8 +17,8 @@ import time
 import traceback
 
 import kafkalog
-from kafkalog.topics.store import Store
-from kafkalog.topics.store_reader import StoreReader
+from kafkalog.reader import StoreReader
+from kafkalog.store import Store
 from tests.crash.nursery import main
 
 INPUTS, OUTPUTS = 2, 3

@@ -20,8 +20,8 @@ import faulthandler, random, sys, threading, time
 
 from kafkalog.errors import KafkalogError
 from kafkalog.toolbox.verify import verify
-from kafkalog.format.builder import MemoryRecordsBuilder
-from kafkalog.format import codecs
+from kafkalog.engine.format.builder import MemoryRecordsBuilder
+from kafkalog.engine.format import codecs
 from tests.live.crew import open_live
 from tests.live.interrupts import NOW_MS
 from tests.live.oracle import look

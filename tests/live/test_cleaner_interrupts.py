@@ -1,7 +1,7 @@
 """An interrupt at the places of a cleaner pass: what is read afterwards is the same state, and the log goes on.
 
-Each place of `kafkalog.cleaner`, and of the exchange of segments below it, gets a fresh copy of a prepared log; the
-pass is interrupted there; then another thread reads, appends, and looks at what a kill -9 at this moment would have
+Each place of `kafkalog.engine.cleaner`, and of the exchange of segments below it, gets a fresh copy of a prepared log;
+the pass is interrupted there; then another thread reads, appends, and looks at what a kill -9 at this moment would have
 left; a whole pass then comes to the same records as one that nothing interrupted.  Default: a share of the visits of
 each line; KAFKALOG_LONG=1 takes all.
 """
@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog._native.offset_map import SkimpyOffsetMap
-from kafkalog.cleaner.cleaner import Cleaner, CleanerSettings
-from kafkalog.cleaner.to_clean import next_to_clean
-from kafkalog.log.unified_log import UnifiedLog
+from kafkalog._native.codec.offset_map import SkimpyOffsetMap
+from kafkalog.engine.cleaner.cleaner import Cleaner, CleanerSettings
+from kafkalog.engine.cleaner.to_clean import next_to_clean
+from kafkalog.engine.log.unified_log import UnifiedLog
 from tests.conftest import LONG
 from tests.live.interrupts import CALLS, LINES, Interrupted, Tracer, at_each_place
 from tests.live.oracle import in_a_thread, no_descriptors_below
@@ -28,8 +28,8 @@ from tests.unit.cleaner_kit import COMPACT, CleanerKit, Producer, keyed, latest,
 LIMIT = None if LONG else 120
 CONFIG = {**COMPACT, "internal.segment.bytes": "400", "min.cleanable.dirty.ratio": "0", "index.interval.bytes": "50"}
 OURS = (
-    "cleaner/", "log/replacement.py", "log/unified_log.py", "log/local_log.py", "log/offsets.py",
-    "segment/log_segment.py",
+    "engine/cleaner/", "engine/log/replacement.py", "engine/log/unified_log.py", "engine/log/local_log.py",
+    "engine/log/offsets.py", "engine/segment/log_segment.py",
 )  # fmt: skip
 
 Row = tuple[int, str | None, str | None]

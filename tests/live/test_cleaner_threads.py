@@ -11,10 +11,10 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from kafkalog._native.offset_map import SkimpyOffsetMap
-from kafkalog.cleaner.cleaner import Cleaner, CleanerSettings
-from kafkalog.cleaner.to_clean import next_to_clean
-from kafkalog.log.unified_log import UnifiedLog
+from kafkalog._native.codec.offset_map import SkimpyOffsetMap
+from kafkalog.engine.cleaner.cleaner import Cleaner, CleanerSettings
+from kafkalog.engine.cleaner.to_clean import next_to_clean
+from kafkalog.engine.log.unified_log import UnifiedLog
 from tests.conftest import LONG
 from tests.unit.cleaner_kit import CleanerKit, keyed, latest, rows
 

@@ -22,10 +22,10 @@ from types import TracebackType
 import pytest
 
 from kafkalog.config import CleanerConfig, LogConfig
-from kafkalog.files import OS_FILES, ManualClock, ManualScheduler
-from kafkalog.format.names import TopicPartition
-from kafkalog.manager.log_manager import LogManager
-from kafkalog.manager.settings import ManagerSettings
+from kafkalog.engine.files import OS_FILES, ManualClock, ManualScheduler
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.host.log_manager import LogManager
+from kafkalog.engine.host.settings import ManagerSettings
 from tests.conftest import LONG
 from tests.crash.managed import FAST
 from tests.live.interrupts import CALLS, LINES, Interrupted, Tracer, at_each_place
@@ -39,7 +39,7 @@ QUICK = replace(CleanerConfig.for_tests(), backoff_ms=3)
 SETTINGS = ManagerSettings(LogConfig.from_props(None, COMPACTED), cleaner=QUICK)
 T, KEPT = TopicPartition("t", 0), TopicPartition("kept", 0)
 ALL = (T, TopicPartition("t", 1), KEPT)
-OURS = ("cleaner/", "manager/")
+OURS = ("engine/cleaner/", "engine/host/")
 
 
 class World:

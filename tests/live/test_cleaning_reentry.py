@@ -18,12 +18,12 @@ from types import SimpleNamespace
 import pytest
 
 from kafkalog.config import LogConfig
+from kafkalog.engine.files import nested
+from kafkalog.engine.format.names import parse_topic_partition_name
+from kafkalog.engine.host.log_manager import LogManager
+from kafkalog.engine.host.settings import ManagerSettings
+from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.errors import IllegalStateException, KafkaStorageException, OffsetOutOfRangeException
-from kafkalog.files import nested
-from kafkalog.format.names import parse_topic_partition_name
-from kafkalog.log.unified_log import UnifiedLog
-from kafkalog.manager.log_manager import LogManager
-from kafkalog.manager.settings import ManagerSettings
 from tests.crash.managed import FAST
 from tests.live.crew import SECONDS
 from tests.live.test_cleaning_threads import QUICK, Trial

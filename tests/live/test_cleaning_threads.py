@@ -23,19 +23,19 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog.cleaner.to_clean import next_to_clean
 from kafkalog.config import CleanerConfig, LogConfig
+from kafkalog.engine.cleaner.to_clean import next_to_clean
+from kafkalog.engine.files import Files
+from kafkalog.engine.host.log_manager import LogManager
+from kafkalog.engine.host.settings import ManagerSettings
+from kafkalog.engine.log.unified_log import UnifiedLog
+from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import (
     IllegalStateException,
     KafkaStorageException,
     OffsetOutOfRangeException,
     UnknownTopicOrPartitionException,
 )
-from kafkalog.files import Files
-from kafkalog.log.unified_log import UnifiedLog
-from kafkalog.log.view import PartitionView
-from kafkalog.manager.log_manager import LogManager
-from kafkalog.manager.settings import ManagerSettings
 from kafkalog.toolbox.latest import LatestOptions, latest_records
 from kafkalog.toolbox.latest import latest as last_values_of
 from tests.crash.managed import FAST

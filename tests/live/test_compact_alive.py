@@ -23,16 +23,16 @@ from typing import Any
 import pytest
 
 import kafkalog
-from kafkalog.cleaner import compaction
+from kafkalog.engine.cleaner import compaction
+from kafkalog.engine.files import ManualClock, ManualScheduler
+from kafkalog.engine.segment.log_segment import LogSegment
+from kafkalog.engine.segment.log_segments import LogSegments
 from kafkalog.errors import (
     IllegalStateException,
     LogCleaningAbortedException,
     LogReadOnlyException,
     OffsetOutOfRangeException,
 )
-from kafkalog.files import ManualClock, ManualScheduler
-from kafkalog.segment.log_segment import LogSegment
-from kafkalog.segment.log_segments import LogSegments
 from tests.conftest import LONG
 from tests.live.crew import SECONDS, Crew
 from tests.live.interrupts import CALLS, LINES, NOW_MS, Interrupted, Tracer, at_each_place
@@ -45,8 +45,8 @@ CONFIG = {
     "delete.retention.ms": "1000", "file.delete.delay.ms": "60000",
 }  # fmt: skip
 OURS = (
-    "cleaner/", "topics/compaction.py", "topics/log.py", "manager/directory.py", "log/replacement.py",
-    "log/unified_log.py", "log/offsets.py",
+    "engine/cleaner/", "_face/compaction.py", "partition.py", "engine/host/directory.py", "engine/log/replacement.py",
+    "engine/log/unified_log.py", "engine/log/offsets.py",
 )  # fmt: skip
 LARGE = {"internal.segment.bytes": "8000"}
 SMALL_MAP = 24 * 12

@@ -1,9 +1,9 @@
 """An interrupt at the places of what coordinators do, over real logs: the next call goes on, all or nothing holds.
 
-Each place of `kafkalog.coordinator` and of the append below it gets a fresh directory; the call is interrupted there;
-then another thread makes the same call again, as a caller does who was interrupted; the outcome is judged in the living
-store, and in what a kill -9 at the moment of the interrupt left.  Default: a share of the places; KAFKALOG_LONG=1 takes
-all of them.
+Each place of `kafkalog.engine.coordinator` and of the append below it gets a fresh directory; the call is interrupted
+there; then another thread makes the same call again, as a caller does who was interrupted; the outcome is judged in the
+living store, and in what a kill -9 at the moment of the interrupt left.  Default: a share of the places;
+KAFKALOG_LONG=1 takes all of them.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog.coordinator.transaction_metadata import ProducerIdAndEpoch, TransactionVersion
+from kafkalog.engine.coordinator.transaction_metadata import ProducerIdAndEpoch, TransactionVersion
+from kafkalog.engine.format.group_records import CommittedOffset
+from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import RequestError
-from kafkalog.format.group_records import CommittedOffset
-from kafkalog.format.names import TopicPartition
 from tests.conftest import LONG
 from tests.live.interrupts import CALLS, LINES, Interrupted, Tracer, chosen
 from tests.live.oracle import FAST, copy_as_killed, in_a_thread
@@ -29,7 +29,7 @@ LIMIT = None if LONG else 25
 SMALL = {"segment.index.bytes": "480"}
 A, B = TopicPartition("a", 0), TopicPartition("b", 0)
 ID, GROUP = "biller", "g"
-OURS = ("coordinator/", "log/unified_log.py", "log/append.py", "format/builder.py")
+OURS = ("engine/coordinator/", "engine/log/unified_log.py", "engine/log/append.py", "engine/format/builder.py")
 DAY_MS = 24 * 3600 * 1000
 
 

@@ -14,15 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog.coordinator.transaction_metadata import TransactionVersion
+from kafkalog.engine.coordinator.transaction_metadata import TransactionVersion
+from kafkalog.engine.format.group_records import CommittedOffset
+from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import (
     InvalidProducerEpochException,
     InvalidTxnStateException,
     OutOfOrderSequenceException,
     ProducerFencedException,
 )
-from kafkalog.format.group_records import CommittedOffset
-from kafkalog.format.names import TopicPartition
 from tests.live.crew import SECONDS
 from tests.live.oracle import FAST
 from tests.unit.coordinator_logs import LogStore

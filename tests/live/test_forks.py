@@ -19,9 +19,9 @@ import numpy as np
 import pytest
 
 import kafkalog
+from kafkalog.engine.files import OS_FILES
+from kafkalog.engine.segment.offset_index import OffsetIndex
 from kafkalog.errors import IllegalStateException, LogDirLockedException
-from kafkalog.files import OS_FILES
-from kafkalog.segment.offset_index import OffsetIndex
 from tests.conftest import LONG
 from tests.live.cases import batch_of
 from tests.live.crew import Crew, Member, full, open_live

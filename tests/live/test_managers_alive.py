@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from kafkalog.engine.host.log_manager import LogManager
 from kafkalog.errors import IllegalStateException, KafkaStorageException
-from kafkalog.manager.log_manager import LogManager
 from tests.conftest import LONG
 from tests.crash.managed import FAST
 from tests.live.crew import SECONDS

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.host import moves
+from kafkalog.engine.log import append as appending
+from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.errors import IllegalStateException, KafkalogError, KafkaStorageException, OffsetOutOfRangeException
-from kafkalog.format.names import TopicPartition
-from kafkalog.log import append as appending
-from kafkalog.log.unified_log import UnifiedLog
-from kafkalog.manager import moves
 from tests.conftest import LONG
 from tests.crash.managed import House, contents
 from tests.live.interrupts import LINES, Tracer, chosen

@@ -20,19 +20,20 @@ import numpy as np
 import pytest
 
 import kafkalog
-from kafkalog._native import batches, compaction, crc32c, producers, records, validation
-from kafkalog._native.arrow import RecordColumns
-from kafkalog._native.decode import ColumnBuilder
-from kafkalog._native.descriptor import Descriptor
-from kafkalog._native.encode import ColumnEncoder
-from kafkalog._native.latest import SHARES, LatestOffsets
-from kafkalog._native.offset_map import SkimpyOffsetMap
-from kafkalog.format import arrow, codecs
-from kafkalog.format import records as format_records
-from kafkalog.format.batch import MemoryRecords
-from kafkalog.format.builder import build_batch
-from kafkalog.log.types import FetchIsolation
-from kafkalog.log.verification import VerificationGuard
+from kafkalog._native.codec import batches, compaction, crc32c, records, validation
+from kafkalog._native.codec.arrow import RecordColumns
+from kafkalog._native.codec.decode import ColumnBuilder
+from kafkalog._native.codec.encode import ColumnEncoder
+from kafkalog._native.codec.latest import SHARES, LatestOffsets
+from kafkalog._native.codec.offset_map import SkimpyOffsetMap
+from kafkalog._native.state import producers
+from kafkalog._native.state.descriptor import Descriptor
+from kafkalog.engine.format import arrow, codecs
+from kafkalog.engine.format import records as format_records
+from kafkalog.engine.format.batch import MemoryRecords
+from kafkalog.engine.format.builder import build_batch
+from kafkalog.engine.log.types import FetchIsolation
+from kafkalog.engine.log.verification import VerificationGuard
 from tests.reference.search import offset_end, time_end
 
 THREADS = 4
@@ -338,9 +339,9 @@ def read_fields(*things: object) -> None:
 
 
 def test_the_fields_are_found() -> None:
-    assert {"entries", "dirty", "channel", "last"} <= set(fields_of(kafkalog.segment.offset_index.OffsetIndex))  # type: ignore[attr-defined]
-    assert {"high_watermark_metadata", "waiters"} <= set(fields_of(kafkalog.log.unified_log.UnifiedLog))  # type: ignore[attr-defined]
-    assert {"next_offset_metadata", "life"} <= set(fields_of(kafkalog.log.local_log.LocalLog))  # type: ignore[attr-defined]
+    assert {"entries", "dirty", "channel", "last"} <= set(fields_of(kafkalog.engine.segment.offset_index.OffsetIndex))  # type: ignore[attr-defined]
+    assert {"high_watermark_metadata", "waiters"} <= set(fields_of(kafkalog.engine.log.unified_log.UnifiedLog))  # type: ignore[attr-defined]
+    assert {"next_offset_metadata", "life"} <= set(fields_of(kafkalog.engine.log.local_log.LocalLog))  # type: ignore[attr-defined]
 
 
 def read_log(log: kafkalog.Log) -> None:
@@ -550,7 +551,7 @@ def test_guards_of_verification_are_unequal() -> None:
 
 FIRST_USE = """
 import threading, zlib
-from kafkalog._native import batches, crc32c
+from kafkalog._native.codec import batches, crc32c
 start = threading.Barrier(8)
 data, wrong = bytes(range(256)) * 64, []
 
@@ -579,8 +580,10 @@ is_on = getattr(sys, "_is_gil_enabled", lambda: True)
 import numpy
 before = is_on()
 import kafkalog
-from kafkalog._native import arrow, batches, crc32c, decode, descriptor, encode, fetch, java_hash, json_text, log_end
-from kafkalog._native import murmur2, octets, producers, records, search, tail, validation
+from kafkalog._native.codec import arrow, batches, crc32c, decode, encode, java_hash, json_text
+from kafkalog._native.state import descriptor, fetch, log_end
+from kafkalog._native.codec import murmur2, octets, records, validation
+from kafkalog._native.state import producers, search, tail
 assert is_on() == before
 """
 

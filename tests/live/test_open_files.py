@@ -19,11 +19,11 @@ from pathlib import Path
 import pytest
 
 import kafkalog
+from kafkalog.engine.files import OpenFiles, OsFiles
+from kafkalog.engine.log.types import FetchIsolation
+from kafkalog.engine.log.unified_log import UnifiedLog
+from kafkalog.engine.segment.file_records import FileRecordsSlice
 from kafkalog.errors import OffsetOutOfRangeException
-from kafkalog.files import OpenFiles, OsFiles
-from kafkalog.log.types import FetchIsolation
-from kafkalog.log.unified_log import UnifiedLog
-from kafkalog.segment.file_records import FileRecordsSlice
 from tests.conftest import LONG
 from tests.crash.harness import fast_dir
 from tests.file_doubles import UnsyncedFiles

@@ -19,10 +19,11 @@ from typing import Any
 import pytest
 
 import kafkalog
+from kafkalog._face.chunk_reader import ChunkReader
+from kafkalog._face.record_future import RecordFuture
+from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import IllegalStateException
-from kafkalog.format.names import TopicPartition
-from kafkalog.topics import RecordFuture, Store
-from kafkalog.topics.reader import ChunkReader
+from kafkalog.store import Store
 from tests.conftest import LONG
 from tests.live.crew import SECONDS
 from tests.live.interrupts import CALLS, LINES, Interrupted, Tracer, at_each_place
@@ -33,7 +34,7 @@ Count = Callable[[str, int], None]
 LIMIT = None if LONG else 40
 PARTITIONS = 3
 ROLLING = {"internal.segment.bytes": "200000", "segment.index.bytes": "4000", "index.interval.bytes": "1000"}
-OURS = ("topics/batching.py", "topics/record_future.py", "topics/topic.py", "topics/store.py", "topics/store_home.py")
+OURS = ("producer.py", "_face/record_future.py", "topic.py", "store.py", "_face/store_home.py")
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning"),

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 import kafkalog
+from kafkalog.engine.log import append as appending
+from kafkalog.engine.log import replay
 from kafkalog.errors import IllegalStateException
-from kafkalog.log import append as appending
-from kafkalog.log import replay
 from tests.live.crew import SECONDS, open_live
 
 Count = Callable[[str, int], None]

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import pytest
 
 import kafkalog
-from kafkalog.files import OS_FILES
+from kafkalog.engine.files import OS_FILES
 from tests.conftest import LONG
 from tests.crash.stored import FAST, Shelf, check_start
 from tests.live.interrupts import CALLS, LINES, Interrupted, Tracer, chosen

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from kafkalog.store import Store
 from kafkalog.toolbox.verify import verify
-from kafkalog.topics.store import Store
 from tests.conftest import LONG
 from tests.crash.test_kill import Nursery
 from tests.live.oracle import FAST

@@ -15,13 +15,13 @@ import pytest
 
 import kafkalog
 from kafkalog.config import CleanerConfig
+from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import (
     IllegalStateException,
     TopicExistsException,
     UnknownTopicOrPartitionException,
 )
-from kafkalog.format.names import TopicPartition
-from kafkalog.topics.store_reader import StoreReader
+from kafkalog.reader import StoreReader
 from tests.conftest import LONG
 from tests.live.interrupts import CALLS, LINES, Interrupted, Tracer, chosen
 from tests.live.oracle import FAST, in_a_thread
@@ -29,7 +29,10 @@ from tests.live.oracle import FAST, in_a_thread
 LIMIT = None if LONG else 40
 STORM_S = 60.0 if LONG else 4.0
 PARTITIONS = 3
-OURS = ("topics/partition_", "topics/store_", "topics/reader.py", "topics/waiting.py", "coordinator/", "log/engine")
+OURS = (
+    "_face/partition_", "_face/store_", "reader.py", "transaction.py", "_face/chunk_reader.py", "_face/waiting.py",
+    "engine/coordinator/", "engine/log/engine",
+)  # fmt: skip
 SMALL = {"internal.segment.bytes": "3000", "segment.index.bytes": "480", "index.interval.bytes": "200"}
 Found = list[tuple[int, int]]
 

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog.coordinator import partition_logs
+from kafkalog.engine.coordinator import partition_logs
+from kafkalog.engine.files import ManualClock
 from kafkalog.errors import InvalidTxnStateException, KafkalogError
-from kafkalog.files import ManualClock
-from kafkalog.topics.store import Store
-from kafkalog.topics.store_transaction import StoreTransaction
+from kafkalog.store import Store
+from kafkalog.transaction import StoreTransaction
 from tests.conftest import LONG
 from tests.live.interrupts import CALLS, LINES, Interrupted, Tracer, at_each_place
 from tests.live.oracle import FAST, in_a_thread
@@ -29,8 +29,8 @@ LIMIT = None if LONG else 10
 ID, CURSOR = "biller", "c"
 PARTITIONS = ("a-0", "b-0", "b-1")
 OURS = (
-    "topics/store_transaction.py", "topics/transactional_ids.py", "topics/coordinators.py", "topics/store_home.py",
-    "topics/appends.py", "coordinator/", "log/append.py",
+    "transaction.py", "_face/transactional_ids.py", "_face/coordinators.py", "_face/store_home.py",
+    "_face/appends.py", "engine/coordinator/", "engine/log/append.py",
 )  # fmt: skip
 SMALL = {"segment.index.bytes": "480"}
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from kafkalog.errors import IllegalStateException, ProducerFencedException
-from kafkalog.topics.store import Store
+from kafkalog.store import Store
 from tests.live.crew import HANG_SECONDS, SECONDS, Crew
 from tests.live.oracle import FAST
 from tests.unit.store_kit import as_killed, committed, home_of, open_store, position, settled

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 import kafkalog
+from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import (
     IllegalStateException,
     InvalidPartitionsException,
@@ -27,9 +28,8 @@ from kafkalog.errors import (
     TopicExistsException,
     UnknownTopicOrPartitionException,
 )
-from kafkalog.format.names import TopicPartition
-from kafkalog.topics.store import Store
-from kafkalog.topics.topic import Topic
+from kafkalog.store import Store
+from kafkalog.topic import Topic
 from tests.conftest import LONG
 from tests.crash.stored import FAST, values_in
 from tests.live.oracle import in_a_thread, no_descriptors_below

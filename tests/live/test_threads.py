@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 import kafkalog
+from kafkalog.engine.files.lock import OsFileLock
 from kafkalog.errors import LogDirLockedException
-from kafkalog.files.lock import OsFileLock
 from kafkalog.toolbox.verify import verify
 from tests.file_doubles import RecordingFiles
 from tests.live.crew import (

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kafkalog.coordinator.state_log import parsed_batch
-from kafkalog.coordinator.transaction_metadata import ProducerIdAndEpoch, TransactionVersion, listed_partitions
+from kafkalog.engine.coordinator.state_log import parsed_batch
+from kafkalog.engine.coordinator.transaction_metadata import ProducerIdAndEpoch, TransactionVersion, listed_partitions
+from kafkalog.engine.format.coordinator_records import partition_for
+from kafkalog.engine.format.group_records import CommittedOffset, OffsetKey, decode_group_record
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.format.transaction_records import TransactionMetadata, TransactionState, decode_transaction
 from kafkalog.errors import RequestError
-from kafkalog.format.coordinator_records import partition_for
-from kafkalog.format.group_records import CommittedOffset, OffsetKey, decode_group_record
-from kafkalog.format.names import TopicPartition
-from kafkalog.format.transaction_records import TransactionMetadata, TransactionState, decode_transaction
 from tests.unit.coordinator_kit import COMMIT, Disk, Store
 
 IDS = ("one", "two")

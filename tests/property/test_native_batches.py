@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkalog._native import batches as native
+from kafkalog._native.codec import batches as native
 from tests.reference import batches as reference
 from tests.reference.batches import Row, legacy_batch, v2_batch
 

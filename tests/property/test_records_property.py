@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkalog._native import batches as native_batches
-from kafkalog._native import records
-from kafkalog._native.decode import ColumnBuilder
-from kafkalog._native.encode import ColumnEncoder
+from kafkalog._native.codec import batches as native_batches
+from kafkalog._native.codec import records
+from kafkalog._native.codec.decode import ColumnBuilder
+from kafkalog._native.codec.encode import ColumnEncoder
+from kafkalog.engine.format import arrow, codecs
+from kafkalog.engine.format.batch import MemoryRecords, ensure_valid
+from kafkalog.engine.format.builder import MemoryRecordsBuilder
+from kafkalog.engine.format.records import records as records_of
 from kafkalog.errors import CorruptRecordException, InvalidRecordException
-from kafkalog.format import arrow, codecs
-from kafkalog.format.batch import MemoryRecords, ensure_valid
-from kafkalog.format.builder import MemoryRecordsBuilder
-from kafkalog.format.records import records as records_of
 from tests.reference import records as plain
 
 BAD_BYTES = (CorruptRecordException, InvalidRecordException)

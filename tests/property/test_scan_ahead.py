@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkalog.files import OS_FILES
-from kafkalog.segment import scan as scan_module
-from kafkalog.segment.scan import LogScan
+from kafkalog.engine.files import OS_FILES
+from kafkalog.engine.segment import scan as scan_module
+from kafkalog.engine.segment.scan import LogScan
 
 from .test_native_batches import damaged
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 import kafkalog
-from kafkalog.limits import LONG_MAX
-from kafkalog.topics.records import Record
+from kafkalog._limits import LONG_MAX
+from kafkalog.records import Record
 from tests.unit.cli_kit import Run, run
 
 __all__ = ["run"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from kafkalog._native.search import OFFSET, TIME, IndexEnd
+from kafkalog._native.state.search import OFFSET, TIME, IndexEnd
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

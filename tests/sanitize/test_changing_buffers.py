@@ -17,24 +17,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kafkalog._native import (
-    batches,
-    compaction,
-    crc32c,
-    decode,
-    encode,
-    json_text,
-    murmur2,
-    records,
-    search,
-    validation,
-)
-from kafkalog._native.offset_map import SkimpyOffsetMap
+from kafkalog._native.codec import batches, compaction, crc32c, decode, encode, json_text, murmur2, records, validation
+from kafkalog._native.codec.offset_map import SkimpyOffsetMap
+from kafkalog._native.state import search
+from kafkalog.engine.format import arrow, codecs
+from kafkalog.engine.format import records as format_records
+from kafkalog.engine.format.batch import MemoryRecords
+from kafkalog.engine.format.builder import build_batch
 from kafkalog.errors import KafkalogError
-from kafkalog.format import arrow, codecs
-from kafkalog.format import records as format_records
-from kafkalog.format.batch import MemoryRecords
-from kafkalog.format.builder import build_batch
 from tests.reference.search import offset_end, time_end
 from tests.sanitize.churn import churning
 from tests.sanitize.exact import exact

@@ -11,7 +11,8 @@ import struct
 
 import pytest
 
-from kafkalog._native import batches, crc32c, fetch, json_text, murmur2, search
+from kafkalog._native.codec import batches, crc32c, json_text, murmur2
+from kafkalog._native.state import fetch, search
 from tests.reference.batches import legacy_batch, scan, v2_batch
 from tests.reference.crc import crc32c as plain_crc32c
 from tests.reference.search import offset_end, time_end

@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from kafkalog._native import batches, records
-from kafkalog._native.decode import ColumnBuilder
-from kafkalog._native.encode import ColumnEncoder
-from kafkalog._native.reading import Record, RecordWalk
-from kafkalog.format.batch import NO_PRODUCER, write_header
+from kafkalog._native.codec import batches, records
+from kafkalog._native.codec.decode import ColumnBuilder
+from kafkalog._native.codec.encode import ColumnEncoder
+from kafkalog._native.codec.reading import Record, RecordWalk
+from kafkalog.engine.format.batch import NO_PRODUCER, write_header
 from tests.reference import records as plain
 from tests.sanitize.exact import exact
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 
 import kafkalog
-from kafkalog.format import names
+from kafkalog._face.arrow import SPARK_COLUMNS, schema
+from kafkalog.engine.format import names
 from kafkalog.toolbox.export_hours import Layout
-from kafkalog.topics.arrow import SPARK_COLUMNS, schema
 
 START_MS = 1_700_000_000_000
 SEGMENTS = {"internal.segment.bytes": "4000", "index.interval.bytes": "500"}

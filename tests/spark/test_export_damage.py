@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import kafkalog
-from kafkalog._native import batches as native
+from kafkalog._native.codec import batches as native
+from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import CorruptRecordException, NoSuchFileException
-from kafkalog.format.names import TopicPartition
 from kafkalog.toolbox.export_hours import (
     NO_HOUR_FOLDER,
     NOTES,

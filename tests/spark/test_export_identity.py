@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 import kafkalog
+from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import CorruptCheckpointException, IllegalArgumentException
-from kafkalog.format.names import TopicPartition
 from kafkalog.toolbox.export_hours import (
     FILE_COLUMNS,
     NOTES,

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 import kafkalog
-from kafkalog._native import batches as native
+from kafkalog._native.codec import batches as native
+from kafkalog.engine.files import OS_FILES
+from kafkalog.engine.format import codecs
 from kafkalog.errors import IllegalArgumentException, LogDirLockedException, UnknownTopicOrPartitionException
-from kafkalog.files import OS_FILES
-from kafkalog.format import codecs
 from tests.spark.kit import SEGMENTS, START_MS, fill, is_clean
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]

@@ -10,13 +10,13 @@ import pyarrow as pa
 import pytest
 
 import kafkalog
-from kafkalog._native.crc32c import crc32c
-from kafkalog._native.partitioner import partition_for_key
+from kafkalog._native.codec.crc32c import crc32c
+from kafkalog._native.codec.partitioner import partition_for_key
+from kafkalog.engine.format.arrow import write_batches
+from kafkalog.engine.format.batch import MemoryRecords
+from kafkalog.engine.format.builder import SimpleRecord, build_batch
+from kafkalog.engine.format.records import iterate
 from kafkalog.errors import CorruptRecordException, IllegalArgumentException
-from kafkalog.format.arrow import write_batches
-from kafkalog.format.batch import MemoryRecords
-from kafkalog.format.builder import SimpleRecord, build_batch
-from kafkalog.format.records import iterate
 
 pytest.importorskip("pyspark")
 

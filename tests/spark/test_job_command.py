@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import kafkalog
-from kafkalog.format.names import TopicPartition
+from kafkalog.engine.format.names import TopicPartition
 from kafkalog.toolbox.export_hours import NOTES, exported_files
 from tests.spark.kit import damage_tail, fill, is_clean
 

@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 
 import kafkalog
+from kafkalog.engine.format import names
+from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import (
     ConfigException,
     CorruptCheckpointException,
@@ -27,8 +29,6 @@ from kafkalog.errors import (
     NoSuchFileException,
     UnsupportedOperationException,
 )
-from kafkalog.format import names
-from kafkalog.format.names import TopicPartition
 from kafkalog.toolbox.export_hours import NOTES
 from tests.spark.kit import damage_tail, files_of, fill, is_clean
 

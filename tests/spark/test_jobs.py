@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 
 import kafkalog
+from kafkalog._face.topic_settings import TopicSettings
 from kafkalog.config import CleanerConfig
+from kafkalog.engine.files import ManualClock
+from kafkalog.engine.format import names
+from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import LogDirLockedException, PolicyViolationException, UnknownTopicOrPartitionException
-from kafkalog.files import ManualClock
-from kafkalog.format import names
-from kafkalog.format.names import TopicPartition
 from kafkalog.toolbox.compact import How, compact
 from kafkalog.toolbox.recovery import recover
-from kafkalog.topics.topic_settings import TopicSettings
 from tests.spark.kit import SEGMENTS, damage_tail, files_of, fill, is_clean
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
@@ -128,7 +128,7 @@ def test_a_directory_that_somebody_has(spark: Any, jobs: Any, tmp_path: Path) ->
     root = two(tmp_path)
     with kafkalog.open_log(root, "t-0"), pytest.raises(kafkalog.errors.IllegalArgumentException, match="open already"):
         jobs.recover(spark, root, act=True)
-    from kafkalog.files import OS_FILES
+    from kafkalog.engine.files import OS_FILES
 
     with OS_FILES.lock(str(root / names.LOCK_FILE)), pytest.raises(LogDirLockedException):
         jobs.compact(spark, root, ["t"], act=True, config={"cleanup.policy": "compact"})

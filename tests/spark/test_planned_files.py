@@ -14,16 +14,16 @@ from typing import Any
 import pytest
 
 import kafkalog
-from kafkalog._native import batches as native
+from kafkalog._face.topic_settings import TopicSettings
+from kafkalog._native.codec import batches as native
 from kafkalog.config import CleanerConfig
+from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import CorruptRecordException
-from kafkalog.format.names import TopicPartition
 from kafkalog.spark import planning
 from kafkalog.spark.options import SourceOptions, parse_options
 from kafkalog.spark.planning import OffsetRange, Tell, plan, warn
 from kafkalog.spark.tasks import read_range
 from kafkalog.toolbox.compact import How, compact
-from kafkalog.topics.topic_settings import TopicSettings
 from tests.spark.kit import fill
 
 pytest.importorskip("pyspark")

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 import kafkalog
-from kafkalog._native.partitioner import partition_for_key
-from kafkalog.format.names import STAGED_FILE_PREFIX
+from kafkalog._native.codec.partitioner import partition_for_key
+from kafkalog.engine.format.names import STAGED_FILE_PREFIX
 from kafkalog.spark.staging import DEAD_AFTER_S, WriteId, sweep
 
 pytest.importorskip("pyspark")
@@ -57,7 +57,7 @@ def create(path: str, partitions: int, *names: str, config: dict[str, str] | Non
 
 
 def batches(path: str, topic: str, partition: int = 0) -> list[Any]:
-    from kafkalog._native.batches import headers
+    from kafkalog._native.codec.batches import headers
 
     [segment] = Path(path, f"{topic}-{partition}").glob("*.log")
     return [each for each in headers(segment.read_bytes())[0] if not each.is_control]

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kafkalog.format.names import TopicPartition
+from kafkalog.engine.format.names import TopicPartition
 from kafkalog.spark.staging import WriteId
 from tests.broker import clients, kraft
 from tests.broker.store_play import groups

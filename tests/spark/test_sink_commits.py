@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 
 import kafkalog
+from kafkalog.engine.files.usage import FileSystem
 from kafkalog.errors import (
     CorruptRecordException,
     IllegalArgumentException,
@@ -27,13 +28,12 @@ from kafkalog.errors import (
     KafkaStorageException,
     NoSuchFileException,
 )
-from kafkalog.files.usage import FileSystem
 from kafkalog.spark import committing, room, staging
 from kafkalog.spark.committing import commit, look_at_topics
 from kafkalog.spark.staging import StagedFile, Stager, WriteId, give_up
 from kafkalog.spark.write_options import SinkOptions, parse_sink_options
-from kafkalog.topics.store import Store
-from kafkalog.topics.store_transaction import StoreTransaction
+from kafkalog.store import Store
+from kafkalog.transaction import StoreTransaction
 from tests.unit.cluster_kit import formatted
 
 pa = pytest.importorskip("pyarrow")

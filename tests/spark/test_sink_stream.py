@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import kafkalog
-from kafkalog.format.group_records import CommittedOffset
-from kafkalog.format.names import TopicPartition
+from kafkalog.engine.format.group_records import CommittedOffset
+from kafkalog.engine.format.names import TopicPartition
 from tests.spark.test_sink import create, records, staged, values
 
 pytest.importorskip("pyspark")

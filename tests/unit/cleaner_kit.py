@@ -6,14 +6,14 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-from kafkalog._native.batches import BatchHeader
-from kafkalog._native.offset_map import SkimpyOffsetMap
-from kafkalog.cleaner.cleaner import Cleaner, CleanerSettings, CleanResult
-from kafkalog.cleaner.to_clean import next_to_clean
-from kafkalog.format.builder import MemoryRecordsBuilder
-from kafkalog.format.control import ControlRecordType, EndTransactionMarker, end_txn_marker_batch
-from kafkalog.log.types import AppendOrigin
-from kafkalog.log.unified_log import UnifiedLog
+from kafkalog._native.codec.batches import BatchHeader
+from kafkalog._native.codec.offset_map import SkimpyOffsetMap
+from kafkalog.engine.cleaner.cleaner import Cleaner, CleanerSettings, CleanResult
+from kafkalog.engine.cleaner.to_clean import next_to_clean
+from kafkalog.engine.format.builder import MemoryRecordsBuilder
+from kafkalog.engine.format.control import ControlRecordType, EndTransactionMarker, end_txn_marker_batch
+from kafkalog.engine.log.types import AppendOrigin
+from kafkalog.engine.log.unified_log import UnifiedLog
 from tests.unit.log_kit import NOW_MS, Kit
 
 COMPACT = {"cleanup.policy": "compact", "delete.retention.ms": "1000", "internal.segment.bytes": "10000"}

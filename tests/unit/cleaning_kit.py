@@ -6,16 +6,16 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from kafkalog.cleaner.cleaner_thread import CleanerThread
-from kafkalog.cleaner.log_cleaner_manager import LogCleanerManager
-from kafkalog.cleaner.throttler import Throttler
 from kafkalog.config import CleanerConfig, LogConfig, ProducerStateManagerConfig
-from kafkalog.files import OS_FILES, Files, LogDirFailureChannel, ManualClock, ManualScheduler
-from kafkalog.format.names import TopicPartition, parse_topic_partition_name
-from kafkalog.log.context import PartitionContext, ProducerSettings
-from kafkalog.log.unified_log import UnifiedLog
-from kafkalog.manager.log_directories import LogDirectories
-from kafkalog.manager.registry import LogRegistry
+from kafkalog.engine.cleaner.cleaner_thread import CleanerThread
+from kafkalog.engine.cleaner.log_cleaner_manager import LogCleanerManager
+from kafkalog.engine.cleaner.throttler import Throttler
+from kafkalog.engine.files import OS_FILES, Files, LogDirFailureChannel, ManualClock, ManualScheduler
+from kafkalog.engine.format.names import TopicPartition, parse_topic_partition_name
+from kafkalog.engine.host.log_directories import LogDirectories
+from kafkalog.engine.host.registry import LogRegistry
+from kafkalog.engine.log.context import PartitionContext, ProducerSettings
+from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.metrics.kinds import Meter
 from tests.unit.cleaner_kit import keyed
 from tests.unit.log_kit import NOW_MS

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kafkalog.format.builder import MemoryRecordsBuilder
-from kafkalog.format.control import ControlRecordType
-from kafkalog.format.meta_properties import MetaProperties, write_meta_properties
-from kafkalog.format.metadata_records import encode_metadata_record
+from kafkalog.engine.format.builder import MemoryRecordsBuilder
+from kafkalog.engine.format.control import ControlRecordType
+from kafkalog.engine.format.meta_properties import MetaProperties, write_meta_properties
+from kafkalog.engine.format.metadata_records import encode_metadata_record
 
 CLUSTER_ID = "kafkalog-tests-00000AA"
 NODE_ID = 1

@@ -10,15 +10,15 @@ import struct
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from kafkalog._native.batches import header_at
-from kafkalog.coordinator.group_offsets import GroupOffsets
-from kafkalog.coordinator.state_log import StateBatch, StateLog, TransactionMarker, parsed_batch
-from kafkalog.coordinator.transaction_coordinator import TransactionCoordinator, TransactionSettings
-from kafkalog.coordinator.transaction_metadata import ProducerIdAndEpoch, TransactionVersion
+from kafkalog._native.codec.batches import header_at
+from kafkalog.engine.coordinator.group_offsets import GroupOffsets
+from kafkalog.engine.coordinator.state_log import StateBatch, StateLog, TransactionMarker, parsed_batch
+from kafkalog.engine.coordinator.transaction_coordinator import TransactionCoordinator, TransactionSettings
+from kafkalog.engine.coordinator.transaction_metadata import ProducerIdAndEpoch, TransactionVersion
+from kafkalog.engine.files import ManualClock
+from kafkalog.engine.format.control import ControlRecordType
+from kafkalog.engine.format.names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 from kafkalog.errors import InvalidProducerEpochException
-from kafkalog.files import ManualClock
-from kafkalog.format.control import ControlRecordType
-from kafkalog.format.names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
 
 NOW_MS = 1_700_000_000_000
 COMMIT, ABORT = ControlRecordType.COMMIT, ControlRecordType.ABORT

@@ -6,15 +6,15 @@ import bisect
 from pathlib import Path
 
 from kafkalog.config import LogConfig, ProducerStateManagerConfig
-from kafkalog.coordinator.group_offsets import GroupOffsets
-from kafkalog.coordinator.partition_logs import LogMarkers, UnifiedStateLog
-from kafkalog.coordinator.state_log import StateLog
-from kafkalog.coordinator.transaction_coordinator import TransactionCoordinator, TransactionSettings
-from kafkalog.coordinator.transaction_metadata import ProducerIdAndEpoch, TransactionVersion
-from kafkalog.files import OS_FILES, Files, LogDirFailureChannel, ManualClock, ManualScheduler
-from kafkalog.format.names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
-from kafkalog.log.context import PartitionContext, ProducerSettings
-from kafkalog.log.unified_log import UnifiedLog
+from kafkalog.engine.coordinator.group_offsets import GroupOffsets
+from kafkalog.engine.coordinator.partition_logs import LogMarkers, UnifiedStateLog
+from kafkalog.engine.coordinator.state_log import StateLog
+from kafkalog.engine.coordinator.transaction_coordinator import TransactionCoordinator, TransactionSettings
+from kafkalog.engine.coordinator.transaction_metadata import ProducerIdAndEpoch, TransactionVersion
+from kafkalog.engine.files import OS_FILES, Files, LogDirFailureChannel, ManualClock, ManualScheduler
+from kafkalog.engine.format.names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
+from kafkalog.engine.log.context import PartitionContext, ProducerSettings
+from kafkalog.engine.log.unified_log import UnifiedLog
 from tests.unit.coordinator_kit import NOW_MS, producer_id_for
 from tests.unit.log_kit import batch
 

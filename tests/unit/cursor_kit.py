@@ -6,13 +6,14 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from kafkalog.coordinator.group_offsets import GroupOffsets
-from kafkalog.coordinator.state_log import records_batch
-from kafkalog.coordinator.transaction_metadata import ProducerIdAndEpoch
-from kafkalog.files import OS_FILES, SYSTEM_CLOCK, Clock, Files
-from kafkalog.format.batch import NO_PRODUCER
-from kafkalog.format.coordinator_records import CoordinatorRecord, group_record_set
-from kafkalog.format.group_records import (
+from kafkalog._face.store_home import StoreHome
+from kafkalog.engine.coordinator.group_offsets import GroupOffsets
+from kafkalog.engine.coordinator.state_log import records_batch
+from kafkalog.engine.coordinator.transaction_metadata import ProducerIdAndEpoch
+from kafkalog.engine.files import OS_FILES, SYSTEM_CLOCK, Clock, Files
+from kafkalog.engine.format.batch import NO_PRODUCER
+from kafkalog.engine.format.coordinator_records import CoordinatorRecord, group_record_set
+from kafkalog.engine.format.group_records import (
     CommittedOffset,
     GroupKey,
     GroupMember,
@@ -21,9 +22,8 @@ from kafkalog.format.group_records import (
     encode_group_metadata,
     encode_subscription,
 )
-from kafkalog.format.names import TopicPartition
-from kafkalog.topics.store import store_settings
-from kafkalog.topics.store_home import StoreHome
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.store import store_settings
 
 NOW_MS = 1_700_000_000_000
 

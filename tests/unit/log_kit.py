@@ -6,10 +6,10 @@ import os
 from pathlib import Path
 
 from kafkalog.config import LogConfig, ProducerStateManagerConfig
-from kafkalog.files import OS_FILES, Files, LogDirFailureChannel, ManualClock, ManualScheduler
-from kafkalog.format.builder import MemoryRecordsBuilder
-from kafkalog.log.context import PartitionContext, ProducerSettings
-from kafkalog.log.unified_log import UnifiedLog
+from kafkalog.engine.files import OS_FILES, Files, LogDirFailureChannel, ManualClock, ManualScheduler
+from kafkalog.engine.format.builder import MemoryRecordsBuilder
+from kafkalog.engine.log.context import PartitionContext, ProducerSettings
+from kafkalog.engine.log.unified_log import UnifiedLog
 
 NOW_MS = 1_700_000_000_000
 TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAQ"

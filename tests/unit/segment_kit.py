@@ -10,13 +10,13 @@ import struct
 from pathlib import Path
 from typing import Any
 
-from kafkalog._native import batches as native
+from kafkalog._native.codec import batches as native
 from kafkalog.config import LogConfig
-from kafkalog.files import OS_FILES, Files, ManualClock
-from kafkalog.format.builder import SimpleRecord, build_batch
-from kafkalog.log.replay import RecoveryReplay
-from kafkalog.log.types import AppendOrigin
-from kafkalog.segment.log_segment import LogSegment
+from kafkalog.engine.files import OS_FILES, Files, ManualClock
+from kafkalog.engine.format.builder import SimpleRecord, build_batch
+from kafkalog.engine.log.replay import RecoveryReplay
+from kafkalog.engine.log.types import AppendOrigin
+from kafkalog.engine.segment.log_segment import LogSegment
 
 BASE = 100
 

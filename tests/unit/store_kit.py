@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import kafkalog
-from kafkalog.coordinator.partition_logs import UnifiedStateLog
-from kafkalog.files import ManualClock
-from kafkalog.format.names import TopicPartition, partition_of
-from kafkalog.topics.store import Store
-from kafkalog.topics.store_home import StoreHome
+from kafkalog._face.store_home import StoreHome
+from kafkalog.engine.coordinator.partition_logs import UnifiedStateLog
+from kafkalog.engine.files import ManualClock
+from kafkalog.engine.format.names import TopicPartition, partition_of
+from kafkalog.store import Store
 
 NOW_MS = 1_700_000_000_000
 

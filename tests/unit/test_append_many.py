@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import kafkalog
+from kafkalog.engine.files import OS_FILES, ManualClock
 from kafkalog.errors import (
     IllegalArgumentException,
     IllegalStateException,
@@ -18,7 +19,6 @@ from kafkalog.errors import (
     RecordTooLargeException,
     RecordValidationException,
 )
-from kafkalog.files import OS_FILES, ManualClock
 from kafkalog.toolbox.verify import verify
 from tests.file_doubles import Fault, FaultyFiles
 

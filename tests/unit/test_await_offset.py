@@ -14,8 +14,8 @@ from types import FrameType
 import pytest
 
 import kafkalog
+from kafkalog.engine.files import OS_FILES
 from kafkalog.errors import IllegalArgumentException, IllegalStateException, KafkaStorageException
-from kafkalog.files import OS_FILES
 from tests.file_doubles import Fault, FaultyFiles
 
 SOON_S = 0.8  # far below what would wake a waiter anyway

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from kafkalog import errors
-from kafkalog.format import codecs
-from kafkalog.format.batch import MemoryRecords, ProducerFields, ensure_valid
-from kafkalog.format.builder import MemoryRecordsBuilder, SimpleRecord, build_batch, empty_batch_header
-from kafkalog.format.records import records
+from kafkalog.engine.format import codecs
+from kafkalog.engine.format.batch import MemoryRecords, ProducerFields, ensure_valid
+from kafkalog.engine.format.builder import MemoryRecordsBuilder, SimpleRecord, build_batch, empty_batch_header
+from kafkalog.engine.format.records import records
 
 
 def test_nothing_appended_is_nothing_built() -> None:

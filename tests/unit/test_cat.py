@@ -14,16 +14,16 @@ from typing import Any
 import pytest
 
 import kafkalog
-from kafkalog._native.murmur2 import murmur2
-from kafkalog._native.partitioner import partition_for_key
+from kafkalog._face.chunk_reader import ChunkReader
+from kafkalog._face.times import ALL_TIMES, Times
+from kafkalog._native.codec.murmur2 import murmur2
+from kafkalog._native.codec.partitioner import partition_for_key
 from kafkalog.cli.app import CLEAN, FINDINGS, USAGE
 from kafkalog.cli.console import parse_time_ms
+from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import CorruptRecordException, IllegalArgumentException
-from kafkalog.log.view import PartitionView
 from kafkalog.toolbox.search import Match, matching
 from kafkalog.toolbox.window import Time, Window, found_in, last
-from kafkalog.topics.reader import ChunkReader
-from kafkalog.topics.times import ALL_TIMES, Times
 from tests.unit.cli_kit import Run, of_kafka, run
 
 __all__ = ["run"]

@@ -12,12 +12,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import kafkalog
-from kafkalog._native.java_hash import (
+from kafkalog._native.codec.java_hash import (
     JavaHashMap,
     hash_map_order,
     long_hash,
     string_hash,
     topic_partition_hash,
+)
+from kafkalog.engine.files import OS_FILES, ManualClock
+from kafkalog.engine.format import java_text
+from kafkalog.engine.format.checkpoints import (
+    CleanShutdownFile,
+    EpochEntry,
+    LeaderEpochCheckpointFile,
+    OffsetCheckpointFile,
+)
+from kafkalog.engine.format.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.format.partition_metadata import (
+    PartitionMetadata,
+    decode_partition_metadata,
+    read_partition_metadata,
+    write_partition_metadata,
 )
 from kafkalog.errors import (
     BadBytesError,
@@ -26,17 +42,6 @@ from kafkalog.errors import (
     KafkalogError,
     NullPointerException,
     NumberFormatException,
-)
-from kafkalog.files import OS_FILES, ManualClock
-from kafkalog.format import java_text
-from kafkalog.format.checkpoints import CleanShutdownFile, EpochEntry, LeaderEpochCheckpointFile, OffsetCheckpointFile
-from kafkalog.format.meta_properties import MetaProperties, read_meta_properties, write_meta_properties
-from kafkalog.format.names import TopicPartition
-from kafkalog.format.partition_metadata import (
-    PartitionMetadata,
-    decode_partition_metadata,
-    read_partition_metadata,
-    write_partition_metadata,
 )
 from kafkalog.toolbox.verify import verify
 from tests.file_doubles import RecordingFiles

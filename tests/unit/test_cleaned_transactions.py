@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog._native import batches as native
-from kafkalog.cleaner.transactions import CleanedTransactionMetadata
+from kafkalog._native.codec import batches as native
+from kafkalog.engine.cleaner.transactions import CleanedTransactionMetadata
+from kafkalog.engine.files import OS_FILES
+from kafkalog.engine.format.builder import MemoryRecordsBuilder, empty_batch_header
+from kafkalog.engine.format.control import ControlRecordType, EndTransactionMarker, end_txn_marker_batch
+from kafkalog.engine.segment.transaction_index import AbortedTxn, TransactionIndex
 from kafkalog.errors import IllegalArgumentException, InvalidRecordException
-from kafkalog.files import OS_FILES
-from kafkalog.format.builder import MemoryRecordsBuilder, empty_batch_header
-from kafkalog.format.control import ControlRecordType, EndTransactionMarker, end_txn_marker_batch
-from kafkalog.segment.transaction_index import AbortedTxn, TransactionIndex
 
 ABORT, COMMIT = ControlRecordType.ABORT, ControlRecordType.COMMIT
 

@@ -9,13 +9,18 @@ from typing import Any
 
 import pytest
 
-from kafkalog._native.offset_map import SkimpyOffsetMap
-from kafkalog.cleaner.cleaner import Cleaner, CleanerSettings
-from kafkalog.cleaner.grouping import group_segments_by_size
-from kafkalog.cleaner.io_buffers import IoBuffers
-from kafkalog.cleaner.mapping import offset_map_of
-from kafkalog.cleaner.stats import CleanerStats
-from kafkalog.cleaner.to_clean import LogToClean, next_to_clean
+from kafkalog._limits import INT_MAX
+from kafkalog._native.codec.offset_map import SkimpyOffsetMap
+from kafkalog.engine.cleaner.cleaner import Cleaner, CleanerSettings
+from kafkalog.engine.cleaner.grouping import group_segments_by_size
+from kafkalog.engine.cleaner.io_buffers import IoBuffers
+from kafkalog.engine.cleaner.mapping import offset_map_of
+from kafkalog.engine.cleaner.stats import CleanerStats
+from kafkalog.engine.cleaner.to_clean import LogToClean, next_to_clean
+from kafkalog.engine.files import OsFiles
+from kafkalog.engine.format.batch import MAGIC_AT
+from kafkalog.engine.format.names import DELETED_FILE_SUFFIX
+from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.errors import (
     ClosedChannelException,
     CorruptRecordException,
@@ -25,11 +30,6 @@ from kafkalog.errors import (
     KafkaStorageException,
     LogCleaningAbortedException,
 )
-from kafkalog.files import OsFiles
-from kafkalog.format.batch import MAGIC_AT
-from kafkalog.format.names import DELETED_FILE_SUFFIX
-from kafkalog.limits import INT_MAX
-from kafkalog.log.unified_log import UnifiedLog
 from tests.unit.cleaner_kit import SLOT_BYTES, CleanerKit, Producer, batch_bytes, headers, keyed, latest, rows
 from tests.unit.log_kit import NOW_MS, bases, name
 

@@ -12,12 +12,12 @@ from pathlib import Path
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kafkalog._native.offset_map import SkimpyOffsetMap
-from kafkalog.cleaner.cleaner import Cleaner, CleanerSettings
-from kafkalog.cleaner.to_clean import next_to_clean
+from kafkalog._native.codec.offset_map import SkimpyOffsetMap
+from kafkalog.engine.cleaner.cleaner import Cleaner, CleanerSettings
+from kafkalog.engine.cleaner.to_clean import next_to_clean
+from kafkalog.engine.format.codecs import GZIP, LZ4, NONE, SNAPPY, ZSTD
+from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.errors import IllegalStateException
-from kafkalog.format.codecs import GZIP, LZ4, NONE, SNAPPY, ZSTD
-from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.toolbox.verify import verify
 from tests.conftest import LONG
 from tests.crash.harness import fast_dir

@@ -7,14 +7,23 @@ from typing import Any
 
 import pytest
 
-from kafkalog._native import batches as native
-from kafkalog._native.batches import BatchHeader
-from kafkalog._native.offset_map import SkimpyOffsetMap
-from kafkalog.cleaner.filter import FilterResult, filter_to
-from kafkalog.cleaner.io_buffers import Chunk
-from kafkalog.cleaner.retention import Retention, Terms
-from kafkalog.cleaner.stats import CleanerStats
-from kafkalog.cleaner.transactions import CleanedTransactionMetadata
+from kafkalog._native.codec import batches as native
+from kafkalog._native.codec.batches import BatchHeader
+from kafkalog._native.codec.offset_map import SkimpyOffsetMap
+from kafkalog.engine.cleaner.filter import FilterResult, filter_to
+from kafkalog.engine.cleaner.io_buffers import Chunk
+from kafkalog.engine.cleaner.retention import Retention, Terms
+from kafkalog.engine.cleaner.stats import CleanerStats
+from kafkalog.engine.cleaner.transactions import CleanedTransactionMetadata
+from kafkalog.engine.files import OS_FILES
+from kafkalog.engine.format.batch import HEADER, MemoryRecords, ensure_valid
+from kafkalog.engine.format.builder import MemoryRecordsBuilder
+from kafkalog.engine.format.codecs import GZIP, LZ4, NONE, ZSTD
+from kafkalog.engine.format.control import ControlRecordType, EndTransactionMarker, end_txn_marker_batch
+from kafkalog.engine.format.records import Record, records
+from kafkalog.engine.log.types import LastRecord
+from kafkalog.engine.segment.file_records import FileRecords
+from kafkalog.engine.segment.transaction_index import AbortedTxn
 from kafkalog.errors import (
     CorruptRecordException,
     IllegalArgumentException,
@@ -22,15 +31,6 @@ from kafkalog.errors import (
     InvalidRecordException,
     KafkalogError,
 )
-from kafkalog.files import OS_FILES
-from kafkalog.format.batch import HEADER, MemoryRecords, ensure_valid
-from kafkalog.format.builder import MemoryRecordsBuilder
-from kafkalog.format.codecs import GZIP, LZ4, NONE, ZSTD
-from kafkalog.format.control import ControlRecordType, EndTransactionMarker, end_txn_marker_batch
-from kafkalog.format.records import Record, records
-from kafkalog.log.types import LastRecord
-from kafkalog.segment.file_records import FileRecords
-from kafkalog.segment.transaction_index import AbortedTxn
 
 NOW_MS = 1_700_000_000_000
 DAY_MS = 86_400_000

@@ -13,9 +13,9 @@ import pytest
 
 import kafkalog
 from bench.cleaner_scale import SPARE_BYTES, peak_growth
-from kafkalog._native.crc32c import crc32c
+from kafkalog._native.codec.crc32c import crc32c
 from kafkalog.config import CleanerConfig
-from kafkalog.format import codecs
+from kafkalog.engine.format import codecs
 from tests.unit.cleaner_kit import keyed
 
 SEGMENT_BYTES = 96 << 20

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog._native.offset_map import SkimpyOffsetMap
-from kafkalog.cleaner.cleaner import Cleaner, CleanerSettings
-from kafkalog.cleaner.to_clean import next_to_clean
+from kafkalog._native.codec.offset_map import SkimpyOffsetMap
 from kafkalog.config import CleanerConfig, LogConfig
+from kafkalog.engine.cleaner.cleaner import Cleaner, CleanerSettings
+from kafkalog.engine.cleaner.to_clean import next_to_clean
+from kafkalog.engine.files import ManualClock, ManualScheduler
+from kafkalog.engine.format.batch import LENGTH_AT, MAGIC_AT, RECORD_BATCH_OVERHEAD
+from kafkalog.engine.host.log_manager import LogManager
+from kafkalog.engine.host.settings import ManagerSettings
+from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.errors import CorruptRecordException
-from kafkalog.files import ManualClock, ManualScheduler
-from kafkalog.format.batch import LENGTH_AT, MAGIC_AT, RECORD_BATCH_OVERHEAD
-from kafkalog.log.unified_log import UnifiedLog
-from kafkalog.manager.log_manager import LogManager
-from kafkalog.manager.settings import ManagerSettings
 from tests.unit.cleaner_kit import COMPACT, CleanerKit, keyed, rows
 from tests.unit.cleaning_kit import COMPACTED, fill
 from tests.unit.log_kit import NOW_MS

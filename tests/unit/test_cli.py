@@ -18,7 +18,7 @@ import pytest
 import kafkalog
 from kafkalog.cli.app import COMMANDS, invoke
 from kafkalog.cli.console import Progress, color_allowed
-from kafkalog.format.group_records import CommittedOffset, OffsetKey, encode_offset_commit
+from kafkalog.engine.format.group_records import CommittedOffset, OffsetKey, encode_offset_commit
 
 START_MS = 1_700_000_000_000
 LOG = "00000000000000000000.log"

@@ -10,10 +10,10 @@ import pytest
 import kafkalog
 from kafkalog.cli.app import Usage
 from kafkalog.cli.cursors import duration_ms
-from kafkalog.coordinator.transaction_metadata import ProducerIdAndEpoch
-from kafkalog.files import SYSTEM_CLOCK
-from kafkalog.format.group_records import CommittedOffset
-from kafkalog.format.names import TopicPartition
+from kafkalog.engine.coordinator.transaction_metadata import ProducerIdAndEpoch
+from kafkalog.engine.files import SYSTEM_CLOCK
+from kafkalog.engine.format.group_records import CommittedOffset
+from kafkalog.engine.format.names import TopicPartition
 from tests.unit.cli_kit import Run, run
 from tests.unit.cursor_kit import commit, leave_classic, store_home
 

@@ -13,7 +13,7 @@ import pytest
 
 import kafkalog
 from kafkalog.cli.app import COMMANDS
-from kafkalog.format.names import TopicPartition
+from kafkalog.engine.format.names import TopicPartition
 from tests.unit.cli_kit import Run, of_kafka, run
 from tests.unit.cursor_kit import commit, store_home
 

@@ -12,7 +12,7 @@ import pytest
 
 import kafkalog
 from kafkalog.cli.app import CLEAN, FINDINGS, USAGE
-from kafkalog.log.view import PartitionView
+from kafkalog.engine.log.view import PartitionView
 from kafkalog.toolbox.open_transactions import HANGING_AFTER_MS, find_transactions
 from tests.unit.cli_kit import Run, of_kafka, run
 

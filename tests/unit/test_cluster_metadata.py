@@ -11,18 +11,18 @@ from typing import Any
 import pytest
 
 import kafkalog
+from kafkalog._face.cluster_metadata import ClusterMetadata, read_cluster_metadata
+from kafkalog._face.missing import missing_partitions
+from kafkalog._face.topic_settings import Source, TopicSettings, broker_properties
+from kafkalog.engine.files import OS_FILES, ManualClock
+from kafkalog.engine.format.builder import MemoryRecordsBuilder
 from kafkalog.errors import (
     IllegalArgumentException,
     InvalidConfigurationException,
     InvalidTopicException,
     TopicExistsException,
 )
-from kafkalog.files import OS_FILES, ManualClock
-from kafkalog.format.builder import MemoryRecordsBuilder
-from kafkalog.topics.cluster_metadata import ClusterMetadata, read_cluster_metadata
-from kafkalog.topics.missing import missing_partitions
-from kafkalog.topics.store import Store
-from kafkalog.topics.topic_settings import Source, TopicSettings, broker_properties
+from kafkalog.store import Store
 from tests.unit import cluster_kit as kit
 from tests.unit.cli_kit import Run, run
 from tests.unit.cluster_kit import Row, config, removed, topic

@@ -10,7 +10,7 @@ import zstandard
 from cramjam import snappy
 
 from kafkalog import errors
-from kafkalog.format import codecs
+from kafkalog.engine.format import codecs
 
 DATA = b"twelve bytes" * 10_000
 

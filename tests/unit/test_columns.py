@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 from kafkalog import errors
-from kafkalog._native import batches as native_batches
-from kafkalog._native.decode import ColumnBuilder
-from kafkalog._native.encode import ColumnEncoder
-from kafkalog._native.records import OK, Record, write_records
-from kafkalog.format import arrow, codecs
-from kafkalog.format.batch import MemoryRecords
-from kafkalog.format.builder import build_batch
-from kafkalog.format.control import ControlRecordType, EndTransactionMarker, end_txn_marker_batch
+from kafkalog._native.codec import batches as native_batches
+from kafkalog._native.codec.decode import ColumnBuilder
+from kafkalog._native.codec.encode import ColumnEncoder
+from kafkalog._native.codec.records import OK, Record, write_records
+from kafkalog.engine.format import arrow, codecs
+from kafkalog.engine.format.batch import MemoryRecords
+from kafkalog.engine.format.builder import build_batch
+from kafkalog.engine.format.control import ControlRecordType, EndTransactionMarker, end_txn_marker_batch
 
 ROWS: list[Any] = [(i, b"k%d" % i, None if i % 3 == 0 else b"v" * i, [("h", b"%d" % i)] * (i % 2)) for i in range(50)]
 

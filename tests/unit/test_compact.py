@@ -16,19 +16,19 @@ from pathlib import Path
 import pytest
 
 import kafkalog
-from kafkalog.cleaner.compaction import CompactionStats
+from kafkalog._face.topic_settings import TopicSettings
 from kafkalog.config import CleanerConfig, LogConfig
+from kafkalog.engine.cleaner.compaction import CompactionStats
+from kafkalog.engine.files import OS_FILES, ManualClock
+from kafkalog.engine.files.os_files import OsFile
+from kafkalog.engine.format.checkpoints import OffsetCheckpointFile
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.log.view import PartitionView
+from kafkalog.engine.segment.scan import LogScan
 from kafkalog.errors import BeingWrittenException, CorruptRecordException, LogDirLockedException
-from kafkalog.files import OS_FILES, ManualClock
-from kafkalog.files.os_files import OsFile
-from kafkalog.format.checkpoints import OffsetCheckpointFile
-from kafkalog.format.names import TopicPartition
-from kafkalog.log.view import PartitionView
-from kafkalog.segment.scan import LogScan
 from kafkalog.toolbox.compact import Compacted, How, compact, left_alone
 from kafkalog.toolbox.explain import explain
 from kafkalog.toolbox.verify import verify
-from kafkalog.topics.topic_settings import TopicSettings
 from tests.conftest import LONG
 from tests.file_doubles import UnsyncedFiles
 from tests.unit.cli_kit import Run, run

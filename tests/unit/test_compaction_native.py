@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from kafkalog._native import batches, compaction
-from kafkalog._native.batches import BatchHeader
-from kafkalog._native.compaction import Survivors, add_keys
-from kafkalog._native.offset_map import SkimpyOffsetMap
-from kafkalog.format import codecs, records
-from kafkalog.format.batch import RECORD_BATCH_OVERHEAD
-from kafkalog.format.builder import MemoryRecordsBuilder
+from kafkalog._native.codec import batches, compaction
+from kafkalog._native.codec.batches import BatchHeader
+from kafkalog._native.codec.compaction import Survivors, add_keys
+from kafkalog._native.codec.offset_map import SkimpyOffsetMap
+from kafkalog.engine.format import codecs, records
+from kafkalog.engine.format.batch import RECORD_BATCH_OVERHEAD
+from kafkalog.engine.format.builder import MemoryRecordsBuilder
 
 NOW_MS, RETENTION_MS = 1000, 50
 Table = NDArray[Any]

@@ -7,10 +7,10 @@ import base64
 import pytest
 
 from kafkalog import errors
-from kafkalog.format import control
-from kafkalog.format.batch import MemoryRecords, ensure_valid
-from kafkalog.format.control import ControlRecordType, EndTransactionMarker
-from kafkalog.format.records import records
+from kafkalog.engine.format import control
+from kafkalog.engine.format.batch import MemoryRecords, ensure_valid
+from kafkalog.engine.format.control import ControlRecordType, EndTransactionMarker
+from kafkalog.engine.format.records import records
 
 
 def test_keys() -> None:

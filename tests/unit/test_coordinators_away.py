@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 
 import kafkalog
+from kafkalog.engine.format.names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from kafkalog.errors import (
     IllegalStateException,
     KafkaStorageException,
     TransactionalIdNotFoundException,
 )
-from kafkalog.format.names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC
 from kafkalog.toolbox.cursors import CursorLook
-from kafkalog.topics.store_transaction import StoreTransaction
+from kafkalog.transaction import StoreTransaction
 from tests.unit.store_kit import home_of, position, settled, state_of
 
 Without = Callable[[list[str], str], list[str]]

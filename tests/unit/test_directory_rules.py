@@ -17,17 +17,17 @@ from hypothesis import strategies as st
 import kafkalog
 from kafkalog import LogManager
 from kafkalog.cli.app import invoke
+from kafkalog.engine.files import OS_FILES
+from kafkalog.engine.format.checkpoints import CleanShutdownFile
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.host import topic_configs
+from kafkalog.engine.host.topic_configs import KnownTopic, StoredTopicConfigs, stored_content, stored_overrides
 from kafkalog.errors import (
     CorruptCheckpointException,
     IllegalArgumentException,
     IllegalStateException,
     InvalidTopicException,
 )
-from kafkalog.files import OS_FILES
-from kafkalog.format.checkpoints import CleanShutdownFile
-from kafkalog.format.names import TopicPartition
-from kafkalog.manager import topic_configs
-from kafkalog.manager.topic_configs import KnownTopic, StoredTopicConfigs, stored_content, stored_overrides
 from kafkalog.toolbox import move
 from kafkalog.toolbox.salvage import salvage
 from tests.file_doubles import Fault, FaultyFiles, RecordingFiles, UnsyncedFiles

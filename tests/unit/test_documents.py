@@ -106,7 +106,7 @@ def test_tables_are_the_layouts(dotted: str, rows: str) -> None:
 
 def test_names_of_files_are_those_of_the_tables() -> None:
     """The first column of the directory's tables, where it is one whole name."""
-    names = resolved("kafkalog.format.names")
+    names = resolved("kafkalog.engine.format.names")
     known = {value for name, value in vars(names).items() if name.endswith(("_FILE", "_SUFFIX")) and name.isupper()}
     text = (ROOT / "docs" / "format.md").read_text()
     first_column = re.findall(r"^\| `([^`]+)`", text, re.MULTILINE)

@@ -20,12 +20,15 @@ from typing import Any, NamedTuple
 import pytest
 
 import kafkalog
-import kafkalog.topics
-from kafkalog._native.blocks import Closing
+from kafkalog._native.state.blocks import Closing
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = ("README.md", "docs/broker.md")
-MODULES = [f"kafkalog.topics.{each.name}" for each in pkgutil.iter_modules(kafkalog.topics.__path__)]
+# Spark's and the command line's are run in tests of theirs.
+ELSEWHERE = ("kafkalog.spark", "kafkalog.cli", "kafkalog.__main__", "kafkalog._native")
+MODULES = [
+    each.name for each in pkgutil.walk_packages(kafkalog.__path__, "kafkalog.") if not each.name.startswith(ELSEWHERE)
+]
 
 
 class Example(NamedTuple):
@@ -86,31 +89,31 @@ batches = batch()
 import kafkalog
 kafkalog.open("disk1").create_topic("orders")
 """,
-    "kafkalog.topics.store_transaction": """
+    "kafkalog.transaction": """
 import kafkalog
 store = kafkalog.open("data")
 for name in ("orders", "payments"):
     store.create_topic(name)
 reader = store.reader("biller", topics=["orders"])
 """,
-    "kafkalog.topics.log.Log.latest": """
+    "kafkalog.partition.Log.latest": """
 import kafkalog
 log = kafkalog.open_log("data", "t-0")
 """,
-    "kafkalog.topics.log.Log.compact": "import kafkalog",
-    "kafkalog.topics.batching": """
+    "kafkalog.partition.Log.compact": "import kafkalog",
+    "kafkalog.producer": """
 import kafkalog
 store = kafkalog.open("data")
 store.create_topic("orders")
 """,
-    "kafkalog.topics.store.Store.topics": """
+    "kafkalog.store.Store.topics": """
 import kafkalog
 store = kafkalog.open("data")
 store.create_topic("orders")
 """,
-    "kafkalog.topics.store": "import kafkalog",
-    "kafkalog.topics.store_reader": "import kafkalog",
-    "kafkalog.topics.writer": """
+    "kafkalog.store": "import kafkalog",
+    "kafkalog.reader": "import kafkalog",
+    "kafkalog._face.writer": """
 import kafkalog
 from types import SimpleNamespace
 log = kafkalog.open_log("data", "orders-0")

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog.files import OsFiles
-from kafkalog.format import names
-from kafkalog.format.names import TopicPartition
-from kafkalog.log.load_cases import log_files
+from kafkalog._face.opening import open_log
+from kafkalog.engine.files import OsFiles
+from kafkalog.engine.format import names
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.log.load_cases import log_files
 from kafkalog.toolbox.salvage import salvage
-from kafkalog.topics.opening import open_log
 from tests.unit.cleaner_kit import COMPACT, CleanerKit, Producer, keyed
 
 T = TopicPartition("t", 0)

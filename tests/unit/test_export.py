@@ -16,11 +16,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import kafkalog
-from kafkalog._native import batches as native
+from kafkalog._native.codec import batches as native
 from kafkalog.cli.app import CLEAN, FINDINGS, USAGE
+from kafkalog.engine.files import OS_FILES
+from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import IllegalArgumentException
-from kafkalog.files import OS_FILES
-from kafkalog.format.names import TopicPartition
 from kafkalog.toolbox.export import BATCH_BYTES, ExportOptions, ExportReport, export
 from kafkalog.toolbox.window import Time, Window
 from tests.file_doubles import Fault, FaultyFiles, RecordingFiles

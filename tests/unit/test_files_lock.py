@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from kafkalog.engine.files import OS_FILES, lock
 from kafkalog.errors import LogDirLockedException
-from kafkalog.files import OS_FILES, lock
 
 JAVA_HOLDER = """
 import java.nio.channels.*;
@@ -31,7 +31,7 @@ public class Holder {
 PYTHON_HOLDER = """
 import sys
 from kafkalog.errors import LogDirLockedException
-from kafkalog.files import OS_FILES
+from kafkalog.engine.files import OS_FILES
 try:
     held = OS_FILES.lock(sys.argv[1])
     print("held", flush=True)
@@ -190,7 +190,7 @@ def test_a_java_broker_is_kept_out_and_keeps_us_out(tmp_path: Path, path: str) -
 GUEST = """
 import sys
 from kafkalog.errors import LogDirLockedException
-from kafkalog.files.lock import OsGuest
+from kafkalog.engine.files.lock import OsGuest
 try:
     with OsGuest(sys.argv[1], sys.argv[2].encode(), int(sys.argv[3])):
         print("in", flush=True)

@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from kafkalog._native.descriptor import ReadBuffers
-from kafkalog.files import OS_FILES, Files, ManualClock, OsFile, SystemClock, parent_dir
-from kafkalog.files.overlay import OverlayFiles
+from kafkalog._native.state.descriptor import ReadBuffers
+from kafkalog.engine.files import OS_FILES, Files, ManualClock, OsFile, SystemClock, parent_dir
+from kafkalog.engine.files.overlay import OverlayFiles
 from tests.file_doubles import RecordingFiles
 
 
@@ -142,7 +142,7 @@ def test_a_file_size_limit_in_the_middle_of_a_write(path: str) -> None:
     """A short write by the kernel itself, and the error of what follows."""
     code = (
         "import resource, signal, sys\n"
-        "from kafkalog.files import OS_FILES\n"
+        "from kafkalog.engine.files import OS_FILES\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (10, 10))\n"
         "with OS_FILES.open(sys.argv[1], create=True) as file:\n"
@@ -258,7 +258,7 @@ def _open_here(path: str) -> list[str]:
 
 
 def _interrupted_at(step: int, work: Callable[[], object]) -> bool:
-    """Whether `work` had so many steps of bytecode in files/os_files.py; an interrupt is raised at that one."""
+    """Whether `work` had so many steps of bytecode in engine/files/os_files.py; an interrupt is raised at that one."""
     left = step
 
     def trace(frame: FrameType, event: str, _: object) -> Any:

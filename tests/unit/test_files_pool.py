@@ -14,15 +14,15 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog._native.descriptor import FileMap
-from kafkalog._native.held import Pin
+from kafkalog._native.state.descriptor import FileMap
+from kafkalog._native.state.held import Pin
+from kafkalog.engine.files import OS_FILES, OpenFiles, OsFile, OsFiles, pool
+from kafkalog.engine.format.control import ControlRecordType, EndTransactionMarker, end_txn_marker_batch
+from kafkalog.engine.log.types import AppendOrigin, FetchIsolation
+from kafkalog.engine.log.unified_log import UnifiedLog
+from kafkalog.engine.segment.file_records import FileRecords, FileRecordsSlice
+from kafkalog.engine.segment.offset_index import OffsetIndex
 from kafkalog.errors import ClosedChannelException, KafkaStorageException
-from kafkalog.files import OS_FILES, OpenFiles, OsFile, OsFiles, pool
-from kafkalog.format.control import ControlRecordType, EndTransactionMarker, end_txn_marker_batch
-from kafkalog.log.types import AppendOrigin, FetchIsolation
-from kafkalog.log.unified_log import UnifiedLog
-from kafkalog.segment.file_records import FileRecords, FileRecordsSlice
-from kafkalog.segment.offset_index import OffsetIndex
 from tests.disk_model import Op
 from tests.file_doubles import Fault, FaultyFiles, RecordingFiles
 from tests.unit.log_kit import NOW_MS, Kit, bases, batch, name
@@ -384,9 +384,9 @@ def low() -> Callable[[str], str]:
             "resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))\n"
             "from tests.unit.log_kit import Kit, batch, name\n"
             "from kafkalog.errors import *\n"
-            "from kafkalog.files import OS_FILES, OpenFiles, OsFiles\n"
-            "from kafkalog.log.types import FetchIsolation\n"
-            "from kafkalog.segment.offset_index import OffsetIndex\n" + textwrap.dedent(text)
+            "from kafkalog.engine.files import OS_FILES, OpenFiles, OsFiles\n"
+            "from kafkalog.engine.log.types import FetchIsolation\n"
+            "from kafkalog.engine.segment.offset_index import OffsetIndex\n" + textwrap.dedent(text)
         )
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from kafkalog.engine.files import LogDirFailureChannel, ManualClock, ManualScheduler, ThreadScheduler
+from kafkalog.engine.files import scheduler as scheduling
 from kafkalog.errors import DiskFull, IllegalStateException, KafkalogError, TooManyOpenFilesException
-from kafkalog.files import LogDirFailureChannel, ManualClock, ManualScheduler, ThreadScheduler
-from kafkalog.files import scheduler as scheduling
 
 LONG_MAX = (1 << 63) - 1
 
@@ -131,7 +131,7 @@ def test_threads_run_what_is_due(caplog: pytest.LogCaptureFixture) -> None:
 def test_a_task_that_meets_a_shortage_is_done_later(
     error: KafkalogError, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("kafkalog.files.scheduler.AGAIN_MS", 1)
+    monkeypatch.setattr("kafkalog.engine.files.scheduler.AGAIN_MS", 1)
     refused = [error] * 3
     done = threading.Event()
 

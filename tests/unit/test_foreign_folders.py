@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 import kafkalog
+from kafkalog.engine.files import ManualClock, ManualScheduler
+from kafkalog.engine.format.names import TopicPartition, is_partitions_file
+from kafkalog.engine.host.log_manager import LogManager
 from kafkalog.errors import IllegalArgumentException
-from kafkalog.files import ManualClock, ManualScheduler
-from kafkalog.format.names import TopicPartition, is_partitions_file
-from kafkalog.manager.log_manager import LogManager
 from kafkalog.spark.committing import look_at_topics
 from kafkalog.spark.jobs.shared import SharedDirectory
 from kafkalog.spark.write_options import SinkOptions

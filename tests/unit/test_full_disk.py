@@ -17,10 +17,10 @@ from pathlib import Path
 import pytest
 
 import kafkalog
+from kafkalog.engine.files import UnsyncedError
+from kafkalog.engine.host.log_manager import LogManager
 from kafkalog.errors import DiskFull, KafkaStorageException
-from kafkalog.files import UnsyncedError
-from kafkalog.manager.log_manager import LogManager
-from kafkalog.topics.store import Store
+from kafkalog.store import Store
 from tests.conftest import LONG
 from tests.disk_model import Op
 from tests.file_doubles import Fault, FaultyFiles, UnsyncedFiles, _TwinFile

@@ -7,10 +7,25 @@ from typing import Any
 
 import pytest
 
-from kafkalog.coordinator.group_offsets import GroupLag, GroupOffsets, OffsetSettings
-from kafkalog.coordinator.groups import GroupType, ListedGroup
-from kafkalog.coordinator.state_log import TransactionMarker, in_batches, parsed_batch, records_batch
-from kafkalog.coordinator.transaction_metadata import ProducerIdAndEpoch
+from kafkalog.engine.coordinator.group_offsets import GroupLag, GroupOffsets, OffsetSettings
+from kafkalog.engine.coordinator.groups import GroupType, ListedGroup
+from kafkalog.engine.coordinator.state_log import TransactionMarker, in_batches, parsed_batch, records_batch
+from kafkalog.engine.coordinator.transaction_metadata import ProducerIdAndEpoch
+from kafkalog.engine.files import ManualClock
+from kafkalog.engine.format.batch import ProducerFields
+from kafkalog.engine.format.coordinator_records import CoordinatorRecord, group_record_set
+from kafkalog.engine.format.group_records import (
+    CommittedOffset,
+    GroupKey,
+    GroupMember,
+    GroupMetadata,
+    OffsetKey,
+    Subscription,
+    encode_group_metadata,
+    encode_offset_commit,
+    encode_subscription,
+)
+from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import (
     GroupIdNotFoundException,
     GroupNotEmptyException,
@@ -23,21 +38,6 @@ from kafkalog.errors import (
     UnknownMemberIdException,
     UnstableOffsetCommitException,
 )
-from kafkalog.files import ManualClock
-from kafkalog.format.batch import ProducerFields
-from kafkalog.format.coordinator_records import CoordinatorRecord, group_record_set
-from kafkalog.format.group_records import (
-    CommittedOffset,
-    GroupKey,
-    GroupMember,
-    GroupMetadata,
-    OffsetKey,
-    Subscription,
-    encode_group_metadata,
-    encode_offset_commit,
-    encode_subscription,
-)
-from kafkalog.format.names import TopicPartition
 from tests.unit.coordinator_kit import ABORT, COMMIT, NOW_MS, Disk, MemoryLog
 
 A, B, OTHER = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)

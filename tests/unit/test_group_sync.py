@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 import kafkalog
-from kafkalog._native.blocks import Turn
+from kafkalog._native.state.blocks import Turn
+from kafkalog.engine.files import OsFiles
+from kafkalog.engine.files.os_files import OsFile
+from kafkalog.engine.log.group_sync import GroupSync
+from kafkalog.engine.log.local_log import LocalLog
+from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.errors import IllegalStateException, KafkaStorageException, UnknownTopicOrPartitionException
-from kafkalog.files import OsFiles
-from kafkalog.files.os_files import OsFile
-from kafkalog.log.group_sync import GroupSync
-from kafkalog.log.local_log import LocalLog
-from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.toolbox.verify import verify
 from tests.conftest import LONG
 from tests.crash import harness

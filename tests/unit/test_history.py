@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 import kafkalog
-from kafkalog._native.partitioner import partition_for_key
+from kafkalog._native.codec.partitioner import partition_for_key
 from kafkalog.cli.app import CLEAN, FINDINGS, USAGE
+from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import CorruptRecordException
-from kafkalog.log.view import PartitionView
 from kafkalog.toolbox import history as module
 from kafkalog.toolbox.history import ABORTED, LATEST, PENDING, SUPERSEDED, Entry, history
 from kafkalog.toolbox.window import Window

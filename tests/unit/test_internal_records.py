@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kafkalog import errors
-from kafkalog.format import control, metadata_records
-from kafkalog.format.control import ControlRecordType
-from kafkalog.format.coordinator_records import (
+from kafkalog.engine.format import control, metadata_records
+from kafkalog.engine.format.control import ControlRecordType
+from kafkalog.engine.format.coordinator_records import (
     CoordinatorRecord,
     by_topic,
     group_record_set,
@@ -15,7 +15,7 @@ from kafkalog.format.coordinator_records import (
     share_partition_for,
     share_record_set,
 )
-from kafkalog.format.group_records import (
+from kafkalog.engine.format.group_records import (
     Assignment,
     CommittedOffset,
     GroupKey,
@@ -31,8 +31,8 @@ from kafkalog.format.group_records import (
     encode_offset_commit,
     encode_subscription,
 )
-from kafkalog.format.message_reader import MessageException
-from kafkalog.format.transaction_records import (
+from kafkalog.engine.format.message_reader import MessageException
+from kafkalog.engine.format.transaction_records import (
     TransactionMetadata,
     TransactionState,
     decode_transaction,

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalog._native.json_text import json_fields
+from kafkalog._native.codec.json_text import json_fields
 
 VALUES = st.lists(
     st.one_of(

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 import kafkalog
+from kafkalog.engine.format import records
+from kafkalog.engine.format.builder import SimpleRecord, build_batch
+from kafkalog.engine.format.records import READ_BYTES_MAX
+from kafkalog.engine.segment.reader import Extent
 from kafkalog.errors import CorruptRecordException, KafkaException, RecordTooLargeException
-from kafkalog.format import records
-from kafkalog.format.builder import SimpleRecord, build_batch
-from kafkalog.format.records import READ_BYTES_MAX
-from kafkalog.segment.reader import Extent
-from kafkalog.topics.store import Store
+from kafkalog.store import Store
 from tests.unit.cli_kit import Run, run
 
 __all__ = ["run"]
@@ -152,7 +152,7 @@ def test_a_compressed_batch_that_readers_would_not_take_is_refused(
 ) -> None:
     """Small as it is on the disk."""
     monkeypatch.setattr(records, "READ_BYTES_MAX", 100_000)
-    monkeypatch.setattr("kafkalog.log.append.READ_BYTES_MAX", 100_000)
+    monkeypatch.setattr("kafkalog.engine.log.append.READ_BYTES_MAX", 100_000)
     with kafkalog.open(tmp_path) as store:
         for compression in (codec, "producer", "uncompressed"):
             store.create_topic(compression, config={"compression.type": compression})

@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 
 import kafkalog
-from kafkalog._native.column_hashes import crc32c_column, partition_column
-from kafkalog._native.crc32c import crc32c
-from kafkalog._native.offset_map import LastOffsets
-from kafkalog._native.partitioner import partition_for_key
+from kafkalog._face.topic_settings import TopicSettings
+from kafkalog._limits import LONG_MAX, LONG_MIN
+from kafkalog._native.codec.column_hashes import crc32c_column, partition_column
+from kafkalog._native.codec.crc32c import crc32c
+from kafkalog._native.codec.offset_map import LastOffsets
+from kafkalog._native.codec.partitioner import partition_for_key
+from kafkalog.engine.files import ManualClock
+from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import IllegalArgumentException
-from kafkalog.files import ManualClock
-from kafkalog.format.names import TopicPartition
-from kafkalog.limits import LONG_MAX, LONG_MIN
 from kafkalog.toolbox.compact import Cleanable, How, cleanable, compact
-from kafkalog.topics.topic_settings import TopicSettings
 
 PARTITION = TopicPartition("t", 0)
 CONFIG = {"cleanup.policy": "compact", "internal.segment.bytes": "4000"}

@@ -16,18 +16,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import kafkalog
-from kafkalog._native import batches as native
-from kafkalog._native.arrow import Column, RecordColumns
-from kafkalog._native.decode import ColumnBuilder
-from kafkalog._native.latest import SHARES, LatestOffsets
+from kafkalog._face import latest as module
+from kafkalog._face.latest import Latest
+from kafkalog._native.codec import batches as native
+from kafkalog._native.codec.arrow import Column, RecordColumns
+from kafkalog._native.codec.decode import ColumnBuilder
+from kafkalog._native.codec.latest import SHARES, LatestOffsets
 from kafkalog.cli.app import CLEAN, FINDINGS, USAGE
+from kafkalog.engine.format.arrow import add_batches
+from kafkalog.engine.format.builder import MemoryRecordsBuilder
+from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import CorruptRecordException, IllegalArgumentException, OffsetOutOfRangeException
-from kafkalog.format.arrow import add_batches
-from kafkalog.format.builder import MemoryRecordsBuilder
-from kafkalog.log.view import PartitionView
 from kafkalog.toolbox.latest import LatestOptions, latest, latest_records
-from kafkalog.topics import latest as module
-from kafkalog.topics.latest import Latest
 from tests.conftest import LONG
 from tests.crash.harness import fast_dir
 from tests.unit.cleaner_kit import Producer, keyed, rows

@@ -1,4 +1,4 @@
-"""The layouts and limits that C and Python each have once: `_native/layout.pxd` beside its twins in Python."""
+"""The layouts and limits that C and Python each have once: `_native/codec/layout.pxd` beside its twins in Python."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import struct
 from pathlib import Path
 
 import kafkalog
-from kafkalog import limits
-from kafkalog.format import batch, codecs, index_entries
+from kafkalog import _limits as limits
+from kafkalog.engine.format import batch, codecs, index_entries
 
 NATIVE = Path(kafkalog.__file__).parent / "_native"
 C = {

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kafkalog.engine.files import ManualClock, ManualScheduler
+from kafkalog.engine.format.checkpoints import EpochEntry, LeaderEpochCheckpointFile
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.log.leader_epochs import LeaderEpochFileCache
 from kafkalog.errors import IllegalArgumentException
-from kafkalog.files import ManualClock, ManualScheduler
-from kafkalog.format.checkpoints import EpochEntry, LeaderEpochCheckpointFile
-from kafkalog.format.names import TopicPartition
-from kafkalog.log.leader_epochs import LeaderEpochFileCache
 
 PARTITION = TopicPartition("topic", 3)
 

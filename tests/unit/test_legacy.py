@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from kafkalog import errors
-from kafkalog.format import codecs, legacy
-from kafkalog.format.batch import MemoryRecords
-from kafkalog.format.builder import build_batch
-from kafkalog.format.records import records
+from kafkalog.engine.format import codecs, legacy
+from kafkalog.engine.format.batch import MemoryRecords
+from kafkalog.engine.format.builder import build_batch
+from kafkalog.engine.format.records import records
 
 ROWS: list[Any] = [(5, b"k", b"v", ()), (9, None, b"w", ()), (7, b"", None, ())]
 

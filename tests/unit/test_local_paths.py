@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 import kafkalog
+from kafkalog.engine.files import local_path
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.host.log_dirs import list_partitions
+from kafkalog.engine.host.log_manager import LogManager
+from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import IllegalArgumentException
-from kafkalog.files import local_path
-from kafkalog.format.names import TopicPartition
-from kafkalog.log.view import PartitionView
-from kafkalog.manager.log_dirs import list_partitions
-from kafkalog.manager.log_manager import LogManager
 from kafkalog.spark.options import parse_options
 from kafkalog.spark.write_options import parse_sink_options
 from kafkalog.toolbox.export import ExportOptions, export

@@ -14,11 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog.cleaner import cleaner_thread, log_cleaner_manager
-from kafkalog.cleaner.cleaner import Cleaner
-from kafkalog.cleaner.cleaner_thread import READ_BYTES, CleanerThread, cleaner_settings, map_bytes
-from kafkalog.cleaner.log_cleaner import LogCleaner
 from kafkalog.config import CleanerConfig
+from kafkalog.engine.cleaner import cleaner_thread, log_cleaner_manager
+from kafkalog.engine.cleaner.cleaner import Cleaner
+from kafkalog.engine.cleaner.cleaner_thread import READ_BYTES, CleanerThread, cleaner_settings, map_bytes
+from kafkalog.engine.cleaner.log_cleaner import LogCleaner
+from kafkalog.engine.files import SYSTEM_CLOCK
+from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import (
     ConfigException,
     IllegalStateException,
@@ -26,8 +28,6 @@ from kafkalog.errors import (
     LogCleaningAbortedException,
     TooManyOpenFilesException,
 )
-from kafkalog.files import SYSTEM_CLOCK
-from kafkalog.format.names import TopicPartition
 from kafkalog.metrics.registry import MetricsRegistry
 from tests.live.test_forks import in_a_child
 from tests.unit.cleaner_kit import latest, rows

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog.cleaner import log_cleaner_manager
-from kafkalog.cleaner.log_cleaner_manager import PreCleanStats
-from kafkalog.cleaner.states import Claim, Pause
+from kafkalog.engine.cleaner import log_cleaner_manager
+from kafkalog.engine.cleaner.log_cleaner_manager import PreCleanStats
+from kafkalog.engine.cleaner.states import Claim, Pause
+from kafkalog.engine.files import OS_FILES
+from kafkalog.engine.format.checkpoints import OffsetCheckpointFile
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.segment.file_records import FileRecords
 from kafkalog.errors import IllegalStateException, LogCleaningAbortedException
-from kafkalog.files import OS_FILES
-from kafkalog.format.checkpoints import OffsetCheckpointFile
-from kafkalog.format.names import TopicPartition
-from kafkalog.segment.file_records import FileRecords
 from tests.file_doubles import Fault, FaultyFiles
 from tests.unit.cleaning_kit import Yard, fill, partition, raising
 from tests.unit.log_kit import NOW_MS

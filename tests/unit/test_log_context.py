@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from kafkalog.engine.format.builder import MemoryRecordsBuilder
+from kafkalog.engine.format.control import ControlRecordType, EndTransactionMarker, end_txn_marker_batch
+from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.errors import InvalidRecordException, KafkaException, KafkaStorageException, RecordValidationException
-from kafkalog.format.builder import MemoryRecordsBuilder
-from kafkalog.format.control import ControlRecordType, EndTransactionMarker, end_txn_marker_batch
-from kafkalog.log.unified_log import UnifiedLog
 from tests.unit.log_kit import Kit, batch
 
 

@@ -16,19 +16,19 @@ from typing import Any
 import pytest
 
 import kafkalog
+from kafkalog._face.topic_settings import TopicSettings
 from kafkalog.cli.app import COMMANDS, invoke
+from kafkalog.engine.files import Files, OsFiles
+from kafkalog.engine.files.usage import free_bytes, walk
+from kafkalog.engine.format import codecs
+from kafkalog.engine.format.builder import MemoryRecordsBuilder, build_batch
+from kafkalog.engine.format.checkpoints import OffsetCheckpointFile
+from kafkalog.engine.format.meta_properties import MetaProperties, write_meta_properties
+from kafkalog.engine.format.names import OFFSET_CHECKPOINT_FILES, TopicPartition
 from kafkalog.errors import CorruptRecordException
-from kafkalog.files import Files, OsFiles
-from kafkalog.files.usage import free_bytes, walk
-from kafkalog.format import codecs
-from kafkalog.format.builder import MemoryRecordsBuilder, build_batch
-from kafkalog.format.checkpoints import OffsetCheckpointFile
-from kafkalog.format.meta_properties import MetaProperties, write_meta_properties
-from kafkalog.format.names import OFFSET_CHECKPOINT_FILES, TopicPartition
 from kafkalog.toolbox import move, retain
 from kafkalog.toolbox.log_dirs import STORAGE_ERROR
 from kafkalog.toolbox.verify import verify
-from kafkalog.topics.topic_settings import TopicSettings
 from tests.crash import harness
 from tests.file_doubles import FaultyFiles, UnsyncedFiles
 from tests.unit.cli_kit import SCENARIOS

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 import kafkalog
+from kafkalog.engine.files import OS_FILES
+from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.errors import KafkalogError, KafkaStorageException, TooManyOpenFilesException
-from kafkalog.files import OS_FILES
-from kafkalog.log.unified_log import UnifiedLog
 from tests.file_doubles import Fault, FaultyFiles
 from tests.unit.log_kit import NOW_MS, Kit, batch, name
 

@@ -11,6 +11,9 @@ from pathlib import Path
 import pytest
 
 import kafkalog
+from kafkalog.engine.files import OsFile, OsFiles
+from kafkalog.engine.log.types import FetchIsolation
+from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.errors import (
     ClosedChannelException,
     CorruptRecordException,
@@ -18,9 +21,6 @@ from kafkalog.errors import (
     IllegalStateException,
     KafkaStorageException,
 )
-from kafkalog.files import OsFile, OsFiles
-from kafkalog.log.types import FetchIsolation
-from kafkalog.log.unified_log import UnifiedLog
 from tests.unit.log_kit import Kit, batch
 
 

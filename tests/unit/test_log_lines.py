@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 import kafkalog
+from kafkalog.engine.files import OS_FILES, ManualScheduler
+from kafkalog.engine.files.lines import Lines
+from kafkalog.engine.format.log_lines import lines_of_folder
+from kafkalog.engine.log.local_log import LocalLog
+from kafkalog.engine.log.types import AppendOrigin
+from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.errors import KafkaStorageException
-from kafkalog.files import OS_FILES, ManualScheduler
-from kafkalog.files.lines import Lines
-from kafkalog.format.log_lines import lines_of_folder
-from kafkalog.log.local_log import LocalLog
-from kafkalog.log.types import AppendOrigin
-from kafkalog.log.unified_log import UnifiedLog
 from tests.file_doubles import Fault, FaultyFiles
 from tests.unit.log_kit import NOW_MS, Kit, batch
 
@@ -115,12 +115,12 @@ def test_nobody_logs_otherwise() -> None:
             if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
                 continue
             of = ast.unparse(node.func.value)
-            if node.func.attr == "getLogger" and place != "files/lines.py":
+            if node.func.attr == "getLogger" and place != "engine/files/lines.py":
                 found.append(f"{place}:{node.lineno} getLogger")
             if (
                 node.func.attr in LEVELS
                 and ("log" in of.lower().replace("catalog", "") or "lines" in of.lower())
-                and place != "files/lines.py"
+                and place != "engine/files/lines.py"
             ):
                 text = node.args[1 if node.func.attr == "log" else 0]
                 if not (isinstance(text, ast.Constant) and isinstance(text.value, str)):

@@ -6,7 +6,7 @@ import itertools
 
 import pytest
 
-from kafkalog.log.load_cases import CASES, CHECKPOINT_DELETED_SUFFIX, Action, decide, suffix_of
+from kafkalog.engine.log.load_cases import CASES, CHECKPOINT_DELETED_SUFFIX, Action, decide, suffix_of
 
 SUFFIXES = ("", ".deleted", CHECKPOINT_DELETED_SUFFIX, ".cleaned", ".swap")
 COMBINATIONS = list(itertools.product(SUFFIXES, (False, True), (False, True), (False, True)))

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from kafkalog.engine.files import OS_FILES, Listing, OsFile, OsFiles
+from kafkalog.engine.log.unified_log import UnifiedLog
+from kafkalog.engine.log.view import PartitionView
+from kafkalog.engine.segment.log_segment import LogSegment
 from kafkalog.errors import IllegalArgumentException, KafkaStorageException, NumberFormatException
-from kafkalog.files import OS_FILES, Listing, OsFile, OsFiles
-from kafkalog.log.unified_log import UnifiedLog
-from kafkalog.log.view import PartitionView
-from kafkalog.segment.log_segment import LogSegment
 from tests.unit.log_kit import Kit, bases, batch, name
 
 
@@ -318,7 +318,7 @@ def test_recovery_syncs_what_it_serves(kit: Kit, monkeypatch: pytest.MonkeyPatch
         synced.append(os.path.basename(getattr(self, "path", "")))
         flush(self)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("kafkalog.segment.file_records.FileRecords.flush", recording)
+    monkeypatch.setattr("kafkalog.engine.segment.file_records.FileRecords.flush", recording)
     kit.open(clean=False, recovery_point=9)
     assert synced == [name(8, ".log"), name(16, ".log")]
 

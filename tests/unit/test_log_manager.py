@@ -14,6 +14,19 @@ import pytest
 
 import kafkalog
 from kafkalog.config import LogConfig, ProducerStateManagerConfig
+from kafkalog.engine.files import OS_FILES, Files, ManualClock, ManualScheduler
+from kafkalog.engine.format.checkpoints import CleanShutdownFile, OffsetCheckpointFile
+from kafkalog.engine.format.meta_properties import MetaProperties, write_meta_properties
+from kafkalog.engine.format.names import HIGH_WATERMARK_CHECKPOINT_FILE, RECOVERY_POINT_CHECKPOINT_FILE, TopicPartition
+from kafkalog.engine.host import moves
+from kafkalog.engine.host.jobs import Jobs
+from kafkalog.engine.host.log_manager import LogManager
+from kafkalog.engine.host.settings import ManagerSettings
+from kafkalog.engine.host.starting import Start
+from kafkalog.engine.host.topic_configs import FixedTopicConfigs, StoredTopicConfigs
+from kafkalog.engine.log.context import ProducerSettings
+from kafkalog.engine.log.types import FetchIsolation, LogStartOffsetIncrementReason
+from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.errors import (
     CorruptCheckpointException,
     IllegalArgumentException,
@@ -28,19 +41,6 @@ from kafkalog.errors import (
     NoLiveLogDirException,
     UnknownTopicOrPartitionException,
 )
-from kafkalog.files import OS_FILES, Files, ManualClock, ManualScheduler
-from kafkalog.format.checkpoints import CleanShutdownFile, OffsetCheckpointFile
-from kafkalog.format.meta_properties import MetaProperties, write_meta_properties
-from kafkalog.format.names import HIGH_WATERMARK_CHECKPOINT_FILE, RECOVERY_POINT_CHECKPOINT_FILE, TopicPartition
-from kafkalog.log.context import ProducerSettings
-from kafkalog.log.types import FetchIsolation, LogStartOffsetIncrementReason
-from kafkalog.log.unified_log import UnifiedLog
-from kafkalog.manager import moves
-from kafkalog.manager.jobs import Jobs
-from kafkalog.manager.log_manager import LogManager
-from kafkalog.manager.settings import ManagerSettings
-from kafkalog.manager.starting import Start
-from kafkalog.manager.topic_configs import FixedTopicConfigs, StoredTopicConfigs
 from tests.file_doubles import Fault, FaultyFiles
 from tests.unit.log_kit import NOW_MS, SMALL, TOPIC_ID, batch
 
@@ -665,7 +665,7 @@ def test_a_move_that_was_cut_short_goes_on(house: House, monkeypatch: pytest.Mon
         return follower(self, records, epoch)
 
     follower = UnifiedLog.append_as_follower
-    monkeypatch.setattr("kafkalog.manager.moves.COPY_BYTES", 200)
+    monkeypatch.setattr("kafkalog.engine.host.moves.COPY_BYTES", 200)
     monkeypatch.setattr(UnifiedLog, "append_as_follower", stop)
     with pytest.raises(KeyboardInterrupt):
         manager.move("t-0", house.dirs[1])
@@ -737,7 +737,7 @@ def test_a_truncation_during_a_move_is_followed(house: House) -> None:
                 log.truncate_to(7)
                 fill(log, 10)
 
-        from kafkalog.manager import moves
+        from kafkalog.engine.host import moves
 
         old = moves.SWITCH_BYTES, moves.COPY_BYTES
         moves.SWITCH_BYTES, moves.COPY_BYTES = 0, 4096

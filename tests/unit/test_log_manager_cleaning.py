@@ -15,17 +15,17 @@ from typing import Any
 import pytest
 from typing_extensions import Buffer
 
-from kafkalog.cleaner.cleaner_thread import CleanerThread
-from kafkalog.cleaner.log_cleaner import LogCleaner
-from kafkalog.cleaner.states import Claim, CleaningStates
 from kafkalog.config import BrokerLogConfig, CleanerConfig, LogConfig
+from kafkalog.engine.cleaner.cleaner_thread import CleanerThread
+from kafkalog.engine.cleaner.log_cleaner import LogCleaner
+from kafkalog.engine.cleaner.states import Claim, CleaningStates
+from kafkalog.engine.files import File, ManualClock, ManualScheduler
+from kafkalog.engine.files.os_files import OsFiles
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.host.log_manager import LogManager
+from kafkalog.engine.host.settings import ManagerSettings
+from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.errors import ConfigException, IllegalArgumentException, IllegalStateException, KafkaStorageException
-from kafkalog.files import File, ManualClock, ManualScheduler
-from kafkalog.files.os_files import OsFiles
-from kafkalog.format.names import TopicPartition
-from kafkalog.log.unified_log import UnifiedLog
-from kafkalog.manager.log_manager import LogManager
-from kafkalog.manager.settings import ManagerSettings
 from tests.unit.cleaner_kit import rows
 from tests.unit.cleaning_kit import CHECKPOINT, COMPACTED, fill
 from tests.unit.log_kit import NOW_MS

@@ -14,6 +14,15 @@ import pytest
 
 import kafkalog
 from kafkalog.config import LogConfig
+from kafkalog.engine.format import names
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.host import jobs, moves
+from kafkalog.engine.host.log_manager import LogManager
+from kafkalog.engine.host.starting import Start
+from kafkalog.engine.host.switching import Moves
+from kafkalog.engine.log import loader
+from kafkalog.engine.log.local_log import LocalLog
+from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.errors import (
     IllegalArgumentException,
     IllegalStateException,
@@ -22,15 +31,6 @@ from kafkalog.errors import (
     NoLiveLogDirException,
     RecordBatchTooLargeException,
 )
-from kafkalog.format import names
-from kafkalog.format.names import TopicPartition
-from kafkalog.log import loader
-from kafkalog.log.local_log import LocalLog
-from kafkalog.log.unified_log import UnifiedLog
-from kafkalog.manager import jobs, moves
-from kafkalog.manager.log_manager import LogManager
-from kafkalog.manager.starting import Start
-from kafkalog.manager.switching import Moves
 from tests.file_doubles import Fault, FaultyFiles, UnsyncedFiles
 from tests.unit.log_kit import NOW_MS, batch
 from tests.unit.test_log_manager import MINUTE_MS, SETTINGS, House, contents, fill, house, numbered

@@ -14,6 +14,14 @@ from typing import Any
 
 import pytest
 
+from kafkalog.engine.files import OS_FILES, ManualClock, ManualScheduler
+from kafkalog.engine.files.os_files import OsFiles
+from kafkalog.engine.format import names
+from kafkalog.engine.format.checkpoints import OffsetCheckpointFile
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.host.changes import Changes
+from kafkalog.engine.host.log_manager import LogManager
+from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.errors import (
     IllegalArgumentException,
     IllegalStateException,
@@ -22,14 +30,6 @@ from kafkalog.errors import (
     KafkaStorageException,
     LogDirNotFoundException,
 )
-from kafkalog.files import OS_FILES, ManualClock, ManualScheduler
-from kafkalog.files.os_files import OsFiles
-from kafkalog.format import names
-from kafkalog.format.checkpoints import OffsetCheckpointFile
-from kafkalog.format.names import TopicPartition
-from kafkalog.log.unified_log import UnifiedLog
-from kafkalog.manager.changes import Changes
-from kafkalog.manager.log_manager import LogManager
 from tests.file_doubles import Fault, FaultyFiles
 from tests.unit.log_kit import NOW_MS, batch
 from tests.unit.test_log_manager import SETTINGS, House, contents, fill, numbered

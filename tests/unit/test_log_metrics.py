@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 import kafkalog
+from kafkalog.engine.format import names
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.errors import IllegalArgumentException, KafkaStorageException, RecordTooLargeException
-from kafkalog.format import names
-from kafkalog.format.names import TopicPartition
-from kafkalog.log.unified_log import UnifiedLog
 from kafkalog.metrics import Gauge, MeterValue, MetricsRegistry, TimerValue
 from tests.unit.log_kit import NOW_MS, Kit, batch
 

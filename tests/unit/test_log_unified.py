@@ -8,6 +8,10 @@ from typing import Any
 
 import pytest
 
+from kafkalog.engine.format.batch import MemoryRecords
+from kafkalog.engine.log import append as appending
+from kafkalog.engine.log.local_log import LocalLog
+from kafkalog.engine.log.types import FetchIsolation
 from kafkalog.errors import (
     CorruptRecordException,
     IllegalArgumentException,
@@ -22,10 +26,6 @@ from kafkalog.errors import (
     RecordTooLargeException,
     UnexpectedAppendOffsetException,
 )
-from kafkalog.format.batch import MemoryRecords
-from kafkalog.log import append as appending
-from kafkalog.log.local_log import LocalLog
-from kafkalog.log.types import FetchIsolation
 from tests.unit.log_kit import NOW_MS, TOPIC_ID, Kit, bases, batch, name
 
 

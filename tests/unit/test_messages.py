@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kafkalog.engine.format import control, group_records, metadata_records
+from kafkalog.engine.format.coordinator_records import group_record_set, share_record_set, transaction_record_set
+from kafkalog.engine.format.java_json import double_to_text, to_text
+from kafkalog.engine.format.java_text import decode_utf8
+from kafkalog.engine.format.message_reader import ARRAY_LENGTH_MAX, MessageException
+from kafkalog.engine.format.messages import Schema, Values, parse_schemas
 from kafkalog.errors import IllegalArgumentException, UnsupportedVersionException
-from kafkalog.format import control, group_records, metadata_records
-from kafkalog.format.coordinator_records import group_record_set, share_record_set, transaction_record_set
-from kafkalog.format.java_json import double_to_text, to_text
-from kafkalog.format.java_text import decode_utf8
-from kafkalog.format.message_reader import ARRAY_LENGTH_MAX, MessageException
-from kafkalog.format.messages import Schema, Values, parse_schemas
 
 RECORD_SETS = (group_record_set(), transaction_record_set(), share_record_set())
 SCHEMAS: list[Schema] = [

@@ -9,8 +9,8 @@ import threading
 
 import pytest
 
+from kafkalog.engine.files import ManualClock
 from kafkalog.errors import IllegalArgumentException
-from kafkalog.files import ManualClock
 from kafkalog.metrics import Gauge, Meter, MeterValue, MetricName, MetricsRegistry, Timer, TimerValue
 from kafkalog.metrics.kinds import ALPHAS, SAMPLE_SIZE_MAX, percentile
 from kafkalog.metrics.registry import PRUNED_AFTER_MIN

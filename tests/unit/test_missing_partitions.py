@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 import kafkalog
+from kafkalog._face.missing import missing_partitions
 from kafkalog.errors import IllegalStateException, KafkaStorageException
 from kafkalog.spark.followed import FollowedPartitions
 from kafkalog.spark.options import parse_options
 from kafkalog.spark.planning import plan
-from kafkalog.topics.missing import missing_partitions
 from tests.unit.cli_kit import Run, run
 
 __all__ = ["run"]

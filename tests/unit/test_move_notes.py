@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from kafkalog.engine.format import names
+from kafkalog.engine.host.log_manager import LogManager
+from kafkalog.engine.host.registry import LogRegistry
+from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.errors import IllegalStateException, KafkaStorageException
-from kafkalog.format import names
-from kafkalog.log.unified_log import UnifiedLog
-from kafkalog.manager.log_manager import LogManager
-from kafkalog.manager.registry import LogRegistry
 from tests.file_doubles import Fault, FaultyFiles, UnsyncedFiles
 from tests.unit.test_log_manager import House, contents, fill, numbered
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from kafkalog.engine.format import names
+from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import IllegalArgumentException, InvalidTopicException, KafkaException, NumberFormatException
-from kafkalog.format import names
-from kafkalog.format.names import TopicPartition
 
 
 def test_segment_files() -> None:

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kafkalog._native import batches as native
-from kafkalog._native import fetch
-from kafkalog.format.builder import MemoryRecordsBuilder
+from kafkalog._native.codec import batches as native
+from kafkalog._native.state import fetch
+from kafkalog.engine.format.builder import MemoryRecordsBuilder
 from tests.reference import batches as reference
 from tests.reference.batches import Row, legacy_batch, v2_batch
 

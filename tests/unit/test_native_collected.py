@@ -16,13 +16,14 @@ from typing import Any
 import pytest
 
 import kafkalog
-from kafkalog._native.batching import Answered, Intake, Numbered
-from kafkalog._native.collected import Collected
-from kafkalog._native.encode import ColumnEncoder
+from kafkalog._face.record_future import RecordFuture
+from kafkalog._native.codec.collected import Collected
+from kafkalog._native.codec.encode import ColumnEncoder
+from kafkalog._native.state.batching import Answered, Intake, Numbered
+from kafkalog.engine.files import ManualClock
 from kafkalog.errors import RecordTooLargeException
-from kafkalog.files import ManualClock
-from kafkalog.topics import Producer, RecordFuture, Store
-from kafkalog.topics.batching import RecordAccumulator
+from kafkalog.producer import Producer, RecordAccumulator
+from kafkalog.store import Store
 
 NOW_MS = 1_700_000_000_000
 CHUNK_BYTES = 64 << 10  # the largest of collected.pyx
@@ -54,7 +55,7 @@ def log_bytes(store: Store, topic: str) -> bytes:
 @pytest.mark.parametrize("codec", ["producer", "gzip", "snappy", "lz4", "zstd"])
 @pytest.mark.parametrize("count", [1, 4, 5, 63, 64, 65, 400])
 def test_as_a_list(tmp_path: Path, codec: str, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kafkalog.topics.batching.GROWN_BYTES", 1 << 30)  # one batch, as far as the topic lets it
+    monkeypatch.setattr("kafkalog.producer.GROWN_BYTES", 1 << 30)  # one batch, as far as the topic lets it
     config = {"compression.type": codec, "message.timestamp.type": "CreateTime"}
     given = rows(count, count)
     with kafkalog.open(tmp_path, maintenance=False, clock=ManualClock(NOW_MS)) as store:

@@ -8,7 +8,7 @@ import zlib
 import crc32c as peer
 import pytest
 
-from kafkalog._native import crc32c as native
+from kafkalog._native.codec import crc32c as native
 from tests.reference import crc as reference
 
 NOISE = random.Random(1).randbytes(1 << 17)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kafkalog._native.producers import ProducerEntry
-from kafkalog._native.validation import OrdinaryBatch, OrdinaryRules
-from kafkalog.format.builder import build_batch
+from kafkalog._native.codec.validation import OrdinaryBatch, OrdinaryRules
+from kafkalog._native.state.producers import ProducerEntry
+from kafkalog.engine.format.builder import build_batch
 
 PID = 7
 NOW = 1_700_000_000_000

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from kafkalog._native.search import BYTE_POSITION, OFFSET, TIME, TIME_OFFSET, IndexEnd
+from kafkalog._native.state.search import BYTE_POSITION, OFFSET, TIME, TIME_OFFSET, IndexEnd
 from tests.reference.search import find, offset_end, time_end
 
 BASE = 5_000_000_000

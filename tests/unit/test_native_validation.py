@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkalog._native import records
-from kafkalog._native import validation as native
-from kafkalog._native.batches import header_at, restamped_header
-from kafkalog.format.batch import HEADER
-from kafkalog.format.builder import MemoryRecordsBuilder
+from kafkalog._native.codec import records
+from kafkalog._native.codec import validation as native
+from kafkalog._native.codec.batches import header_at, restamped_header
+from kafkalog.engine.format.batch import HEADER
+from kafkalog.engine.format.builder import MemoryRecordsBuilder
 from tests.reference import records as plain_records
 
 NOW = 1_000_000

@@ -11,6 +11,9 @@ from typing import Any
 import pytest
 
 import kafkalog
+from kafkalog.engine.files import ManualClock, ManualScheduler
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.host.log_manager import LogManager
 from kafkalog.errors import (
     IllegalArgumentException,
     InconsistentTopicIdException,
@@ -18,10 +21,7 @@ from kafkalog.errors import (
     TopicExistsException,
     UnknownTopicOrPartitionException,
 )
-from kafkalog.files import ManualClock, ManualScheduler
-from kafkalog.format.names import TopicPartition
-from kafkalog.manager.log_manager import LogManager
-from kafkalog.topics.store import Store
+from kafkalog.store import Store
 from tests.file_doubles import UnsyncedFiles
 from tests.unit import cluster_kit as kit
 from tests.unit.cli_kit import Run, run

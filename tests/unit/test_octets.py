@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kafkalog._native.octets import bytes_of
+from kafkalog._native.codec.octets import bytes_of
+from kafkalog.engine.format.octets import frozen, octets
 from kafkalog.errors import IllegalArgumentException
-from kafkalog.format.octets import frozen, octets
 
 ITEMS = np.arange(12, dtype=np.int32)
 CONTENT = ITEMS.tobytes()

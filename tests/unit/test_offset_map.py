@@ -12,9 +12,9 @@ import sys
 import numpy as np
 import pytest
 
-from kafkalog._native import offset_map
-from kafkalog._native.latest import LatestOffsets
-from kafkalog._native.offset_map import SkimpyOffsetMap
+from kafkalog._native.codec import offset_map
+from kafkalog._native.codec.latest import LatestOffsets
+from kafkalog._native.codec.offset_map import SkimpyOffsetMap
 
 # Around the ends of MD5's words and blocks.
 SIZES = [0, 1, 3, 4, 5, 15, 16, 17, 31, 51, 52, 55, 56, 57, 63, 64, 65, 119, 120, 121, 127, 128, 129, 1000, 5000]
@@ -161,7 +161,7 @@ def test_no_memory_is_a_memory_error() -> None:
     """Not the disk's error, which would take a log directory offline."""
     program = (
         "import resource\n"
-        "from kafkalog._native.offset_map import SkimpyOffsetMap\n"
+        "from kafkalog._native.codec.offset_map import SkimpyOffsetMap\n"
         "used = int(open('/proc/self/statm').read().split()[0]) * 4096\n"
         "resource.setrlimit(resource.RLIMIT_AS, (used + (1 << 28), -1))\n"
         "try:\n    SkimpyOffsetMap(2**31 - 1)\n"

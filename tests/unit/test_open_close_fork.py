@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 import kafkalog
+from kafkalog._face import topic_settings
+from kafkalog._face.chunk_reader import ChunkReader
+from kafkalog._face.cluster_metadata import ClusterMetadata
+from kafkalog._face.topic_settings import TopicSettings
+from kafkalog.engine.files import OS_FILES, ThreadScheduler, processes
+from kafkalog.engine.host import directory as directories
 from kafkalog.errors import IllegalStateException, LogDirLockedException
-from kafkalog.files import OS_FILES, ThreadScheduler, processes
-from kafkalog.manager import directory as directories
-from kafkalog.topics import topic_settings
-from kafkalog.topics.cluster_metadata import ClusterMetadata
-from kafkalog.topics.reader import ChunkReader
-from kafkalog.topics.topic_settings import TopicSettings
 
 Tree = dict[str, bytes]
 

@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 
 import kafkalog
+from kafkalog._face.writer import Transaction, Writer
+from kafkalog.engine.files import OS_FILES, SYSTEM_CLOCK, ManualClock, ManualScheduler
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.host import directory as directories
 from kafkalog.errors import IllegalArgumentException, IllegalStateException, LogDirLockedException
-from kafkalog.files import OS_FILES, SYSTEM_CLOCK, ManualClock, ManualScheduler
-from kafkalog.format.names import TopicPartition
-from kafkalog.manager import directory as directories
 from kafkalog.toolbox.verify import verify
-from kafkalog.topics import Transaction, Writer
 from tests.conftest import LONG
 from tests.crash.harness import fast_dir
 from tests.file_doubles import UnsyncedFiles

@@ -9,11 +9,18 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog.coordinator.group_offsets import GroupOffsets
-from kafkalog.coordinator.partition_logs import SourceStateLog, UnifiedStateLog, _whole_batches
-from kafkalog.coordinator.state_log import TransactionMarker, records_batch
-from kafkalog.coordinator.transaction_coordinator import TransactionCoordinator
-from kafkalog.coordinator.transaction_metadata import ProducerIdAndEpoch, TransactionVersion
+from kafkalog.engine.coordinator.group_offsets import GroupOffsets
+from kafkalog.engine.coordinator.partition_logs import SourceStateLog, UnifiedStateLog, _whole_batches
+from kafkalog.engine.coordinator.state_log import TransactionMarker, records_batch
+from kafkalog.engine.coordinator.transaction_coordinator import TransactionCoordinator
+from kafkalog.engine.coordinator.transaction_metadata import ProducerIdAndEpoch, TransactionVersion
+from kafkalog.engine.format.batch import NO_PRODUCER
+from kafkalog.engine.format.coordinator_records import partition_for
+from kafkalog.engine.format.group_records import CommittedOffset
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.log.types import AppendOrigin, LogStartOffsetIncrementReason
+from kafkalog.engine.log.unified_log import UnifiedLog
+from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import (
     InvalidProducerEpochException,
     KafkaStorageException,
@@ -21,13 +28,6 @@ from kafkalog.errors import (
     OutOfOrderSequenceException,
     SchemaException,
 )
-from kafkalog.format.batch import NO_PRODUCER
-from kafkalog.format.coordinator_records import partition_for
-from kafkalog.format.group_records import CommittedOffset
-from kafkalog.format.names import TopicPartition
-from kafkalog.log.types import AppendOrigin, LogStartOffsetIncrementReason
-from kafkalog.log.unified_log import UnifiedLog
-from kafkalog.log.view import PartitionView
 from tests.file_doubles import UnsyncedFiles
 from tests.unit.coordinator_kit import ABORT, COMMIT, NOW_MS, producer_id_for
 from tests.unit.coordinator_logs import LogStore

@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kafkalog._native.encode import ColumnEncoder
-from kafkalog._native.murmur2 import murmur2
-from kafkalog._native.partitioner import STICKY_BYTES, StickyPartition, partition_for_key
-from kafkalog.format.batch import MemoryRecords
-from kafkalog.format.records import iterate
+from kafkalog._native.codec.encode import ColumnEncoder
+from kafkalog._native.codec.murmur2 import murmur2
+from kafkalog._native.codec.partitioner import STICKY_BYTES, StickyPartition, partition_for_key
+from kafkalog.engine.format.batch import MemoryRecords
+from kafkalog.engine.format.records import iterate
 from tests.conformance.kafka_jars import KafkaMissingError, driver
 
 COUNTS = (1, 2, 3, 7, 50, 1000, 2**31 - 1)
@@ -175,7 +175,7 @@ def test_rows_by_partition(count: int, partitions: int, headers: bool) -> None:
 
 @pytest.mark.parametrize("shape", ["lists", "arrow", "slice", "large", "chunks"])
 def test_columns_by_partition(shape: str) -> None:
-    from kafkalog.topics.batch_maker import encode_columns
+    from kafkalog._face.batch_maker import encode_columns
 
     given = rows(300, seed=3, headers=True)
     values, names, headers, times = (list(column) for column in zip(*given, strict=True))
@@ -225,7 +225,7 @@ def test_rows_with_offsets_of_their_own_go_nowhere() -> None:
 
 
 def test_offsets_that_make_no_sense_stay_so() -> None:
-    from kafkalog._native.encode import BAD_COLUMN
+    from kafkalog._native.codec.encode import BAD_COLUMN
 
     ends = np.array([0, 3, 2, 5], np.int64)
     encoder = ColumnEncoder(np.zeros(3, np.int64), values=(ends, b"abcde"))

@@ -22,6 +22,10 @@ from typing import Any
 import pytest
 
 import kafkalog
+from kafkalog import producer as batching_module
+from kafkalog._face.record_future import RecordFuture
+from kafkalog._face.writer import producer_id_of
+from kafkalog.engine.files import OS_FILES, ManualClock
 from kafkalog.errors import (
     BufferExhaustedException,
     IllegalArgumentException,
@@ -33,11 +37,8 @@ from kafkalog.errors import (
     UnknownTopicOrPartitionException,
     UnsupportedCompressionTypeException,
 )
-from kafkalog.files import OS_FILES, ManualClock
-from kafkalog.topics import RecordFuture, Store
-from kafkalog.topics import batching as batching_module
-from kafkalog.topics.batching import RecordAccumulator
-from kafkalog.topics.writer import producer_id_of
+from kafkalog.producer import RecordAccumulator
+from kafkalog.store import Store
 from tests.file_doubles import Fault, FaultyFiles
 
 NOW_MS = 1_700_000_000_000
@@ -53,8 +54,8 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 def records(store: Store, topic: str, partition: int = 0) -> list[kafkalog.Record]:
-    from kafkalog.format.names import TopicPartition
-    from kafkalog.topics.reader import ChunkReader
+    from kafkalog._face.chunk_reader import ChunkReader
+    from kafkalog.engine.format.names import TopicPartition
 
     source = store._home.source(TopicPartition(topic, partition))
     with ChunkReader(source, source.log_start_offset) as reader:
@@ -66,7 +67,7 @@ def values(store: Store, topic: str, partition: int = 0) -> list[bytes | None]:
 
 
 def batches(store: Store, topic: str = "t") -> list[Any]:
-    from kafkalog._native.batches import headers
+    from kafkalog._native.codec.batches import headers
 
     log = store.manager.get_log(f"{topic}-0")
     assert log is not None
@@ -223,7 +224,7 @@ def test_what_waits_for_the_sender_goes_together(store: Store, slow: threading.E
 
 @pytest.mark.parametrize("compression", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_compression(store: Store, compression: str) -> None:
-    from kafkalog.format import codecs
+    from kafkalog.engine.format import codecs
 
     with store.producer(compression=compression) as producer:
         for _ in range(100):
@@ -750,7 +751,7 @@ def test_what_an_append_dies_of_is_told(store: Store, monkeypatch: pytest.Monkey
 
     with store.producer() as producer:
         with monkeypatch.context() as patched:
-            patched.setattr("kafkalog.topics.batching._Appender.append", fails)
+            patched.setattr("kafkalog.producer._Appender.append", fails)
             future = producer.send("t", b"v")
             with pytest.raises(MemoryError):
                 future.result(10)

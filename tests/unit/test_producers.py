@@ -9,8 +9,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kafkalog._native.batches import BatchHeader, header_at
+from kafkalog._native.codec.batches import BatchHeader, header_at
 from kafkalog.config import LogConfig, ProducerStateManagerConfig
+from kafkalog.engine.files import LogDirFailureChannel, ManualClock, ManualScheduler
+from kafkalog.engine.format.batch import decrement_sequence, increment_sequence
+from kafkalog.engine.format.builder import MemoryRecordsBuilder
+from kafkalog.engine.format.control import ControlRecordType, EndTransactionMarker, end_txn_marker_batch
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.format.snapshots import read_snapshot
+from kafkalog.engine.log.context import PartitionContext, ProducerSettings
+from kafkalog.engine.log.producer_append import BatchMetadata, CompletedTxn, ProducerStateEntry, in_sequence
+from kafkalog.engine.log.producers import ProducerStateManager
+from kafkalog.engine.log.types import AppendOrigin
+from kafkalog.engine.log.verification import VerificationGuard, VerificationStateEntry
+from kafkalog.engine.segment.types import LogOffsetMetadata
 from kafkalog.errors import (
     IllegalArgumentException,
     InvalidProducerEpochException,
@@ -19,18 +31,6 @@ from kafkalog.errors import (
     OutOfOrderSequenceException,
     TransactionCoordinatorFencedException,
 )
-from kafkalog.files import LogDirFailureChannel, ManualClock, ManualScheduler
-from kafkalog.format.batch import decrement_sequence, increment_sequence
-from kafkalog.format.builder import MemoryRecordsBuilder
-from kafkalog.format.control import ControlRecordType, EndTransactionMarker, end_txn_marker_batch
-from kafkalog.format.names import TopicPartition
-from kafkalog.format.snapshots import read_snapshot
-from kafkalog.log.context import PartitionContext, ProducerSettings
-from kafkalog.log.producer_append import BatchMetadata, CompletedTxn, ProducerStateEntry, in_sequence
-from kafkalog.log.producers import ProducerStateManager
-from kafkalog.log.types import AppendOrigin
-from kafkalog.log.verification import VerificationGuard, VerificationStateEntry
-from kafkalog.segment.types import LogOffsetMetadata
 
 PARTITION = TopicPartition("topic", 0)
 PID = 7

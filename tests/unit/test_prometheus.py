@@ -14,8 +14,8 @@ from prometheus_client.openmetrics.exposition import generate_latest as generate
 from prometheus_client.parser import text_string_to_metric_families
 
 import kafkalog
+from kafkalog.engine.files import ManualClock
 from kafkalog.errors import RecordTooLargeException
-from kafkalog.files import ManualClock
 from kafkalog.metrics import Gauge, MetricName, MetricsRegistry, PrometheusCollector
 
 README = Path(__file__).parents[2] / "README.md"
@@ -145,7 +145,7 @@ def test_without_the_package_it_is_said_how_to_get_it() -> None:
 
 def test_the_core_does_without_it() -> None:
     script = (
-        "import sys, kafkalog, kafkalog.metrics, kafkalog.topics\n"
+        "import sys, kafkalog, kafkalog.metrics, kafkalog._face\n"
         "assert not any(name.startswith('prometheus') for name in sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True, timeout=60)

@@ -17,7 +17,10 @@ import pytest
 import kafkalog
 
 ROOT = Path(__file__).parents[2]
-MODULES = ["config", "errors", "files", "format", "metrics", "spark", "toolbox", "topics"]
+MODULES = [
+    "config", "engine", "errors", "metrics", "partition", "producer", "reader", "records", "spark", "store", "toolbox",
+    "topic", "transaction",
+]  # fmt: skip
 PUBLIC = [name for name in dir(kafkalog) if not name.startswith("_")]
 WRONG = ["oepn", "Stoer", "open_store", "Any", "error", "importlib"]
 # The other folders are there once something has imported them, as for any package; mypy sees them likewise.
@@ -129,7 +132,7 @@ def test_completion_shows_what_users_call(tmp_path: Path) -> None:
     assert seen == 18
 
 
-@pytest.mark.parametrize("module", ["config", "errors", "files", "metrics", "topics", "spark.jobs"])
+@pytest.mark.parametrize("module", [*MODULES, "engine.files", "spark.jobs"])
 def test_completion_of_a_module_shows_its_own_names(module: str) -> None:
     found = importlib.import_module(f"kafkalog.{module}")
     shown = [name for name in dir(found) if not name.startswith("_")]

@@ -12,7 +12,9 @@ from pathlib import Path
 import pytest
 
 import kafkalog
-from kafkalog._native import batches as native
+from kafkalog._face import chunk_reader as wire
+from kafkalog._face.chunk_reader import ChunkReader, MessageSetSend, MultiMessageSetSend
+from kafkalog._native.codec import batches as native
 from kafkalog.errors import (
     CorruptRecordException,
     IllegalArgumentException,
@@ -20,8 +22,6 @@ from kafkalog.errors import (
     RecordBatchTooLargeException,
     SchemaException,
 )
-from kafkalog.topics import reader as wire
-from kafkalog.topics.reader import ChunkReader, MessageSetSend, MultiMessageSetSend
 
 START_MS = 1_700_000_000_000
 SMALL = {"internal.segment.bytes": "2000", "index.interval.bytes": "300"}

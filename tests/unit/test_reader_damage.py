@@ -16,19 +16,19 @@ from typing import Any
 import pytest
 
 import kafkalog
-from kafkalog._native import batches as native
+from kafkalog._face import chunk_reader as wire
+from kafkalog._native.codec import batches as native
 from kafkalog.cli.app import FINDINGS, invoke
+from kafkalog.engine.files.os_files import OsFiles
+from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import (
     CorruptIndexException,
     CorruptRecordException,
     IllegalStateException,
     OffsetOutOfRangeException,
 )
-from kafkalog.files.os_files import OsFiles
-from kafkalog.log.view import PartitionView
 from kafkalog.spark.options import parse_options
 from kafkalog.spark.planning import plan
-from kafkalog.topics import reader as wire
 
 START_MS = 1_700_000_000_000
 COUNT = 10
@@ -390,7 +390,7 @@ def test_a_writer_that_finishes_its_batch_while_we_judge_it(tmp_path: Path, monk
     data = path.read_bytes()
     cut = headers(path)[4].position + 20
     path.write_bytes(data[:cut])
-    from kafkalog.log import view as module
+    from kafkalog.engine.log import view as module
 
     search = module.next_batch
 

@@ -9,7 +9,10 @@ from pathlib import Path
 import pytest
 
 import kafkalog
-from kafkalog._native.batches import header_at
+from kafkalog._face.ready_batches import ReadyBatches
+from kafkalog._native.codec.batches import header_at
+from kafkalog.engine.format import codecs
+from kafkalog.engine.format.builder import MemoryRecordsBuilder
 from kafkalog.errors import (
     CorruptRecordException,
     IllegalArgumentException,
@@ -17,9 +20,6 @@ from kafkalog.errors import (
     RecordValidationException,
     UnknownTopicOrPartitionException,
 )
-from kafkalog.format import codecs
-from kafkalog.format.builder import MemoryRecordsBuilder
-from kafkalog.topics.ready_batches import ReadyBatches
 from tests.reference.batches import legacy_batch
 
 NOW_MS = time.time_ns() // 1_000_000  # else markers, which are of now, roll segments

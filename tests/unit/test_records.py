@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from kafkalog import errors
-from kafkalog._native import batches as native_batches
-from kafkalog._native import records as native_records
-from kafkalog.format import batch, codecs
-from kafkalog.format.batch import HEADER, MemoryRecords, ensure_valid, write_header
-from kafkalog.format.builder import build_batch
-from kafkalog.format.records import Record, offset_of_max_timestamp, payload, records, stream
+from kafkalog._native.codec import batches as native_batches
+from kafkalog._native.codec import records as native_records
+from kafkalog.engine.format import batch, codecs
+from kafkalog.engine.format.batch import HEADER, MemoryRecords, ensure_valid, write_header
+from kafkalog.engine.format.builder import build_batch
+from kafkalog.engine.format.records import Record, offset_of_max_timestamp, payload, records, stream
 from tests.reference import records as plain
 
 ROWS: list[Any] = [(5, b"k", b"v", ()), (9, None, b"w", (("h", None),)), (7, b"", None, ())]

@@ -13,10 +13,10 @@ import pytest
 
 import kafkalog
 from kafkalog.cli.app import invoke
+from kafkalog.engine.files import OS_FILES, File, Files
+from kafkalog.engine.files.overlay import OverlayFiles, Watch, watched_files
+from kafkalog.engine.log.damage import Damage
 from kafkalog.errors import CorruptRecordException, IllegalArgumentException, KafkalogError
-from kafkalog.files import OS_FILES, File, Files
-from kafkalog.files.overlay import OverlayFiles, Watch, watched_files
-from kafkalog.log.damage import Damage
 
 SCENARIOS = Path(__file__).parents[1] / "conformance" / "scenarios"
 RECOVERIES = sorted(path.name for path in SCENARIOS.glob("recover_*") if (path / "input" / "logs").is_dir())

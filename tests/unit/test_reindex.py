@@ -11,8 +11,8 @@ import pytest
 
 import kafkalog
 from kafkalog.cli.app import invoke
-from kafkalog.files import ManualClock
-from kafkalog.format.index_entries import TXN_ENTRIES
+from kafkalog.engine.files import ManualClock
+from kafkalog.engine.format.index_entries import TXN_ENTRIES
 from kafkalog.toolbox.verify import verify
 
 INDEXES = (".index", ".timeindex", ".txnindex")

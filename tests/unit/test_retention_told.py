@@ -12,9 +12,9 @@ import pytest
 import kafkalog
 from kafkalog.cli.app import invoke
 from kafkalog.config import LogConfig
-from kafkalog.format.checkpoints import OffsetCheckpointFile
-from kafkalog.format.names import TopicPartition
-from kafkalog.log.retention_rule import Bounds, Held, Rule, condition_of, oldest_run, rules_of, runs_of
+from kafkalog.engine.format.checkpoints import OffsetCheckpointFile
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.log.retention_rule import Bounds, Held, Rule, condition_of, oldest_run, rules_of, runs_of
 from kafkalog.toolbox.explain import Explanation, explain
 from kafkalog.toolbox.segment_facts import SegmentFacts
 from tests.unit.log_kit import NOW_MS, SMALL, Kit, bases, batch

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 import kafkalog
-from kafkalog._native.encode import ColumnEncoder
+from kafkalog._face import batch_maker
+from kafkalog._native.codec.encode import ColumnEncoder
+from kafkalog.engine.files import ManualClock
 from kafkalog.errors import KafkalogError
-from kafkalog.files import ManualClock
-from kafkalog.topics import batch_maker
 
 NOW_MS = 1_700_000_000_000
 Record = kafkalog.Record

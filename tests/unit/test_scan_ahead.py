@@ -17,12 +17,12 @@ from typing import Any
 
 import pytest
 
-from kafkalog._native import batches as native
-from kafkalog._native.ahead import Busy, ReadAhead, busy_threads, can_read_ahead
-from kafkalog.files import OS_FILES
-from kafkalog.files.os_files import OsFile
-from kafkalog.segment import scan as scan_module
-from kafkalog.segment.scan import LogScan, ScanSlice
+from kafkalog._native.codec import batches as native
+from kafkalog._native.state.ahead import Busy, ReadAhead, busy_threads, can_read_ahead
+from kafkalog.engine.files import OS_FILES
+from kafkalog.engine.files.os_files import OsFile
+from kafkalog.engine.segment import scan as scan_module
+from kafkalog.engine.segment.scan import LogScan, ScanSlice
 
 from .segment_kit import batch
 
@@ -351,9 +351,9 @@ def test_a_fork_in_the_middle(path: str, made: list[ReadAhead]) -> None:
 def test_an_interpreter_that_ends_in_the_middle(path: str) -> None:
     program = (
         "import sys\n"
-        "from kafkalog.files import OS_FILES\n"
-        "from kafkalog.segment import scan\n"
-        "from kafkalog._native.ahead import busy_threads\n"
+        "from kafkalog.engine.files import OS_FILES\n"
+        "from kafkalog.engine.segment import scan\n"
+        "from kafkalog._native.state.ahead import busy_threads\n"
         f"scan.SCAN_SLICE_BYTES, scan.AHEAD_LEAST_BYTES, scan.processors = {SLICE}, {LEAST}, lambda: 8\n"
         "file = OS_FILES.open(sys.argv[1])\n"
         "pieces = iter(scan.LogScan(file, 0, file.size()))\n"

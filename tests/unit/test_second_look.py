@@ -12,10 +12,10 @@ import pytest
 
 import kafkalog
 from kafkalog.cli.app import BEING_WRITTEN, CLEAN, FINDINGS, IO, worse
+from kafkalog.engine.files import Files, FileStat
+from kafkalog.engine.files.os_files import OsFile
+from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import BeingWrittenException, KafkalogError, UnknownTopicOrPartitionException
-from kafkalog.files import Files, FileStat
-from kafkalog.files.os_files import OsFile
-from kafkalog.format.names import TopicPartition
 from kafkalog.toolbox.checkpoint_table import checkpoint_table
 from kafkalog.toolbox.open_transactions import look_for_transactions
 from kafkalog.toolbox.recovery import recover

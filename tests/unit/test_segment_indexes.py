@@ -12,6 +12,15 @@ from typing import Any
 
 import pytest
 
+from kafkalog.engine.files import OS_FILES
+from kafkalog.engine.files.os_files import OsFile
+from kafkalog.engine.files.pool import OpenFiles
+from kafkalog.engine.format.index_entries import TXN_ENTRY
+from kafkalog.engine.segment.lazy_index import LazyIndex
+from kafkalog.engine.segment.offset_index import OffsetIndex
+from kafkalog.engine.segment.time_index import TimeIndex
+from kafkalog.engine.segment.transaction_index import AbortedTxn, TransactionIndex
+from kafkalog.engine.segment.types import OffsetPosition, TimestampOffset
 from kafkalog.errors import (
     ClosedChannelException,
     CorruptIndexException,
@@ -21,15 +30,6 @@ from kafkalog.errors import (
     InvalidOffsetException,
     KafkaException,
 )
-from kafkalog.files import OS_FILES
-from kafkalog.files.os_files import OsFile
-from kafkalog.files.pool import OpenFiles
-from kafkalog.format.index_entries import TXN_ENTRY
-from kafkalog.segment.lazy_index import LazyIndex
-from kafkalog.segment.offset_index import OffsetIndex
-from kafkalog.segment.time_index import TimeIndex
-from kafkalog.segment.transaction_index import AbortedTxn, TransactionIndex
-from kafkalog.segment.types import OffsetPosition, TimestampOffset
 
 BASE = 45
 

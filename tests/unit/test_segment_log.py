@@ -11,7 +11,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kafkalog._native import batches as native
+from kafkalog._native.codec import batches as native
+from kafkalog.engine.files import OS_FILES
+from kafkalog.engine.format import names
+from kafkalog.engine.format.builder import MemoryRecordsBuilder
+from kafkalog.engine.format.control import ControlRecordType, EndTransactionMarker
+from kafkalog.engine.log.replay import rows_to_replay
+from kafkalog.engine.segment.file_records import FileRecords
+from kafkalog.engine.segment.log_segment import LogSegment
+from kafkalog.engine.segment.transaction_index import AbortedTxn
+from kafkalog.engine.segment.types import EMPTY_RECORDS, FetchDataInfo, LogOffsetMetadata, RollParams
 from kafkalog.errors import (
     CorruptIndexException,
     CorruptRecordException,
@@ -22,15 +31,6 @@ from kafkalog.errors import (
     LogSegmentOffsetOverflowException,
     NoSuchFileException,
 )
-from kafkalog.files import OS_FILES
-from kafkalog.format import names
-from kafkalog.format.builder import MemoryRecordsBuilder
-from kafkalog.format.control import ControlRecordType, EndTransactionMarker
-from kafkalog.log.replay import rows_to_replay
-from kafkalog.segment.file_records import FileRecords
-from kafkalog.segment.log_segment import LogSegment
-from kafkalog.segment.transaction_index import AbortedTxn
-from kafkalog.segment.types import EMPTY_RECORDS, FetchDataInfo, LogOffsetMetadata, RollParams
 from tests.unit.segment_kit import (
     BASE,
     Completed,
@@ -525,7 +525,7 @@ def test_recover_in_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     rules = Rules(BASE, 100)
     rules.append(b"".join(made), 0)
     rules.add_time()
-    monkeypatch.setattr("kafkalog.segment.scan.SCAN_SLICE_BYTES", 4096)
+    monkeypatch.setattr("kafkalog.engine.segment.scan.SCAN_SLICE_BYTES", 4096)
     for tail in (b"", b"\0" * 40, made[-1][:-1]):
         segment = damaged(tmp_path, b"".join(made) + tail)
         scan = segment.scan()

@@ -9,22 +9,22 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog._native import batches as native
+from kafkalog._native.codec import batches as native
+from kafkalog.engine.files import OS_FILES, File
+from kafkalog.engine.format import control, names
+from kafkalog.engine.format.builder import SimpleRecord, build_batch
+from kafkalog.engine.format.checkpoints import OffsetCheckpointFile
+from kafkalog.engine.format.control import ControlRecordType, EndTransactionMarker, end_txn_marker_batch
+from kafkalog.engine.format.index_entries import TXN_ENTRIES, TXN_ENTRY
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.format.snapshots import ProducerSnapshotEntry
+from kafkalog.engine.segment.index_reader import aborted_txns, last_position, offset_entries, time_entries
+from kafkalog.engine.segment.order import highest_offset
+from kafkalog.engine.segment.reader import SegmentReader, header_at
+from kafkalog.engine.segment.scan import LogScan
+from kafkalog.engine.segment.transaction_index import AbortedTxn
+from kafkalog.engine.segment.transactions import TransactionFollower, open_in_snapshot
 from kafkalog.errors import CorruptIndexException, CorruptRecordException, InvalidRecordException
-from kafkalog.files import OS_FILES, File
-from kafkalog.format import control, names
-from kafkalog.format.builder import SimpleRecord, build_batch
-from kafkalog.format.checkpoints import OffsetCheckpointFile
-from kafkalog.format.control import ControlRecordType, EndTransactionMarker, end_txn_marker_batch
-from kafkalog.format.index_entries import TXN_ENTRIES, TXN_ENTRY
-from kafkalog.format.names import TopicPartition
-from kafkalog.format.snapshots import ProducerSnapshotEntry
-from kafkalog.segment.index_reader import aborted_txns, last_position, offset_entries, time_entries
-from kafkalog.segment.order import highest_offset
-from kafkalog.segment.reader import SegmentReader, header_at
-from kafkalog.segment.scan import LogScan
-from kafkalog.segment.transaction_index import AbortedTxn
-from kafkalog.segment.transactions import TransactionFollower, open_in_snapshot
 
 from .segment_kit import batch
 

@@ -16,13 +16,13 @@ from pathlib import Path
 import pytest
 
 import kafkalog
+from kafkalog.engine.files import OS_FILES
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.format.snapshots import write_snapshot
+from kafkalog.engine.host.leftovers import Leftovers
 from kafkalog.errors import DiskFull, KafkaStorageException, TooManyOpenFilesException
-from kafkalog.files import OS_FILES
-from kafkalog.format.names import TopicPartition
-from kafkalog.format.snapshots import write_snapshot
-from kafkalog.manager.leftovers import Leftovers
+from kafkalog.store import Store
 from kafkalog.toolbox.reindex import check_indexes, rewrite
-from kafkalog.topics.store import Store
 from tests.file_doubles import Failed, Fault, FaultyFiles, UnsyncedFiles
 
 SHORTAGES = (DiskFull, TooManyOpenFilesException)

@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafkalog.errors import CorruptSnapshotException
-from kafkalog.format.snapshots import (
+from kafkalog.engine.format.snapshots import (
     ENTRY,
     ProducerSnapshotEntry,
     decode_snapshot,
@@ -19,6 +18,7 @@ from kafkalog.format.snapshots import (
     read_snapshot,
     write_snapshot,
 )
+from kafkalog.errors import CorruptSnapshotException
 from tests.file_doubles import RecordingFiles
 
 ONE = ProducerSnapshotEntry(1, 2, 3, 4, 5, 6, 7, -1)

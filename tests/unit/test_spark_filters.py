@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from kafkalog.format.names import TopicPartition
-from kafkalog.limits import LONG_MAX, LONG_MIN
+from kafkalog._limits import LONG_MAX, LONG_MIN
+from kafkalog.engine.format.names import TopicPartition
 from kafkalog.spark.filters import ALL, COMPARISONS, EPOCH, Wanted, push
 
 spark_filters = pytest.importorskip("pyspark.sql.datasource")

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 import kafkalog
+from kafkalog.engine.files import OsFiles
+from kafkalog.engine.format.builder import SimpleRecord, build_batch
 from kafkalog.errors import IllegalArgumentException, IllegalStateException
-from kafkalog.files import OsFiles
-from kafkalog.format.builder import SimpleRecord, build_batch
 from kafkalog.spark import planning
 from kafkalog.spark.filters import ALL, Wanted
 from kafkalog.spark.options import parse_options

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 import kafkalog
-from kafkalog.cleaner.compaction import compact
 from kafkalog.config import CleanerConfig
+from kafkalog.engine.cleaner.compaction import compact
+from kafkalog.engine.host.settings import ManagerSettings
+from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.errors import UnknownTopicOrPartitionException
-from kafkalog.log.unified_log import UnifiedLog
-from kafkalog.manager.settings import ManagerSettings
 from tests.unit.store_kit import log_of
 
 COMPACTED = {

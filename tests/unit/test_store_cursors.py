@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 
 import kafkalog
+from kafkalog._face import store_cursors
+from kafkalog.engine.format.group_records import CommittedOffset
+from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import (
     GroupIdNotFoundException,
     IllegalStateException,
@@ -19,9 +22,6 @@ from kafkalog.errors import (
     UnknownTopicOrPartitionException,
     UnstableOffsetCommitException,
 )
-from kafkalog.format.group_records import CommittedOffset
-from kafkalog.format.names import TopicPartition
-from kafkalog.topics import store_cursors
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -189,8 +189,8 @@ def test_no_cursor_is_beyond_the_end_beside_which_it_is_listed(tmp_path: Path, m
 
 def test_members_of_a_dead_broker_give_way(tmp_path: Path) -> None:
     """What a broker's consumer left: its group has members, whom nobody serves."""
-    from kafkalog.coordinator.groups import GroupType
-    from kafkalog.format.group_records import GroupKey, GroupMember, GroupMetadata, encode_group_metadata
+    from kafkalog.engine.coordinator.groups import GroupType
+    from kafkalog.engine.format.group_records import GroupKey, GroupMember, GroupMetadata, encode_group_metadata
 
     with kafkalog.open(tmp_path) as store:
         filled(store)

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import kafkalog
+from kafkalog.engine.files import OS_FILES
+from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import KafkaStorageException, UnknownTopicOrPartitionException
-from kafkalog.files import OS_FILES
-from kafkalog.format.names import TopicPartition
 from kafkalog.toolbox.cursors import CursorLook
 
 ROWS = [b"%d" % n for n in range(10)]

@@ -18,6 +18,13 @@ from unittest.mock import Mock
 import pytest
 
 import kafkalog
+from kafkalog import reader as store_reader
+from kafkalog._face import waiting
+from kafkalog._face.store_view import TopicView
+from kafkalog.engine.files import OS_FILES, ManualClock
+from kafkalog.engine.format.batch import ProducerFields
+from kafkalog.engine.format.control import ControlRecordType
+from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import (
     CorruptRecordException,
     IllegalArgumentException,
@@ -28,13 +35,7 @@ from kafkalog.errors import (
     OffsetOutOfRangeException,
     UnknownTopicOrPartitionException,
 )
-from kafkalog.files import OS_FILES, ManualClock
-from kafkalog.format.batch import ProducerFields
-from kafkalog.format.control import ControlRecordType
-from kafkalog.format.names import TopicPartition
-from kafkalog.topics import store_reader, waiting
-from kafkalog.topics.store_reader import StoreReader
-from kafkalog.topics.store_view import TopicView
+from kafkalog.reader import StoreReader
 from tests.file_doubles import Fault, FaultyFiles
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)

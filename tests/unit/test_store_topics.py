@@ -17,8 +17,22 @@ from typing import Any
 import pytest
 
 import kafkalog
-from kafkalog._native.partitioner import STICKY_BYTES, StickyPartition, partition_for_key
+from kafkalog._face.catalog import INTERNAL_OVERRIDES, PARTITIONS_MAX, Catalog, new_topic_id
+from kafkalog._face.chunk_reader import ChunkReader
+from kafkalog._face.store_partition import StorePartition
+from kafkalog._native.codec.partitioner import STICKY_BYTES, StickyPartition, partition_for_key
 from kafkalog.config import LogConfig
+from kafkalog.engine.files import Files, ManualClock, ThreadScheduler
+from kafkalog.engine.format.batch import NO_PRODUCER
+from kafkalog.engine.format.group_records import CommittedOffset
+from kafkalog.engine.format.names import TOPIC_CONFIGS_FILE, TopicPartition
+from kafkalog.engine.format.partition_metadata import topic_id_of
+from kafkalog.engine.host import log_dirs
+from kafkalog.engine.host.log_manager import LogManager
+from kafkalog.engine.host.registry import LogRegistry
+from kafkalog.engine.host.settings import ManagerSettings
+from kafkalog.engine.host.topic_configs import KnownTopic
+from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.errors import (
     ConfigException,
     CorruptCheckpointException,
@@ -34,22 +48,8 @@ from kafkalog.errors import (
     UnknownTopicOrPartitionException,
     UnsupportedCompressionTypeException,
 )
-from kafkalog.files import Files, ManualClock, ThreadScheduler
-from kafkalog.format.batch import NO_PRODUCER
-from kafkalog.format.group_records import CommittedOffset
-from kafkalog.format.names import TOPIC_CONFIGS_FILE, TopicPartition
-from kafkalog.format.partition_metadata import topic_id_of
-from kafkalog.log.unified_log import UnifiedLog
-from kafkalog.manager import log_dirs
-from kafkalog.manager.log_manager import LogManager
-from kafkalog.manager.registry import LogRegistry
-from kafkalog.manager.settings import ManagerSettings
-from kafkalog.manager.topic_configs import KnownTopic
+from kafkalog.store import Store
 from kafkalog.toolbox.verify import verify
-from kafkalog.topics.catalog import INTERNAL_OVERRIDES, PARTITIONS_MAX, Catalog, new_topic_id
-from kafkalog.topics.reader import ChunkReader
-from kafkalog.topics.store import Store
-from kafkalog.topics.store_partition import StorePartition
 from tests.file_doubles import Fault, FaultyFiles, UnsyncedFiles
 from tests.unit.cluster_kit import formatted, metadata_log, topic
 

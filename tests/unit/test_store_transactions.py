@@ -14,8 +14,15 @@ from typing import Any
 import pytest
 
 import kafkalog
-from kafkalog._native.partitioner import partition_for_key
+from kafkalog._face.transactional_ids import STORE_PRODUCER_IDS
+from kafkalog._native.codec.partitioner import partition_for_key
 from kafkalog.config import ProducerStateManagerConfig
+from kafkalog.engine.files import OS_FILES, ManualClock
+from kafkalog.engine.format.coordinator_records import partition_for
+from kafkalog.engine.format.group_records import CommittedOffset
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.host.settings import ManagerSettings
+from kafkalog.engine.log.context import ProducerSettings
 from kafkalog.errors import (
     IllegalArgumentException,
     IllegalStateException,
@@ -27,14 +34,7 @@ from kafkalog.errors import (
     TransactionalIdNotFoundException,
     UnknownTopicOrPartitionException,
 )
-from kafkalog.files import OS_FILES, ManualClock
-from kafkalog.format.coordinator_records import partition_for
-from kafkalog.format.group_records import CommittedOffset
-from kafkalog.format.names import TopicPartition
-from kafkalog.log.context import ProducerSettings
-from kafkalog.manager.settings import ManagerSettings
-from kafkalog.topics.store import Store
-from kafkalog.topics.transactional_ids import STORE_PRODUCER_IDS
+from kafkalog.store import Store
 from tests.file_doubles import Fault, FaultyFiles, UnsyncedFiles
 from tests.unit.store_kit import (
     NOW_MS,
@@ -608,7 +608,7 @@ def test_one_that_takes_too_long(store: Store, clock: ManualClock) -> None:
 
 
 def test_the_background_goes_by_the_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kafkalog.topics.store_home.OVERDUE_CHECK_MS", 5)
+    monkeypatch.setattr("kafkalog._face.store_home.OVERDUE_CHECK_MS", 5)
     with kafkalog.open(tmp_path) as store:
         store.create_topic("a")
         txn = store.transaction(ID, timeout_ms=1)

@@ -18,15 +18,15 @@ from typing import Any
 import pytest
 
 import kafkalog
-from kafkalog._native.bell import Bell
+from kafkalog._face.partition_reader import PartitionReader
+from kafkalog._face.waiting import WaitingBeside
+from kafkalog._native.state.bell import Bell
+from kafkalog.engine.files import OS_FILES, notify
+from kafkalog.engine.format.batch import ProducerFields
+from kafkalog.engine.format.control import ControlRecordType
+from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import IllegalStateException, KafkaStorageException, UnknownTopicOrPartitionException
-from kafkalog.files import OS_FILES, notify
-from kafkalog.format.batch import ProducerFields
-from kafkalog.format.control import ControlRecordType
-from kafkalog.format.names import TopicPartition
-from kafkalog.topics.partition_reader import PartitionReader
-from kafkalog.topics.store_reader import StoreReader
-from kafkalog.topics.waiting import WaitingBeside
+from kafkalog.reader import StoreReader
 from tests.file_doubles import Fault, FaultyFiles
 
 SOON_S = 0.8  # below what would wake a waiter anyway

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kafkalog.cleaner.throttler import REST_MAX_MS, Throttler
-from kafkalog.files import ManualClock
+from kafkalog.engine.cleaner.throttler import REST_MAX_MS, Throttler
+from kafkalog.engine.files import ManualClock
 from kafkalog.metrics.kinds import Meter
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog.cleaner.to_clean import LogToClean, cleanable_offsets, max_compaction_delay, next_to_clean
-from kafkalog.limits import LONG_MAX
+from kafkalog._limits import LONG_MAX
+from kafkalog.engine.cleaner.to_clean import LogToClean, cleanable_offsets, max_compaction_delay, next_to_clean
 from tests.unit.cleaner_kit import CleanerKit, Producer, keyed
 from tests.unit.log_kit import NOW_MS
 

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 import kafkalog
-from kafkalog._native import batches as native
+from kafkalog._native.codec import batches as native
 from kafkalog.cli.app import invoke
+from kafkalog.engine.files import OS_FILES
+from kafkalog.engine.format.control import ControlRecordType, EndTransactionMarker, end_txn_marker_batch
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.log.types import AppendOrigin
 from kafkalog.errors import IllegalArgumentException, KafkaStorageException
-from kafkalog.files import OS_FILES
-from kafkalog.format.control import ControlRecordType, EndTransactionMarker, end_txn_marker_batch
-from kafkalog.format.names import TopicPartition
-from kafkalog.log.types import AppendOrigin
 from kafkalog.toolbox.epoch_order import in_order
 from kafkalog.toolbox.salvage import salvage
 from kafkalog.toolbox.verify import verify

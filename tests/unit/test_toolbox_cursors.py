@@ -9,8 +9,12 @@ from pathlib import Path
 import pytest
 
 import kafkalog
-from kafkalog.coordinator.groups import GroupType, ListedMember
-from kafkalog.coordinator.transaction_metadata import ProducerIdAndEpoch
+from kafkalog.engine.coordinator.groups import GroupType, ListedMember
+from kafkalog.engine.coordinator.transaction_metadata import ProducerIdAndEpoch
+from kafkalog.engine.files import ManualClock
+from kafkalog.engine.format.group_records import CommittedOffset
+from kafkalog.engine.format.names import GROUP_METADATA_TOPIC, TopicPartition
+from kafkalog.engine.format.partition_metadata import topic_id_of
 from kafkalog.errors import (
     GroupIdNotFoundException,
     IllegalArgumentException,
@@ -19,10 +23,6 @@ from kafkalog.errors import (
     UnknownMemberIdException,
     UnknownTopicOrPartitionException,
 )
-from kafkalog.files import ManualClock
-from kafkalog.format.group_records import CommittedOffset
-from kafkalog.format.names import GROUP_METADATA_TOPIC, TopicPartition
-from kafkalog.format.partition_metadata import topic_id_of
 from kafkalog.toolbox import cursor_csv
 from kafkalog.toolbox.cursor_changes import (
     Aim,

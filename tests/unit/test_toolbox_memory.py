@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 import kafkalog
-from kafkalog._native import batches as native
+from kafkalog._native.codec import batches as native
+from kafkalog.engine.files import OS_FILES
+from kafkalog.engine.format.builder import MemoryRecordsBuilder
+from kafkalog.engine.segment.scan import LARGE_BATCH_BYTES, LogScan, crc_matches_in
 from kafkalog.errors import CorruptRecordException
-from kafkalog.files import OS_FILES
-from kafkalog.format.builder import MemoryRecordsBuilder
-from kafkalog.segment.scan import LARGE_BATCH_BYTES, LogScan, crc_matches_in
 
 LOG = "00000000000000000000.log"
 GIB = 1 << 30

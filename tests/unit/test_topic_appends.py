@@ -10,7 +10,11 @@ from typing import Any
 import pytest
 
 import kafkalog
-from kafkalog._native.partitioner import partition_for_key
+from kafkalog._face import batch_maker as batch_maker_module
+from kafkalog._native.codec.partitioner import partition_for_key
+from kafkalog.engine.files import OS_FILES, ManualClock
+from kafkalog.engine.format.builder import MemoryRecordsBuilder
+from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import (
     IllegalArgumentException,
     IllegalStateException,
@@ -22,11 +26,8 @@ from kafkalog.errors import (
     RecordTooLargeException,
     UnknownTopicOrPartitionException,
 )
-from kafkalog.files import OS_FILES, ManualClock
-from kafkalog.format.builder import MemoryRecordsBuilder
-from kafkalog.format.names import TopicPartition
-from kafkalog.topics import Store, Topic
-from kafkalog.topics import batch_maker as batch_maker_module
+from kafkalog.store import Store
+from kafkalog.topic import Topic
 from tests.file_doubles import Fault, FaultyFiles
 from tests.unit.test_producer import NOW_MS, records, values
 

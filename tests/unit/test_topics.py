@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 import kafkalog
+from kafkalog._face.writer import producer_id_of
+from kafkalog.engine.files import ManualClock
 from kafkalog.errors import (
     IllegalArgumentException,
     IllegalStateException,
@@ -21,8 +23,6 @@ from kafkalog.errors import (
     UnknownTopicOrPartitionException,
     UnsupportedCompressionTypeException,
 )
-from kafkalog.files import ManualClock
-from kafkalog.topics.writer import producer_id_of
 
 NOW_MS = 1_700_000_000_000
 

@@ -14,13 +14,13 @@ from types import FrameType
 import pytest
 
 import kafkalog
+from kafkalog._face.writer import Transaction, producer_id_of
+from kafkalog.engine.files import OS_FILES, ManualClock
+from kafkalog.engine.format.builder import MemoryRecordsBuilder
+from kafkalog.engine.format.control import ControlRecordType, EndTransactionMarker, parse_control_key
+from kafkalog.engine.format.records import records as decode_records
 from kafkalog.errors import IllegalStateException, InvalidTxnStateException, KafkaStorageException
-from kafkalog.files import OS_FILES, ManualClock
-from kafkalog.format.builder import MemoryRecordsBuilder
-from kafkalog.format.control import ControlRecordType, EndTransactionMarker, parse_control_key
-from kafkalog.format.records import records as decode_records
 from kafkalog.toolbox.verify import verify
-from kafkalog.topics.writer import Transaction, producer_id_of
 from tests.file_doubles import Fault, FaultyFiles
 
 NOW_MS = 1_700_000_000_000

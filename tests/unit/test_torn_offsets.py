@@ -13,14 +13,14 @@ import numpy as np
 import pytest
 
 import kafkalog
-from kafkalog._native import batches as native
+from kafkalog._limits import INT_MAX, LONG_MAX
+from kafkalog._native.codec import batches as native
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.host.log_dirs import list_partitions
+from kafkalog.engine.host.log_manager import LogManager
+from kafkalog.engine.log.view import PartitionView
+from kafkalog.engine.segment.order import misfits
 from kafkalog.errors import CorruptRecordException, InvalidOffsetException
-from kafkalog.format.names import TopicPartition
-from kafkalog.limits import INT_MAX, LONG_MAX
-from kafkalog.log.view import PartitionView
-from kafkalog.manager.log_dirs import list_partitions
-from kafkalog.manager.log_manager import LogManager
-from kafkalog.segment.order import misfits
 from kafkalog.toolbox.recovery import recover
 from kafkalog.toolbox.salvage import salvage
 from kafkalog.toolbox.verify import verify

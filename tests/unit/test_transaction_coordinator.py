@@ -11,9 +11,19 @@ from pathlib import Path
 
 import pytest
 
-from kafkalog.coordinator.state_log import NO_RECORDS, parsed_batch, records_batch
-from kafkalog.coordinator.transaction_coordinator import TransactionSettings
-from kafkalog.coordinator.transaction_metadata import ProducerIdAndEpoch, TransactionVersion
+from kafkalog.engine.coordinator.state_log import NO_RECORDS, parsed_batch, records_batch
+from kafkalog.engine.coordinator.transaction_coordinator import TransactionSettings
+from kafkalog.engine.coordinator.transaction_metadata import ProducerIdAndEpoch, TransactionVersion
+from kafkalog.engine.format.batch import NO_PRODUCER
+from kafkalog.engine.format.coordinator_records import partition_for
+from kafkalog.engine.format.group_records import CommittedOffset
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.format.transaction_records import (
+    TransactionMetadata,
+    TransactionState,
+    decode_transaction,
+    encode_transaction,
+)
 from kafkalog.errors import (
     IllegalArgumentException,
     IllegalStateException,
@@ -26,16 +36,6 @@ from kafkalog.errors import (
     SchemaException,
     TransactionAbortableException,
     TransactionalIdNotFoundException,
-)
-from kafkalog.format.batch import NO_PRODUCER
-from kafkalog.format.coordinator_records import partition_for
-from kafkalog.format.group_records import CommittedOffset
-from kafkalog.format.names import TopicPartition
-from kafkalog.format.transaction_records import (
-    TransactionMetadata,
-    TransactionState,
-    decode_transaction,
-    encode_transaction,
 )
 from tests.unit.coordinator_kit import Disk, Store, producer_id_for
 

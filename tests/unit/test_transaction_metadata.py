@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from kafkalog.coordinator import transaction_metadata as transitions
-from kafkalog.coordinator.transaction_metadata import (
+from kafkalog._limits import SHORT_MAX
+from kafkalog.engine.coordinator import transaction_metadata as transitions
+from kafkalog.engine.coordinator.transaction_metadata import (
     AT_REST,
     EPOCH_EXHAUSTED,
     NEVER_MS,
@@ -20,6 +21,8 @@ from kafkalog.coordinator.transaction_metadata import (
     TransactionVersion,
     with_partitions,
 )
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.format.transaction_records import TransactionMetadata, TransactionState
 from kafkalog.errors import (
     ConcurrentTransactionsException,
     IllegalStateException,
@@ -28,9 +31,6 @@ from kafkalog.errors import (
     ProducerFencedException,
     TransactionAbortableException,
 )
-from kafkalog.format.names import TopicPartition
-from kafkalog.format.transaction_records import TransactionMetadata, TransactionState
-from kafkalog.limits import SHORT_MAX
 
 S = TransactionState
 TV_0, TV_1, TV_2 = TransactionVersion

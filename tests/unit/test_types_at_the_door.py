@@ -16,6 +16,10 @@ import numpy as np
 import pytest
 
 import kafkalog
+from kafkalog._face.chunk_reader import ChunkReader
+from kafkalog.engine.files import OS_FILES, ManualClock
+from kafkalog.engine.format.checkpoints import OffsetCheckpointFile
+from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import (
     IllegalArgumentException,
     InvalidTopicException,
@@ -23,10 +27,6 @@ from kafkalog.errors import (
     OffsetOutOfRangeException,
     OutOfOrderSequenceException,
 )
-from kafkalog.files import OS_FILES, ManualClock
-from kafkalog.format.checkpoints import OffsetCheckpointFile
-from kafkalog.format.names import TopicPartition
-from kafkalog.topics.reader import ChunkReader
 
 pa = pytest.importorskip("pyarrow")
 NOW_MS = 1_700_000_000_000

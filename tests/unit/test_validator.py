@@ -8,6 +8,14 @@ from collections.abc import Iterator
 
 import pytest
 
+from kafkalog.engine.files import ManualClock
+from kafkalog.engine.format import codecs
+from kafkalog.engine.format.batch import MemoryRecords
+from kafkalog.engine.format.builder import MemoryRecordsBuilder
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.format.records import records as records_of
+from kafkalog.engine.log.types import AppendOrigin, RecordError
+from kafkalog.engine.log.validator import LogValidator, TopicRules, ValidationResult
 from kafkalog.errors import (
     InvalidRecordException,
     InvalidTimestampException,
@@ -15,14 +23,6 @@ from kafkalog.errors import (
     RecordValidationException,
     UnsupportedOperationException,
 )
-from kafkalog.files import ManualClock
-from kafkalog.format import codecs
-from kafkalog.format.batch import MemoryRecords
-from kafkalog.format.builder import MemoryRecordsBuilder
-from kafkalog.format.names import TopicPartition
-from kafkalog.format.records import records as records_of
-from kafkalog.log.types import AppendOrigin, RecordError
-from kafkalog.log.validator import LogValidator, TopicRules, ValidationResult
 
 GOLDEN = pathlib.Path(__file__).parent.parent / "golden" / "validator" / "cases.txt"
 NOW = 1_000_000

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import kafkalog
-from kafkalog.files.os_files import OsFiles
+from kafkalog.engine.files.os_files import OsFiles
 from kafkalog.toolbox.verify import verify
 
 

@@ -7,17 +7,17 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
+from kafkalog._face.topic_settings import TopicSettings
 from kafkalog.config import CleanerConfig
+from kafkalog.engine.format import values
 from kafkalog.errors import IllegalArgumentException, KafkalogError
-from kafkalog.format import values
+from kafkalog.partition import DEDUPE_BUFFER_BYTES_MIN
 from kafkalog.spark.jobs.run import Chosen, Dirs, Names, Progress, choose, frame, run, told
 from kafkalog.spark.jobs.shared import Loan, Returned, borrowed, check_session, check_settings, run_lent
 from kafkalog.toolbox.compact import Compacted, left_alone
 from kafkalog.toolbox.compact import How as ToolboxHow
 from kafkalog.toolbox.compact import compact as compact_here
 from kafkalog.toolbox.compaction_state import Reason
-from kafkalog.topics.log import DEDUPE_BUFFER_BYTES_MIN
-from kafkalog.topics.topic_settings import TopicSettings
 
 MAP_BYTES = 96 << 20  # 24 for each key: a worker stays small; a partition with more of them takes more passes
 SCHEMA = (

@@ -15,14 +15,17 @@ from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
+from kafkalog._face import arrow
+from kafkalog._face.chunk_reader import ChunkReader
+from kafkalog._face.missing import missing_partitions, whole_topics
+from kafkalog.engine.files import OS_FILES, local_path
+from kafkalog.engine.format import names, values
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.format.partition_metadata import topic_id_of
+from kafkalog.engine.log.snapshot import Snapshot
+from kafkalog.engine.log.source import check_isolation
+from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import IllegalArgumentException, KafkalogError
-from kafkalog.files import OS_FILES, local_path
-from kafkalog.format import names, values
-from kafkalog.format.names import TopicPartition
-from kafkalog.format.partition_metadata import topic_id_of
-from kafkalog.log.snapshot import Snapshot
-from kafkalog.log.source import check_isolation
-from kafkalog.log.view import PartitionView
 from kafkalog.spark.jobs.run import (
     Chosen,
     Dirs,
@@ -54,9 +57,6 @@ from kafkalog.toolbox.export_hours import (
     settle_layout,
 )
 from kafkalog.toolbox.export_log import LogId, LogNow, settle_log
-from kafkalog.topics import arrow
-from kafkalog.topics.missing import missing_partitions, whole_topics
-from kafkalog.topics.reader import ChunkReader
 
 log = logging.getLogger("kafkalog.spark")
 

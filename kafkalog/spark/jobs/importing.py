@@ -13,11 +13,11 @@ from contextlib import closing
 from functools import partial
 from typing import Any, NamedTuple
 
+from kafkalog.engine.files import OS_FILES, local_path
+from kafkalog.engine.format import codecs
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import IllegalArgumentException, KafkalogError, UnknownTopicOrPartitionException
-from kafkalog.files import OS_FILES, local_path
-from kafkalog.format import codecs
-from kafkalog.format.names import TopicPartition
-from kafkalog.log.view import PartitionView
 from kafkalog.spark.jobs.run import Names, Progress, frame, names_of, os_errors_named, portable, run, told
 from kafkalog.spark.jobs.shared import Loan, Returned, SharedDirectory, advise, borrowed, check_session, check_settings
 from kafkalog.toolbox.export_hours import HourFile, exported, exported_files

@@ -15,6 +15,10 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from pyspark.accumulators import AccumulatorParam
 
+from kafkalog.engine.files import OS_FILES, local_path
+from kafkalog.engine.format import names
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.host.log_dirs import list_partitions
 from kafkalog.errors import (
     IllegalArgumentException,
     KafkaException,
@@ -24,10 +28,6 @@ from kafkalog.errors import (
     UnknownTopicOrPartitionException,
     UnsupportedOperationException,
 )
-from kafkalog.files import OS_FILES, local_path
-from kafkalog.format import names
-from kafkalog.format.names import TopicPartition
-from kafkalog.manager.log_dirs import list_partitions
 from kafkalog.spark.worker import AnswersAtOnce
 
 T = TypeVar("T")

@@ -30,19 +30,19 @@ from typing import Any, TypeVar
 
 from pyspark import TaskContext
 
+from kafkalog._face.topic_settings import TopicSettings
 from kafkalog.config import LogConfig
+from kafkalog.engine.files import OS_FILES, SYSTEM_CLOCK, ManualScheduler
+from kafkalog.engine.files.lock import OsGuest, PlaceTaken
+from kafkalog.engine.format import names
+from kafkalog.engine.format.checkpoints import CleanShutdownFile
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.host import directory
+from kafkalog.engine.host.log_dirs import refuse_foreign
+from kafkalog.engine.log.checkpoint_lines import CheckpointLines
 from kafkalog.errors import KafkalogError, LogDirLockedException
-from kafkalog.files import OS_FILES, SYSTEM_CLOCK, ManualScheduler
-from kafkalog.files.lock import OsGuest, PlaceTaken
-from kafkalog.format import names
-from kafkalog.format.checkpoints import CleanShutdownFile
-from kafkalog.format.names import TopicPartition
-from kafkalog.log.checkpoint_lines import CheckpointLines
-from kafkalog.manager import directory
-from kafkalog.manager.log_dirs import refuse_foreign
 from kafkalog.spark.jobs.run import Chosen, Progress, Unanswered, os_errors_named, portable, run
 from kafkalog.toolbox.recovery import hold_directory
-from kafkalog.topics.topic_settings import TopicSettings
 
 R = TypeVar("R")
 TARGET_EXPECTED = "expected a folder to write to"

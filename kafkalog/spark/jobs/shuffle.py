@@ -20,18 +20,18 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any, TypeVar
 
-from kafkalog._native.offset_map import LastOffsets
+from kafkalog._face.topic_settings import TopicSettings
+from kafkalog._native.codec.offset_map import LastOffsets
 from kafkalog.config import CleanerConfig
+from kafkalog.engine.files.overlay import OverlayFiles
+from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import IllegalArgumentException, KafkalogError, PolicyViolationException
-from kafkalog.files.overlay import OverlayFiles
-from kafkalog.format.names import TopicPartition
 from kafkalog.spark.jobs.compaction import SCHEMA, compact_loan, row
 from kafkalog.spark.jobs.run import Chosen, Progress, attempted, choose, collected, frame, run
 from kafkalog.spark.jobs.shared import Loan, Returned, SharedDirectory, borrowed, check_session
 from kafkalog.spark.source import register
 from kafkalog.toolbox.compact import Cleanable, Compacted, How, cleanable, left_alone
 from kafkalog.toolbox.compact import compact as compact_here
-from kafkalog.topics.topic_settings import TopicSettings
 
 BLOCK_OFFSETS = 32_768  # of Spark's bitmap functions
 BLOCK_BYTES = BLOCK_OFFSETS // 8

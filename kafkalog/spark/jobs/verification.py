@@ -5,9 +5,9 @@ from __future__ import annotations
 from functools import partial
 from typing import Any, NamedTuple
 
+from kafkalog.engine.files import OS_FILES
+from kafkalog.engine.format.names import TopicPartition
 from kafkalog.errors import KafkalogError
-from kafkalog.files import OS_FILES
-from kafkalog.format.names import TopicPartition
 from kafkalog.spark.jobs.run import (
     Chosen,
     Dirs,

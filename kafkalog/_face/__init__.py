@@ -1,0 +1,1 @@
+"""Private: what `kafkalog.store`, `topic`, `partition`, `reader`, `producer` and `transaction` are made of."""

@@ -1,0 +1,261 @@
+"""Batches to pyarrow record batches: the columns that a reader asks for, so many rows at a time.
+
+Two sets of names over the same decoded columns: Python's (`timestamp_type`, milliseconds) and those of Spark's Kafka
+source (`timestampType`, microseconds, because Spark takes no others).  pyarrow is imported by whoever imports this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+
+from kafkalog._limits import LONG_MAX, LONG_MIN
+from kafkalog._native.codec.decode import ColumnBuilder
+from kafkalog.engine.format.arrow import add_batches
+from kafkalog.engine.format.values import shown
+from kafkalog.errors import IllegalArgumentException, KafkalogError
+
+if TYPE_CHECKING:
+    from kafkalog._face.chunk_reader import Chunk
+    from kafkalog._native.codec.arrow import RecordColumns
+    from kafkalog.engine.log.source import Source
+
+HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+# Column name -> (where it comes from, Arrow type)
+PYTHON_COLUMNS: Mapping[str, tuple[str, Any]] = {
+    "offset": ("offset", pa.int64()),
+    "timestamp": ("timestamp", pa.timestamp("ms", "UTC")),
+    "timestamp_type": ("timestamp_type", pa.int8()),
+    "key": ("key", pa.binary()),
+    "value": ("value", pa.binary()),
+    "headers": ("headers", HEADERS_TYPE),
+    "topic": ("topic", pa.string()),
+    "partition": ("partition", pa.int32()),
+    "leader_epoch": ("leader_epoch", pa.int32()),
+}
+PYTHON_DEFAULT = ("offset", "timestamp", "timestamp_type", "key", "value", "headers")
+
+SPARK_COLUMNS: Mapping[str, tuple[str, Any]] = {
+    "key": ("key", pa.binary()),
+    "value": ("value", pa.binary()),
+    "topic": ("topic", pa.string()),
+    "partition": ("partition", pa.int32()),
+    "offset": ("offset", pa.int64()),
+    "timestamp": ("timestamp", pa.timestamp("us", "UTC")),
+    "timestampType": ("timestamp_type", pa.int32()),
+    "headers": ("headers", HEADERS_TYPE),
+}
+
+NO_LIMITS: Mapping[str, int] = {}
+
+
+def schema(columns: Sequence[str] | None, known: Mapping[str, tuple[str, Any]] = PYTHON_COLUMNS) -> pa.Schema:
+    """The Arrow schema of some columns, by default of the usual ones; IllegalArgumentException for an unknown name, and
+    for an iterator, of which whoever asks next would find nothing left."""
+    if isinstance(columns, str | bytes | bytearray | memoryview | Iterator) or not isinstance(columns, Iterable | None):
+        raise IllegalArgumentException(
+            f"columns: found {shown(columns)}, expected a list of names", hint=f"there are {', '.join(known)}"
+        )
+    wanted = PYTHON_DEFAULT if columns is None else tuple(columns)
+    for name in wanted:
+        if not isinstance(name, str) or name not in known:
+            raise IllegalArgumentException(f"unknown column {name!r}", hint=f"there are {', '.join(known)}")
+    return pa.schema([(name, known[name][1]) for name in wanted])
+
+
+def table(batches: Sequence[pa.RecordBatch], columns: Sequence[str] | None) -> pa.Table:
+    """Record batches of `columns` as one table, also where there are none."""
+    return pa.Table.from_batches(batches, schema(columns))
+
+
+class Chunks(Protocol):
+    """What is read to be decoded: a ChunkReader, or some of its chunks.  See there."""
+
+    @property
+    def source(self) -> Source: ...
+    @property
+    def first_offset(self) -> int: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def end_offset(self) -> int | None: ...
+    @property
+    def committed(self) -> bool: ...
+    @property
+    def max_decompressed_bytes(self) -> int: ...
+    def __iter__(self) -> Iterator[Chunk]: ...
+
+
+def record_batches(
+    reader: Chunks,
+    columns: Sequence[str] | None,
+    batch_rows: int,
+    known: Mapping[str, tuple[str, Any]] = PYTHON_COLUMNS,
+    *,
+    batch_bytes: int = LONG_MAX,
+    limits: Mapping[str, int] = NO_LIMITS,
+) -> Iterator[pa.RecordBatch]:
+    """What the reader finds from its offset to its end, in record batches of up to `batch_rows` rows.
+
+    One that has `batch_bytes` of keys, values and headers takes no further batch of the log: it is about that large,
+    and one of those.  `limits` are ColumnBuilder's, of timestamps and rows.  At damage the records before it come
+    first, then the error.
+    """
+    for _, batch in placed_batches(reader, columns, batch_rows, known, batch_bytes=batch_bytes, limits=limits):
+        yield batch
+
+
+def placed_batches(
+    reader: Chunks,
+    columns: Sequence[str] | None,
+    batch_rows: int,
+    known: Mapping[str, tuple[str, Any]] = PYTHON_COLUMNS,
+    *,
+    batch_bytes: int = LONG_MAX,
+    limits: Mapping[str, int] = NO_LIMITS,
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """`record_batches`, each with the offset of its last row."""
+    wanted = schema(columns, known)
+    decoder = Decoder(reader, {known[name][0] for name in wanted.names}, {"bytes_max": batch_bytes, **limits})
+    damage: KafkalogError | None = None
+    try:
+        for chunk in reader:
+            if decoder.rows and decoder.offset_min != reader.first_offset:
+                yield from _sliced(decoder.finish(), wanted, known, batch_rows)
+            row = 0
+            while row < len(chunk.table):
+                row = decoder.add(chunk, row)
+                if decoder.rows >= batch_rows or decoder.data_bytes >= batch_bytes or row < len(chunk.table):
+                    yield from _sliced(decoder.finish(), wanted, known, batch_rows)
+            if reader.end_offset is not None and reader.offset >= reader.end_offset:
+                break
+    except KafkalogError as error:
+        damage = error
+    if decoder.rows:
+        yield from _sliced(decoder.finish(), wanted, known, batch_rows)
+    if damage is not None:
+        raise damage
+
+
+def _sliced(
+    decoded: Mapping[str, Any], wanted: pa.Schema, known: Mapping[str, tuple[str, Any]], batch_rows: int
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    offsets = decoded["offset"]
+    rows = len(offsets)
+    batch = typed(decoded, wanted, known)
+    # Even slices: Spark is at its best with batches of one size, and none is ever tiny.
+    count = max(1, (rows + batch_rows - 1) // batch_rows)
+    for number in range(count):
+        begin, end = rows * number // count, rows * (number + 1) // count
+        if begin < end:
+            yield offsets[end - 1].as_py(), batch.slice(begin, end - begin)
+
+
+def typed(decoded: Mapping[str, Any], wanted: pa.Schema, known: Mapping[str, tuple[str, Any]]) -> pa.RecordBatch:
+    """Decoded columns, by source name, as those of a schema."""
+    try:
+        arrays = [_as_type(decoded[known[field.name][0]], known[field.name][0], field.type) for field in wanted]
+    except pa.ArrowInvalid as error:  # milliseconds that are too many for microseconds
+        raise _unfitting_time(decoded, error) from None
+    return pa.RecordBatch.from_arrays(arrays, schema=wanted)
+
+
+def _unfitting_time(decoded: Mapping[str, Any], error: Exception) -> KafkalogError:
+    times = decoded["timestamp"].to_numpy()
+    for offset, timestamp in zip(decoded["offset"].to_numpy(), times, strict=True):
+        if not LONG_MIN <= int(timestamp) * 1000 <= LONG_MAX:
+            return IllegalArgumentException(
+                f"the record at offset {offset} has the timestamp {timestamp} ms, more than microseconds can say",
+                hint="read it as it is with `kafkalog cat`, or leave it out of the offsets that are read",
+            )
+    return IllegalArgumentException(str(error))
+
+
+def _as_type(array: Any, source: str, kind: pa.DataType) -> Any:
+    if source == "timestamp":
+        array = array.cast(pa.timestamp("ms", "UTC"))
+    elif source == "headers":
+        # The same buffers under names and nullability that Spark and others expect.
+        entries = array.values
+        pairs = pa.StructArray.from_arrays([entries.field(0), entries.field(1)], fields=list(kind.value_type))
+        return pa.Array.from_buffers(
+            kind, len(array), array.buffers()[:2], null_count=array.null_count, children=[pairs]
+        )
+    return array if array.type == kind else array.cast(kind)
+
+
+class Decoder:
+    """Chunks to columns by source name; collects several chunks until `finish`."""
+
+    def __init__(self, reader: Chunks, sources: set[str], limits: Mapping[str, int] = NO_LIMITS) -> None:
+        self._reader = reader
+        self._sources = sources
+        self._limits = limits
+        self._epochs: list[np.ndarray] = []
+        self._builder: ColumnBuilder | None = None
+        self.offset_min = -1  # of the builder
+
+    @property
+    def rows(self) -> int:
+        return 0 if self._builder is None else self._builder.rows
+
+    @property
+    def data_bytes(self) -> int:
+        return 0 if self._builder is None else self._builder.data_bytes
+
+    def add(self, chunk: Chunk, start_row: int) -> int:
+        """Decode a chunk's batches from a row on; the row reached, which is less than all when a column is full."""
+        reader, table = self._reader, chunk.table
+        if self._builder is None:
+            self.offset_min = reader.first_offset
+            self._builder = ColumnBuilder(
+                keys="key" in self._sources,
+                values="value" in self._sources,
+                headers="headers" in self._sources,
+                timestamp_types="timestamp_type" in self._sources,
+                null_empty_headers=True,
+                offset_min=reader.first_offset,
+                offset_max=LONG_MAX if reader.end_offset is None else reader.end_offset - 1,
+                **self._limits,
+            )
+        if "leader_epoch" in self._sources and start_row == 0:
+            self._epochs.append(table[["base_offset", "leader_epoch"]])
+        return add_batches(
+            self._builder,
+            chunk.data,
+            table,
+            start_row,
+            base_position=chunk.file_position,
+            skip=chunk.aborted_rows().tobytes() if reader.committed else None,
+            skip_control=True,
+            max_bytes=reader.max_decompressed_bytes,
+            path=chunk.path,
+        )
+
+    def columns(self) -> RecordColumns:
+        """What the records have of themselves so far; begins anew."""
+        assert self._builder is not None
+        columns = self._builder.finish()
+        self._builder = None
+        return columns
+
+    def finish(self) -> dict[str, Any]:
+        """All columns so far; begins anew."""
+        batch = pa.record_batch(self.columns())
+        decoded = {name: batch.column(name) for name in batch.schema.names}
+        rows = batch.num_rows
+        topic, partition = self._reader.source.topic_partition
+        if "topic" in self._sources:
+            decoded["topic"] = pa.repeat(pa.scalar(topic, pa.string()), rows)
+        if "partition" in self._sources:
+            decoded["partition"] = pa.repeat(pa.scalar(partition, pa.int32()), rows)
+        if "leader_epoch" in self._sources:
+            seen = np.concatenate(self._epochs)
+            place = np.searchsorted(seen["base_offset"], decoded["offset"].to_numpy(), side="right") - 1
+            decoded["leader_epoch"] = pa.array(seen["leader_epoch"][np.maximum(place, 0)], pa.int32())
+            self._epochs = self._epochs[-1:]
+        return decoded

@@ -1,0 +1,221 @@
+"""A store's two coordinators: who keeps cursors and who ends transactions, over the logs of its manager.
+
+Puts `kafkalog.engine.coordinator` on the topics `__consumer_offsets` and `__transaction_state` of these directories,
+which are made partition by partition, each when it is first written to.  `start` settles what a crash or another
+process left behind, before anybody reads or writes: what was decided is carried out, and what this package began and
+nobody can go on with is aborted.  Its producer ids tell; what is open under one that a broker gave out waits for its
+holder until it times out.
+
+The order of locks: a transactional id's, then a state partition's or a group's, then a log's.  So nothing here may be
+called with a log's lock held.  Thread-safe.  Source: TransactionCoordinator, GroupCoordinatorService (4.4.0).
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from kafkalog._face.transactional_ids import FIRST_STORE_PRODUCER_ID, TransactionalIds
+from kafkalog._limits import LONG_MAX
+from kafkalog.engine.coordinator.group_offsets import GroupOffsets, OffsetSettings
+from kafkalog.engine.coordinator.partition_logs import LogMarkers, UnifiedStateLog
+from kafkalog.engine.coordinator.state_log import refuse_reentry
+from kafkalog.engine.coordinator.transaction_coordinator import TransactionCoordinator, TransactionSettings
+from kafkalog.engine.files import Clock
+from kafkalog.engine.files.lines import Lines
+from kafkalog.engine.files.processes import Life
+from kafkalog.engine.format.coordinator_records import partition_for
+from kafkalog.engine.format.java_text import ZERO_UUID
+from kafkalog.engine.format.names import GROUP_METADATA_TOPIC, TRANSACTION_STATE_TOPIC, TopicPartition
+from kafkalog.engine.format.values import text
+from kafkalog.errors import DiskFull, IllegalArgumentException, KafkalogError, TooManyOpenFilesException
+
+if TYPE_CHECKING:
+    from kafkalog._face.catalog import Catalog
+    from kafkalog.engine.host.log_manager import LogManager
+    from kafkalog.engine.log.unified_log import UnifiedLog
+
+
+SHOWN = 10  # partitions in a message
+
+
+def new_producer_id(transactional_id: str, previous: int) -> int:
+    """One that nobody has or had: of 61 bits at random, as nothing is kept of those that were forgotten."""
+    return FIRST_STORE_PRODUCER_ID | secrets.randbits(61)
+
+
+class StoreStateLog(UnifiedStateLog):
+    """A partition of an internal topic, wherever the manager has it now."""
+
+    def __init__(self, manager: LogManager, log: UnifiedLog, *, syncs: bool) -> None:
+        super().__init__(log, syncs=syncs)
+        self._manager = manager
+        log.flushes_rolls = syncs
+
+    def moved_from(self, log: UnifiedLog) -> UnifiedLog | None:
+        found = self._manager.log_to_change(log.topic_partition)
+        if found is not None:
+            found.flushes_rolls = self._syncs
+        return found
+
+
+class Coordinators:
+    """Of one store, whose manager is started before `start`."""
+
+    def __init__(
+        self,
+        manager: LogManager,
+        catalog: Catalog,
+        life: Life,
+        clock: Clock,
+        *,
+        syncs: bool,
+        transactions: TransactionSettings = TransactionSettings(),  # noqa: B008 (it does not change)
+        offsets: OffsetSettings = OffsetSettings(offsets_retention_ms=LONG_MAX),  # noqa: B008 (likewise)
+    ) -> None:
+        self._manager = manager
+        self._catalog = catalog
+        self._life = life
+        self._clock = clock
+        self._syncs = syncs
+        self._settings = offsets
+        self._is_ended = False
+        self._lock = threading.RLock()  # guards which partitions of __consumer_offsets are loaded; taken first of all
+        self._offsets: dict[int, GroupOffsets] = {}
+        self.offsets_partitions = catalog.partition_count(GROUP_METADATA_TOPIC)
+        self.markers = LogMarkers(catalog.log_to_end, self._offsets_of, clock, syncs=syncs)
+        self.transactions = TransactionCoordinator(
+            self._transaction_state,
+            catalog.partition_count(TRANSACTION_STATE_TOPIC),
+            self.markers,
+            new_producer_id,
+            clock,
+            offsets_partition_count=self.offsets_partitions,
+            settings=transactions,
+        )
+        self.ids = TransactionalIds(self.transactions)
+
+    # --- the logs below --------------------------------------------------------------------------------
+
+    def _state_log(self, topic: str, number: int, *, create: bool) -> UnifiedStateLog | None:
+        log = self._catalog.internal_partition(topic, number, create=create)
+        if log is None:
+            return None
+        return StoreStateLog(self._manager, log, syncs=self._syncs)
+
+    def _transaction_state(self, number: int, create: bool) -> UnifiedStateLog | None:
+        return self._state_log(TRANSACTION_STATE_TOPIC, number, create=create)
+
+    def _offsets_of(self, partition: TopicPartition) -> GroupOffsets | None:
+        if partition.topic != GROUP_METADATA_TOPIC:
+            return None
+        return self._group_offsets(partition.partition, create=True)
+
+    # --- groups ----------------------------------------------------------------------------------------
+
+    def offsets(self, group: str, *, create: bool) -> GroupOffsets | None:
+        """Who keeps a group's offsets; None where its partition is not there, and is not to be made."""
+        if not text(group, "group"):
+            raise IllegalArgumentException("a group must not be empty", hint="it is the cursor's name")
+        return self._group_offsets(partition_for(group, self.offsets_partitions), create=create)
+
+    def all_offsets(self) -> list[GroupOffsets]:
+        """Of all partitions that there are."""
+        found = [self._group_offsets(number, create=False) for number in self._catalog.numbers(GROUP_METADATA_TOPIC)]
+        return [each for each in found if each is not None]
+
+    def _group_offsets(self, number: int, *, create: bool) -> GroupOffsets | None:
+        found = self._offsets.get(number)
+        if found is not None:
+            return found
+        if self._life.forked:  # the lock may be held for ever
+            raise self._life.refusal(f"the store of {self._manager.directories.shown}")
+        with self._lock:
+            found = self._offsets.get(number)
+            if found is None:
+                log = self._state_log(GROUP_METADATA_TOPIC, number, create=create)
+                if log is None:
+                    return None
+                found = self._offsets[number] = GroupOffsets(log, self._clock, self._settings)
+            return found
+
+    # --- what nobody asked for -------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Settles every transaction that was left behind.
+
+        SchemaException where a state partition cannot be understood: a decision may stand there.  What cannot be ended
+        now (a partition's directory is offline) is told, and tried again in the background.
+        """
+        self._tell_of_those_away()
+        self.transactions.load(self._catalog.numbers(TRANSACTION_STATE_TOPIC))
+        self._end_all()
+
+    def _tell_of_those_away(self) -> None:
+        for topic, what in ((GROUP_METADATA_TOPIC, "cursors"), (TRANSACTION_STATE_TOPIC, "transactional ids")):
+            away = self._catalog.away(topic)
+            if away:
+                some = ", ".join(map(str, away[:SHOWN])) + (", ..." if len(away) > SHOWN else "")
+                Lines("kafkalog.coordinator").warning(
+                    "%d partitions of %s are not in %s (%s): %s that are kept there are refused until the store is "
+                    "opened with all its directories",
+                    len(away), topic, self._manager.directories.shown, some, what,
+                )  # fmt: skip
+
+    def end(self) -> None:
+        """At the store's close, after which nobody writes: transactions that are open are aborted."""
+        if not self._is_ended:
+            self._end_all()
+            self._is_ended = True
+
+    def _end_all(self) -> None:
+        self._quietly("finishing transactions", self.transactions.finish_prepared)
+        self._quietly("aborting transactions", self._abort_ours)
+
+    def _abort_ours(self) -> None:
+        failed: KafkalogError | None = None
+        for each in self.transactions.list_transactions(states=("Ongoing",)):
+            if self.ids.is_ours(each):
+                try:
+                    self.transactions.abort(each.transactional_id)
+                except KafkalogError as error:
+                    failed = failed or error
+        if failed is not None:
+            raise failed
+
+    def check_outside(self) -> None:
+        """IllegalStateException in a thread that is in the middle of a change of ours: a signal's handler, or a
+        finalizer."""
+        self.ids.check_outside()
+        for each in list(self._offsets.values()):
+            refuse_reentry(each.lock, "the group coordinator")
+
+    def end_overdue(self) -> None:
+        """What has been open for too long is aborted, and what nobody is inside of; also goes on with an end that was
+        cut short."""
+        self._quietly("aborting transactions that are overdue", self.transactions.abort_timed_out)
+        self._quietly("aborting transactions that nobody has", self.ids.end_left)
+
+    def forget_expired(self) -> None:
+        """Ids that nobody used for seven days, and offsets that were committed with an end of their own.  Cursors stay
+        until somebody deletes them."""
+        self._quietly("forgetting transactional ids", lambda: self.ids.forget(self.transactions.remove_expired()))
+        for each in list(self._offsets.values()):
+            self._quietly("forgetting offsets", each.expire)
+
+    def _quietly(self, doing: str, what: Callable[[], object]) -> None:
+        try:
+            what()
+        except (DiskFull, TooManyOpenFilesException) as error:
+            if not self._is_ended:
+                Lines("kafkalog.coordinator").warning("%s is put off: %s", doing, error)
+        except Exception:
+            if not self._is_ended:
+                Lines("kafkalog.coordinator").exception("Error while %s", doing)
+
+    def forget_topic(self, topic: str, topic_id: str | None) -> None:
+        """Of a topic that is deleted: no cursor points into the next one of that name."""
+        for each in self.all_offsets():
+            each.delete_topic(topic, topic_id or ZERO_UUID)

@@ -1,0 +1,278 @@
+"""The last value of each key of a log, in two walks over it: what a clean of all of it would leave, without one.
+
+The first walk decodes keys alone and puts each one's last offset into a `LatestOffsets` map; the second decodes the
+batches that hold such an offset, and hands their records out in the log's order.  A map that may not grow any further
+keeps to a share of the keys, and the first walk is gone once more for each other share.
+
+In memory are the map, eight bytes for each key, and a batch of rows.  Nothing is locked and nothing written: what
+retention deletes between the walks is left out, as it would be a moment later; where a cleaner, or a cut, took records
+that the first walk found, the second one says so.  What a cleaner took before the first walk came to it is not seen: a
+key that has a newer value behind the end may be missing then.  Two keys of one MD5 count for one, as they do for
+Kafka's cleaner.  Belongs to one thread; needs pyarrow, which whoever imports this has asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from kafkalog._face import arrow
+from kafkalog._face.chunk_reader import UNREADABLE, Chunk, ChunkReader
+from kafkalog._face.times import ALL_TIMES, Times
+from kafkalog._native.codec.latest import SHARES, LatestOffsets
+from kafkalog.engine.format import values
+from kafkalog.errors import IllegalArgumentException, KafkalogError, OffsetOutOfRangeException
+
+if TYPE_CHECKING:
+    from kafkalog.engine.log.source import Source
+
+CHUNK_BYTES = 4 << 20
+BATCH_BYTES = 48 << 20
+MEMORY_BYTES = 512 << 20
+LEAST_MEMORY_BYTES = 1 << 16
+FIRST_MAP_BYTES = 8 << 20  # of a map that grows; it is at the end as large as it must be, or may
+MAP_BYTES_MAX = (1 << 31) - 1
+
+
+def memory_of(memory_bytes: Any) -> int:
+    """How much the map may take, checked."""
+    return values.whole(memory_bytes, "memory_bytes", low=LEAST_MEMORY_BYTES, expected="bytes for the map of keys")
+
+
+class Latest:
+    """The last offset of each key of `source` below `end` (None: below the end that readers of `isolation` see), of
+    the records whose timestamp is one of `times`.
+
+    The first walk is done when this is made.  `keys` is how many there are, deleted ones with them, `keyless` how many
+    records have none and count for nothing, `end_offset` up to where (exclusive) was looked, `open_from` where an open
+    transaction stopped that (None: nowhere).  Damage ends the walk:
+    `failure` is then its error, what lies before it counts, and `batches` raises it at its end.  `progress` is told of
+    the log's bytes as they are read, in each walk.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        end: int | None = None,
+        *,
+        times: Times = ALL_TIMES,
+        isolation: str = "read_committed",
+        memory_bytes: int = MEMORY_BYTES,
+        progress: Callable[[int], None] | None = None,
+    ) -> None:
+        self.source = source
+        self.isolation = isolation
+        self._times = times
+        self.failure: KafkalogError | None = None
+        self._progress = progress
+        self._cuts = source.cuts
+        high = source.visible_end()  # first: who appends meanwhile opens no transaction
+        limit = source.visible_end(isolation)
+        self.open_from = limit if limit < (high if end is None else min(end, high)) else None
+        self.end_offset = limit if end is None else min(end, limit)
+        self._reached = -1  # the last offset that could be decoded
+        self._last, self.keyless = self._offsets(memory_bytes)
+        if self.failure is None and (end is None or end > limit):
+            try:
+                source.check_end(isolation)
+            except UNREADABLE as error:
+                self.failure = error
+
+    @property
+    def keys(self) -> int:
+        return len(self._last)
+
+    # --- the first walk ------------------------------------------------------------------------------
+
+    def _offsets(self, memory_bytes: int) -> tuple[npt.NDArray[np.int64], int]:
+        """The last offset of each key, ascending; how many records have no key."""
+        most = min(memory_bytes * 2 // 3, MAP_BYTES_MAX)  # while it grows, or gives keys up, half of it is there twice
+        size = most
+        while size > FIRST_MAP_BYTES:
+            size //= 2
+        offsets_map = LatestOffsets(size)
+        found = bytearray()
+        keyless, first, end = 0, 0, SHARES
+        while True:
+            offsets_map.begin(first, end)
+            try:
+                self._put_all(offsets_map, most)
+            except UNREADABLE as error:
+                self.failure = error
+                self.end_offset = self._reached + 1
+            if not first:
+                keyless = offsets_map.keyless
+            found += offsets_map.offsets()
+            first, end = offsets_map.shares
+            if end == SHARES:
+                break
+            first, end = end, min(2 * end - first, SHARES)
+        del offsets_map
+        ascending = np.frombuffer(found, np.int64)
+        ascending.sort()
+        return ascending, keyless
+
+    def _put_all(self, offsets_map: LatestOffsets, most: int) -> None:
+        with ChunkReader(
+            self.source,
+            end_offset=self.end_offset,
+            isolation=self.isolation,
+            chunk_bytes=CHUNK_BYTES,
+            out_of_range="earliest",
+        ) as reader:
+            decoder = arrow.Decoder(reader, {"offset", "key"}, self._times.limits)
+            try:
+                for chunk in reader:
+                    row = 0
+                    while row < len(chunk.table):
+                        row = decoder.add(chunk, row)
+                        self._put(decoder, offsets_map, most)
+                    self._tell(chunk)
+            except UNREADABLE:
+                self._put(decoder, offsets_map, most)
+                raise
+
+    def _put(self, decoder: arrow.Decoder, offsets_map: LatestOffsets, most: int) -> None:
+        if not decoder.rows:
+            return
+        columns = decoder.columns()
+        self._reached = max(self._reached, int(columns.offsets[-1]))
+        row = 0
+        while (row := offsets_map.put_columns(columns, row)) < len(columns):
+            first, end = offsets_map.shares
+            if 2 * offsets_map.memory <= most:
+                offsets_map.grow(2 * offsets_map.memory)
+            elif end - first > 1:
+                offsets_map.narrow((first + end) // 2)
+            else:
+                raise IllegalArgumentException(
+                    f"memory_bytes: the keys of {self.source.topic_partition} do not fit in {SHARES} walks",
+                    hint="give the map more memory",
+                )
+
+    def _tell(self, chunk: Chunk) -> None:
+        if self._progress is not None:
+            self._progress(len(chunk.data))
+
+    # --- the second walk -----------------------------------------------------------------------------
+
+    def batches(
+        self,
+        columns: Sequence[str] | None = None,
+        batch_rows: int = 65_536,
+        known: Mapping[str, tuple[str, Any]] = arrow.PYTHON_COLUMNS,
+        *,
+        tombstones: bool = False,
+        batch_bytes: int = BATCH_BYTES,
+    ) -> Iterator[pa.RecordBatch]:
+        """The records, by offset, in batches of up to `batch_rows` rows, and of about `batch_bytes` at most.
+
+        A key whose last value is null is deleted: left out, unless `tombstones` are asked for.
+        OffsetOutOfRangeException where records have gone meanwhile; at damage what lies before it comes first.
+        """
+        wanted = arrow.schema(columns, known).names
+        gathered = _Gathered(batch_rows, batch_bytes)
+        needed = list(dict.fromkeys([*wanted, "offset", "value"]))
+        failure = self.failure
+        try:
+            for batch, rows in self._found(needed, batch_rows, known, batch_bytes):
+                values_there = batch.column("value")
+                if values_there.null_count and not tombstones:
+                    rows &= values_there.is_valid().to_numpy(zero_copy_only=False)
+                batch = batch.select(wanted)
+                for ready in gathered.add(batch if rows.all() else batch.filter(pa.array(rows))):
+                    yield ready
+                    self.source.check_usable()  # a forked child has what was gathered before, too
+        except KafkalogError as error:
+            failure = error
+        self.source.check_usable()
+        yield from gathered.rest()
+        if failure is not None:
+            raise failure
+
+    def _found(
+        self, columns: Sequence[str], batch_rows: int, known: Mapping[str, tuple[str, Any]], batch_bytes: int
+    ) -> Iterator[tuple[pa.RecordBatch, npt.NDArray[np.bool_]]]:
+        """Batches of records, and which of them are the last ones of their keys; all of those, or an error."""
+        left = self._last
+        with _Surviving(self, left) as reader:
+            for batch in arrow.record_batches(reader, columns, batch_rows, known, batch_bytes=batch_bytes):
+                offsets = batch.column("offset").to_numpy()
+                passed = int(np.searchsorted(left, offsets[-1], side="right"))
+                sought, left = left[:passed], left[passed:]
+                places = np.searchsorted(offsets, sought)
+                there = offsets[places] == sought
+                self._check_gone(sought[~there])
+                rows = np.zeros(len(offsets), bool)
+                rows[places[there]] = True
+                yield batch, rows
+        self._check_gone(left)
+
+    def _check_gone(self, offsets: npt.NDArray[np.int64]) -> None:
+        """What is not there any more was deleted by retention, and the log was not cut."""
+        gone = offsets[offsets >= self.source.log_start_offset] if len(offsets) else offsets
+        if len(gone) or self.source.cuts != self._cuts:
+            what = f"offset {gone[0]} of {self.source.topic_partition} went" if len(gone) else "records were cut off"
+            raise OffsetOutOfRangeException(
+                f"{what} while the last values were read: a cleaner, or a cut, came between", hint="ask again"
+            )
+
+
+class _Surviving(ChunkReader):
+    """Hands out the batches that hold one of some offsets."""
+
+    def __init__(self, latest: Latest, last: npt.NDArray[np.int64]) -> None:
+        super().__init__(
+            latest.source,
+            int(last[0]) if len(last) else latest.end_offset,
+            end_offset=int(last[-1]) + 1 if len(last) else latest.end_offset,
+            chunk_bytes=CHUNK_BYTES,
+            out_of_range="earliest",
+        )
+        self._latest = latest
+        self._last = last
+        self._behind = self.offset - 1  # the last offset of the batches so far
+
+    def read_chunk(self) -> Chunk | None:
+        while (chunk := super().read_chunk()) is not None:
+            self._latest._tell(chunk)
+            # Where a batch of an old format begins its header does not say: at most behind the one before.
+            ends = np.concatenate(([self._behind], chunk.table["last_offset"]))
+            self._behind = int(ends[-1])
+            holds = np.diff(np.searchsorted(self._last, ends, side="right")) > 0
+            if holds.all():
+                return chunk
+            if holds.any():
+                kept = Chunk(chunk.data, chunk.table[holds], chunk.path, chunk.file_position)
+                kept.aborted = chunk.aborted
+                return kept
+        return None
+
+
+class _Gathered:
+    """Makes batches of the wanted size out of small ones."""
+
+    def __init__(self, batch_rows: int, batch_bytes: int) -> None:
+        self._batch_rows = batch_rows
+        self._batch_bytes = batch_bytes
+        self._parts: list[pa.RecordBatch] = []
+        self._rows = self._bytes = 0
+
+    def add(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        if not batch.num_rows:
+            return
+        size = batch.nbytes
+        if self._rows + batch.num_rows > self._batch_rows or self._bytes + size > self._batch_bytes:
+            yield from self.rest()
+        self._parts.append(batch)
+        self._rows += batch.num_rows
+        self._bytes += size
+
+    def rest(self) -> Iterator[pa.RecordBatch]:
+        parts, self._parts, self._rows, self._bytes = self._parts, [], 0, 0
+        if parts:
+            yield from pa.Table.from_batches(parts).combine_chunks().to_batches()

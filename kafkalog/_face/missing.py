@@ -1,0 +1,118 @@
+"""Partitions that a topic has, and of which the given directories hold no folder: a disk is away, or a folder is gone.
+
+A store's settings (`.kafkalog_topics`) say how many partitions a topic has; if nothing says it, a hole in the numbers
+does (t-0, t-2).  A broker holds only the partitions that were assigned to it.  The cluster's metadata says which these
+are; without it a hole in a broker's directories proves nothing: it is told, and is no error.  Kafka's internal topics
+are made partition by partition, and nobody misses those that were never written to.
+
+Only names and small files are looked at.  Whoever reads whole topics asks here first: the data source, exports, the
+last values of keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from kafkalog._face.topic_info import present_topic
+from kafkalog._face.topic_settings import TopicSettings
+from kafkalog.engine.files import OS_FILES, Files
+from kafkalog.engine.format import names
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.format.partition_metadata import topic_id_of
+from kafkalog.engine.host.log_dirs import list_partitions
+from kafkalog.engine.host.topic_configs import KnownTopic, stored_content
+from kafkalog.errors import IllegalStateException, KafkaStorageException
+
+SHOWN = 10  # partitions in a message
+
+
+class Missing(NamedTuple):
+    """Of one topic.  `is_certain`: it is known that they are there somewhere; else there is only a hole."""
+
+    topic: str
+    numbers: tuple[int, ...]
+    partition_count: int
+    is_certain: bool
+    where: str
+
+    @property
+    def partitions(self) -> list[TopicPartition]:
+        return [TopicPartition(self.topic, number) for number in self.numbers]
+
+    @property
+    def text(self) -> str:
+        some = ", ".join(map(str, self.partitions[:SHOWN]))
+        more = f" and {len(self.numbers) - SHOWN} more" if len(self.numbers) > SHOWN else ""
+        said = f"topic {self.topic} has {self.partition_count} partitions, found no folder of {some}{more}"
+        said += f" in {self.where}"
+        return said if self.is_certain else f"{said} (the cluster may have them on other nodes)"
+
+    def error(self, hint: str) -> IllegalStateException:
+        """IllegalStateException that says so, and what to do beside `hint`."""
+        return IllegalStateException(
+            f"Some data may have been lost. {self.text}",
+            hint=f"name every directory of the store, restore the folders, or name the partitions to read; {hint}",
+        )
+
+
+def missing_partitions(
+    log_dirs: Sequence[str], wanted: Callable[[str], bool], *, files: Files = OS_FILES
+) -> list[Missing]:
+    """What is missing of the topics that are `wanted`, by name.  CorruptCheckpointException where no directory's
+    settings can be read, and one has some; KafkaStorageException.
+
+    Folders and settings are not written at once: what seems to be missing is looked at a second time.
+    """
+    found = _look(log_dirs, wanted, files)
+    return _look(log_dirs, wanted, files) if found else []
+
+
+def _look(log_dirs: Sequence[str], wanted: Callable[[str], bool], files: Files) -> list[Missing]:
+    topics: dict[str, dict[int, str]] = {}
+    for log_dir in log_dirs:
+        for partition, path in list_partitions(log_dir, files=files).items():
+            topics.setdefault(partition.topic, {})[partition.partition] = path
+    settings = TopicSettings(log_dirs, files=files)
+    cluster, is_of_cluster = settings.cluster, settings.is_of_cluster
+    _, known = stored_content(log_dirs, files)
+    named = cluster.topics if cluster is not None else {} if is_of_cluster else known
+    topics |= {topic: {} for topic in named if topic not in topics}
+    left_out = names.INTERNAL_TOPICS | {names.CLUSTER_METADATA_TOPIC}
+    where = ", ".join(log_dirs)
+    result = []
+    for topic, folders in sorted(topics.items()):
+        if topic in left_out or not wanted(topic):
+            continue
+        theirs = settings.cluster_topic(topic)
+        if cluster is not None and theirs is not None:
+            numbers = tuple(number for number in theirs.on_node(cluster.node_id) if number not in folders)
+            if numbers:
+                result.append(Missing(topic, numbers, theirs.partitions, cluster.is_whole, where))
+            continue
+        count = _count(known.get(topic), folders, files)
+        numbers = tuple(number for number in range(count) if number not in folders)
+        if numbers:
+            # A directory that only `open_log` has written to has no list of its topics: one partition is all of it.
+            if not known and not is_of_cluster:
+                continue
+            result.append(Missing(topic, numbers, count, not is_of_cluster, where))
+    return result
+
+
+def _count(known: KnownTopic | None, folders: Mapping[int, str], files: Files) -> int:
+    def ids() -> Iterator[str | None]:
+        for path in folders.values():
+            try:
+                yield topic_id_of(path, files)
+            except OSError as error:
+                raise KafkaStorageException.because_of(error, "cannot read a topic's id") from error
+
+    found = present_topic(known, list(folders), ids, may_be_elsewhere=True)
+    return 0 if found is None else found.partitions
+
+
+def whole_topics(names_given: Iterable[str]) -> Callable[[str], bool]:
+    """Of names on a command line or in a call (`t`, or `t-0`), those that ask for all of a topic; all for none."""
+    asked = set(names_given)
+    return lambda topic: not asked or topic in asked

@@ -1,0 +1,152 @@
+"""One partition of a StoreReader: what was read ahead of it, and how far its records were handed out.
+
+A ChunkReader whose chunks are handed out batch by batch, by whoever goes over several of these in turns.  `position` is
+what a cursor commits: everything below it was handed out, or has nothing for the caller (control records, aborted ones,
+what the filters leave out); it moves over a batch when the next one is asked for.
+
+Whatever an interrupt cuts short, nothing is lost or comes twice: where it came while a chunk was read, what was read is
+thrown away and read again from `position`.  Not thread-safe.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kafkalog._face.chunk_reader import Chunk, ChunkReader
+from kafkalog._limits import LONG_MIN
+from kafkalog.engine.format import values
+from kafkalog.engine.format.group_records import NO_LEADER_EPOCH
+
+if TYPE_CHECKING:
+    from kafkalog._native.codec.batches import BatchHeader
+    from kafkalog.engine.log.source import Source
+
+
+class PartitionReader(ChunkReader):
+    """`reset` says where to go on when the log has not got the position: ChunkReader's `out_of_range`."""
+
+    def __init__(
+        self,
+        source: Source,
+        position: int,
+        *,
+        topic_id: str,
+        isolation: str,
+        reset: str,
+        start_time: int = LONG_MIN,
+    ) -> None:
+        super().__init__(source, position, isolation=isolation, out_of_range=reset)
+        self.topic_id = topic_id
+        self.position = self.offset
+        self.leader_epoch = NO_LEADER_EPOCH  # of the last record below the position, where that is known
+        self.paused = False
+        self.given: BatchHeader | None = None  # the batch that a walk goes over now
+        self.is_checked = False  # that the log's end, which was met, is one
+        self._start_time = start_time
+        self._held: tuple[Chunk, list[BatchHeader], int] | None = None  # and where the chunk ends
+        self._next = 0  # of those
+        self._is_reading = False  # begun, and perhaps cut short
+        self._dry: int | None = None  # the visible end at which there was nothing
+
+    # --- what is there -------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """After a look that was cut short: what it read is thrown away."""
+        if self._is_reading:
+            self.seek(self.position)
+
+    def may_have_more(self) -> bool:
+        """Whether a look at the log is worth its while; nothing is read for that."""
+        end = self.source.visible_end(self.isolation)
+        return end not in (self.offset, self._dry) or self._is_reading
+
+    def is_beyond(self) -> bool:
+        """Whether it stands behind what can be seen: the log was cut, or a transaction is open there."""
+        return self.offset > self.source.visible_end(self.isolation)
+
+    def lag(self) -> int:
+        """How many offsets there are from the position to the end that this reader sees."""
+        return max(0, self.source.visible_end(self.isolation) - max(self.position, self.source.log_start_offset))
+
+    def current(self) -> tuple[Chunk, BatchHeader] | None:
+        """The batch that comes next, of those that were read ahead."""
+        held = self._held
+        if held is None:
+            return None
+        chunk, headers, end = held
+        if self._next < len(headers):
+            return chunk, headers[self._next]
+        self._move_to(end)
+        self._held = None
+        return None
+
+    def read(self) -> bool:
+        """Reads ahead, after `current` had nothing more; whether there is a batch now."""
+        self.settle()
+        self._is_reading = True
+        end = self.source.visible_end(self.isolation)
+        while (chunk := self.read_chunk()) is not None:
+            headers = self.data_headers(chunk)
+            if headers:
+                self._next = 0
+                self._held = chunk, headers, self.offset
+                self._is_reading = False
+                return True
+            self._move_to(self.offset)
+        if self.offset < end:
+            ChunkReader.seek(self, end)  # nothing that anybody may see lies between
+        self._move_to(self.offset)
+        self._dry = end
+        self._is_reading = False
+        return False
+
+    def data_headers(self, chunk: Chunk) -> list[BatchHeader]:
+        found = super().data_headers(chunk)
+        if self._start_time == LONG_MIN:
+            return found
+        return [each for each in found if each.magic < 2 or each.max_timestamp >= self._start_time]
+
+    # --- where it stands -----------------------------------------------------------------------------
+
+    def _move_to(self, offset: int) -> None:
+        self.first_offset = max(self.first_offset, offset)
+        self.position = max(self.position, offset)
+
+    def told(self, offset: int, leader_epoch: int) -> None:
+        """Records below `offset` of the batch that was given were handed out."""
+        if self.given is not None and offset > self.position:
+            self.leader_epoch = leader_epoch
+            self._move_to(offset)
+
+    def passed(self, header: BatchHeader) -> None:
+        """All of the batch that was given was handed out."""
+        if self.given is header:
+            self.leader_epoch = header.leader_epoch
+            self._move_to(header.last_offset + 1)
+            self.given = None
+            self._next += 1
+            self.current()
+
+    def chunk_passed(self, chunk: Chunk) -> None:
+        """All of the chunk that is held was handed out."""
+        held = self._held
+        if held is not None and held[0] is chunk:
+            self._next = len(held[1])
+            self.leader_epoch = held[1][-1].leader_epoch
+            self.given = None
+            self.current()
+
+    def seek(self, offset: int) -> None:
+        """Goes on at another offset; what was read ahead is dropped."""
+        offset = values.offset(offset, low=0)
+        self._is_reading = True
+        self.given = self._held = self._dry = None
+        self.leader_epoch = NO_LEADER_EPOCH
+        self.position = offset
+        super().seek(offset)
+        self._is_reading = False
+
+    def _reset_offset(self) -> int:
+        self.position = found = super()._reset_offset()
+        self.leader_epoch = NO_LEADER_EPOCH
+        return found

@@ -1,0 +1,387 @@
+"""The partitions of a StoreReader: which there are, whose turn it is, and the wait for more of any.
+
+They are read in turns, a chunk each, so that none waits for ever behind another that grows as fast as it is read.
+Which partition comes next is settled before it is read: one that cannot be read keeps none of the others from it.
+
+Whoever uses it has the reader's turn: one thread at a time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from kafkalog._face import store_cursors
+from kafkalog._face.chunk_reader import CHUNK_BYTES
+from kafkalog._face.partition_reader import PartitionReader
+from kafkalog._face.waiting import Waiting, WaitingBeside, WaitingHere
+from kafkalog._limits import LONG_MAX
+from kafkalog.engine.format import names
+from kafkalog.engine.format.java_text import ZERO_UUID
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.errors import (
+    IllegalArgumentException,
+    IllegalStateException,
+    KafkalogError,
+    KafkaStorageException,
+    NoOffsetForPartitionException,
+    UnknownTopicOrPartitionException,
+)
+
+if TYPE_CHECKING:
+    from kafkalog._face.chunk_reader import Chunk
+    from kafkalog._face.reader_options import ReaderOptions
+    from kafkalog._face.store_home import StoreHome
+    from kafkalog._face.store_view import StoreView
+    from kafkalog._native.codec.batches import BatchHeader
+
+LOOKS_MAX = 4
+LOOK_AGAIN_S = 0.03
+FILES_HELD = 16  # by the partitions of one reader; with more of them each lets go of its file behind its turn
+ADD_AGAIN_S = 1.0  # what could not be read when it was to be added
+
+Batch = tuple[PartitionReader, "Chunk", "BatchHeader"]
+Ends = Mapping[PartitionReader, int]
+
+
+class PartitionTurns:
+    """Errors as `Store.reader`."""
+
+    def __init__(self, home: StoreHome | StoreView, options: ReaderOptions) -> None:
+        self._home = home
+        self._options = options
+        self.readers: dict[TopicPartition, PartitionReader] = {}
+        self.untold: UnknownTopicOrPartitionException | None = None  # of what is forgotten already
+        self._missing: set[TopicPartition] = set()  # of those that are followed, and were told to be gone
+        self._unread: set[TopicPartition] = set()  # that could not be added; told once, and tried again
+        self._added_at = 0.0
+        self._next = 0  # whose turn it is to be read
+        self._current: PartitionReader | None = None  # whose batches are handed out
+        self.waiting: Waiting = WaitingBeside() if home.read_only else WaitingHere()
+        home.bells.add(self.waiting.bell)
+        self._changes = home.topic_changes
+        self._topics = self._followed()
+        self._ids = {each: home.info(each).topic_id for each in self._topics}  # another one of the name is none of them
+        wanted = options.partitions
+        if wanted is None:
+            wanted = [TopicPartition(each, n) for each in self._topics for n in home.numbers(each)]
+        for partition in options.start_offsets:
+            if partition not in wanted:
+                raise IllegalArgumentException(f"start_offsets: found {partition}, which is not read")
+        for partition in wanted:
+            self._add(partition, is_new=False)
+
+    def _followed(self) -> list[str]:
+        """Topics whose new partitions are read as well."""
+        options = self._options
+        if options.partitions is not None:
+            return []
+        if options.topics is not None:
+            return options.topics
+        known = () if options.cursor is None else store_cursors.committed(self._home, options.cursor)
+        found: list[str] = []
+        for topic in dict.fromkeys(each.topic for each in known):
+            with suppress(UnknownTopicOrPartitionException):  # deleted: its rows say nothing any more
+                self._home.info(topic)
+                found.append(topic)
+        if not found:
+            raise IllegalArgumentException(
+                "found neither topics nor partitions, nor a cursor that has been committed", hint="topics=['orders']"
+            )
+        return found
+
+    def _add(self, partition: TopicPartition, *, is_new: bool) -> None:
+        for look in range(LOOKS_MAX):
+            try:
+                self.readers[partition] = self._reader_of(partition, is_new=is_new)
+                return
+            except UnknownTopicOrPartitionException:
+                if not self._home.read_only or look + 1 == LOOKS_MAX:
+                    raise
+                time.sleep(LOOK_AGAIN_S)  # another process is moving it, perhaps
+
+    def _reader_of(self, partition: TopicPartition, *, is_new: bool) -> PartitionReader:
+        options, home = self._options, self._home
+        source = home.source(partition)
+        source.recheck()
+        topic_id = home.info(partition.topic).topic_id or ZERO_UUID
+        position, epoch = options.start_offsets.get(partition), None
+        if position is None and options.cursor is not None:
+            found = store_cursors.start_of(home, options.cursor, partition, topic_id, stable=options.committed)
+            if found is not None:
+                position, epoch = found.offset, found.leader_epoch
+        if position is None:
+            if options.start == "error" and not is_new:
+                raise NoOffsetForPartitionException(
+                    f"{partition}: nothing says where to start"
+                    + ("" if options.cursor is None else f", cursor {options.cursor!r} has no offset of it"),
+                    hint="start='earliest' or 'latest', or start_offsets=",
+                )
+            latest = options.start == "latest" and not is_new
+            position = source.visible_end(options.isolation) if latest else source.log_start_offset
+        if options.times.first >= 0:
+            at = source.offset_for_time(options.times.first)
+            position = max(position, source.visible_end(options.isolation) if at is None else at)
+        reader = PartitionReader(
+            source,
+            position,
+            topic_id=topic_id,
+            isolation=options.isolation,
+            reset=options.start,
+            start_time=options.times.first,
+        )
+        if epoch is not None:
+            reader.leader_epoch = epoch
+        return reader
+
+    def close(self) -> None:
+        """Lets go of the files."""
+        for reader in self.readers.values():
+            reader.close()
+        self.waiting.close()
+
+    # --- turns -----------------------------------------------------------------------------------------
+
+    def begin(self, chunk_bytes: int = CHUNK_BYTES, *, reads_ahead: bool = False) -> None:
+        """Another iteration begins, in chunks of so much: no batch is being gone over."""
+        chunk_bytes = self._options.chunk_bytes_of(len(self.readers), chunk_bytes)
+        for reader in self.readers.values():
+            reader.given = None
+            reader.is_checked = False
+            reader.chunk_bytes = chunk_bytes
+            reader.read_ahead(reads_ahead and self._options.chunk_bytes is None)
+
+    def ends(self) -> Ends:
+        """Where the partitions end now."""
+        self._look_for_partitions()
+        self.recheck()
+        return {each: self._end_of(each) for each in self.readers.values()}
+
+    def _end_of(self, reader: PartitionReader) -> int:
+        try:
+            return reader.source.visible_end(self._options.isolation)
+        except KafkalogError:
+            return LONG_MAX  # told when its turn comes
+
+    def recheck(self) -> None:
+        """Looks again at what all partitions have; those that are gone are forgotten, and then told."""
+        gone: UnknownTopicOrPartitionException | None = None
+        for reader in list(self.readers.values()):
+            try:
+                reader.source.recheck()
+            except UnknownTopicOrPartitionException as error:
+                if not self._found_elsewhere(reader):
+                    self._forget([reader.topic_partition])
+                    gone = gone or error
+            except KafkalogError:
+                pass  # told when its turn comes
+        if gone is not None:
+            raise gone
+
+    def held(self) -> Batch | None:
+        """The next batch of those that were read ahead."""
+        current = self._current
+        for reader in self.readers.values() if current is None or current.paused else (current,):
+            batch = None if reader.paused else reader.current()
+            if batch is not None:
+                self._current = reader
+                return reader, *batch
+        return None
+
+    def find(self, ends: Ends | None = None) -> Batch | None:
+        """The next batch: of the chunk that is being handed out, or of the next partition that has one."""
+        untold, self.untold = self.untold, None
+        if untold is not None:
+            raise untold
+        reader = self._current
+        if reader is not None and not reader.paused:
+            batch = reader.current()
+            if batch is not None:
+                return reader, *batch
+        self._current = None
+        self._look_for_partitions()
+        readers = list(self.readers.values())
+        if not readers and not self._topics:
+            raise UnknownTopicOrPartitionException(
+                "nothing is left to read: all topics of this reader were deleted", hint="make another reader"
+            )
+        for number in range(self._next, self._next + len(readers)):
+            reader = readers[number % len(readers)]
+            if reader.paused:
+                continue
+            self._next = number % len(readers) + 1
+            batch = reader.current() or self._read(reader, ends)
+            if batch is not None:
+                self._current = reader
+                return reader, *batch
+        return None
+
+    def _read(self, reader: PartitionReader, ends: Ends | None) -> tuple[Chunk, BatchHeader] | None:
+        try:
+            reader.settle()
+            # Beyond the end there is nothing to wait for: the log was cut.
+            is_there = ends is None or reader.offset < ends.get(reader, 0) or reader.is_beyond()
+            if is_there and reader.may_have_more():
+                found = reader.read()
+                if len(self.readers) > FILES_HELD:
+                    reader.rest()
+                if found:
+                    return reader.current()
+            if not reader.is_checked:  # once an iteration: it ends at the log's end, or says why that is none
+                reader.source.check_end(self._options.isolation)
+                reader.is_checked = True
+            return None
+        except UnknownTopicOrPartitionException:
+            if self._found_elsewhere(reader):
+                return self._read(reader, ends)
+            self._forget([reader.topic_partition])
+            raise
+
+    def _found_elsewhere(self, reader: PartitionReader) -> bool:
+        """Whether another process has moved the partition to another directory, where it is read from now on."""
+        home = self._home
+        if not home.read_only:
+            return False  # a StoreSource has looked
+        for look in range(LOOKS_MAX):
+            if look:
+                time.sleep(LOOK_AGAIN_S)  # between the two renames it is nowhere
+            try:
+                source = home.source(reader.topic_partition)
+                topic_id = home.info(reader.topic_partition.topic).topic_id or ZERO_UUID
+                if reader.topic_id not in (ZERO_UUID, topic_id):
+                    return False
+            except UnknownTopicOrPartitionException:
+                continue
+            if source is not reader.source:
+                leader_epoch = reader.leader_epoch
+                reader.source = source
+                reader.seek(reader.position)
+                reader.leader_epoch = leader_epoch
+                return True
+        return False
+
+    def await_batch(self, timeout_s: float, is_over: Callable[[], bool]) -> Batch | None:
+        """Waits for a batch, and looks at what is there first; None when none came in time, or `is_over`."""
+        until = time.monotonic() + timeout_s
+
+        def is_disturbed() -> bool:
+            return is_over() or self._changes != self._home.topic_changes
+
+        left_s = timeout_s
+        while not is_over():
+            unread: KafkalogError | None = None
+            try:
+                self.waiting.wait([each for each in self.readers.values() if not each.paused], left_s, is_disturbed)
+            except UnknownTopicOrPartitionException:
+                self.recheck()
+            except KafkalogError as error:
+                unread = error  # the others come first
+            self._home.check_open()
+            found = self.find()
+            if found is not None:
+                return found
+            if unread is not None:
+                raise unread
+            left_s = until - time.monotonic()
+            if left_s <= 0:
+                break
+        return None
+
+    # --- topics ----------------------------------------------------------------------------------------
+
+    def _look_for_partitions(self) -> None:
+        """New partitions of the topics that are followed, which are read from their beginning.  All are looked at
+        before the first error is told."""
+        changes, now = self._home.topic_changes, time.monotonic()
+        is_due = self._unread and now - self._added_at >= ADD_AGAIN_S
+        if changes == self._changes and self.readers and not is_due:  # without readers: are there topics still?
+            return
+        self._added_at = now
+        problem: KafkalogError | None = None
+        for topic in list(self._topics):
+            try:
+                numbers = self._numbers_of(topic)
+            except UnknownTopicOrPartitionException as error:
+                has_more = bool(forgotten := [each for each in self.readers if each.topic == topic])
+                is_told = any(each.topic == topic for each in self._missing)
+                self._forget(forgotten)
+                self._unread = {each for each in self._unread if each.topic != topic}
+                self._topics = [each for each in self._topics if each != topic]
+                if has_more or not is_told:
+                    problem = problem or error
+                continue
+            for number in numbers:
+                partition = TopicPartition(topic, number)
+                if partition not in self.readers:
+                    problem = self._add_new(partition) or problem
+        self._changes = changes
+        if problem is not None:
+            raise problem
+
+    def _numbers_of(self, topic: str) -> Sequence[int]:
+        """The partitions of a topic that is followed; UnknownTopicOrPartitionException where it is gone."""
+        info, before = self._home.info(topic), self._ids[topic]
+        is_another = info.topic_id != before
+        if before is None and is_another:  # it was given one, or is another topic
+            is_another = any(each.topic == topic for each in self._missing)
+            self._ids[topic] = info.topic_id
+        if is_another:
+            raise UnknownTopicOrPartitionException(
+                f"topic {topic!r} was deleted, and there is another topic of that name now", hint="make another reader"
+            )
+        return self._home.numbers(topic)
+
+    def _add_new(self, partition: TopicPartition) -> KafkalogError | None:
+        """The error that is to be told, once; what may yet be read is tried again."""
+        try:
+            self._add(partition, is_new=True)
+        except UnknownTopicOrPartitionException as error:
+            is_told = partition in self._missing
+            self._missing.add(partition)
+            return None if is_told else error
+        except KafkalogError as error:
+            is_told = partition in self._unread
+            self._unread.add(partition)
+            return None if is_told else error
+        self._missing.discard(partition)
+        self._unread.discard(partition)
+        return None
+
+    def _forget(self, partitions: list[TopicPartition]) -> None:
+        """They are gone: the error is told once, and the others are read on."""
+        self._missing.update(partitions)
+        for partition in partitions:
+            reader = self.readers.pop(partition, None)
+            if reader is not None and reader is self._current:
+                self._current = None
+
+    def topic_id(self, reader: PartitionReader) -> str:
+        """Its topic's id as it is now, for a commit; UnknownTopicOrPartitionException where that is gone, or another.
+        A source that only cannot be read is none of that."""
+        partition = reader.topic_partition
+        topic_id = self._home.info(partition.topic).topic_id or ZERO_UUID
+        if reader.topic_id == ZERO_UUID != topic_id:
+            with suppress(KafkaStorageException):
+                reader.source.recheck()  # raises for another topic
+            reader.topic_id = topic_id
+        if topic_id != reader.topic_id:
+            raise UnknownTopicOrPartitionException(
+                f"{partition} was deleted, and there is another topic of that name now"
+            )
+        return topic_id
+
+    def one(self, partition: str | TopicPartition) -> PartitionReader:
+        """IllegalStateException for a partition that is not read."""
+        wanted = names.partition_of(partition)
+        found = self.readers.get(wanted)
+        if found is None:
+            raise IllegalStateException(
+                f"{wanted} is not read by this reader", hint=f"there are {', '.join(map(str, self.readers)) or 'none'}"
+            )
+        return found
+
+    def some(self, partitions: tuple[str | TopicPartition, ...]) -> list[PartitionReader]:
+        """These, or all where none is named."""
+        return [self.one(each) for each in partitions] if partitions else list(self.readers.values())

@@ -1,0 +1,82 @@
+"""What a reader of a store was asked for, checked before anything is opened."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
+
+from kafkalog._face.times import times_of
+from kafkalog.engine.format import names, values
+from kafkalog.engine.log.source import check_isolation
+from kafkalog.errors import IllegalArgumentException
+
+if TYPE_CHECKING:
+    from kafkalog.engine.format.names import TopicPartition
+
+T = TypeVar("T")
+# Each spelled out: a Mapping's keys are invariant, so one of TopicPartition is not one of the union.
+Offsets: TypeAlias = "Mapping[str, int] | Mapping[TopicPartition, int] | Mapping[str | TopicPartition, int]"
+
+READ_AHEAD_BYTES = 64 << 20  # of all partitions of a reader, about
+CHUNK_BYTES_MIN = 64 << 10
+STARTS = ("earliest", "latest", "error")
+
+
+class ReaderOptions:
+    """Errors as `Store.reader`, which says what each is."""
+
+    # More than eight parameters: they are those of `Store.reader`.
+    def __init__(
+        self,
+        cursor: str | None,
+        topics: Iterable[str] | None,
+        partitions: Iterable[str | TopicPartition] | None,
+        *,
+        start: str,
+        start_offsets: Offsets | None,
+        start_time: int | None,
+        end_time: int | None,
+        isolation: str,
+        key_prefix: bytes | None,
+        chunk_bytes: int | None,
+        shared: bool,
+    ) -> None:
+        if cursor is not None and not values.text(cursor, "cursor"):
+            raise IllegalArgumentException("cursor: found an empty name", hint="None reads without a cursor")
+        if topics is not None and partitions is not None:
+            raise IllegalArgumentException("found both topics and partitions", hint="leave one out")
+        if not isinstance(start, str) or start not in STARTS:
+            raise IllegalArgumentException(f"start {start!r} is none of {', '.join(STARTS)}")
+        self.cursor = cursor
+        self.topics = None if topics is None else _listed(topics, "topics", lambda each: values.text(each, "topics"))
+        self.partitions = None if partitions is None else _listed(partitions, "partitions", names.partition_of)
+        for what, given in (("topics", self.topics), ("partitions", self.partitions)):
+            if given is not None and not given:
+                raise IllegalArgumentException(f"{what}: found none, expected at least one")
+        self.shared = values.flag(shared, "shared")
+        self.start = start
+        self.start_offsets = offsets_of({} if start_offsets is None else start_offsets, "start_offsets")
+        self.committed = check_isolation(isolation)
+        self.isolation = isolation
+        self.times = times_of(start_time, end_time)
+        self.key_prefix = values.octets(key_prefix, "key_prefix")
+        self.chunk_bytes = None if chunk_bytes is None else values.whole(chunk_bytes, "chunk_bytes", low=1)
+
+    def chunk_bytes_of(self, partitions: int, most: int) -> int:
+        """How much is read at once of each of so many partitions."""
+        if self.chunk_bytes is not None:
+            return self.chunk_bytes
+        return max(CHUNK_BYTES_MIN, min(most, READ_AHEAD_BYTES // max(partitions, 1)))
+
+
+def offsets_of(given: Offsets, what: str) -> dict[TopicPartition, int]:
+    """Offsets by partition, as a caller gives them."""
+    if not isinstance(given, Mapping):
+        raise IllegalArgumentException(f"{what}: found {values.shown(given)}, expected offsets by partition")
+    return {names.partition_of(each): values.offset(offset, what, low=0) for each, offset in given.items()}
+
+
+def _listed(given: Iterable[object], what: str, checked: Callable[[Any], T]) -> list[T]:
+    if isinstance(given, str | bytes | Mapping) or not isinstance(given, Iterable):
+        raise IllegalArgumentException(f"{what}: found {values.shown(given)}, expected a list of names")
+    return list(dict.fromkeys(checked(each) for each in given))

@@ -1,0 +1,215 @@
+"""What a producer answers for a record: a `concurrent.futures.Future` that costs little, as a batch answers for all.
+
+A `ProducerBatch` collects records of one partition until the sender takes it, and has their outcomes from then on, set
+at once.  A future is a batch and a number; what `concurrent.futures` (`wait`, `as_completed`) and `asyncio.wrap_future`
+look at in one, state, result, condition, is the batch's.  It cannot be cancelled: a record that was given goes its way.
+Knows nothing of logs, or of who sends.  Thread-safe.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, InvalidStateError
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import TYPE_CHECKING, Any, Protocol
+
+from kafkalog._face.shown import Shown
+from kafkalog._native.state.batching import Answered, Awaited, Numbered
+from kafkalog.engine.files.lines import Lines
+from kafkalog.topic import RecordMetadata
+
+if TYPE_CHECKING:
+    from kafkalog.engine.format.names import TopicPartition
+
+RUNNING, FINISHED = "RUNNING", "FINISHED"  # concurrent.futures._base's
+HELD_S_MAX = 5.0  # a condition, by `concurrent.futures.wait`; one that an interrupt came out of keeps it for ever
+LOOK_EVERY_S = 1.0  # of who waits: nobody is told by a sender that could not have the condition
+
+Outcome = int | BaseException  # the offset of a record, or why it has none
+
+
+class Owner(Protocol):
+    """What a batch asks of who sends it (`kafkalog.producer.RecordAccumulator`)."""
+
+    def check_may_wait(self, what: str) -> None:
+        """IllegalStateException where nobody would ever answer who waits for `what`."""
+
+
+class ProducerBatch(Answered):
+    """Records of one partition on their way to its log; the lock of its accumulator guards `collected`."""
+
+    __slots__ = ("condition", "created_s", "is_over", "is_urgent", "owner", "watched")
+    outcomes: Sequence[Outcome] | None  # of its records, once they are known
+
+    def __init__(self, topic_partition: TopicPartition, owner: Owner, created_s: float) -> None:
+        super().__init__(topic_partition, RecordMetadata)
+        self.owner = owner
+        self.created_s = created_s  # of time.monotonic
+        self.is_urgent = False  # somebody waits for it
+        self.is_over = False  # callbacks have returned
+        self.condition = Awaited()
+        self.watched: list[RecordFuture] = []  # those that somebody waits for in a way of his own
+
+    def answer(self, outcomes: Sequence[Outcome]) -> None:
+        """Sets what came of its records, which wakes and calls all who asked; a second answer changes nothing."""
+        if self.outcomes is not None:
+            return
+        held = self.condition.acquire(timeout=HELD_S_MAX)
+        try:
+            self.outcomes = outcomes
+            for future in self.watched:
+                future.tell_waiters()
+            self.is_over = not self.watched
+            self.condition.notify_all()
+        finally:
+            if held:
+                self.condition.release()
+        for future in sorted(self.watched, key=RecordFuture.number_of):
+            future._invoke_callbacks()
+        self.is_over = True
+        if self.watched:
+            self.condition.notify_all()
+
+    def wait(self, seconds: float | None, *, to_the_end: bool = False) -> bool:
+        """Whether it was answered in time, and `to_the_end`: callbacks have returned."""
+        deadline = math.inf if seconds is None else time.monotonic() + seconds
+        while self.outcomes is None or (to_the_end and not self.is_over):
+            self.owner.check_may_wait("the result of a record")
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                return False
+            self._wait_once(min(left_s, LOOK_EVERY_S), to_the_end)
+        return True
+
+    def _wait_once(self, seconds: float, to_the_end: bool) -> None:
+        with self.condition:
+            if self.outcomes is None or (to_the_end and not self.is_over):
+                self.condition.wait(seconds)
+
+
+class RecordFuture(Numbered, Future[RecordMetadata], Shown):
+    """Of one record; its result is a RecordMetadata, its exception why the record is not in the log.
+
+    Where nobody would ever answer, in a forked child, or in a callback of another one, waiting raises
+    IllegalStateException.
+    """
+
+    _inner = frozenset({"number_of", "set_exception", "set_result", "set_running_or_notify_cancel", "tell_waiters"})
+
+    _batch: ProducerBatch
+
+    def __setattr__(self, name: str, value: object) -> None:
+        self._show()  # it may be in a cycle from now on
+        super().__setattr__(name, value)
+
+    def number_of(self) -> int:
+        """Of the record in its batch."""
+        return self._number
+
+    # --- what concurrent.futures looks at ------------------------------------------------------------
+
+    @property
+    def _condition(self) -> Any:  # type: ignore[override]
+        return self._batch.condition
+
+    @property
+    def _state(self) -> str:  # type: ignore[override]
+        return RUNNING if self._batch.outcomes is None else FINISHED
+
+    @property
+    def _result(self) -> RecordMetadata | None:  # type: ignore[override]
+        found: RecordMetadata | None = self._batch.found(self._number)
+        return found
+
+    @property
+    def _exception(self) -> BaseException | None:  # type: ignore[override]
+        """One of its own: an exception that several threads raise would collect their tracebacks."""
+        told: BaseException | None = self.__dict__.get("_told")
+        if told is None and self._batch.outcomes is not None:
+            error = self._batch.outcomes[self._number]
+            if isinstance(error, BaseException):
+                self._show()
+                told = self.__dict__.setdefault("_told", _copied(error))
+        return told
+
+    @property
+    def _waiters(self) -> list[Any]:  # type: ignore[override]
+        return self._list("_own_waiters")
+
+    @property
+    def _done_callbacks(self) -> list[Callable[[Future[RecordMetadata]], object]]:
+        return self._list("_own_callbacks")
+
+    def _list(self, name: str) -> list[Any]:
+        """Made when it is first asked for, with the condition held."""
+        found: list[Any] | None = self.__dict__.get(name)
+        if found is None:
+            self._show()
+            if self.__dict__.keys().isdisjoint(("_own_waiters", "_own_callbacks")):
+                self._batch.watched.append(self)
+            found = self.__dict__[name] = []
+        return found
+
+    def tell_waiters(self) -> None:
+        """Those of `concurrent.futures.wait` and `as_completed`; with the condition held."""
+        for waiter in self.__dict__.get("_own_waiters", ()):
+            if self._exception is None:
+                waiter.add_result(self)
+            else:
+                waiter.add_exception(self)
+
+    def _invoke_callbacks(self) -> None:
+        if "_own_callbacks" in self.__dict__:
+            try:
+                super()._invoke_callbacks()  # type: ignore[misc]
+            except BaseException:  # SystemExit of a callback must not end the sender
+                Lines("kafkalog.topics").exception("A callback of %r has raised", self)
+
+    # --- what others ask -----------------------------------------------------------------------------
+
+    if TYPE_CHECKING:
+
+        def result(self, timeout: float | None = None) -> RecordMetadata: ...
+
+    def _awaited(self, timeout: float | None) -> RecordMetadata:
+        if not self._batch.wait(timeout):
+            raise FutureTimeoutError
+        error, found = self._exception, self._result
+        if found is None:
+            assert error is not None
+            raise error
+        return found
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Why the record is not in the log; None where it is."""
+        if not self._batch.wait(timeout):
+            raise FutureTimeoutError
+        return self._exception
+
+    def done(self) -> bool:
+        """Whether it is known what became of the record."""
+        return self._batch.outcomes is not None
+
+    def set_running_or_notify_cancel(self) -> bool:
+        raise InvalidStateError("the producer alone answers for a record")
+
+    def set_result(self, result: RecordMetadata) -> None:
+        raise InvalidStateError("the producer alone answers for a record")
+
+    def set_exception(self, exception: BaseException | None) -> None:
+        raise InvalidStateError("the producer alone answers for a record")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        raise TypeError("a record's future cannot be copied or pickled: take its result()")
+
+
+def _copied(error: BaseException) -> BaseException:
+    try:
+        found = copy.copy(error)
+    except Exception:  # one that wants to be made otherwise
+        return error
+    found.__cause__ = error.__cause__
+    return found

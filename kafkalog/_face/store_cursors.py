@@ -1,0 +1,163 @@
+"""Cursors: how far a named reader has come, kept as Kafka keeps a group's offsets, in `__consumer_offsets`.
+
+A store that writes keeps them beside the data, where a broker and its tools find them; one that only reads has them in
+a directory of its own (`cursors=DIR`), or shows those of the directory that it reads.  A cursor is a group without
+members: those of a dead broker's consumers are removed before one is moved, since nobody serves them while the
+directory is ours.  Thread-safe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from kafkalog._face.store_view import StoreView
+from kafkalog.engine.coordinator.group_offsets import GroupLag, GroupOffsets
+from kafkalog.engine.format.java_text import ZERO_UUID
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.errors import (
+    GroupIdNotFoundException,
+    KafkalogError,
+    KafkaStorageException,
+    LogReadOnlyException,
+    UnknownMemberIdException,
+)
+
+if TYPE_CHECKING:
+    from kafkalog._face.store_home import StoreHome
+    from kafkalog.engine.format.group_records import CommittedOffset
+
+
+class CursorInfo(NamedTuple):
+    """A cursor: its group's state in Kafka's words ("Empty" where nobody is a member), and where it is in each
+    partition, with the end and the lag where they are known."""
+
+    name: str
+    state: str
+    partitions: list[GroupLag]
+
+
+def committed(home: StoreHome | StoreView, cursor: str) -> dict[TopicPartition, CommittedOffset]:
+    """What a cursor has committed; empty for one that is not there."""
+    found: dict[TopicPartition, CommittedOffset] = {}
+    for offsets in reversed(list(_keepers(home, cursor))):
+        found.update(offsets.fetch_all(cursor))
+    return dict(sorted(found.items()))
+
+
+def start_of(
+    home: StoreHome | StoreView, cursor: str, partition: TopicPartition, topic_id: str, *, stable: bool
+) -> CommittedOffset | None:
+    """Where a cursor goes on; None where it has nothing.  `stable`: UnstableOffsetCommitException while a transaction
+    is open that may commit another."""
+    for offsets in _keepers(home, cursor):
+        found = offsets.fetch(cursor, partition, topic_id=topic_id, require_stable=stable)
+        if found is not None:
+            return found
+    return None
+
+
+def commit(home: StoreHome | StoreView, cursor: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+    """Commits all of these or none."""
+    try:
+        keeper = _own_keeper(home, cursor, create=True)
+        assert keeper is not None
+        try:
+            keeper.commit(cursor, offsets)
+        except UnknownMemberIdException:
+            keeper.remove_members(cursor)
+            keeper.commit(cursor, offsets)
+        _flush(home, keeper)
+    except KafkaStorageException:
+        home.check_open()  # closed meanwhile
+        raise
+
+
+def _flush(home: StoreHome | StoreView, keeper: GroupOffsets) -> None:
+    if not home.read_only and home.syncs:
+        keeper.flush()
+
+
+def delete(home: StoreHome | StoreView, cursor: str) -> None:
+    """Forgets a cursor.  GroupIdNotFoundException."""
+    keeper = _own_keeper(home, cursor, create=False)
+    if keeper is None:
+        raise GroupIdNotFoundException(f"cursor {cursor!r} is not there")
+    keeper.remove_members(cursor)
+    keeper.delete_group(cursor)
+    _flush(home, keeper)
+
+
+def cursors(home: StoreHome | StoreView) -> list[CursorInfo]:
+    """Every cursor, by name."""
+    home.check_open()
+    found: dict[str, str] = {}
+    for keeper in _all_keepers(home):
+        for group in keeper.groups():
+            found.setdefault(group.group, group.state)
+    offsets = {name: committed(home, name) for name in sorted(found)}  # all before an end: no cursor is beyond that
+    ends: dict[TopicPartition, int | None] = {}
+    return [
+        CursorInfo(
+            name, found[name], [GroupLag(each, value, _end_for(home, each, value, ends)) for each, value in its.items()]
+        )
+        for name, its in offsets.items()
+    ]
+
+
+def _end_for(
+    home: StoreHome | StoreView,
+    partition: TopicPartition,
+    value: CommittedOffset,
+    ends: dict[TopicPartition, int | None],
+) -> int | None:
+    """The end that an offset is measured by; None where it is of an earlier topic of the name."""
+    try:
+        topic_id = home.info(partition.topic).topic_id or ZERO_UUID
+    except KafkalogError:
+        return None
+    is_another = ZERO_UUID not in (topic_id, value.topic_id) and topic_id != value.topic_id
+    return None if is_another else _end(home, partition, ends)
+
+
+def _end(home: StoreHome | StoreView, partition: TopicPartition, ends: dict[TopicPartition, int | None]) -> int | None:
+    if partition not in ends:
+        try:
+            source = home.source(partition)
+            source.recheck()
+            ends[partition] = source.visible_end()
+        except KafkalogError:
+            ends[partition] = None
+    return ends[partition]
+
+
+def _keepers(home: StoreHome | StoreView, cursor: str) -> Iterator[GroupOffsets]:
+    """Who may know of a cursor, those that count first."""
+    if isinstance(home, StoreView) and home.cursors is not None:
+        home.check_open()
+        own = home.cursors.offsets(cursor, create=False)
+        if own is not None:
+            yield own
+    there = home.offsets_there(cursor) if isinstance(home, StoreView) else home.offsets(cursor, create=False)
+    if there is not None:
+        yield there
+
+
+def _all_keepers(home: StoreHome | StoreView) -> list[GroupOffsets]:
+    if not isinstance(home, StoreView):
+        return home.coordinators.all_offsets()
+    own = [] if home.cursors is None else home.cursors.coordinators.all_offsets()
+    return own + home.all_offsets()
+
+
+def _own_keeper(home: StoreHome | StoreView, cursor: str, *, create: bool) -> GroupOffsets | None:
+    """Who keeps a cursor and may change it."""
+    home.check_open()
+    if not isinstance(home, StoreView):
+        return home.offsets(cursor, create=create)
+    if home.cursors is None:
+        raise LogReadOnlyException(
+            f"the store of {home.place} is open read-only: its cursors cannot be moved",
+            hint="open it with cursors=DIR, a directory of its own",
+        )
+    return home.cursors.offsets(cursor, create=create)

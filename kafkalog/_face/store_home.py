@@ -1,0 +1,369 @@
+"""What stands under a writable store: its manager, its topics, its coordinators, and each partition's appends.
+
+    home = StoreHome(["data"], ManagerSettings(), durability="os", ...)
+    home.start(); ...; home.close()
+
+The store, its topics, transactions and readers all stand on one of these.  Opening goes in this order: directories are
+locked, logs are loaded and recovered, what a crash cut short of topics is finished, then of transactions; only then
+does anybody read or write.  Background: the manager's tasks (retention, the cleaner, checkpoints) and two of the
+coordinators'.  Thread-safe; of one process.
+"""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import TYPE_CHECKING, Literal, Protocol
+
+from kafkalog._face.catalog import Catalog, Deletion
+from kafkalog._face.coordinators import Coordinators
+from kafkalog._face.cursor_readers import CursorReaders
+from kafkalog._face.store_partition import StorePartition
+from kafkalog._face.store_source import StoreSource
+from kafkalog._face.topic_info import TopicInfo, countable, not_made
+from kafkalog._face.topic_settings import TopicSettings
+from kafkalog._face.waiting import Bells
+from kafkalog.config import LogConfig
+from kafkalog.engine.files import Clock, Files
+from kafkalog.engine.files.lines import Lines
+from kafkalog.engine.files.processes import Life
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.host import directory as directories_of_logs
+from kafkalog.engine.host.changes import BackgroundTasks
+from kafkalog.engine.host.log_manager import LogManager
+from kafkalog.engine.host.topic_configs import StoredTopicConfigs
+from kafkalog.errors import (
+    DiskFull,
+    KafkalogError,
+    KafkaStorageException,
+    TooManyOpenFilesException,
+    UnknownTopicOrPartitionException,
+)
+
+if TYPE_CHECKING:
+    from kafkalog.engine.coordinator.group_offsets import GroupOffsets
+    from kafkalog.engine.host.settings import ManagerSettings
+    from kafkalog.engine.log.unified_log import UnifiedLog
+    from kafkalog.metrics.registry import MetricsRegistry
+
+OVERDUE_CHECK_MS = 10_000  # transaction.abort.timed.out.transaction.cleanup.interval.ms
+EXPIRY_CHECK_MS = 600_000  # offsets.retention.check.interval.ms
+FORGET_AGAIN_MS = 10_000
+
+
+def _config_base(stored: StoredTopicConfigs, known: TopicSettings, topic: str, default: LogConfig) -> LogConfig:
+    """What counts beneath the overrides that the store keeps of a topic."""
+    return LogConfig.from_props(known.base(topic, default.originals, is_stored=stored.has(topic)))
+
+
+class OpenProducer(Protocol):
+    """What a store asks of its producers (`kafkalog.producer.RecordAccumulator`)."""
+
+    def check_outside(self) -> None:
+        """IllegalStateException in a thread for which `close` could not wait."""
+
+    def close(self) -> None:
+        """Sends what it holds, and ends."""
+
+
+class StoreHome:
+    """Made and started by `kafkalog.open`.  One that is dropped without `close` closes by itself, with a
+    ResourceWarning."""
+
+    read_only: Literal[False] = False
+
+    def __init__(
+        self,
+        log_dirs: Sequence[str],
+        settings: ManagerSettings,
+        *,
+        durability: str,
+        compression: str | None,
+        clock: Clock,
+        files: Files,
+        metrics: MetricsRegistry | None,
+        topic_settings: TopicSettings | None = None,
+    ) -> None:
+        self.life = Life("kafkalog.open")
+        self._is_started = False
+        self.clock = clock
+        self.syncs = durability == "fsync"
+        self._compression = compression
+        self._partitions: dict[TopicPartition, StorePartition] = {}
+        self.producers: set[OpenProducer] = set()  # kept by themselves
+        self._deletions: list[Deletion] = []  # of which something is left to be forgotten
+        self.manager = LogManager.__new__(LogManager)  # here before it holds anything: an interrupt may come behind
+        try:
+            LogManager.__init__(
+                self.manager, log_dirs, settings, clock=clock, files=files, metrics=metrics, take_over=True
+            )
+            self.place = self.manager.directories.shown
+            self.manager.refusal = partial(self.life.refusal, f"the store of {self.place}")
+            self.topic_settings = topic_settings or TopicSettings(log_dirs, files=files)
+            self.catalog = Catalog(self.manager, self.life, self.topic_settings)
+            # Not a method of ours: a store that is dropped must go at once, without a collector's run.
+            stored = self.manager.topic_configs
+            assert isinstance(stored, StoredTopicConfigs), stored
+            self.manager.set_config_base(partial(_config_base, stored, self.topic_settings))
+            self.bells = Bells()  # of readers that wait
+            self.cursor_readers = CursorReaders()
+            self._tasks = BackgroundTasks(self.manager.scheduler, self._is_live)
+        except BaseException:
+            self.abandon()
+            raise
+
+    def start(self) -> None:
+        """Loads and settles everything; what fails lets go of all."""
+        try:
+            self.manager.startup(self.catalog.is_gone)
+            for log in self.manager.all_logs():
+                log.flushes_rolls = self.syncs
+            self.catalog.finish()
+            self.coordinators = Coordinators(self.manager, self.catalog, self.life, self.clock, syncs=self.syncs)
+            self.coordinators.start()
+            self._forget_deleted()
+            self._warn_of_unknown_settings()
+            self._tasks.every("transaction-abort", self.end_overdue, OVERDUE_CHECK_MS, OVERDUE_CHECK_MS)
+            if self.manager.settings.maintenance:
+                self._tasks.every("coordinator-expiry", self.forget_expired, EXPIRY_CHECK_MS, EXPIRY_CHECK_MS)
+            self._is_started = True
+        except BaseException:
+            self.abandon()
+            raise
+
+    def abandon(self) -> None:
+        """Lets go of everything as a crash does, started or not."""
+        if not hasattr(self, "manager"):
+            return
+        self.life.end()
+        if hasattr(self, "_tasks"):
+            self._tasks.cancel()
+        if hasattr(self.manager, "directories"):
+            self.manager.abandon()
+
+    def close(self) -> None:
+        """As a broker's clean shutdown does; a second call does nothing."""
+        if self.life.forked:
+            return
+        if not self._is_started:
+            self.abandon()
+            return
+        self.manager.check_outside()
+        self.catalog.check_outside()
+        self.coordinators.check_outside()
+        for each in list(self.producers):
+            each.check_outside()
+        self._close_producers()
+        with self.catalog.changing:  # a change of topics that is under way is finished
+            self.life.end()
+        self.catalog.take_back_refused()
+        self._close_producers()  # those that were made meanwhile
+        self.bells.ring()
+        self._tasks.cancel()
+        self.coordinators.end()
+        self.manager.shutdown()
+
+    def _close_producers(self) -> None:
+        for each in list(self.producers):
+            each.close()
+
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:  # modules may be empty by then
+        if not hasattr(self, "_tasks") or not self.life.live or is_finalizing():
+            return
+        try:
+            warnings.warn(
+                f"{self!r} was dropped without being closed; use it as `with kafkalog.open(...) as store:`, or call "
+                "its close()",
+                ResourceWarning,
+                stacklevel=2,
+                source=self,
+            )
+        finally:
+            if directories_of_logs.may_finish_here():
+                self._close_dropped()
+            else:
+                directories_of_logs.finish_later(self._close_dropped)
+
+    def _close_dropped(self) -> None:
+        try:
+            self.close()
+        except Exception:
+            Lines("kafkalog.topics").exception("%r, which was dropped, did not close in order", self)
+
+    def __repr__(self) -> str:
+        return f"<store of {self.place}>"
+
+    # --- settings --------------------------------------------------------------------------------------
+
+    def _warn_of_unknown_settings(self) -> None:
+        """Names the topics whose records all stay, because nobody knows for how long their owner wants them."""
+        config = self.manager.settings.default_config.originals
+        kept = [
+            topic
+            for topic in self.catalog.names()
+            if self.topic_settings.is_kept(topic, config, is_stored=self.catalog.has_settings(topic))
+        ]
+        if not kept:
+            return
+        by_reason: dict[str, list[str]] = {}
+        for topic in kept:
+            by_reason.setdefault(self.topic_settings.why_unknown(topic), []).append(topic)
+        for why, topics in by_reason.items():
+            Lines("kafkalog.topics", self.place).warning(
+                "nothing is deleted or compacted of topics whose settings are not known (%s): %s.  broker_config= "
+                "names the broker's server.properties, alter_topic() sets what shall count here",
+                why,
+                ", ".join(topics),
+            )
+
+    def _is_live(self) -> bool:
+        return self.life.live
+
+    def check_open(self) -> None:
+        """IllegalStateException where it is closed, or was opened by another process."""
+        if not self.life.live:
+            raise self.life.refusal(f"the store of {self.place}")
+
+    def end_overdue(self) -> None:
+        self.coordinators.end_overdue()
+        self.catalog.take_back_refused()
+
+    def forget_expired(self) -> None:
+        self.coordinators.forget_expired()
+
+    # --- topics ----------------------------------------------------------------------------------------
+
+    def names(self) -> list[str]:
+        """Of all topics, in order."""
+        self.check_open()
+        return self.catalog.names()
+
+    def info(self, topic: str) -> TopicInfo:
+        """UnknownTopicOrPartitionException where there is no such topic."""
+        self.check_open()
+        return self.catalog.must(topic)
+
+    def partition(self, partition: TopicPartition) -> StorePartition:
+        """What appends to a partition; UnknownTopicOrPartitionException, KafkaStorageException where it is offline."""
+        found = self._partitions.get(partition)
+        if found is not None:
+            now = self.manager.registry.get(partition)
+            if now is None or now is found.engine or now.topic_id == found.engine.topic_id:
+                return found
+            self._partitions.pop(partition, None)  # of a topic whose deletion was cut short, or is not over
+        self.check_open()
+        engine = self.manager.get_log(partition) or self.settled_log(partition)
+        if engine is None:
+            raise self.not_there(partition)
+        made = StorePartition(
+            self.manager, engine, self.life, self.clock, compression=self._compression, sync_appends=self.syncs
+        )
+        found = self._partitions.setdefault(partition, made)
+        found.take_settings()  # they may have changed before it was to be found there
+        if self.manager.registry.get(partition) is not found.engine and found.moved_from(found.engine) is None:
+            if self._partitions.get(partition) is found:  # deleted meanwhile, before it was to be found there
+                self._partitions.pop(partition, None)
+            return self.partition(partition)
+        return found
+
+    def numbers(self, topic: str) -> Sequence[int]:
+        """The partitions of a topic: of one of Kafka's own those that were made so far.
+
+        UnknownTopicOrPartitionException; InvalidPartitionsException as `countable`."""
+        info = self.info(topic)
+        return self.catalog.made(topic) if info.is_internal else range(countable(info))
+
+    def check_partition(self, partition: TopicPartition) -> None:
+        """UnknownTopicOrPartitionException where there is no such partition."""
+        if not 0 <= partition.partition < self.info(partition.topic).partitions:
+            raise self.not_there(partition)
+
+    def not_there(self, partition: TopicPartition) -> KafkaStorageException | UnknownTopicOrPartitionException:
+        """Why there is no such partition."""
+        info = self.info(partition.topic)
+        if 0 <= partition.partition < info.partitions:
+            if info.is_internal and partition.partition not in self.catalog.made(partition.topic):
+                return not_made(partition)
+            return self.catalog.away_error(partition)
+        return UnknownTopicOrPartitionException(
+            f"topic {partition.topic!r} has no partition {partition.partition}: it has {info.partitions}"
+        )
+
+    def create_topic(
+        self, name: str, partitions: int, config: Mapping[str, str] | None, topic_id: str | None, *, exist_ok: bool
+    ) -> TopicInfo:
+        """As `Store.create_topic`."""
+        made = self.catalog.create(name, partitions, config, topic_id, exist_ok=exist_ok)
+        self.bells.ring()
+        return made
+
+    def add_partitions(self, name: str, partitions: int) -> TopicInfo:
+        """As `Store.add_partitions`."""
+        found = self.catalog.add_partitions(name, partitions)
+        self.bells.ring()
+        return found
+
+    def alter_topic(self, name: str, config: Mapping[str, str | None]) -> TopicInfo:
+        """As `Store.alter_topic`."""
+        found = self.catalog.alter(name, config)
+        for partition, appends in list(self._partitions.items()):
+            if partition.topic == name:
+                appends.take_settings()
+        return found
+
+    def delete_topic(self, name: str) -> None:
+        """As `Store.delete_topic`."""
+        deleted = self.catalog.delete(name)
+        for partition in list(self._partitions):
+            if partition.topic == name:
+                self._partitions.pop(partition, None)
+        self.bells.ring()
+        self._deletions.append(deleted)
+        try:
+            self._forget_deletions()
+        except (DiskFull, TooManyOpenFilesException) as error:  # the topic is deleted, whatever else waits for space
+            Lines("kafkalog.topics").info("cursors of %s, which is deleted, go later: %s", name, error)
+            self._tasks.once("forget-deletions", self._forget_deletions, FORGET_AGAIN_MS)
+
+    def _forget_deletions(self) -> None:
+        """No cursor points into the next topic of the name of one that was deleted."""
+        for deleted in list(self._deletions):
+            self.coordinators.forget_topic(deleted.topic, deleted.topic_id)
+            self.catalog.forget(deleted)
+            with suppress(ValueError):  # another thread has forgotten it meanwhile
+                self._deletions.remove(deleted)
+
+    def _forget_deleted(self) -> None:
+        """Of topics whose deletion a crash, or a disk, cut short: no cursor points into the next one of that name."""
+        for topic, topic_id in self.catalog.deleted():
+            try:
+                self.coordinators.forget_topic(topic, topic_id)
+            except KafkalogError:  # it is tried again at the next start
+                Lines("kafkalog.topics").warning("cursors of %s, which was deleted, are left", topic, exc_info=True)
+
+    # --- reading ---------------------------------------------------------------------------------------
+
+    @property
+    def topic_changes(self) -> int:
+        """Another number: topics may have changed."""
+        return self.catalog.changes
+
+    def source(self, partition: TopicPartition) -> StoreSource:
+        """What readers see of a partition; errors as `partition`."""
+        return StoreSource(self, self.partition(partition).engine)
+
+    def log_now(self, partition: TopicPartition) -> UnifiedLog | None:
+        """A partition's log, wherever it is."""
+        return self.manager.registry.get(partition)
+
+    def settled_log(self, partition: TopicPartition) -> UnifiedLog | None:
+        """The same, once what is just being made or removed is done."""
+        return self.catalog.settled_log(partition)
+
+    def offsets(self, group: str, *, create: bool) -> GroupOffsets | None:
+        """Who keeps a cursor; None where nobody has one there, and it is not to be made."""
+        self.check_open()
+        return self.coordinators.offsets(group, create=create)

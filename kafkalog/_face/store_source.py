@@ -1,0 +1,118 @@
+"""What readers see of a store's partition, wherever its log is now.
+
+An EngineSource that goes on with the log that took the place of the one it read: the store's LogManager may have moved
+it to another directory, with the same records.  A topic of the same name that was made anew is none of it.  Where there
+is no log any more the error says why: the topic was deleted, the directory is offline, the store is closed.
+Thread-safe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from kafkalog.engine.log.engine_source import EngineSource
+from kafkalog.errors import (
+    ClosedChannelException,
+    IllegalStateException,
+    KafkalogError,
+    KafkaStorageException,
+    UnknownTopicOrPartitionException,
+)
+
+if TYPE_CHECKING:
+    from kafkalog.engine.files.processes import Life
+    from kafkalog.engine.format.names import TopicPartition
+    from kafkalog.engine.log.unified_log import UnifiedLog
+    from kafkalog.engine.segment.reader import Extent
+    from kafkalog.engine.segment.transaction_index import AbortedTxn
+
+T = TypeVar("T")
+
+
+class Logs(Protocol):
+    """What a source asks of its store."""
+
+    life: Life
+
+    def check_open(self) -> None: ...
+
+    def log_now(self, partition: TopicPartition) -> UnifiedLog | None:
+        """The partition's log."""
+
+    def settled_log(self, partition: TopicPartition) -> UnifiedLog | None:
+        """The same, once what is just being made or removed is done."""
+
+    def not_there(self, partition: TopicPartition) -> KafkalogError: ...
+
+
+class StoreSource(EngineSource):
+    """Made by the store's `source`, of the log that is there."""
+
+    def __init__(self, logs: Logs, engine: UnifiedLog) -> None:
+        super().__init__(engine.topic_partition, engine, logs.life)
+        self._logs = logs
+        self.topic_id = engine.topic_id
+
+    @property
+    def engine(self) -> UnifiedLog:
+        """The log as it was last seen."""
+        return self._engine
+
+    def check_usable(self) -> None:
+        """Goes on with the log that is there now; raises where none is, or nobody may read it."""
+        if not self.life.live or self._logs.log_now(self.topic_partition) is not self._engine:
+            self._look()
+
+    def recheck(self) -> None:
+        self.check_usable()
+
+    def _look(self) -> bool:
+        """Whether another log has taken the place of ours, which is read from now on; raises where there is none."""
+        self._logs.check_open()
+        found = self._logs.log_now(self.topic_partition)
+        if found is None:
+            found = self._logs.settled_log(self.topic_partition)
+        if found is None:
+            raise self._logs.not_there(self.topic_partition)
+        if self.topic_id is None:
+            self.topic_id = self._engine.topic_id  # it may have got one since
+        if found.topic_id != self.topic_id:
+            raise UnknownTopicOrPartitionException(
+                f"{self.topic_partition} was deleted, and there is another topic of that name now"
+            )
+        if found is not self._engine:
+            self._engine = found
+            return True
+        if found.local_log.is_closed:
+            raise KafkaStorageException(f"{self.topic_partition} is closed: its directory is offline")
+        return False
+
+    def _over(self, ask: Callable[[], T]) -> T:
+        """The answer of the log that is there."""
+        while True:
+            engine = self._engine
+            try:
+                return ask()
+            except (ClosedChannelException, IllegalStateException, KafkaStorageException):
+                if self._engine is engine and not self._look():
+                    raise
+
+    def _check_open(self) -> None:
+        if self._engine.local_log.is_closed:
+            self._look()
+
+    def visible_end(self, isolation: str = "read_uncommitted") -> int:
+        return self._over(lambda: super(StoreSource, self).visible_end(isolation))
+
+    def extent(self, offset: int, isolation: str = "read_uncommitted") -> Extent | None:
+        return self._over(lambda: super(StoreSource, self).extent(offset, isolation))
+
+    def aborted_in(self, first_offset: int, last_offset: int) -> list[AbortedTxn]:
+        return self._over(lambda: super(StoreSource, self).aborted_in(first_offset, last_offset))
+
+    def offset_for_time(self, timestamp_ms: int) -> int | None:
+        return self._over(lambda: super(StoreSource, self).offset_for_time(timestamp_ms))
+
+    def check_end(self, isolation: str = "read_uncommitted") -> None:
+        self._over(lambda: super(StoreSource, self).check_end(isolation))

@@ -1,0 +1,313 @@
+"""The settings that count for the topics of log directories, and where each of them comes from.
+
+The layers, highest first: what is given for this run; what is kept beside the data (`.kafkalog_topics`); the topic's
+own settings in the cluster's metadata; the dynamic defaults of the broker and of the cluster; `server.properties`;
+Kafka's defaults.  If the cluster's metadata or `server.properties` is not there, layers are unknown: a default is a
+guess then (`Source.GUESS`), and nobody may delete or compact by it (`is_known`).
+
+This is the one way to settings for commands, checks and jobs; a store asks `props` for its engine.  Knows no logs.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+
+from kafkalog._face.cluster_metadata import ClusterMetadata, ClusterTopic, read_cluster_metadata
+from kafkalog.config import KEEPS_ALL, BrokerLogConfig, LogConfig, topic_defaults_of_broker
+from kafkalog.engine.files import OS_FILES, Files, local_path
+from kafkalog.engine.files.processes import made_once
+from kafkalog.engine.format import values
+from kafkalog.engine.format.java_text import parse_properties
+from kafkalog.engine.format.partition_metadata import topic_id_of
+from kafkalog.engine.format.small_files import NOTE_BYTES_MAX, read_small
+from kafkalog.engine.host.log_dirs import is_of_cluster
+from kafkalog.engine.host.topic_configs import KnownTopic, stored_content
+from kafkalog.errors import IllegalArgumentException, KafkaStorageException
+
+# The engine gets it for a rule of which nobody knows whether it counts.
+KEEPS: Mapping[str, str] = {key: KEEPS_ALL[key] for key in ("retention.ms", "retention.bytes")}
+POLICY = "cleanup.policy"
+# What compaction may take, and when.  Kafka's defaults of these take most: nobody compacts by them if they are a guess.
+COMPACTS_BY = ("min.compaction.lag.ms", "delete.retention.ms")
+
+
+class Source(StrEnum):
+    """Where a setting comes from."""
+
+    GIVEN = "given"
+    TOPIC = "set by the topic"
+    DYNAMIC = "dynamic"
+    STATIC = "server.properties"
+    DEFAULT = "default"
+    GUESS = "guessed default"
+
+
+def broker_properties(
+    given: str | os.PathLike[str] | Mapping[str, object], what: str = "broker_config"
+) -> dict[str, object]:
+    """A broker's static settings: of a `server.properties` file, or as they are given; checked.
+
+    IllegalArgumentException for a path without a file; ConfigException; KafkaStorageException.
+    """
+    if isinstance(given, Mapping):
+        found = dict(given)
+    else:
+        try:
+            path = local_path(given, what=what)
+        except TypeError:
+            raise IllegalArgumentException(
+                f"{what}: found {values.shown(given)}, expected a path of a server.properties, or a mapping"
+            ) from None
+        if not OS_FILES.exists(path) or OS_FILES.is_dir(path):
+            raise IllegalArgumentException("no such file, expected a broker's server.properties", path=path)
+        try:
+            found = dict(parse_properties(read_small(path, bytes_max=NOTE_BYTES_MAX)))
+        except OSError as error:
+            raise KafkaStorageException.because_of(error, "cannot read the broker's settings") from error
+    BrokerLogConfig.from_props(found)
+    return found
+
+
+class TopicSettings:
+    """Those of `log_dirs`.  Files are read once, when the first topic is asked for, and by `look_again`."""
+
+    def __init__(
+        self,
+        log_dirs: str | Sequence[str],
+        given: Mapping[str, str] | None = None,
+        defaults: LogConfig | Mapping[str, str] | None = None,
+        files: Files = OS_FILES,
+        *,
+        broker: Mapping[str, object] | None = None,
+    ) -> None:
+        """`given` counts for every topic; `defaults` take the place of Kafka's where nobody set anything; `broker` are
+        the static settings of the directories' broker.
+
+        InvalidConfigurationException, ConfigException for what is no setting.
+        """
+        self.given = dict(given or {})
+        LogConfig.validate(self.given)
+        self.log_dirs = [log_dirs] if isinstance(log_dirs, str) else list(log_dirs)
+        self.broker = broker
+        self._defaults = dict(defaults.originals if isinstance(defaults, LogConfig) else defaults or {})
+        self._files = files
+        self._known: dict[str, LogConfig] = {}
+        self._same_id: dict[str, bool] = {}
+
+    # --- what is known ---------------------------------------------------------------------------------
+
+    @made_once
+    def _content(self) -> tuple[Mapping[str, Mapping[str, str]], Mapping[str, KnownTopic]]:
+        return stored_content(self.log_dirs, self._files)
+
+    @made_once
+    def is_of_cluster(self) -> bool:
+        """Whether a broker formatted one of the directories."""
+        return any(is_of_cluster(each, self._files) for each in self.log_dirs)
+
+    @made_once
+    def cluster(self) -> ClusterMetadata | None:
+        """The cluster's metadata: of these directories, or of the one that `server.properties` names for it."""
+        return read_cluster_metadata([*self.log_dirs, *self._metadata_dirs()], self._files)
+
+    def look_again(self) -> None:
+        """What has changed in the files since they were read counts from now on."""
+        known = self.cluster
+        fresh = read_cluster_metadata([*self.log_dirs, *self._metadata_dirs()], self._files, known=known)
+        if fresh is not known:
+            self.__dict__["cluster"] = fresh
+            self.__dict__.pop("_dynamic", None)
+        self.__dict__.pop("_content", None)
+        self._known, self._same_id = {}, {}
+
+    def _metadata_dirs(self) -> Iterable[str]:
+        """`metadata.log.dir`, or the first of `log.dirs`, if the broker of that file has these directories."""
+        if self.broker is None:
+            return ()
+        dirs = BrokerLogConfig.from_props(self.broker).effective_log_dirs
+        ours = {os.path.realpath(each) for each in self.log_dirs}
+        if ours.isdisjoint(map(os.path.realpath, dirs)):
+            return ()
+        named = self.broker.get("metadata.log.dir")
+        return [str(named)] if named else dirs[:1]
+
+    def cluster_topic(self, topic: str) -> ClusterTopic | None:
+        """What the cluster's metadata says of the topic that the folders belong to; None where it says nothing."""
+        found = None if self.cluster is None else self.cluster.topics.get(topic)
+        if found is None:
+            return None
+        if topic not in self._same_id:
+            self._same_id[topic] = self._folders_id(topic, found) in (None, found.topic_id)
+        return found if self._same_id[topic] else None
+
+    def cluster_known(self, topic: str) -> KnownTopic | None:
+        """The topic's partitions and id by the cluster's metadata; None where it says nothing."""
+        found = self.cluster_topic(topic)
+        return KnownTopic(found.partitions, found.topic_id) if found is not None and found.replicas else None
+
+    def partition_count(self, topic: str) -> int | None:
+        """How many partitions the topic has in all, by the cluster's metadata or the store's settings; None if neither
+        says it."""
+        known = self.cluster_known(topic) or self._content[1].get(topic)
+        return None if known is None or known.is_deleted else known.partitions
+
+    def is_remembered(self, topic: str) -> bool:
+        """Whether a topic that the store knows, and of which no folder is here, is away: its disk, perhaps.  In the
+        directory of a broker, which may have deleted it since, the cluster's metadata says so."""
+        return not self.is_of_cluster or self.cluster_topic(topic) is not None
+
+    def _folders_id(self, topic: str, found: ClusterTopic) -> str | None:
+        """The topic id in the topic's folders here: of a topic that was deleted it is another than the cluster's."""
+        for log_dir in self.log_dirs:
+            for number in found.replicas:
+                try:
+                    topic_id = topic_id_of(os.path.join(log_dir, f"{topic}-{number}"), self._files)
+                except OSError as error:
+                    raise KafkaStorageException.because_of(error, f"cannot read the id of topic {topic}") from error
+                if topic_id is not None:
+                    return topic_id
+        return None
+
+    def knows(self, topic: str) -> bool:
+        """Whether all of the topic's own settings are known: from the cluster's metadata, or beside the data of a
+        directory that is no cluster's."""
+        if self.is_of_cluster:  # what is beside the data are a store's additions
+            return self.cluster is not None and self.cluster.is_whole and self.cluster_topic(topic) is not None
+        topics, known = self._content
+        return topic in topics or topic in known
+
+    # --- layers ----------------------------------------------------------------------------------------
+
+    def stored(self, topic: str) -> Mapping[str, str]:
+        """A topic's overrides beside the data.  CorruptCheckpointException, KafkaStorageException."""
+        return self._content[0].get(topic, {})
+
+    def own(self, topic: str, beside: Mapping[str, str] | None = None) -> dict[str, str]:
+        """The topic's own settings: those beside the data (`beside`, for who has them open), over the cluster's."""
+        found = self.cluster_topic(topic)
+        return {**({} if found is None else found.overrides), **(self.stored(topic) if beside is None else beside)}
+
+    def _sure_own(self, topic: str) -> Mapping[str, str]:
+        """`own`, without what a metadata log says that cannot be read whole: later records may say otherwise."""
+        return self.stored(topic) if self._is_damaged else self.own(topic)
+
+    def overrides(self, topic: str) -> dict[str, str]:
+        """A topic's overrides: what is given, over its own."""
+        return {**self.own(topic), **self.given}
+
+    @made_once
+    def static_defaults(self) -> Mapping[str, object]:
+        """The topics' defaults that `server.properties` makes, by topic key."""
+        return {} if self.broker is None else topic_defaults_of_broker(self.broker)
+
+    @made_once
+    def _dynamic(self) -> Mapping[str, object]:
+        return {} if self.cluster is None else topic_defaults_of_broker(self.cluster.dynamic)
+
+    @property
+    def broker_defaults(self) -> dict[str, object]:
+        """The topics' defaults that `server.properties` and the dynamic settings make, by topic key."""
+        return {**self.static_defaults, **self._dynamic}
+
+    def of(self, topic: str) -> LogConfig:
+        """What counts for a topic.  ConfigException where what is given does not go with what is stored."""
+        if topic not in self._known:
+            overrides = self.overrides(topic)
+            LogConfig.validate(overrides)
+            self._known[topic] = LogConfig.from_props({**self._defaults, **self.broker_defaults}, overrides)
+        return self._known[topic]
+
+    def sure(self, topic: str) -> LogConfig:
+        """What counts for a topic, for what deletes: rules that would be a guess are off."""
+        guessed = {key: value for key, value in KEEPS.items() if not self.is_known(topic, key)}
+        return self.of(topic).updated({**self.overrides(topic), **guessed}) if guessed else self.of(topic)
+
+    def is_compacted(self, topic: str) -> bool:
+        """Whether cleanup.policy has compact: by its own settings, whatever is given, or by what is given."""
+        own = LogConfig.from_props({**self._defaults, **self.broker_defaults}, self.own(topic))
+        return own.compact or self.of(topic).compact
+
+    # --- where a setting comes from --------------------------------------------------------------------
+
+    def source(self, topic: str, key: str) -> Source:
+        """Where the topic's setting `key` comes from."""
+        if key in self.given:
+            return Source.GIVEN
+        if key in self._sure_own(topic):
+            return Source.TOPIC
+        if not self.knows(topic) and (self.is_of_cluster or not any(self._content)):
+            return Source.GUESS  # a broker may have set it for the topic
+        if key in self._dynamic:
+            return Source.DYNAMIC
+        if key in self.static_defaults:
+            return Source.STATIC
+        return Source.GUESS if self._lacks_static else Source.DEFAULT
+
+    def is_known(self, topic: str, key: str) -> bool:
+        """Whether somebody set it, or nobody can have set it: what deletes or compacts may go by it."""
+        return self.source(topic, key) is not Source.GUESS
+
+    def says(self, topic: str, key: str) -> bool:
+        """Whether the topic's `key` was given or set for it, or it is known that it was not."""
+        source = self.source(topic, key)
+        return source in (Source.GIVEN, Source.TOPIC) or (self.knows(topic) and source is not Source.GUESS)
+
+    def described(self, topic: str, keys: Iterable[str]) -> dict[str, tuple[object, Source]]:
+        """The value of each setting, and where it comes from."""
+        found = self.of(topic).values()
+        return {key: (found[key], self.source(topic, key)) for key in keys}
+
+    def why_unknown(self, topic: str) -> str:
+        """Why settings of a topic are a guess, in words, and what gives them."""
+        if not self.knows(topic):
+            if self.cluster is not None and self.cluster.problem is not None:
+                return f"the cluster's metadata cannot be read whole: {self.cluster.problem}"
+            where = (
+                "the cluster's metadata says nothing of it" if self.cluster else "the cluster's metadata is not here"
+            )
+            return where if self.is_of_cluster else "nothing beside the data says them"
+        return "server.properties is not given"
+
+    # --- for an engine ---------------------------------------------------------------------------------
+
+    def base(self, topic: str, config: Mapping[str, object], *, is_stored: bool) -> dict[str, object]:
+        """What counts for a topic beneath its settings beside the data, in an engine that `config` gave defaults.
+
+        Nothing goes by Kafka's default retention, nor by any default if the topic's own settings are not known, or by
+        a guess of what compaction may take.  `is_stored`: the store keeps settings of the topic.
+        """
+        set_by_somebody: dict[str, object] = {**self.broker_defaults, **config, **self.own(topic, {})}
+        found: dict[str, object] = {**KEEPS, **set_by_somebody}
+        if self._is_unknown(topic, is_stored) or self._guesses_compaction(set_by_somebody):
+            return {**found, **KEEPS_ALL}
+        return found
+
+    def _guesses_compaction(self, set_by_somebody: Mapping[str, object]) -> bool:
+        """Whether the policy is to compact, and what that may take is a guess."""
+        is_compacted = "compact" in str(set_by_somebody.get(POLICY))
+        return is_compacted and self._lacks_static and not all(key in set_by_somebody for key in COMPACTS_BY)
+
+    def is_kept(self, topic: str, config: Mapping[str, object], *, is_stored: bool) -> bool:
+        """Whether all records of the topic stay, because nobody knows for how long, or by which policy."""
+        own = self._sure_own(topic)
+        set_by_somebody = {**self.broker_defaults, **config, **own}
+        if self._guesses_compaction(set_by_somebody):
+            return True
+        if "retention.ms" in own or str(own.get(POLICY)) == "compact":
+            return False
+        if self._is_unknown(topic, is_stored):
+            return True
+        return self._lacks_static and "retention.ms" not in set_by_somebody
+
+    def _is_unknown(self, topic: str, is_stored: bool) -> bool:
+        return not (self.knows(topic) or (is_stored and not self.is_of_cluster))
+
+    @property
+    def _is_damaged(self) -> bool:
+        return self.cluster is not None and not self.cluster.is_whole
+
+    @property
+    def _lacks_static(self) -> bool:
+        return self.is_of_cluster and self.broker is None

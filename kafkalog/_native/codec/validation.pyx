@@ -1,0 +1,649 @@
+"""The records of a v2 batch that wants to be appended: is their structure whole, and may each of them come in?
+
+One loop over `record.next_record`, by whichever of Kafka's readers the caller names; the judgement on each record is
+here.  Knows bytes and numbers; wording and raising is the caller's.  Source: DefaultRecordBatch and
+LogValidator.validateRecord (4.4.0).
+"""
+cimport cython
+from cpython.buffer cimport PyBuffer_Release
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.memoryview cimport PyMemoryView_FromObject
+from libc.stdint cimport INT32_MAX, INT64_MAX, int8_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdlib cimport free, realloc
+from libc.string cimport memcpy
+
+from kafkalog._native.codec cimport record as rec
+from kafkalog._native.codec.batches cimport BatchHeader, Row, header_of, parse_header
+from kafkalog._native.codec.crc32c cimport crc32c_update
+from kafkalog._native.codec.cursor cimport Cursor
+from kafkalog._native.codec.layout cimport (
+    ARRAY_BYTES_MAX,
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BASE_TIMESTAMP,
+    BATCH_LENGTH,
+    CODEC_MASK,
+    CONTROL_FLAG,
+    CRC,
+    DELETE_HORIZON_FLAG,
+    KL_LOADED,
+    LAST_CODEC,
+    LEADER_EPOCH,
+    LOG_OVERHEAD,
+    MAGIC,
+    MAX_TIMESTAMP,
+    RECORD_COUNT,
+    RECORDS,
+    TIMESTAMP_TYPE_FLAG,
+    TRANSACTIONAL_FLAG,
+    load16,
+    load32,
+    load64,
+    store16,
+    store32,
+    store64,
+)
+from kafkalog._native.codec.octets cimport open_octets
+from kafkalog._native.codec.record cimport Batch, RecordView
+from kafkalog._native.codec.varint cimport size_of_uvarint64, zigzag32
+
+# Why a record is refused.
+NO_KEY, TIMESTAMP_OUT_OF_RANGE, CLAIMS_APPEND_TIME = 0, 1, 2
+
+cdef extern from "Python.h":
+    ctypedef struct PyTypeObject:
+        object (*tp_new)(PyTypeObject*, object, void*)
+
+cdef enum:
+    E_NO_KEY = 0
+    E_TIMESTAMP = 1
+    E_CLAIMS_APPEND_TIME = 2
+    # Below this many bytes giving the interpreter away costs more than it brings.
+    NOGIL_BYTES = 32768
+    # Up to this many bytes a copy costs less than a second buffer in the write.
+    COPY_BYTES = 32768
+
+cdef struct Refusal:
+    int32_t index
+    int32_t kind
+    int64_t timestamp
+    int64_t offset
+    int32_t key_size
+    int32_t value_size
+
+# Refused records, as they are met: what is kept of them grows with them.
+cdef struct Refusals:
+    Refusal* rows
+    int32_t count
+    int32_t capacity
+
+cdef struct Findings:
+    int verdict
+    int32_t row
+    int64_t expected
+    int64_t found
+    int32_t refused
+    int32_t missing_keys
+    int64_t max_timestamp
+    int64_t first_timestamp
+    int64_t record_bytes
+    bint sequential
+    bint canonical
+
+cdef inline void fail(Findings* out, int verdict, int64_t expected, int64_t found) noexcept nogil:
+    out.verdict = verdict
+    out.expected = expected
+    out.found = found
+
+
+cdef inline int judge(const Rules* rules, const Batch* batch, int64_t timestamp, bint has_key) noexcept nogil:
+    """Why the record may not be appended, or -1.  Differences wrap as Java's longs do."""
+    cdef uint64_t age
+    if rules.need_key and not has_key:
+        return E_NO_KEY
+    if rules.create_time and timestamp != -1:
+        age = <uint64_t>rules.now - <uint64_t>timestamp
+        if <int64_t>age > rules.before_max or <int64_t>(0 - age) > rules.after_max:
+            return E_TIMESTAMP
+    elif batch.log_append:
+        return E_CLAIMS_APPEND_TIME
+    return -1
+
+
+cdef bint keep(Refusals* refusals, Refusal refusal) noexcept nogil:
+    """False when memory ends."""
+    cdef int32_t capacity
+    cdef Refusal* grown
+    if refusals.count == refusals.capacity:
+        # No overflow: a record takes more bytes than one, and their sum is an int32.
+        capacity = 16 if refusals.capacity == 0 else refusals.capacity + min(refusals.capacity, 1 << 24)
+        grown = <Refusal*>realloc(refusals.rows, <size_t>capacity * sizeof(Refusal))
+        if grown == NULL:
+            return False
+        refusals.rows = grown
+        refusals.capacity = capacity
+    refusals.rows[refusals.count] = refusal
+    refusals.count += 1
+    return True
+
+
+cdef void walk(
+    Cursor cursor, const Batch* batch, const Rules* rules, bint canonical, Findings* out, Refusals* kept
+) noexcept nogil:
+    """Fills `out`, and `kept` where it is given: in one walk, for another might find other records.
+
+    Without `canonical` it is not asked for, and found False."""
+    cdef RecordView view
+    cdef int64_t timestamp, offset
+    cdef int32_t i
+    cdef int kind, verdict
+    out.verdict = rec.OK
+    out.row = -1
+    out.expected = out.found = 0
+    out.refused = out.missing_keys = 0
+    out.max_timestamp = out.first_timestamp = -1
+    out.record_bytes = 0
+    out.sequential = True
+    out.canonical = canonical
+    if batch.count < 0:
+        fail(out, rec.NEGATIVE_COUNT, 0, batch.count)
+        return
+    for i in range(<int32_t>batch.count):
+        out.row = i
+        verdict = rec.next_record(&cursor, rules.reader, rules.max_record_bytes, canonical, &view)
+        if verdict != rec.OK:
+            fail(out, verdict, view.expected, view.found)
+            return
+        if i == batch.count - 1 and cursor.at != cursor.end:
+            fail(out, rec.BYTES_LEFT, 0, cursor.end - cursor.at)
+            return
+        timestamp, offset = rec.timestamp_of(batch, &view), rec.offset_of(batch, &view)
+        if i == 0:
+            out.first_timestamp = timestamp
+        # Canonical: a builder that is given these records would write these bytes.
+        if (
+            not view.canonical
+            or view.offset_delta != i
+            or timestamp < -1
+            or ((i == 0 or batch.log_append) and view.timestamp_delta != 0)
+        ):
+            out.canonical = False
+        kind = judge(rules, batch, timestamp, view.key_size >= 0)
+        if kind >= 0:
+            if kept != NULL and not keep(
+                kept, Refusal(i, kind, timestamp, offset, view.key_size, view.value_size)
+            ):
+                fail(out, rec.NO_MEMORY, 0, 0)
+                return
+            out.refused += 1
+            if kind == E_NO_KEY:
+                out.missing_keys += 1
+            continue
+        if timestamp > out.max_timestamp:
+            out.max_timestamp = timestamp
+        if offset != i:
+            out.sequential = False
+        out.record_bytes += size_of_uvarint64(zigzag32(view.body_size)) + view.body_size
+
+
+@cython.auto_pickle(False)
+@cython.final
+cdef class RecordWalk:
+    """What a walk found.
+
+    `verdict`, `row`, `expected`, `found`: the first structure error and the record that has it.  Otherwise, of the
+    records that may be appended: `max_timestamp` (-1 without any), `record_bytes` (their sizes with length prefix),
+    `sequential` (their offsets are 0, 1, 2...).  `first_timestamp` is the first record's; `canonical`, where it was
+    asked for: a builder given these records would write these bytes.
+    `refusals`: (index, kind, timestamp, offset, key size, value size).
+    """
+
+    cdef Findings findings
+    cdef readonly object refusals
+    cdef readonly int record_count
+
+    @property
+    def verdict(self):
+        return self.findings.verdict
+
+    @property
+    def row(self):
+        return self.findings.row
+
+    @property
+    def expected(self):
+        return self.findings.expected
+
+    @property
+    def found(self):
+        return self.findings.found
+
+    @property
+    def missing_keys(self):
+        return self.findings.missing_keys
+
+    @property
+    def max_timestamp(self):
+        return self.findings.max_timestamp
+
+    @property
+    def first_timestamp(self):
+        return self.findings.first_timestamp
+
+    @property
+    def record_bytes(self):
+        return self.findings.record_bytes
+
+    @property
+    def sequential(self):
+        return bool(self.findings.sequential)
+
+    @property
+    def canonical(self):
+        return bool(self.findings.canonical)
+
+
+cdef list refusal_list(const Refusals* refusals):
+    cdef list out = []
+    cdef Refusal row
+    cdef int32_t i
+    for i in range(refusals.count):
+        row = refusals.rows[i]
+        out.append((row.index, row.kind, row.timestamp, row.offset, row.key_size, row.value_size))
+    return out
+
+
+cdef const uint8_t* whole_batch(const Py_buffer* view, int64_t position, uint8_t* header, int64_t* size) noexcept nogil:
+    """The records of the v2 batch at `position` and a copy of its 61 bytes, or NULL where it does not lie in the
+    buffer.  Whatever is asked of the header is asked of the copy, so that all answers are of one header."""
+    cdef const uint8_t* at
+    if position < 0 or position > view.len - RECORDS:
+        return NULL
+    at = <const uint8_t*>view.buf + position
+    memcpy(header, at, RECORDS)
+    KL_LOADED()
+    size[0] = <int64_t><int32_t>load32(header + BATCH_LENGTH) + LOG_OVERHEAD
+    if size[0] < RECORDS or size[0] > view.len - position:
+        return NULL
+    return at + RECORDS
+
+
+cdef void load_batch(const uint8_t* header, Batch* batch) noexcept nogil:
+    batch.base_offset = <int64_t>load64(header + BASE_OFFSET)
+    batch.base_timestamp = <int64_t>load64(header + BASE_TIMESTAMP)
+    batch.append_time = <int64_t>load64(header + MAX_TIMESTAMP)
+    batch.log_append = (load16(header + ATTRIBUTES) & TIMESTAMP_TYPE_FLAG) != 0
+    batch.count = <int32_t>load32(header + RECORD_COUNT)
+
+
+def walk_records(
+    object data,
+    int64_t position,
+    object payload,
+    int reader,
+    bint need_key,
+    bint create_time,
+    int64_t now,
+    int64_t before_max,
+    int64_t after_max,
+    int32_t max_record_bytes=ARRAY_BYTES_MAX,
+    bint canonical=True,
+):
+    """Walk over the records of the v2 batch at byte `position` of `data`.
+
+    `payload` holds the records where they were compressed; None: they follow the header.  `create_time`: compare
+    the records' times with `now` (milliseconds) and the two limits; a batch whose records claim append time is
+    refused otherwise.  `max_record_bytes` binds the readers STREAM and SKIP.  `canonical`: say that too; who does not
+    ask has the usual records by a shorter way.
+
+    More than eight parameters: one call judges all records of a batch.
+    """
+    cdef Py_buffer view, payload_view
+    cdef Batch batch
+    cdef Rules rules
+    cdef Cursor cursor
+    cdef uint8_t header[RECORDS]
+    cdef const uint8_t* records
+    cdef Refusals refused = Refusals(NULL, 0, 0)
+    cdef int64_t size
+    cdef RecordWalk result = RecordWalk.__new__(RecordWalk)
+    cdef bint has_payload = payload is not None
+    open_octets(data, &view)
+    try:
+        records = whole_batch(&view, position, header, &size)
+        if records == NULL:
+            result.findings.verdict = rec.BAD_BOUNDS
+            return result
+        load_batch(header, &batch)
+        rules = Rules(reader, need_key, create_time, now, before_max, after_max, max_record_bytes)
+        result.record_count = <int32_t>batch.count
+        if has_payload:
+            open_octets(payload, &payload_view)
+            cursor.at = <const uint8_t*>payload_view.buf
+            cursor.end = cursor.at + payload_view.len
+        else:
+            cursor.at = records
+            cursor.end = records + (size - RECORDS)
+        try:
+            if cursor.end - cursor.at < NOGIL_BYTES:
+                walk(cursor, &batch, &rules, canonical, &result.findings, &refused)
+            else:
+                with nogil:
+                    walk(cursor, &batch, &rules, canonical, &result.findings, &refused)
+            if result.findings.verdict == rec.NO_MEMORY:
+                raise MemoryError
+            if refused.count > 0 and result.findings.verdict == rec.OK:
+                result.refusals = refusal_list(&refused)
+        finally:
+            free(refused.rows)
+            if has_payload:
+                PyBuffer_Release(&payload_view)
+    finally:
+        PyBuffer_Release(&view)
+    return result
+
+
+def assign_uncompressed(
+    object data,
+    int64_t position,
+    int64_t next_offset,
+    int32_t leader_epoch,
+    bint client,
+    bint need_key,
+    bint create_time,
+    int64_t now,
+    int64_t before_max,
+    int64_t after_max,
+):
+    """Validate the uncompressed v2 batch at `position` and give it offsets from `next_offset` on, all in one call.
+
+    (its new 61 bytes, their BatchHeader at position 0, max timestamp, record count); None where anything is not as
+    it should be: then `walk_records` and the checks around it say what.  `client`: the batch comes from a producer.
+    More than eight parameters: one call does a batch's work.
+    """
+    cdef Py_buffer view
+    cdef Batch batch
+    cdef Rules rules
+    cdef Findings findings
+    cdef Cursor cursor
+    cdef Row row
+    cdef uint8_t header[RECORDS]
+    cdef const uint8_t* records
+    cdef uint8_t* out
+    cdef bytes head
+    cdef int64_t size, body_bytes, max_timestamp
+    cdef uint32_t crc
+    cdef int flags
+    open_octets(data, &view)
+    try:
+        records = whole_batch(&view, position, header, &size)
+        if records == NULL:
+            return None
+        parse_header(header, <int8_t>header[MAGIC], position, size, &row)
+        if row.magic != 2 or row.attributes & CODEC_MASK:
+            return None
+        if client and (
+            row.record_count <= 0
+            or <int64_t>(<uint64_t>row.last_offset - <uint64_t>row.base_offset) != row.record_count - 1
+            or row.attributes & CONTROL_FLAG
+            or (row.producer_id > -1 and row.base_sequence < 0)
+        ):
+            return None
+        load_batch(header, &batch)
+        rules = Rules(rec.BUFFER, need_key, create_time, now, before_max, after_max, 0)
+        body_bytes = size - RECORDS
+        cursor.at = records
+        cursor.end = records + body_bytes
+        if body_bytes < NOGIL_BYTES:
+            walk(cursor, &batch, &rules, False, &findings, NULL)
+        else:
+            with nogil:
+                walk(cursor, &batch, &rules, False, &findings, NULL)
+        if findings.verdict != rec.OK or findings.refused > 0:
+            return None
+        head = PyBytes_FromStringAndSize(<const char*>header, RECORDS)
+        out = <uint8_t*>PyBytes_AS_STRING(head)
+        # setLastOffset: the last record's offset is given, the base follows from the batch's own delta.
+        store64(out + BASE_OFFSET, <uint64_t>next_offset + <uint64_t>batch.count - 1
+                - (<uint64_t>row.last_offset - <uint64_t>row.base_offset))
+        store32(out + LEADER_EPOCH, <uint32_t>leader_epoch)
+        max_timestamp = findings.max_timestamp if create_time else now
+        if batch.log_append == create_time or row.max_timestamp != max_timestamp:
+            # setMaxTimestamp rebuilds the attributes from what is known: foreign bits are lost.
+            flags = row.attributes & (TRANSACTIONAL_FLAG | CONTROL_FLAG | DELETE_HORIZON_FLAG)
+            store16(out + ATTRIBUTES, <uint16_t>(flags if create_time else flags | TIMESTAMP_TYPE_FLAG))
+            store64(out + MAX_TIMESTAMP, <uint64_t>max_timestamp)
+            crc = crc32c_update(0, out + ATTRIBUTES, RECORDS - ATTRIBUTES)
+            if body_bytes < NOGIL_BYTES:
+                crc = crc32c_update(crc, records, <size_t>body_bytes)
+            else:
+                with nogil:
+                    crc = crc32c_update(crc, records, <size_t>body_bytes)
+            store32(out + CRC, crc)
+        parse_header(out, 2, 0, size, &row)
+        return head, header_of(&row), max_timestamp, batch.count
+    finally:
+        PyBuffer_Release(&view)
+
+
+# --- the ordinary batch -------------------------------------------------------------------------
+
+
+@cython.auto_pickle(False)
+cdef class AppendInfo:
+    """The fields of `kafkalog.engine.log.types.LogAppendInfo`."""
+
+    cdef public int64_t first_offset
+    cdef public int64_t last_offset
+    cdef public object last_leader_epoch
+    cdef public int64_t max_timestamp
+    cdef public int64_t log_append_time
+    cdef public int64_t log_start_offset
+    cdef public int source_compression
+    cdef public int64_t valid_bytes
+    cdef public int64_t last_offset_of_first_batch
+    cdef public object record_validation_stats
+    cdef list refused
+
+    # More than eight parameters: Kafka's LogAppendInfo has as many fields.
+    def __init__(
+        self, int64_t first_offset, int64_t last_offset, last_leader_epoch, int64_t max_timestamp,
+        int64_t log_append_time, int64_t log_start_offset, int source_compression, int64_t valid_bytes,
+        int64_t last_offset_of_first_batch, record_validation_stats,
+    ):
+        self.first_offset = first_offset
+        self.last_offset = last_offset
+        self.last_leader_epoch = last_leader_epoch
+        self.max_timestamp = max_timestamp
+        self.log_append_time = log_append_time
+        self.log_start_offset = log_start_offset
+        self.source_compression = source_compression
+        self.valid_bytes = valid_bytes
+        self.last_offset_of_first_batch = last_offset_of_first_batch
+        self.record_validation_stats = record_validation_stats
+
+    @property
+    def record_errors(self):
+        with cython.critical_section(self):
+            if self.refused is None:
+                self.refused = []
+            return self.refused
+
+    @record_errors.setter
+    def record_errors(self, list errors not None):
+        with cython.critical_section(self):
+            self.refused = errors
+
+
+@cython.auto_pickle(False)
+@cython.final
+cdef class OrdinaryBatch(BatchHeader):
+    """A producer's single batch that needs no change but its offset and leader epoch.  Made by `OrdinaryRules.admit`.
+
+    Its records are checked where they are not compressed; else (`codec` above 0) they are once `check_payload` said so.
+    A header like any other, first as the producer wrote it, then as `place` left it.
+    """
+
+    def __init__(self):
+        raise TypeError("made by OrdinaryRules.admit()")
+
+    @property
+    def payload(self):
+        """The records as they are in the batch."""
+        whole = self.head if self.data is None else self.data
+        return PyMemoryView_FromObject(whole)[RECORDS:]
+
+    cdef bint check(self, Cursor cursor) noexcept nogil:
+        cdef Findings findings
+        walk(cursor, &self.batch, &self.rules, False, &findings, NULL)
+        self.record_bytes = findings.record_bytes
+        return (
+            findings.verdict == rec.OK
+            and findings.refused == 0
+            and findings.max_timestamp == self.row.max_timestamp
+            and (findings.sequential or self.rules.reader == rec.BUFFER)
+        )
+
+    def check_payload(self, payload, int32_t max_record_bytes):
+        """Whether the decompressed records may be appended as they are; False: somebody else says why not."""
+        cdef Py_buffer view
+        cdef Cursor cursor
+        cdef bint good
+        open_octets(payload, &view)
+        cursor.at = <const uint8_t*>view.buf
+        cursor.end = cursor.at + view.len
+        self.rules.max_record_bytes = max_record_bytes
+        if view.len < NOGIL_BYTES:
+            good = self.check(cursor)
+        else:
+            with nogil:
+                good = self.check(cursor)
+        PyBuffer_Release(&view)
+        return good
+
+    def place(self, int64_t next_offset, int32_t leader_epoch):
+        """Gives the batch its offsets, from `next_offset` on; answers what to write, one buffer behind the other.
+
+        OverflowError where there are no more offsets.
+        """
+        return self.placed(next_offset, leader_epoch)
+
+    cdef tuple placed(self, int64_t next_offset, int32_t leader_epoch):
+        cdef uint8_t* out = <uint8_t*>PyBytes_AS_STRING(self.head)  # nobody else has seen these bytes
+        cdef int64_t last_offset = <int64_t>(<uint64_t>next_offset + <uint64_t>self.row.record_count - 1)
+        if last_offset < next_offset:
+            raise OverflowError(next_offset)
+        store64(out + BASE_OFFSET, <uint64_t>next_offset)
+        store32(out + LEADER_EPOCH, <uint32_t>leader_epoch)
+        self.row.base_offset = next_offset
+        self.row.last_offset = last_offset
+        self.row.leader_epoch = leader_epoch
+        if self.data is None:
+            return (self.head,)
+        return (self.head, PyMemoryView_FromObject(self.data)[RECORDS:])
+
+    def told(self, kind, int64_t log_start_offset, record_validation_stats):
+        """The `kind` of AppendInfo that tells of this batch, once it has its place."""
+        return self.info(kind, log_start_offset, record_validation_stats)
+
+    cdef object info(self, kind, int64_t log_start_offset, record_validation_stats):
+        cdef AppendInfo info = (<PyTypeObject*>kind).tp_new(<PyTypeObject*>kind, (), NULL)
+        info.first_offset = self.row.base_offset
+        info.last_offset = self.row.last_offset
+        info.last_leader_epoch = None if self.given_epoch == -1 else self.given_epoch
+        info.max_timestamp = self.row.max_timestamp
+        info.log_append_time = -1
+        info.log_start_offset = log_start_offset
+        info.source_compression = self.row.attributes & CODEC_MASK
+        info.valid_bytes = self.row.size
+        info.last_offset_of_first_batch = self.row.record_count - 1
+        info.record_validation_stats = record_validation_stats
+        return info
+
+
+cdef inline bint is_ordinary(const Row* row) noexcept nogil:
+    """What nearly every producer's batch is; anything else has checks, and errors, of its own."""
+    if row.magic != 2 or row.base_offset != 0 or row.record_count <= 0 or row.last_offset != row.record_count - 1:
+        return False
+    if row.attributes & ~(CODEC_MASK | TRANSACTIONAL_FLAG) or row.attributes & CODEC_MASK > LAST_CODEC:
+        return False
+    if row.producer_id == -1:
+        return not row.attributes & TRANSACTIONAL_FLAG
+    return row.producer_id >= 0 and row.base_sequence >= 0
+
+
+@cython.auto_pickle(False)
+@cython.final
+cdef class OrdinaryRules:
+    """What a topic with CreateTime asks of a batch: bytes at most, a key in every record, how far its records' times
+    may be from now (milliseconds), the codec (-1: any); and of the segment that takes it."""
+
+    def __init__(
+        self, int64_t size_max, bint need_key, int64_t before_max_ms, int64_t after_max_ms, int codec=-1,
+        int64_t max_segment_ms=INT64_MAX, int64_t segment_bytes=INT32_MAX, int64_t flush_messages=INT64_MAX,
+    ):
+        self.size_max = size_max
+        self.need_key = need_key
+        self.before_max_ms = before_max_ms
+        self.after_max_ms = after_max_ms
+        self.codec = codec
+        self.max_segment_ms = max_segment_ms
+        self.segment_bytes = segment_bytes
+        self.flush_messages = flush_messages
+
+    cpdef OrdinaryBatch admit(self, data, int64_t now):
+        """The single ordinary v2 batch that `data` is, whole and with the right checksum, if these rules let it in.
+
+        None for anything else: the slower checks know what it is and how to say so.  What is checked is what `place`
+        hands out: a small batch is copied first (one buffer is written faster than two), a large one must be `bytes`,
+        which nobody changes meanwhile.
+        """
+        cdef Py_buffer view
+        cdef OrdinaryBatch found
+        cdef Cursor cursor
+        cdef const uint8_t* header
+        cdef bytes head
+        cdef int64_t size
+        cdef bint good
+        open_octets(data, &view)
+        try:
+            if view.len < RECORDS or view.len > self.size_max:
+                return None
+            if view.len <= COPY_BYTES:
+                head = PyBytes_FromStringAndSize(<const char*>view.buf, view.len)
+                header = <const uint8_t*>PyBytes_AS_STRING(head)
+            elif type(data) is bytes:
+                head = PyBytes_FromStringAndSize(<const char*>view.buf, RECORDS)
+                header = <const uint8_t*>view.buf
+            else:
+                return None
+            size = <int64_t><int32_t>load32(header + BATCH_LENGTH) + LOG_OVERHEAD
+            if size != view.len:
+                return None
+            found = OrdinaryBatch.__new__(OrdinaryBatch)
+            found.head = head
+            found.data = data if view.len > COPY_BYTES else None
+            parse_header(header, <int8_t>header[MAGIC], 0, size, &found.row)
+            found.given_epoch = found.row.leader_epoch
+            if not is_ordinary(&found.row) or (self.codec >= 0 and self.codec != found.row.attributes & CODEC_MASK):
+                return None
+            found.topic = self
+            load_batch(header, &found.batch)
+            found.rules = Rules(rec.SKIP if found.row.attributes & CODEC_MASK else rec.BUFFER, self.need_key, True,
+                                now, self.before_max_ms, self.after_max_ms, 0)
+            cursor.at = header + RECORDS
+            cursor.end = header + size
+            if size < NOGIL_BYTES:
+                good = good_bytes(found, header, cursor)
+            else:
+                with nogil:
+                    good = good_bytes(found, header, cursor)
+            return found if good else None
+        finally:
+            PyBuffer_Release(&view)
+
+
+cdef bint good_bytes(OrdinaryBatch found, const uint8_t* header, Cursor cursor) noexcept nogil:
+    if crc32c_update(0, header + ATTRIBUTES, <size_t>(cursor.end - header - ATTRIBUTES)) != found.row.crc:
+        return False
+    return found.rules.reader == rec.SKIP or found.check(cursor)

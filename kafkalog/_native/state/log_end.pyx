@@ -1,0 +1,314 @@
+"""The end of a log: where the next record goes, how far readers see, and the one step that moves both.
+
+`Watermarks.commit` is the whole of an append from its first byte in the file to the moved end of the log: files, index
+entries, producers, transactions, high watermark.  It either has happened or not, whatever the disk does and whenever
+Ctrl-C comes: everything that can fail fails before a number changes, and no Python runs inside (but for files of a
+test's own).  Called under the partition's lock; readers read single fields without it, and on free-threaded Python
+whatever is written here is written inside its object's critical section, as Cython's getters read it.
+
+`append_ordinary` is all of a client's append where all of it is ordinary, in one call: it takes the lock itself.
+"""
+
+from threading import RLock
+
+cimport cython
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint64_t
+
+from kafkalog._native.codec.batches cimport BatchHeader
+from kafkalog._native.codec.layout cimport CODEC_MASK
+from kafkalog._native.codec.named cimport made, set_item
+from kafkalog._native.state.producers cimport ProducerEntry, ProducerTable
+from kafkalog._native.state.tail cimport W_WRITTEN, SegmentTail
+from kafkalog._native.codec.validation cimport OrdinaryRules, OrdinaryBatch
+
+cdef enum:
+    C_OPEN = 0
+
+# The life of a log.
+OPEN, CLOSING, CLOSED, FORKED = C_OPEN, 1, 2, 3
+
+
+@cython.auto_pickle(False)
+@cython.final
+cdef class PartitionLock:
+    """A re-entrant lock, whose holder may say that he is in the middle of a change: `busy`.
+
+    A signal handler, and a finalizer that the collector runs, are the same thread as whoever they interrupt: the lock
+    lets them in.  Giving it back for good ends `busy`, so that no interrupt leaves it behind.
+    """
+
+    cdef object inner
+    cdef int holds
+    cdef public bint busy
+
+    def __cinit__(self):
+        self.inner = RLock()
+
+    cdef int take(self) except -1:
+        self.inner.acquire()
+        self.holds += 1
+        return 0
+
+    cdef int give_back(self) except -1:
+        self.holds -= 1
+        if self.holds == 0 and self.busy:
+            self.set_busy(False)
+        self.inner.release()
+        return 0
+
+    cdef int set_busy(self, bint busy) except -1:
+        with cython.critical_section(self):
+            self.busy = busy
+        return 0
+
+    def __enter__(self):
+        self.take()
+        return True
+
+    def __exit__(self, *exc):
+        self.give_back()
+
+    def is_mine(self):
+        """Whether this thread holds it."""
+        return self.inner._is_owned()
+
+
+@cython.auto_pickle(False)
+cdef class LogEnd:
+    """Where a log ends.  The base of LocalLog.
+
+    `next_offset_metadata`: the offset that the next record gets, its segment's base and the bytes in that;
+    `recovery_point`: everything below it is on the disk; `life`: OPEN, CLOSING, CLOSED or FORKED, and it only grows;
+    `ordinary_rules`: what a client's batch must be to be appended as it is, None where none is.
+    """
+
+    cdef public object next_offset_metadata
+    cdef public int64_t recovery_point
+    cdef public int life
+    cdef public OrdinaryRules ordinary_rules
+    cdef public object segments, clock, log_dir_failure_channel
+
+
+@cython.auto_pickle(False)
+@cython.final
+cdef class ProducerChange:
+    """What an append changes in the table of producers, apart from a batch that just goes on (`commit`'s `continued`).
+
+    `entries`: (the entry as the append leaves it, the transactions that it began); `completed`: CompletedTxn of its
+    markers; `aborted`: records for the transaction index, the last of which ends at offset `last_aborted`.
+    """
+
+    cdef list entries, completed
+    cdef readonly bytes aborted
+    cdef object last_aborted
+
+    def __init__(self, entries, completed, bytes aborted=None, last_aborted=None):
+        self.entries = list(entries)
+        self.completed = list(completed)
+        self.aborted = aborted
+        self.last_aborted = last_aborted
+
+
+@cython.auto_pickle(False)
+cdef class Watermarks:
+    """The offsets that have a meaning beyond the files.  The base of PartitionOffsets.
+
+    Metadata are LogOffsetMetadata, replaced whole.  `high_watermark_follows`: a log of one replica, of which readers
+    see everything at once.  `first_unstable_is_rough`: `maybe_increment_first_unstable_offset` is due;
+    `finish_is_due`: that, or a flush, after an ordinary append.  `waiters`: locks that are released when the high
+    watermark moves.
+    """
+
+    cdef public LogEnd local_log
+    cdef public ProducerTable producer_state_manager
+    cdef public object high_watermark_metadata
+    cdef public object first_unstable_offset_metadata
+    cdef readonly bint first_unstable_is_rough
+    cdef public int64_t log_start_offset
+    cdef public bint high_watermark_follows
+    cdef public list waiters
+    cdef public PartitionLock lock
+    cdef public object unfinished, leader_epoch_cache
+
+    def __cinit__(self, *args, **kwargs):
+        self.waiters = []
+
+    def commit(
+        self, SegmentTail tail not None, tuple buffers not None, list headers not None, int64_t last_offset,
+        ProducerEntry continued, ProducerChange change,
+    ):
+        """Writes the batches of `headers`, which `buffers` hold one behind the other, and moves all that they move.
+
+        0 when it is done, else one of the segment's reasons why nothing was.  An error of the disk: nothing was done
+        either.
+        """
+        return self.put(tail, buffers, headers, last_offset, continued, change)
+
+    def append_ordinary(self, records, int32_t leader_epoch, kind, record_validation_stats):
+        """A client's append, if it is one ordinary batch for which each step has but to look.
+
+        The `kind` of AppendInfo that tells of it.  Else nothing was done: the OrdinaryBatch that was admitted, or None
+        where none was.
+        """
+        cdef LogEnd local = self.local_log
+        cdef OrdinaryBatch batch
+        if local.ordinary_rules is None:
+            return None
+        batch = local.ordinary_rules.admit(records, local.clock.milliseconds())
+        if batch is None or batch.row.attributes & CODEC_MASK:
+            return batch
+        info = self.locked_ordinary(batch, leader_epoch, kind, record_validation_stats)
+        return batch if info is None else info
+
+    def commit_ordinary(self, OrdinaryBatch batch not None, int32_t leader_epoch, kind, record_validation_stats):
+        """What is left of that for a batch whose records are known to be good, under the lock.
+
+        None where a step has more to do, and nothing was done.
+        """
+        return self.locked_ordinary(batch, leader_epoch, kind, record_validation_stats)
+
+    cdef object locked_ordinary(self, OrdinaryBatch batch, int32_t leader_epoch, kind, record_validation_stats):
+        cdef PartitionLock lock = self.lock
+        lock.take()
+        try:
+            if lock.busy:
+                return None
+            lock.set_busy(True)  # the collector may run anybody's finalizers from here on
+            try:
+                return self.ordinary(batch, leader_epoch, kind, record_validation_stats)
+            finally:
+                lock.set_busy(False)
+        finally:
+            lock.give_back()
+
+    cdef object ordinary(self, OrdinaryBatch batch, int32_t leader_epoch, kind, record_validation_stats):
+        """The epoch is the latest there is, the segment has room, the producer just goes on."""
+        cdef LogEnd local = self.local_log
+        cdef OrdinaryRules topic = batch.topic
+        cdef ProducerEntry continued = None
+        cdef SegmentTail tail
+        cdef tuple epochs, segments
+        cdef int64_t first_offset = (<tuple>local.next_offset_metadata)[0]
+        cdef int64_t last_offset = <int64_t>(<uint64_t>first_offset + <uint64_t>batch.row.record_count - 1)
+        cdef int64_t epoch, epoch_start
+        if local.life != C_OPEN or self.unfinished is not None or local.log_dir_failure_channel.any_offline:
+            return None
+        epochs = self.leader_epoch_cache.entries
+        if last_offset < first_offset or len(epochs) == 0:
+            return None
+        epoch, epoch_start = <tuple>epochs[len(epochs) - 1]
+        if epoch != leader_epoch or epoch_start > first_offset:
+            return None
+        segments = (<tuple>local.segments.view)[1]
+        if len(segments) == 0:
+            return None
+        tail = segments[len(segments) - 1].tail
+        if not tail.knows_end() or tail.is_over(
+            topic.max_segment_ms, topic.segment_bytes, batch.row.max_timestamp, last_offset, batch.row.size,
+            batch.rules.now,
+        ):
+            return None
+        if batch.row.producer_id >= 0:
+            continued = self.producer_state_manager.continued(batch)
+            if continued is None:
+                return None
+        buffers = batch.placed(first_offset, leader_epoch)
+        info = batch.info(kind, self.log_start_offset, record_validation_stats)
+        if self.put(tail, buffers, [batch], last_offset, continued, None) != W_WRITTEN:
+            return None
+        if self.first_unstable_is_rough or last_offset + 1 - local.recovery_point >= topic.flush_messages:
+            self.finish_append(last_offset)
+        return info
+
+    cdef int put(self, SegmentTail tail, tuple buffers, list headers, int64_t last_offset, ProducerEntry continued,
+                 ProducerChange change) except -1:
+        cdef LogEnd local = self.local_log
+        cdef ProducerTable producers = self.producer_state_manager
+        cdef BatchHeader last
+        cdef bytes aborted = None
+        last_aborted = None
+        if change is not None:
+            aborted, last_aborted = change.aborted, change.last_aborted
+        if last_offset == INT64_MAX:
+            raise OverflowError(last_offset)  # no offset follows
+        cdef int done = tail.write(buffers, headers, aborted, last_aborted)
+        if done != W_WRITTEN:
+            return done
+        end = place(type(local.next_offset_metadata), last_offset + 1, tail.base_offset, tail.log.size)
+        with cython.critical_section(local):
+            local.next_offset_metadata = end
+            if local.recovery_point > last_offset + 1:  # Kafka's way; nothing but a roll beyond the end leaves it there
+                local.recovery_point = last_offset + 1
+        cdef bint moves = <int64_t>(<tuple>self.high_watermark_metadata)[0] >= last_offset + 1
+        if moves:
+            producers.drop_replicated(last_offset + 1)
+        if continued is not None:
+            last = headers[0]
+            continued.go_on(&last.row)
+            if continued.current_txn_first_offset is not None:
+                producers.note_oldest()
+        elif change is not None:
+            for entry, started in change.entries:
+                producers.take_over(entry, started)
+            for completed in change.completed:
+                producers.close_txn(completed)
+        with cython.critical_section(producers):
+            producers.map_end_offset = last_offset + 1
+        if self.high_watermark_follows:
+            moves = True
+            producers.drop_replicated(last_offset + 1)
+        self.move_marks(end if moves else None)
+        return done
+
+    cdef int move_marks(self, high_watermark) except -1:
+        """The high watermark, where it moves, and the first unstable offset as the producers have it, not below the log
+        start: both at once, or who reads beside us takes a transaction that just began for decided.
+
+        Rough where its place in the file is to be looked for: the batch that is found there may begin before it.
+        """
+        cdef int64_t offset, segment_base
+        cdef bint rough = False
+        unstable = self.producer_state_manager.first_unstable()
+        if unstable is not None:
+            offset, segment_base = (<tuple>unstable)[0], (<tuple>unstable)[1]
+            if segment_base < 0 or offset < self.log_start_offset:
+                rough = True
+                unstable = place(type(unstable), max(offset, self.log_start_offset), -1, -1)
+        with cython.critical_section(self):
+            if high_watermark is not None:
+                self.high_watermark_metadata = high_watermark
+            self.first_unstable_is_rough = rough
+            self.first_unstable_offset_metadata = unstable
+        if high_watermark is not None:
+            self.wake()
+        return 0
+
+    cdef int wake(self) except -1:
+        # The high watermark has moved by now: whoever comes into the list after this look sees that.
+        cdef list waiting = self.waiters, nobody
+        if waiting:
+            nobody = []
+            with cython.critical_section(self):
+                self.waiters = nobody
+            # A copy: who waited long enough takes himself out of the list while we walk.
+            for waiter in tuple(waiting):
+                waiter.release()
+        return 0
+
+    def set_high_watermark(self, metadata):
+        """Moves the high watermark and what hangs on it: replicated transactions, the last stable offset, waiters."""
+        self.producer_state_manager.drop_replicated((<tuple>metadata)[0])
+        self.move_marks(metadata)
+
+    def wake_waiters(self):
+        """Lets everybody who waits for the high watermark look again."""
+        self.wake()
+
+
+cdef object place(kind, int64_t offset, int64_t segment_base, int64_t position):
+    """A LogOffsetMetadata (`kind`)."""
+    metadata = made(kind, 3)
+    set_item(metadata, 0, offset)
+    set_item(metadata, 1, segment_base)
+    set_item(metadata, 2, position)
+    return metadata

@@ -1,0 +1,36 @@
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+from typing_extensions import Buffer, disjoint_base
+
+from kafkalog._native.state.descriptor import FileMap
+from kafkalog._native.state.held import Held, HeldFiles
+
+OFFSET: Final[int]
+BYTE_POSITION: Final[int]
+TIME: Final[int]
+TIME_OFFSET: Final[int]
+
+@disjoint_base
+class IndexEnd(Held):
+    base_offset: int
+    entries: int
+    max_entries: int
+    last_offset: int
+    last_timestamp: int
+    behind: int
+    last: tuple[int, int]
+    dirty: bool
+    def __init__(self, base_offset: int, kind: type[tuple[int, int]], column: int) -> None: ...
+    @property
+    def held_bytes(self) -> int: ...
+    def added(self, count: int, last_offset: int, last_timestamp: int) -> None: ...
+    def hold(self, data: Buffer | FileMap, files: HeldFiles | None = None) -> None: ...
+    def let_go(self, forked: bool = False) -> bool: ...
+    def copied(self, start: int, length: int) -> bytes | None: ...
+    def lookup(self, target: int) -> Any: ...
+    def lookup_among(self, entries: int, target: int) -> Any: ...
+    def find(self, column: int, target: int, upper: bool = False) -> int: ...
+    def find_among(self, entries: int, column: int, target: int, upper: bool = False) -> int: ...
+    def lookup_many(self, targets: npt.ArrayLike) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]] | None: ...

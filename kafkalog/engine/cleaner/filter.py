@@ -1,0 +1,214 @@
+"""filter_to: batches in, what a pass keeps of them out: as they are, built anew, a header alone, or nothing.
+
+A batch of which every record stays is copied byte by byte.  One that loses a record, or gets a delete horizon, is built
+anew: of magic 2, by the same codec at its default level, at the same base and last offset, with the same producer and
+sequence numbers; with a horizon, that stands in the place of the base timestamp, and the records' deltas count from it.
+Batches of magic 0 and 1 are always built anew; they begin at the first record that stays and end at the last.
+
+The plain way takes every batch: any magic, any codec, one after the other.  The usual batches go by
+`_native.compaction`, many in one call, to the same bytes; a test runs both ways.  Mirrors MemoryRecords.filterTo
+(4.4.0).
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from kafkalog._limits import to_int64
+from kafkalog._native.codec import batches as native
+from kafkalog._native.codec.compaction import Survivors
+from kafkalog.engine.cleaner.io_buffers import Chunk
+from kafkalog.engine.cleaner.payload import inflated, payload_of
+from kafkalog.engine.cleaner.retention import BatchRetention, Retention
+from kafkalog.engine.cleaner.stored import Stored, has_value, parsed, stored_records
+from kafkalog.engine.format import codecs
+from kafkalog.engine.format.batch import (
+    CREATE_TIME,
+    LOG_APPEND_TIME,
+    NO_TIMESTAMP_TYPE,
+    ProducerFields,
+)
+from kafkalog.engine.format.builder import MemoryRecordsBuilder, empty_batch_header
+from kafkalog.engine.format.records import PART_RECORDS, Record
+from kafkalog.errors import IllegalArgumentException, IllegalStateException, KafkalogError
+
+if TYPE_CHECKING:
+    from kafkalog._native.codec.batches import BatchHeader
+
+NO_HORIZON = -1
+
+
+@dataclass(slots=True)
+class FilterResult:
+    """FilterResult: what came of a chunk.  `output` is whole batches; `max_offset` what an append must say of them."""
+
+    bytes_read: int = 0
+    messages_read: int = 0
+    messages_retained: int = 0
+    bytes_retained: int = 0
+    max_offset: int = -1
+    output: bytearray = field(default_factory=bytearray)
+
+    def add(self, batch: bytes | memoryview, messages: int, max_timestamp: int, last_offset: int, offset: int) -> None:
+        """A batch that stays, and how many records it has; `offset` is that of its last record, where that is known.
+
+        IllegalArgumentException for offsets below 0.
+        """
+        if max_timestamp != -1 and last_offset < 0:
+            raise IllegalArgumentException(f"shallowOffset undefined for maximum timestamp {max_timestamp}")
+        if offset < 0:
+            raise IllegalArgumentException("maxOffset undefined")
+        self.output += batch
+        self.max_offset = max(self.max_offset, offset)
+        self.messages_retained += messages
+        self.bytes_retained += len(batch)
+
+
+def filter_to(chunk: Chunk, row: int, retention: Retention, result: FilterResult, output_bytes_max: int) -> int:
+    """Filters the batches of a chunk's table from a row on into `result`; the row behind the last one.
+
+    Once there are more than `output_bytes_max` of them it ends.  Errors of a batch that does not parse, or cannot be
+    built anew, name its place.
+    """
+    while row < len(chunk.table) and len(result.output) <= output_bytes_max:
+        row = _take_usual(chunk, row, retention, result, output_bytes_max - len(result.output))
+        if row == len(chunk.table) or len(result.output) > output_bytes_max:
+            break
+        header = native.headers_from_table(chunk.table[row : row + 1])[0]
+        try:
+            _filter_batch(chunk, row, header, retention, result)
+        except KafkalogError as error:
+            chunk.with_place(error, header.position)
+            raise
+        row += 1
+    return row
+
+
+def _take_usual(chunk: Chunk, row: int, retention: Retention, result: FilterResult, room: int) -> int:
+    """As many of the usual batches as come; the row of one that is not, or the table's end, or the one behind that with
+    which they were more than `room` bytes."""
+    survivors = retention.survivors
+    inflate = partial(inflated, retention.terms.max_record_bytes)
+    row = survivors.take(chunk.data, chunk.table, row, room=room, inflate=inflate, deflate=codecs.compress)
+    _take_over(survivors, retention, result)
+    return row
+
+
+def _take_over(survivors: Survivors, retention: Retention, result: FilterResult) -> None:
+    """What the native loop counted and wrote since the last time."""
+    result.max_offset = max(result.max_offset, survivors.max_offset)
+    bytes_read, messages_read, messages_retained, bytes_retained, invalid, tombstones = survivors.counted()
+    result.bytes_read += bytes_read
+    result.messages_read += messages_read
+    result.messages_retained += messages_retained
+    result.bytes_retained += bytes_retained
+    retention.stats.invalid_messages_read += invalid
+    retention.stats.tombstones += tombstones
+    retention.stats.superseded += messages_read - messages_retained - invalid - tombstones
+    if survivors.size:
+        result.output += survivors.bytes()
+
+
+def _take_vouched(
+    chunk: Chunk, row: int, header: BatchHeader, retention: Retention, result: FilterResult
+) -> bool | None:
+    """A batch whose records are judged one by one; whether any of them stays, None: it is for the plain way."""
+    payload = payload_of(chunk.data, header, retention.terms.max_record_bytes)
+    if payload is None:
+        return None
+    survivors = retention.survivors
+    made = survivors.take_batch(chunk.data, chunk.table, row, payload if header.codec else None)
+    if made is None:
+        return None
+    if not isinstance(made, bool):
+        survivors.add_batch(made[1], codecs.compress(header.codec, made[0]))
+    _take_over(survivors, retention, result)
+    return made is not False
+
+
+def _filter_batch(chunk: Chunk, row: int, header: BatchHeader, retention: Retention, result: FilterResult) -> None:
+    data = chunk.data
+    decision = retention.check_batch(data, header)
+    if not decision.discards_records and not header.is_control:
+        stays = _take_vouched(chunk, row, header, retention, result)
+        if stays is False and decision.retention is BatchRetention.RETAIN_EMPTY:
+            _add_header_alone(header, result)
+        if stays is not None:
+            return
+    result.bytes_read += header.size
+    if decision.retention is BatchRetention.DELETE:
+        retention.count_discarded(header, header.count)
+        return
+    terms = retention.terms
+    records = stored_records(data, header, terms.max_record_bytes)
+    kept: list[Stored] = []
+    count = 0
+    while part := list(itertools.islice(records, PART_RECORDS)):
+        count += len(part)
+        kept += retention.retained(header, decision, part)
+    result.messages_read += count
+    if decision.discards_records:
+        retention.count_discarded(header, count)
+    if not kept:
+        if decision.retention is BatchRetention.RETAIN_EMPTY:
+            _add_header_alone(header, result)
+        return
+    horizon_ms = header.delete_horizon_ms
+    has_tombstone = not all(has_value(record) for record in kept)
+    if horizon_ms is None and (has_tombstone or decision.is_marker_of_empty_txn):
+        horizon_ms = to_int64(terms.now_ms + terms.delete_retention_ms)
+    elif len(kept) == count and header.magic >= 2:
+        whole = data[header.position : header.position + header.size]
+        result.add(whole, count, header.max_timestamp, header.last_offset, header.last_offset)
+        return
+    builder = _rebuilt(header, parsed(kept), NO_HORIZON if horizon_ms is None else horizon_ms)
+    batch = builder.build()
+    max_offset = max([record.offset for record in kept])
+    result.add(batch, len(kept), *builder.info(), max_offset)
+
+
+def _rebuilt(header: BatchHeader, kept: list[Record], horizon_ms: int) -> MemoryRecordsBuilder:
+    """The batch with these records alone; IllegalArgumentException for what no batch of magic 2 can be."""
+    timestamp_type = CREATE_TIME if header.timestamp_type == NO_TIMESTAMP_TYPE else header.timestamp_type
+    builder = MemoryRecordsBuilder(
+        codec=header.codec,
+        timestamp_type=timestamp_type,
+        base_offset=header.base_offset if header.magic >= 2 else kept[0].offset,
+        log_append_time=header.max_timestamp if timestamp_type == LOG_APPEND_TIME else -1,
+        producer_id=header.producer_id,
+        producer_epoch=header.producer_epoch,
+        base_sequence=header.base_sequence,
+        is_transactional=header.is_transactional,
+        is_control_batch=header.is_control,
+        partition_leader_epoch=header.leader_epoch,
+        delete_horizon_ms=horizon_ms,
+    )
+    for record in kept:
+        builder.append_record(record)
+    if header.magic >= 2:
+        builder.override_last_offset(header.last_offset)
+    return builder
+
+
+def _add_header_alone(header: BatchHeader, result: FilterResult) -> None:
+    result.add(_header_alone(header), 0, header.max_timestamp, header.last_offset, header.last_offset)
+
+
+def _header_alone(header: BatchHeader) -> bytes:
+    """The 61 bytes that stay of a producer's last batch, or of the last below the high watermark."""
+    if header.magic < 2:
+        raise IllegalStateException("Empty batches are only supported for magic v2 and above")
+    return empty_batch_header(
+        base_offset=header.base_offset,
+        last_offset=header.last_offset,
+        timestamp_type=header.timestamp_type,
+        timestamp=header.max_timestamp,
+        producer=ProducerFields(
+            header.producer_id, header.producer_epoch, header.base_sequence, header.is_transactional
+        ),
+        partition_leader_epoch=header.leader_epoch,
+        is_control_batch=header.is_control,
+    )

@@ -1,0 +1,368 @@
+"""Which groups a partition of `__consumer_offsets` tells of, and what that means for who commits, deletes and expires.
+
+Classic groups are known as their last record has them, or by an offset alone (a simple group).  Of groups of the newer
+protocols (consumer, share, streams), which only a broker can run, it is known who is a member and how far they are:
+enough to list them, and to leave alone what belongs to members.  Knows no offsets.  Not thread-safe: `GroupOffsets`
+holds its lock.
+
+Source: GroupMetadataManager.replay, ClassicGroup, ConsumerGroup, ShareGroup, StreamsGroup (4.4.0).  A streams group's
+state depends on topics that are not looked at here; it is named as a consumer group's would be.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Collection
+from typing import NamedTuple, Protocol
+
+from kafkalog.engine.coordinator.state_log import KeyValue
+from kafkalog.engine.format.coordinator_records import CoordinatorRecord, group_record_set
+from kafkalog.engine.format.group_records import (
+    CONSUMER_PROTOCOL_TYPE,
+    NO_TIMESTAMP,
+    CommittedOffset,
+    GroupKey,
+    GroupMetadata,
+    decode_subscription,
+    encode_group_metadata,
+)
+from kafkalog.engine.format.message_reader import MessageException
+from kafkalog.engine.format.messages import Values
+from kafkalog.errors import SchemaException
+
+LEFT_EPOCH = -1
+STABLE_MEMBER = 0
+
+
+class GroupType(enum.Enum):
+    """A group's protocol, as Kafka's tools name it."""
+
+    CLASSIC = "Classic"
+    CONSUMER = "Consumer"
+    SHARE = "Share"
+    STREAMS = "Streams"
+
+
+class ListedGroup(NamedTuple):
+    """A group as `kafka-consumer-groups --list --state` shows it; `protocol_type` is empty for a simple group."""
+
+    group: str
+    protocol_type: str
+    state: str
+    type: GroupType
+
+
+class ListedMember(NamedTuple):
+    """A member of a group as `kafka-consumer-groups --describe --members` names it."""
+
+    member_id: str
+    client_id: str
+    client_host: str
+
+
+class Group(Protocol):
+    """What offsets ask of their group."""
+
+    type: GroupType
+
+    @property
+    def protocol_type(self) -> str: ...
+
+    @property
+    def state(self) -> str: ...
+
+    @property
+    def is_empty(self) -> bool: ...
+
+    def listed_members(self) -> list[ListedMember]: ...
+
+    def reads(self, topic: str) -> bool:
+        """Whether members may be subscribed to it: its offsets are not deleted, and do not expire."""
+        ...
+
+    def expires_after(self, offset: CommittedOffset) -> int | None:
+        """Since when an offset that says no time of its own is unused, in ms; None: it does not expire now."""
+        ...
+
+    def tombstones(self, name: str) -> list[KeyValue]:
+        """The records that delete an empty group."""
+        ...
+
+    def without_members(self, name: str, now_ms: int) -> list[KeyValue]:
+        """The records that a broker writes when the last members have gone."""
+        ...
+
+
+class ClassicGroup:
+    """`metadata` None: a simple group, of which there are offsets alone."""
+
+    __slots__ = ("_topics", "metadata")
+
+    type = GroupType.CLASSIC
+
+    def __init__(self, metadata: GroupMetadata | None = None) -> None:
+        self.metadata = metadata
+        self._topics = None if metadata is None else _subscribed(metadata)
+
+    @property
+    def protocol_type(self) -> str:
+        return "" if self.metadata is None else self.metadata.protocol_type
+
+    @property
+    def is_empty(self) -> bool:
+        return self.metadata is None or not self.metadata.members
+
+    def listed_members(self) -> list[ListedMember]:
+        members = () if self.metadata is None else self.metadata.members
+        return [ListedMember(each.member_id, each.client_id, each.client_host) for each in members]
+
+    @property
+    def is_simple(self) -> bool:
+        return not self.protocol_type and self.is_empty
+
+    @property
+    def state(self) -> str:
+        return "Empty" if self.is_empty else "Stable"
+
+    def reads(self, topic: str) -> bool:
+        if self._topics is None:
+            return self.protocol_type == CONSUMER_PROTOCOL_TYPE
+        return topic in self._topics
+
+    def expires_after(self, offset: CommittedOffset) -> int | None:
+        if self.protocol_type:
+            if self.is_empty:
+                assert self.metadata is not None
+                since = self.metadata.current_state_timestamp
+                return offset.commit_timestamp if since == NO_TIMESTAMP else since
+            if self.protocol_type != CONSUMER_PROTOCOL_TYPE or self._topics is None:
+                return None
+        return offset.commit_timestamp
+
+    def tombstones(self, name: str) -> list[KeyValue]:
+        return [encode_group_metadata(GroupKey(name), None)]
+
+    def without_members(self, name: str, now_ms: int) -> list[KeyValue]:
+        if self.metadata is None:
+            return []
+        left = GroupMetadata(self.metadata.protocol_type, self.metadata.generation + 1, None, None, now_ms)
+        return [encode_group_metadata(GroupKey(name), left)]
+
+
+def _subscribed(metadata: GroupMetadata) -> Collection[str] | None:
+    """The topics of a consumer group's members; None where that is not known."""
+    if metadata.protocol_type != CONSUMER_PROTOCOL_TYPE:
+        return None
+    if not metadata.members:
+        return ()
+    if metadata.protocol is None:
+        return None
+    try:
+        return {topic for member in metadata.members for topic in decode_subscription(member.subscription).topics}
+    except MessageException:
+        return None  # Kafka warns, and takes the group for one that reads everything
+
+
+class Member:
+    """Of a group of a newer protocol; `epoch` is -1 once it has left."""
+
+    __slots__ = ("client_host", "client_id", "epoch", "is_stable", "pattern", "topics")
+
+    def __init__(self) -> None:
+        self.client_id = ""
+        self.client_host = ""
+        self.epoch = 0
+        self.is_stable = True
+        self.topics: Collection[str] = ()
+        self.pattern: str | None = None
+
+
+class Role(enum.Enum):
+    """What a record of a newer protocol is about."""
+
+    GROUP = "group"
+    MEMBER = "member"
+    TARGET = "target assignment"
+    TARGET_MEMBER = "target assignment of a member"
+    CURRENT = "assignment of a member"
+    PATTERN = "regular expression"
+    OTHER = "other"
+
+
+class ModernGroup:
+    """A group of a newer protocol."""
+
+    __slots__ = ("assignment_epoch", "epoch", "members", "patterns", "targets", "type")
+
+    def __init__(self, type: GroupType) -> None:
+        self.type = type
+        self.epoch = 0
+        self.assignment_epoch = LEFT_EPOCH
+        self.members: dict[str, Member] = {}
+        self.targets: set[str] = set()
+        self.patterns: dict[str, Collection[str]] = {}
+
+    @property
+    def protocol_type(self) -> str:
+        return self.type.value.lower()
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.members
+
+    def listed_members(self) -> list[ListedMember]:
+        return [ListedMember(name, each.client_id, each.client_host) for name, each in self.members.items()]
+
+    @property
+    def state(self) -> str:
+        if not self.members:
+            return "Empty"
+        if self.type is GroupType.SHARE:
+            return "Stable"
+        if self.epoch > self.assignment_epoch:
+            return "Assigning"
+        there = all(each.is_stable and each.epoch == self.assignment_epoch for each in self.members.values())
+        return "Stable" if there else "Reconciling"
+
+    def reads(self, topic: str) -> bool:
+        if self.type is GroupType.STREAMS:
+            return bool(self.members)
+        return any(
+            topic in each.topics or topic in self.patterns.get(each.pattern or "", ()) for each in self.members.values()
+        )
+
+    def expires_after(self, offset: CommittedOffset) -> int | None:
+        return offset.commit_timestamp
+
+    def tombstones(self, name: str) -> list[KeyValue]:
+        patterns = [_row(16, None, groupId=name, regularExpression=each) for each in self.patterns]
+        return [_row(6, None, groupId=name), *patterns, _row(4, None, groupId=name), _row(3, None, groupId=name)]
+
+    def without_members(self, name: str, now_ms: int) -> list[KeyValue]:
+        epoch = self.epoch + 1
+        rows = [_row(type, None, groupId=name, memberId=each) for each in self.members for type in (8, 7, 5)]
+        rows += [_row(16, None, groupId=name, regularExpression=each) for each in self.patterns]
+        rows.append(_row(3, {"epoch": epoch, "metadataHash": 0}, groupId=name))  # that of no topics
+        return [*rows, _row(6, {"assignmentEpoch": epoch, "assignmentTimestamp": 0}, groupId=name)]
+
+
+def _row(type: int, value: Values | None, **key: str) -> KeyValue:
+    return group_record_set().encode(CoordinatorRecord(type, key, None if value is None else 0, value))
+
+
+CONSUMER, SHARE, STREAMS = GroupType.CONSUMER, GroupType.SHARE, GroupType.STREAMS
+ROLES: dict[int, tuple[GroupType, Role]] = {
+    3: (CONSUMER, Role.GROUP),
+    4: (CONSUMER, Role.OTHER),
+    5: (CONSUMER, Role.MEMBER),
+    6: (CONSUMER, Role.TARGET),
+    7: (CONSUMER, Role.TARGET_MEMBER),
+    8: (CONSUMER, Role.CURRENT),
+    10: (SHARE, Role.MEMBER),
+    11: (SHARE, Role.GROUP),
+    12: (SHARE, Role.TARGET),
+    13: (SHARE, Role.TARGET_MEMBER),
+    14: (SHARE, Role.CURRENT),
+    15: (SHARE, Role.OTHER),
+    16: (CONSUMER, Role.PATTERN),
+    17: (STREAMS, Role.GROUP),
+    19: (STREAMS, Role.MEMBER),
+    20: (STREAMS, Role.TARGET),
+    21: (STREAMS, Role.TARGET_MEMBER),
+    22: (STREAMS, Role.CURRENT),
+    23: (STREAMS, Role.OTHER),
+}
+
+
+class Groups:
+    """By name.  `replay` takes the records in the log's order; SchemaException for one that contradicts those before
+    it, which a coordinator does not load."""
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, Group] = {}
+
+    def replay_offset(self, group: str) -> None:
+        """An offset was committed: there is a group, if only a simple one."""
+        if group not in self.by_name:
+            self.by_name[group] = ClassicGroup()
+
+    def replay_classic(self, group: str, metadata: GroupMetadata | None) -> None:
+        """A GroupMetadata record."""
+        if metadata is None:
+            self.by_name.pop(group, None)
+        else:
+            self.by_name[group] = ClassicGroup(metadata)
+
+    def replay_modern(self, record: CoordinatorRecord) -> None:
+        """Any record of a newer protocol."""
+        type, role = ROLES[record.type]
+        name: str = record.key["groupId"]
+        group = self._modern(name, type, create=record.value is not None)
+        if group is None or role is Role.OTHER:
+            return
+        if record.value is None:
+            self._delete(name, group, role, record.key)
+        else:
+            _set(group, role, record.key, record.value)
+
+    def _modern(self, name: str, type: GroupType, *, create: bool) -> ModernGroup | None:
+        found = self.by_name.get(name)
+        if isinstance(found, ModernGroup) and found.type is type:
+            return found
+        if found is None and not create:
+            return None
+        if found is not None and not (type is not SHARE and isinstance(found, ClassicGroup) and found.is_simple):
+            raise SchemaException(
+                f"group {name!r} is a {found.type.value.lower()} group, not a {type.value.lower()} one"
+            )
+        made = self.by_name[name] = ModernGroup(type)
+        return made
+
+    def _delete(self, name: str, group: ModernGroup, role: Role, key: Values) -> None:
+        if role is Role.GROUP:
+            if group.members or group.targets or group.assignment_epoch != LEFT_EPOCH:
+                raise SchemaException(f"group {name!r} is deleted, but has members or an assignment still")
+            del self.by_name[name]
+        elif role is Role.TARGET:
+            if group.targets:
+                raise SchemaException(f"the assignment of group {name!r} is deleted, but has members still")
+            group.assignment_epoch = LEFT_EPOCH
+        elif role is Role.PATTERN:
+            group.patterns.pop(key["regularExpression"], None)
+        else:
+            _delete_of_member(group, role, key)
+
+
+def _set(group: ModernGroup, role: Role, key: Values, value: Values) -> None:
+    if role is Role.GROUP:
+        group.epoch = value["epoch"]
+    elif role is Role.TARGET:
+        group.assignment_epoch = value["assignmentEpoch"]
+    elif role is Role.TARGET_MEMBER:
+        group.targets.add(key["memberId"])
+    elif role is Role.PATTERN:
+        group.patterns[key["regularExpression"]] = tuple(value["topics"])
+    else:
+        member = group.members.setdefault(key["memberId"], Member())
+        if role is Role.MEMBER:
+            member.client_id, member.client_host = value["clientId"], value["clientHost"]
+            member.topics = tuple(value.get("subscribedTopicNames") or ())
+            member.pattern = value.get("subscribedTopicRegex")
+        else:
+            member.epoch = value["memberEpoch"]
+            member.is_stable = value.get("state", STABLE_MEMBER) == STABLE_MEMBER
+
+
+def _delete_of_member(group: ModernGroup, role: Role, key: Values) -> None:
+    name: str = key["memberId"]
+    member = group.members.get(name)
+    if role is Role.TARGET_MEMBER:
+        group.targets.discard(name)
+    elif member is None:
+        return
+    elif role is Role.CURRENT:
+        member.epoch = LEFT_EPOCH
+    elif member.epoch != LEFT_EPOCH or name in group.targets:
+        raise SchemaException(f"member {name!r} of group {key['groupId']!r} is deleted, but has an assignment still")
+    else:
+        del group.members[name]

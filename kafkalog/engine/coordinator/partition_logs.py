@@ -1,0 +1,300 @@
+"""What coordinators ask for, as partitions of this process give it: `StateLog` over a UnifiedLog, `Markers` over all;
+and a `StateLog` that only reads, over a directory that another process has.
+
+Each append comes with origin COORDINATOR, at the log's latest leader epoch.  `syncs` says whether a flush is one
+(durability "fsync"), or the order of writes is enough (durability "os").
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Collection, Iterator
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+from kafkalog._limits import INT_MAX
+from kafkalog._native.codec.batches import header_at
+from kafkalog.engine.coordinator.state_log import StateBatch, TransactionMarker, state_batch
+from kafkalog.engine.files import Clock
+from kafkalog.engine.format.batch import MemoryRecords
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.host.jobs import Jobs
+from kafkalog.engine.log.source import Source
+from kafkalog.engine.log.types import AppendOrigin
+from kafkalog.engine.log.unified_log import UnifiedLog
+from kafkalog.engine.log.verification import VerificationGuard
+from kafkalog.engine.segment.reader import Extent
+from kafkalog.errors import (
+    BadBytesError,
+    CorruptRecordException,
+    KafkaStorageException,
+    LogReadOnlyException,
+    OffsetOutOfRangeException,
+    RequestError,
+    SchemaException,
+)
+
+if TYPE_CHECKING:
+    from kafkalog.engine.segment.types import Records
+
+T = TypeVar("T")
+
+READ_BYTES = 1 << 20
+COORDINATOR = AppendOrigin.COORDINATOR
+FEW_SYNCS = 16
+SYNCING_THREADS = 8
+
+
+def _parsed(data: bytes, position: int, place: str) -> StateBatch:
+    header = header_at(data, position)
+    try:
+        return state_batch(data, header)
+    except (BadBytesError, RequestError) as error:
+        raise SchemaException(
+            f"the batch at offset {header.base_offset} cannot be read: {error.message}", path=place
+        ) from error
+
+
+class UnifiedStateLog:
+    """A partition of an internal topic.  As thread-safe as its log; errors are the log's."""
+
+    def __init__(self, log: UnifiedLog, *, syncs: bool) -> None:
+        self.log = log
+        self._syncs = syncs
+
+    def moved_from(self, log: UnifiedLog) -> UnifiedLog | None:
+        """The log that took the place of one that refuses, in another directory; None where none did."""
+        return None
+
+    def _where_it_is(self, do: Callable[[UnifiedLog], T]) -> T:
+        while True:
+            log = self.log
+            try:
+                return do(log)
+            except KafkaStorageException:
+                found = self.moved_from(log)
+                if found is None or found is log:
+                    raise
+                self.log = found
+
+    @property
+    def place(self) -> str:
+        return self.log.dir
+
+    @property
+    def epoch(self) -> int:
+        return self.log.latest_epoch or 0
+
+    @property
+    def end(self) -> int:
+        return self.log.log_end_offset
+
+    @property
+    def batch_bytes_max(self) -> int:
+        return min(self.log.config.max_message_bytes, self.log.config.segment_size)
+
+    def read(self, start: int | None = None) -> Iterator[StateBatch]:
+        """As StateLog.  A start that moves up meanwhile (deleted records) is followed."""
+        at = self.log.log_start_offset if start is None else start
+        while at < self.log.log_end_offset:
+            try:
+                found = self._where_it_is(functools.partial(_read, at))
+            except OffsetOutOfRangeException:
+                if at >= self.log.log_start_offset:
+                    raise
+                at = self.log.log_start_offset
+                continue
+            headers = found.batches()
+            if not headers:
+                return
+            data, first = found.to_bytes(), headers[0].position
+            for header in headers:
+                if header.last_offset >= at:  # a read begins with the batch that has the offset
+                    yield _parsed(data, header.position - first, self.place)
+            at = headers[-1].next_offset
+
+    def append(self, batch: bytes) -> int:
+        return self._where_it_is(functools.partial(self._append, batch))
+
+    def _append(self, batch: bytes, log: UnifiedLog) -> int:
+        header = header_at(batch)
+        with log.lock:
+            guard = VerificationGuard.SENTINEL
+            if header.is_transactional:
+                guard = _guard(log, header.producer_id, header.producer_epoch, header.base_sequence)
+            return int(log.append_as_leader(batch, log.latest_epoch or 0, COORDINATOR, guard).first_offset)
+
+    def append_marker(self, marker: TransactionMarker, now_ms: int) -> int:
+        """As StateLog.  The partition may have heard of a later coordinator, that of a broker which had the directory
+        before: nobody but us writes to it now, so its epoch is taken over, and is not what refuses the marker."""
+        return self._where_it_is(functools.partial(_append_marker, marker, now_ms))
+
+    def flush(self) -> None:
+        """One sync for all who wait for one."""
+        if self._syncs:
+            self._where_it_is(_flush)
+
+
+def _read(start: int, log: UnifiedLog) -> Records:
+    return log.read(start, READ_BYTES).records
+
+
+def _append_marker(marker: TransactionMarker, now_ms: int, log: UnifiedLog) -> int:
+    with log.lock:
+        log.settle()
+        entry = log.producer_state_manager.last_entry(marker.producer_id)
+        if entry is not None and entry.coordinator_epoch > marker.coordinator_epoch:
+            marker = marker._replace(coordinator_epoch=entry.coordinator_epoch)
+        info = log.append_as_leader(
+            marker.batch(now_ms), log.latest_epoch or 0, COORDINATOR, transaction_version=marker.transaction_version
+        )
+        return int(info.first_offset)
+
+
+def _guard(log: UnifiedLog, producer_id: int, epoch: int, sequence: int) -> VerificationGuard:
+    """That the coordinator knows of the transaction: this is the coordinator."""
+    if not log.producer_state_manager.producer_state_manager_config.transaction_verification_enabled:
+        return VerificationGuard.SENTINEL
+    return log.maybe_start_transaction_verification(producer_id, sequence, epoch, True)
+
+
+def _flush(log: UnifiedLog) -> None:
+    log.flush_appended(log.log_end_offset)
+
+
+class SourceStateLog:
+    """A partition of an internal topic in a directory that is another process's: it is read, and takes nothing."""
+
+    def __init__(self, source: Source, place: str) -> None:
+        self._source = source
+        self.place = place
+        self.epoch = 0
+        self.batch_bytes_max = INT_MAX
+
+    @property
+    def end(self) -> int:
+        return self._source.visible_end()
+
+    def read(self, start: int | None = None) -> Iterator[StateBatch]:
+        """As StateLog; what is deleted meanwhile is passed over."""
+        source = self._source
+        source.recheck()
+        at = source.log_start_offset if start is None else max(start, source.log_start_offset)
+        while (extent := self._extent(at)) is not None:
+            position = extent.position
+            while position < extent.end:
+                data = _whole_batches(extent, position)
+                for header in MemoryRecords(data).batches():
+                    if header.last_offset >= at:
+                        yield _parsed(data, header.position, self.place)
+                    at = max(at, header.next_offset)
+                    position += header.size
+            if extent.next_base is None:
+                return
+            at = max(at, extent.next_base)
+
+    def _extent(self, at: int) -> Extent | None:
+        try:
+            return self._source.extent(at)
+        except OffsetOutOfRangeException:
+            start = self._source.log_start_offset
+            if at >= start:
+                return None  # it was cut
+            return self._source.extent(start)
+
+    def append(self, batch: bytes) -> int:
+        raise self._is_read_only()
+
+    def append_marker(self, marker: TransactionMarker, now_ms: int) -> int:
+        raise self._is_read_only()
+
+    def flush(self) -> None:
+        pass
+
+    def _is_read_only(self) -> LogReadOnlyException:
+        return LogReadOnlyException("the directory is another process's: nothing is changed in it", path=self.place)
+
+
+def _whole_batches(extent: Extent, position: int) -> bytes:
+    """Some batches from `position` on, the first one whole; SchemaException where it is none."""
+    count = READ_BYTES
+    while True:
+        data = extent.read(position, count)
+        found = MemoryRecords(data)
+        try:
+            if found.batches():
+                return data[: found.valid_bytes]
+        except CorruptRecordException as error:
+            raise SchemaException(error.message, path=extent.path, position=position) from error
+        if len(data) < count:
+            raise SchemaException("expected a batch", path=extent.path, position=position)
+        count *= 4
+
+
+class EndsOffsets(Protocol):
+    """What markers ask of a partition of `__consumer_offsets`
+    (`kafkalog.engine.coordinator.group_offsets.GroupOffsets`)."""
+
+    def end_transaction(self, marker: TransactionMarker) -> None: ...
+
+    def flush(self) -> None: ...
+
+
+class LogMarkers:
+    """The partitions of a store.  `log_of` answers None for one whose topic is deleted, and for nothing else: where a
+    partition has no log yet it makes one, or what a fenced holder writes first would come behind the end that fences
+    him.  `offsets_of` is who keeps a partition of `__consumer_offsets`, made where it is missing; None for any other.
+    """
+
+    def __init__(
+        self,
+        log_of: Callable[[TopicPartition], UnifiedLog | None],
+        offsets_of: Callable[[TopicPartition], EndsOffsets | None],
+        clock: Clock,
+        *,
+        syncs: bool,
+    ) -> None:
+        self._log_of = log_of
+        self._offsets_of = offsets_of
+        self._clock = clock
+        self._syncs = syncs
+
+    def write(self, partition: TopicPartition, marker: TransactionMarker) -> None:
+        offsets = self._offsets_of(partition)
+        if offsets is not None:
+            offsets.end_transaction(marker)
+        else:
+            self._where_it_is(partition, functools.partial(_append_marker, marker, self._clock.milliseconds()))
+
+    def flush(self, partitions: Collection[TopicPartition]) -> None:
+        """One thread for a few, several side by side for many: a disk does more of them in the same time."""
+        if not self._syncs:
+            return
+        if len(partitions) < FEW_SYNCS:
+            for each in partitions:
+                self._flush(each)
+            return
+        jobs = {"": [functools.partial(self._flush, each) for each in partitions]}
+        for outcome in Jobs().run("transaction-sync", jobs, {"": SYNCING_THREADS})[""]:
+            if outcome.error is not None:
+                raise outcome.error
+            assert outcome.done, partitions
+
+    def _flush(self, partition: TopicPartition, thread: int = 0) -> None:
+        offsets = self._offsets_of(partition)
+        if offsets is not None:
+            offsets.flush()
+        else:
+            self._where_it_is(partition, _flush)
+
+    def _where_it_is(self, partition: TopicPartition, do: Callable[[UnifiedLog], object]) -> None:
+        """Once more where it has moved to another directory meanwhile; not at all where its topic is deleted."""
+        log = self._log_of(partition)
+        while log is not None:
+            try:
+                do(log)
+                return
+            except KafkaStorageException:
+                found = self._log_of(partition)
+                if found is log:
+                    raise
+                log = found

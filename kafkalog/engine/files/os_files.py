@@ -1,0 +1,194 @@
+"""The real disk.  Reads and writes are one native call around one system call: no stat, no bookkeeping."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections.abc import Callable, Iterator
+from typing import ClassVar, TypeVar
+
+from kafkalog._native.state.descriptor import Descriptor, FileMap
+from kafkalog.engine.files.api import File, FileLock, Files, FileStat, HasFileno, Listing
+from kafkalog.engine.files.failure import UnsyncedError
+from kafkalog.engine.files.lock import OsFileLock
+from kafkalog.engine.files.pool import OPEN_FILES, OpenFiles
+
+T = TypeVar("T")
+
+_NS_PER_MS = 1_000_000
+READ_ON_BYTES = 1 << 20
+# Nobody waits for the other end of a pipe: without O_NONBLOCK the open itself would.
+_READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+_DIRECTORY = os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY
+_WRITE = os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK
+
+
+class OsFile(Descriptor, File):
+    """A descriptor with positions."""
+
+    __slots__ = ()
+
+    def size(self) -> int:
+        return os.fstat(self.fileno()).st_size
+
+    def sync(self) -> None:
+        try:
+            super().sync()
+        except OSError as error:
+            raise UnsyncedError(error.errno, error.strerror, error.filename) from error
+
+    def sync_data(self) -> None:
+        try:
+            super().sync_data()
+        except OSError as error:
+            raise UnsyncedError(error.errno, error.strerror, error.filename) from error
+
+    def map(self) -> FileMap | None:
+        size = self.size()
+        return FileMap(self, size) if size else None
+
+    def send_to(self, sock: HasFileno, position: int, count: int) -> int:
+        return os.sendfile(sock.fileno(), self.fileno(), position, count)
+
+
+def _not_regular(path: str, mode: int) -> OSError:
+    """A log directory holds files: reading a device or a pipe may never end."""
+    if stat.S_ISDIR(mode):
+        return IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    return OSError(errno.EINVAL, "found a device, pipe or socket, expected a file", path)
+
+
+class OsFiles(Files):
+    """The operating system's files (Linux and macOS).  `pool`: the budget of those that are open; by default the
+    process's, which all share."""
+
+    __slots__ = ("_pool",)
+
+    file_class: ClassVar[type[OsFile]] = OsFile
+
+    def __init__(self, pool: OpenFiles | None = None) -> None:
+        self._pool = OPEN_FILES if pool is None else pool
+
+    @property
+    def pool(self) -> OpenFiles:
+        return self._pool
+
+    def _with_room(self, do: Callable[[], T]) -> T:
+        """`do()`, and where the process may open no more, once more after idle files were closed."""
+        try:
+            return do()
+        except OSError as error:
+            if not self._pool.make_room(error):
+                raise
+        return do()
+
+    def open(self, path: str, *, writable: bool = True, create: bool = False, exclusive: bool = False) -> OsFile:
+        flags = _WRITE if writable else _READ
+        if create or exclusive:
+            flags |= os.O_CREAT
+        if exclusive:
+            flags |= os.O_EXCL
+        return self._open(path, flags)[0]
+
+    def open_sized(self, path: str, *, writable: bool = True, create: bool = False) -> tuple[OsFile, int]:
+        flags = _WRITE if writable else _READ
+        return self._open(path, flags | os.O_CREAT if create else flags)
+
+    def _open(self, path: str, flags: int) -> tuple[OsFile, int]:
+        # One call from bytecode: between two, an interrupt would leave the descriptor to nobody.
+        file = self._with_room(lambda: next(map(self.file_class, (path,), map(os.open, (path,), (flags,), (0o666,)))))
+        found = os.fstat(file.fileno())
+        if not stat.S_ISREG(found.st_mode):
+            file.close()
+            raise _not_regular(path, found.st_mode)
+        return file, found.st_size
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def is_dir(self, path: str) -> bool:
+        return os.path.isdir(path)
+
+    def is_link(self, path: str) -> bool:
+        return os.path.islink(path)
+
+    def is_readable(self, path: str) -> bool:
+        return os.access(path, os.R_OK)
+
+    def stat(self, path: str) -> FileStat:
+        found = os.stat(path)
+        mode = found.st_mode
+        mtime_ms = found.st_mtime_ns // _NS_PER_MS
+        return FileStat(found.st_size, mtime_ms, stat.S_ISREG(mode), stat.S_ISDIR(mode), found.st_ino)
+
+    def size_of(self, path: str) -> int:
+        return os.stat(path).st_size
+
+    def list_dir(self, path: str) -> list[str]:
+        return sorted(self._with_room(lambda: os.listdir(path)))
+
+    def names_in(self, path: str) -> list[str]:
+        return self._with_room(lambda: os.listdir(path))
+
+    def listing(self, path: str) -> Listing:
+        # It says what is a file without asking for each.  One call from bytecode, as in `_open`.
+        entries = self._with_room(lambda: next(map(list, map(os.scandir, (path,)))))
+        files = sorted([entry.name for entry in entries if entry.is_file()])
+        others: list[str] = []
+        if len(files) != len(entries):
+            others = sorted([entry.name for entry in entries if not entry.is_file() and self.exists(entry.path)])
+        return Listing(files, others)
+
+    def rename(self, src: str, dst: str) -> None:
+        os.replace(src, dst)
+
+    def unlink(self, path: str) -> None:
+        os.unlink(path)
+
+    def mkdirs(self, path: str) -> None:
+        os.makedirs(path, exist_ok=True)
+
+    def rmdir(self, path: str) -> None:
+        os.rmdir(path)
+
+    def sync_dir(self, path: str) -> None:
+        with self.dir_to_sync(path) as sync:
+            sync()
+
+    @contextlib.contextmanager
+    def dir_to_sync(self, path: str) -> Iterator[Callable[[], object]]:
+        # Who is interrupted here forgets the descriptor, which closes it.
+        directory = self._with_room(lambda: next(map(Descriptor, (path,), map(os.open, (path,), (_DIRECTORY,)))))
+
+        def sync() -> None:
+            try:
+                directory.sync()
+            except OSError as error:
+                raise UnsyncedError(error.errno, error.strerror, path) from error
+
+        try:
+            yield sync
+        finally:
+            directory.close()
+
+    def set_mtime_ms(self, path: str, mtime_ms: int) -> None:
+        os.utime(path, ns=(mtime_ms * _NS_PER_MS, mtime_ms * _NS_PER_MS))
+
+    def read_bytes(self, path: str) -> bytes:
+        file, size = self._open(path, _READ)
+        with file:
+            data = file.pread(size + 1, 0)
+            while len(data) > size:  # it grew meanwhile, or is of a kind that has no size
+                more = file.pread(READ_ON_BYTES, len(data))
+                if not more:
+                    break
+                data += more
+            return data
+
+    def lock(self, path: str) -> FileLock:
+        return self._with_room(lambda: OsFileLock(path))
+
+
+OS_FILES = OsFiles()

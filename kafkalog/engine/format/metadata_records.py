@@ -1,0 +1,117 @@
+"""The records of `__cluster_metadata`: a frame (version, record type, version of the struct), then a struct.
+
+Keys are null, and nothing may stand behind the struct.  Source: MetadataRecordSerde, AbstractApiMessageSerde (4.4.0),
+whose exceptions' texts a `MessageException` keeps.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kafkalog._limits import SHORT_MAX
+from kafkalog.engine.format import metadata_schemas
+from kafkalog.engine.format.message_reader import MessageException, Reader
+from kafkalog.engine.format.message_writer import put_uvarint
+from kafkalog.engine.format.messages import Schema, Values, parse_schemas
+from kafkalog.errors import IllegalArgumentException
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+FRAME_VERSION = 1
+
+
+class MetadataRecord(NamedTuple):
+    """A record: its type by Kafka's name for it (TOPIC_RECORD), the version of its struct, and the fields."""
+
+    type: str
+    version: int
+    data: Values
+
+
+@functools.cache
+def schemas() -> dict[int, Schema]:
+    """The structs by record type."""
+    return {schema.number: schema for schema in parse_schemas(metadata_schemas.METADATA)}
+
+
+@functools.cache
+def _by_name() -> dict[str, Schema]:
+    return {type_name(schema): schema for schema in schemas().values()}
+
+
+def type_name(schema: Schema) -> str:
+    """TopicRecord -> TOPIC_RECORD."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", schema.name).upper()
+
+
+def schema_of(record_type: str) -> Schema:
+    """The struct of a record type; IllegalArgumentException where there is none of that name."""
+    found = _by_name().get(record_type)
+    if found is None:
+        raise IllegalArgumentException(
+            f"found metadata record type {record_type!r}, expected one of {', '.join(_by_name())}"
+        )
+    return found
+
+
+def encode_metadata_record(record_type: str, data: Mapping[str, Any], version: int) -> bytes:
+    """A record's value, such as `encode_metadata_record("TOPIC_RECORD", {"name": ..., "topicId": ...}, 0)`."""
+    schema = schema_of(record_type)
+    body = schema.encode(data, version)
+    out = bytearray()
+    for number in (FRAME_VERSION, schema.number, version):
+        put_uvarint(out, number)
+    return bytes(out) + body
+
+
+def decode_metadata_record(value: Buffer | None) -> MetadataRecord:
+    """A record from its value; MessageException for anything that is none.  A version that is too new is read as far
+    as the newest known one goes, as Kafka's classes do."""
+    data = b"" if value is None else bytes(value)
+    read = Reader(data, 0)
+    frame = _short(read, "frame version")
+    if frame != FRAME_VERSION:
+        text = (
+            "Could not deserialize metadata record with frame version 0. Note that upgrades from the preview release "
+            "of KRaft in 2.8 to newer versions are not supported."
+            if frame == 0
+            else f"Could not deserialize metadata record due to unknown frame version {frame}"
+            "(only frame version 1 is supported)"
+        )
+        raise read.bad("frame version", f"found {frame}, expected {FRAME_VERSION}", text)
+    number = _short(read, "type")
+    version = _short(read, "version")
+    schema = schemas().get(number)
+    if schema is None:
+        text = f"org.apache.kafka.common.errors.UnsupportedVersionException: Unknown metadata id {number}"
+        raise read.bad("type", f"found {number}, expected one of {', '.join(map(str, schemas()))}", text)
+    try:
+        fields, end = schema.decode(data, version, at=read.at)
+    except MessageException as error:
+        error.kafka_text = f"Failed to deserialize record with type {number}"
+        raise
+    if end < len(data):
+        text = f"Found {len(data) - end} byte(s) of garbage after {number}"
+        raise read.bad(schema.name, f"{len(data) - end} bytes stand behind it, expected none", text)
+    return MetadataRecord(type_name(schema), version, fields)
+
+
+def _short(read: Reader, what: str) -> int:
+    try:
+        number = read.uvarint(what)
+    except MessageException as error:
+        error.kafka_text = f"Error while reading {what}"
+        raise
+    if number > SHORT_MAX:
+        raise read.bad(what, f"found {number}, expected at most {SHORT_MAX}", f"Value for {what} was too large.")
+    return (number + (1 << 15)) % (1 << 16) - (1 << 15)  # Java casts a negative one
+
+
+def metadata_json(record: MetadataRecord) -> Values:
+    """The record as kafka-dump-log's JSON has it."""
+    data = schema_of(record.type).to_json(record.data, record.version)
+    return {"type": record.type, "version": record.version, "data": data}

@@ -1,0 +1,97 @@
+"""What a manager's logs are made with: a context each, with its topic's settings as they are when the log is ready.
+
+A topic's settings are its overrides on the defaults, kept until they change.  A log that is being made (`begin` to
+`finish`) when its topic's settings change takes them anew at the end (KAFKA-8813): a change finds it here, or among the
+logs that there are.
+Knows no log but the one that is being made, and no directory.  Thread-safe without a lock: a step of a dict each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from kafkalog.config import LogConfig
+from kafkalog.engine.files import Clock, Files, LogDirFailureChannel, Scheduler
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.host.settings import ManagerSettings
+from kafkalog.engine.host.topic_configs import TopicConfigs
+from kafkalog.engine.log.context import PartitionContext
+from kafkalog.engine.log.unified_log import UnifiedLog
+from kafkalog.metrics.registry import MetricsRegistry
+
+
+class LogContexts:
+    def __init__(
+        self,
+        settings: ManagerSettings,
+        topic_configs: TopicConfigs,
+        scheduler: Scheduler,
+        clock: Clock,
+        failure_channel: LogDirFailureChannel,
+        files: Files,
+        metrics: MetricsRegistry,
+        *,
+        bare: bool,
+    ) -> None:
+        self.settings = settings
+        self.metrics = metrics
+        self.bare = bare
+        self.default_config = settings.default_config
+        self._topic_configs = topic_configs
+        self._scheduler = scheduler
+        self._clock = clock
+        self._failure_channel = failure_channel
+        self._files = files
+        self.base_of: Callable[[str, LogConfig], LogConfig] | None = None  # what counts beneath a topic's overrides
+        self._configs: dict[str, LogConfig] = {}  # of topics; made when asked for
+        self._initializing: dict[TopicPartition, bool] = {}  # True: its configuration changed meanwhile (KAFKA-8813)
+
+    def of(self, folder: str, partition: TopicPartition) -> PartitionContext:
+        context = PartitionContext(
+            folder,
+            self._config_of(partition.topic),
+            self.settings.producers,
+            self._scheduler,
+            self._clock,
+            self._failure_channel,
+            files=self._files,
+            metrics=self.metrics,
+        )
+        context.has_one_replica = not self.bare
+        return context
+
+    def _config_of(self, topic: str) -> LogConfig:
+        found = self._configs.get(topic)
+        if found is None:
+            self._configs[topic] = found = self.config_with(topic, self._topic_configs.overrides(topic))
+        return found
+
+    def config_with(self, topic: str, overrides: Mapping[str, str]) -> LogConfig:
+        """A topic's settings with these overrides.  ConfigException."""
+        base = self.default_config if self.base_of is None else self.base_of(topic, self.default_config)
+        return LogConfig.from_props(base, overrides) if overrides else base
+
+    def set_default(self, config: LogConfig) -> None:
+        """Of logs that are made from now on."""
+        self.default_config = config
+        self._configs = {}
+
+    def forget(self, topic: str) -> None:
+        """Its settings are put together again."""
+        self._configs.pop(topic, None)
+
+    # --- logs that are being made --------------------------------------------------------------------
+
+    def begin(self, partition: TopicPartition) -> None:
+        self._initializing[partition] = False
+
+    def finish(self, partition: TopicPartition, log: UnifiedLog) -> None:
+        if self._initializing.pop(partition, False):
+            self.forget(partition.topic)
+            log.update_config(self._config_of(partition.topic))
+
+    def topic_updated(self, topic: str) -> None:
+        """The logs of a topic that are being made take its configuration anew when they are ready."""
+        for partition in list(self._initializing):
+            if partition.topic == topic and partition in self._initializing:
+                self._initializing[partition] = True

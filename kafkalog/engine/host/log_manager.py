@@ -1,0 +1,386 @@
+"""LogManager: the partitions of several log directories; finds, makes, moves and deletes logs, and keeps the house.
+
+Mirrors org.apache.kafka.storage.internals.log.LogManager (4.4.0): directories are validated and locked when it is made,
+`startup` loads every log (`loading`) and begins the background tasks, `shutdown` closes all and leaves the marker where
+everything went well.  Checkpoints are written a directory, not a partition.  What a log does is UnifiedLog's; what is
+done to a directory's own files is HeldDirectory's.
+
+This is the door: what was asked for is checked, whether it may be done now (ManagerLife, which this one is), and the
+lock is taken.  Parts do the work: LogMaker makes logs, `truncating` cuts them, Moves moves them, Removals removes them.
+What cuts, moves or removes a log has the cleaner leave that log first.
+
+Locks: `creation` (Kafka's logCreationOrDeletionLock, `changes`) is held by what makes, moves and removes logs, and by
+`set_topic_config`, and is taken before a partition's lock; a move's turn (`switching`) comes before it.  Look-ups take
+none.  What is interrupted there is finished by whatever comes next.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from typing import TypeVar
+
+from kafkalog._native.state.log_end import CLOSING
+from kafkalog.config import CleanerConfig, LogConfig
+from kafkalog.engine.cleaner.log_cleaner import LogCleaner
+from kafkalog.engine.cleaner.uncleanable import Uncleanable
+from kafkalog.engine.format import names, values
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.format.partition_metadata import checked_topic_id
+from kafkalog.engine.host.loading import LoadProgress
+from kafkalog.engine.host.log_directories import absolute_path
+from kafkalog.engine.host.manager_life import ManagerLife
+from kafkalog.engine.host.moves import Move, MoveProgress
+from kafkalog.engine.host.removing import Removal
+from kafkalog.engine.host.topic_configs import StoredTopicConfigs, checked_overrides
+from kafkalog.engine.host.truncating import cut, restart
+from kafkalog.engine.log.unified_log import UnifiedLog
+from kafkalog.errors import (
+    IllegalArgumentException,
+    IllegalStateException,
+    InconsistentTopicIdException,
+    KafkaStorageException,
+)
+
+T = TypeVar("T")
+
+
+class LogManager(ManagerLife):
+    """The logs of `log_dirs`; a context manager that starts and shuts down.  Thread-safe; of one process.  One that is
+    dropped without `shutdown` shuts down by itself, with a ResourceWarning."""
+
+    # --- directories ---------------------------------------------------------------------------------
+
+    @property
+    def live_log_dirs(self) -> list[str]:
+        """Those that serve, in the order in which they were given."""
+        return list(self.directories.live)
+
+    @property
+    def offline_log_dirs(self) -> list[str]:
+        return self.directories.offline
+
+    @property
+    def directory_ids(self) -> dict[str, str]:
+        """The ids of the live directories that have one: a Uuid of 22 characters."""
+        return dict(self.directories.ids)
+
+    def is_log_dir_online(self, log_dir: str | os.PathLike[str]) -> bool:
+        """LogDirNotFoundException for a directory that this manager was not given."""
+        return self.directories.is_online(absolute_path(log_dir))
+
+    def next_log_dirs(self) -> list[str]:
+        """Where a new partition goes: the live directories that are not cordoned, those with the fewest logs first; the
+        first live one where all are cordoned."""
+        self._check_not_lost()
+        return self.directories.next_for_a_partition(self.registry.counts_by_dir())
+
+    def broker_epoch_at_shutdown(self) -> int | None:
+        """The epoch in the clean-shutdown markers, before `startup` removes them; None unless all directories are
+        live and agree."""
+        if self.offline_log_dirs:
+            return None
+        epochs = {held.marker.read() for held in self.directories.live.values()}
+        return epochs.pop() if len(epochs) == 1 else None
+
+    @property
+    def load_progress(self) -> LoadProgress | None:
+        """How far `startup` is; None when it does not run."""
+        return self._start.progress
+
+    # --- logs ----------------------------------------------------------------------------------------
+
+    def get_log(self, topic_partition: str | TopicPartition, *, is_future: bool = False) -> UnifiedLog | None:
+        """The partition's log; None where there is none, or its directory is offline."""
+        partition = names.partition_of(topic_partition)
+        self._check()
+        if self.changes.cut_short:
+            self.changes.settle()
+        return self.registry.get(partition, is_future=is_future)
+
+    def log_to_change(self, partition: TopicPartition) -> UnifiedLog | None:
+        """As `get_log`, for whoever found that one refuses changes: waits for the last step of a move or a deletion,
+        and finishes one that an interrupt came out of."""
+        log = self.registry.get(partition)
+        if log is not None and log.local_log.life == CLOSING:
+            self.changes.settle()
+            log = self.registry.get(partition)
+        return log
+
+    def logs_by_topic(self, topic: str) -> list[UnifiedLog]:
+        """Current and future ones."""
+        if self._bare:  # in the order of Kafka's maps
+            return [log for log in self.all_logs() if log.topic_partition.topic == topic]
+        self._check_not_lost()
+        if self.changes.cut_short:
+            self.changes.settle()
+        return [*self.registry.of_topic(topic), *self.registry.futures_of(topic)]
+
+    def get_or_create_log(
+        self,
+        topic_partition: str | TopicPartition,
+        *,
+        is_new: bool = False,
+        is_future: bool = False,
+        topic_id: str | None = None,
+        log_dir: str | os.PathLike[str] | None = None,
+    ) -> UnifiedLog:
+        """The partition's log, made where it is missing: in `log_dir`, the preferred directory, or the live one with
+        the fewest logs.
+
+        `is_new`: that it cannot be in a directory that is offline now; otherwise KafkaStorageException while one is.
+        InconsistentTopicIdException when the log has another topic's id; IllegalArgumentException when it is none.
+        """
+        partition = names.partition_of(topic_partition)
+        if topic_id is not None and not self._bare:
+            topic_id = checked_topic_id(topic_id)  # written as it is, it would end the next start
+        preferred = None if log_dir is None else absolute_path(log_dir)
+        with self.changes.lock:
+            self._check()  # inside: a shutdown may have come before us
+            self.changes.settle()
+            log = self.registry.get(partition, is_future=is_future)
+            if log is None:
+                log = self._maker.make(partition, preferred, is_new=is_new, is_future=is_future, topic_id=topic_id)
+            if topic_id is not None and log.topic_id is not None and topic_id != log.topic_id:
+                raise InconsistentTopicIdException(
+                    f"Tried to assign topic ID {topic_id} to log for topic partition {partition},"
+                    f"but log already contained topic ID {log.topic_id}"
+                )
+            return log
+
+    def maybe_update_preferred_log_dir(self, topic_partition: str | TopicPartition, log_dir: str) -> None:
+        """Where the partition's next log is to be made, unless its log or future log is there."""
+        partition, path = names.partition_of(topic_partition), absolute_path(log_dir)
+        self._check_not_lost()
+        if not self._bare:
+            self.is_log_dir_online(path)
+        self._maker.prefer(partition, path)
+
+    # --- configuration -------------------------------------------------------------------------------
+
+    def set_topic_config(self, topic: str, overrides: Mapping[str, str]) -> None:
+        """Replaces a topic's overrides, beside the data and in its open logs.  ConfigException; IllegalStateException
+        when this manager has its topics' settings from elsewhere (then `update_topic_config`)."""
+        if not isinstance(self.topic_configs, StoredTopicConfigs):
+            raise IllegalStateException("this manager's topic_configs are not kept beside the data")
+        overrides = checked_overrides(overrides)
+        with self.changes.lock:  # of two who set one topic the later is right, on disk and in the logs
+            self._check()
+            self.topic_configs.set(topic, overrides)
+            self.update_topic_config(topic, overrides)
+
+    def update_topic_config(self, topic: str, overrides: Mapping[str, str]) -> None:
+        """Gives the open logs of a topic these overrides; those that are being made take them when they are ready."""
+        self._check_not_lost()
+        overrides = checked_overrides(overrides)
+        new = self._contexts.config_with(topic, overrides)
+        self._contexts.forget(topic)
+        self.topic_config_updated(topic)
+        for log in self.logs_by_topic(topic):
+            old = log.update_config(new)
+            if old.compact and not new.compact:
+                self._cleaning.abort(log.topic_partition)
+
+    def tidy_up(self, topic: str) -> None:
+        """Removes what a creation or a move of the topic's partitions has left for want of space or descriptors.
+        DiskFull, TooManyOpenFilesException while it cannot."""
+        with self.changes.lock:
+            self._leftovers.settle(topic)
+
+    def set_config_base(self, base_of: Callable[[str, LogConfig], LogConfig]) -> None:
+        """`base_of(topic, default_config)` is what counts beneath a topic's overrides, in logs that are opened from now
+        on; without it the default does."""
+        self._contexts.base_of = base_of
+
+    def topic_config_updated(self, topic: str) -> None:
+        """The logs of a topic that are being made take its configuration anew when they are ready."""
+        self._contexts.topic_updated(topic)
+
+    @property
+    def current_default_config(self) -> LogConfig:
+        """The settings of topics that do not say otherwise."""
+        return self._contexts.default_config
+
+    def reconfigure_default_config(self, config: LogConfig) -> None:
+        """The defaults of logs that are opened from now on."""
+        if not isinstance(config, LogConfig):
+            raise IllegalArgumentException(f"config: found {values.shown(config)}, expected a LogConfig")
+        self._contexts.set_default(config)
+
+    @property
+    def cleaner(self) -> LogCleaner | None:
+        """What compacts; None where the settings have none."""
+        return self._cleaning.cleaner
+
+    def reconfigure_cleaner(self, config: CleanerConfig) -> None:
+        """Gives the cleaner other threads, memory or rates.  ConfigException for less than half or more than twice as
+        many threads, and for `enable_cleaner=False`, which as in Kafka counts only from the start;
+        IllegalStateException where there is no cleaner; IllegalArgumentException as `ManagerSettings.checked`."""
+        self._check()
+        self.check_outside()
+        self._cleaning.reconfigure(config)
+
+    def uncleanable_partitions(self) -> list[Uncleanable]:
+        """The compacted partitions that are not cleaned any more, and why of each."""
+        return self._cleaning.uncleanable
+
+    # --- truncation ----------------------------------------------------------------------------------
+
+    def truncate_to(self, offsets: Mapping[TopicPartition, int], *, is_future: bool = False) -> None:
+        """Drops what lies at and above an offset, of several partitions; those that are not here are passed over."""
+        if not isinstance(offsets, Mapping):
+            raise IllegalArgumentException(f"offsets: found {values.shown(offsets)}, expected partitions and offsets")
+        self._check()
+        affected: list[str] = []
+        for partition, offset in {names.partition_of(it): offset for it, offset in offsets.items()}.items():
+            offset = values.offset(offset, "target_offset")
+            log, was_cut = self._change_log(partition, is_future, functools.partial(cut, self._cleaning, offset))
+            if log is not None and was_cut:
+                affected.append(log.parent_dir)
+        for log_dir in dict.fromkeys(affected):
+            self.directories.checkpoint_recovery_points(log_dir, self.registry)
+
+    def truncate_fully_and_start_at(
+        self,
+        topic_partition: str | TopicPartition,
+        new_offset: int,
+        *,
+        is_future: bool = False,
+        log_start_offset: int | None = None,
+    ) -> None:
+        """Throws a partition's records away; its log goes on at `new_offset`."""
+        partition = names.partition_of(topic_partition)
+        new_offset = values.offset(new_offset, "new_offset", low=0)
+        log, _ = self._change_log(
+            partition, is_future, functools.partial(restart, self._cleaning, new_offset, log_start_offset)
+        )
+        if log is not None:
+            self.directories.checkpoint_recovery_points(log.parent_dir, self.registry)
+
+    def _change_log(
+        self, partition: TopicPartition, is_future: bool, change: Callable[[UnifiedLog], T]
+    ) -> tuple[UnifiedLog | None, T | None]:
+        """Makes a change of a partition's log, of the new one where a move came between; (None, None) where there is
+        none."""
+        while True:
+            log = self.get_log(partition, is_future=is_future)
+            if log is None:
+                return None, None
+            try:
+                return log, change(log)
+            except KafkaStorageException:
+                if self.registry.get(partition, is_future=is_future) is log:
+                    raise
+
+    # --- moving and deleting -------------------------------------------------------------------------
+
+    @property
+    def creation(self) -> AbstractContextManager[object]:
+        """The lock of what makes, moves and removes logs."""
+        return self.changes.lock
+
+    def replace_current_with_future_log(self, topic_partition: str | TopicPartition) -> None:
+        """The future log takes the partition's place, and the present one is deleted later.
+
+        KafkaStorageException when one of the two is not there, or the disk refuses.  A crash between the two renames
+        leaves both folders: a note in the destination says which one counts, and the next start goes on.
+        """
+        partition = names.partition_of(topic_partition)
+        with self.changes.lock:
+            self._check()
+            self.changes.settle()
+            source = self.registry.get(partition)
+            if source is not None:
+                source.settle()  # out of the middle of it nothing is moved away: it goes on there
+            self.switch_to_future_log(partition)
+
+    def switch_to_future_log(self, partition: TopicPartition) -> None:
+        """`replace_current_with_future_log` for a Move, which has claimed the present log's lock as `busy`."""
+        with self.changes.lock:
+            self._check()
+            self.changes.settle()
+            source, destination = self.registry.get(partition), self.registry.get(partition, is_future=True)
+            if source is None:
+                raise KafkaStorageException(f"The current replica for {partition} is offline")
+            if destination is None:
+                raise KafkaStorageException(f"The future replica for {partition} is offline")
+            given_up = names.log_delete_dir_name(partition)
+
+            def again() -> None:
+                # Where the present log takes changes it took some, perhaps, since the future one had them all.
+                if source.refuses_changes:
+                    self._moves.replace(source, destination, given_up)
+
+            self.changes.whole(lambda: self._moves.replace(source, destination, given_up), again)
+            self._delete_in_time()
+            destination.context.logger.info("moved to here from %s", source.parent_dir)
+
+    def move(
+        self,
+        topic_partition: str | TopicPartition,
+        log_dir: str | os.PathLike[str],
+        progress: Callable[[MoveProgress], object] | None = None,
+    ) -> UnifiedLog:
+        """Moves a partition to another directory, while it is written and read; answers its log there.
+
+        From the switch on the log that was there before refuses changes with KafkaStorageException, and `get_log`
+        answers the new one; who reads the old one may do so until it is deleted, after file.delete.delay.ms.  What ends
+        a move early leaves the log as it was, and a future log from which the next `move` goes on.  Two moves of
+        one partition come one after the other; IllegalStateException to one out of the middle of another.
+        """
+        self._check()
+        return self._moves.run(Move(self, topic_partition, log_dir), progress)
+
+    def async_delete(
+        self,
+        topic_partition: str | TopicPartition,
+        *,
+        is_future: bool = False,
+        is_stray: bool = False,
+        checkpoint: bool = True,
+    ) -> UnifiedLog | None:
+        """Renames a partition's folder `-delete` (or `-stray`); its files go after file.delete.delay.ms.  With a
+        current log goes its future one.
+
+        The log that was removed; None where there was none.  KafkaStorageException when it may be in a directory that
+        is offline.
+        """
+        partition = names.partition_of(topic_partition)
+        with self.changes.lock:
+            self._check()
+            self.changes.settle()
+            self._leftovers.settle(partition.topic)
+            log = self.registry.get(partition, is_future=is_future)
+            if log is None:
+                offline = self.offline_log_dirs
+                if offline:
+                    raise KafkaStorageException(
+                        f"Failed to delete log for {'future ' if is_future else ''}{partition} because it may be in "
+                        f"one of the offline directories {', '.join(offline)}"
+                    )
+                return None
+            removals = [Removal.of(log, is_stray=is_stray)]
+            future = self.registry.get(partition, is_future=True)
+            if future is not None and future is not log and not self._bare:
+                removals.append(Removal.of(future, is_stray=False))
+            self.changes.whole(lambda: self._removals.remove(removals, checkpoint=checkpoint))
+            self._delete_in_time()
+            return log
+
+    def async_delete_all(self, partitions: Iterable[TopicPartition], *, is_stray: bool = False) -> None:
+        """`async_delete` of many, future logs included, with checkpoints written once a directory; the first error is
+        raised when all were tried."""
+        try:
+            given = [names.partition_of(each) for each in partitions]
+        except TypeError:
+            raise IllegalArgumentException(f"partitions: found {values.shown(partitions)}, expected several") from None
+        with self.changes.lock:
+            self._check()
+            self.changes.settle()
+            for topic in {each.topic for each in given}:
+                self._leftovers.settle(topic)
+            removals = self._removals.of(given, is_stray=is_stray)
+            self.changes.whole(lambda: self._removals.remove(removals, checkpoint=True))
+            self._delete_in_time()

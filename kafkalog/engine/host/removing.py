@@ -1,0 +1,97 @@
+"""Removing logs: a folder is renamed `-delete` or `-stray`, and from then on no look-up finds the log.
+
+What is renamed `-delete` waits among the doomed ones (`doomed`).  Checkpoints are written when all logs of a call are
+renamed, once a directory.  Mirrors LogManager.asyncDelete (4.4.0).
+
+Who calls holds `Changes.lock`; `remove` is a change of `Changes`, and may be made twice.  A log's cleaning is paused,
+and then each step takes the log's own lock by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from kafkalog.engine.format import names
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.host.cleaning import Cleaning
+from kafkalog.engine.host.doomed import DoomedLogs
+from kafkalog.engine.host.log_directories import LogDirectories
+from kafkalog.engine.host.registry import LogRegistry
+from kafkalog.engine.log.unified_log import UnifiedLog
+from kafkalog.errors import DiskFull, KafkalogError, TooManyOpenFilesException
+
+
+class Removal(NamedTuple):
+    """A log that is to leave the maps, and its folder's name from then on; which no more says what it was."""
+
+    log: UnifiedLog
+    name: str
+    is_stray: bool
+    is_future: bool
+
+    @classmethod
+    def of(cls, log: UnifiedLog, *, is_stray: bool) -> Removal:
+        name_of = names.log_stray_dir_name if is_stray else names.log_delete_dir_name
+        return cls(log, name_of(log.topic_partition), is_stray, log.is_future)
+
+
+class Removals:
+    def __init__(
+        self,
+        directories: LogDirectories,
+        registry: LogRegistry,
+        cleaning: Cleaning,
+        doomed: DoomedLogs,
+        *,
+        bare: bool,
+    ) -> None:
+        self._directories = directories
+        self._registry = registry
+        self._cleaning = cleaning
+        self._doomed = doomed
+        self._bare = bare
+
+    def of(self, partitions: Iterable[TopicPartition], *, is_stray: bool) -> list[Removal]:
+        """Of the logs that partitions have, future ones included."""
+        found = [self._registry.get(each, is_future=is_future) for each in partitions for is_future in (False, True)]
+        return [Removal.of(log, is_stray=is_stray) for log in found if log is not None]
+
+    def remove(self, removals: Sequence[Removal], *, checkpoint: bool) -> None:
+        """All of them; the first error is raised when all were tried."""
+        errors: list[KafkalogError] = []
+        for removal in removals:
+            try:
+                self._remove_one(removal)
+            except KafkalogError as error:
+                errors.append(error)
+                if self._bare:
+                    self._registry.remove(removal.log)  # Kafka's map comes first
+        if checkpoint and not (errors and self._bare):
+            for log_dir in dict.fromkeys(each.log.parent_dir for each in removals if not each.is_future):
+                self._cleaning.removed(log_dir)
+            for log_dir in dict.fromkeys(each.log.parent_dir for each in removals):
+                self._directories.checkpoint(log_dir, self._registry)
+        if errors:
+            raise errors[0]
+
+    def _remove_one(self, removal: Removal) -> None:
+        log = removal.log
+        with self._cleaning.pause(None if removal.is_future else log.topic_partition) as pause:
+            pause.begin()
+            self._rename_removed(removal, log)
+
+    def _rename_removed(self, removal: Removal, log: UnifiedLog) -> None:
+        log.settle()
+        log.refuse_changes()
+        try:
+            log.rename_dir(removal.name, False)
+        except (DiskFull, TooManyOpenFilesException):
+            log.accept_changes()  # it stays, and goes on
+            raise
+        if not removal.is_stray:
+            self._doomed.add(log)
+        self._registry.remove(log)
+        log.wake_waiters()
+        what = "marked as stray and" if removal.is_stray else "scheduled for deletion and"
+        log.context.logger.info("Log is %s renamed to %s", what, log.dir)

@@ -1,0 +1,215 @@
+"""The start of a manager, as far as logs go: all are loaded (`loading`), put in their place, and what crashes and moves
+that were cut short left is settled.
+
+`load` has threads do it, side by side; `finish` is the caller's thread alone, and judges: an error of the disk's took
+the directory offline, any other one fails the start.  What it found out of each directory (`had_clean`, `all_loaded`)
+is what the end asks before it writes there.  Mirrors LogManager.loadLogs (4.4.0).
+
+Takes no lock: before the manager runs nobody else changes its logs.  The loading threads meet in LogContexts, the
+LogRegistry, DoomedLogs and Duplicates, which bear that.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from kafkalog.engine.files.lines import Lines
+from kafkalog.engine.format import names
+from kafkalog.engine.format.java_text import is_io_exception
+from kafkalog.engine.format.log_lines import lines_of_folder
+from kafkalog.engine.host import move_notes
+from kafkalog.engine.host.cleaning import Cleaning
+from kafkalog.engine.host.doomed import DoomedLogs
+from kafkalog.engine.host.duplicates import Duplicates, duplicate
+from kafkalog.engine.host.jobs import Jobs, Outcome
+from kafkalog.engine.host.loading import Found, LoadProgress, Remaining, load, look
+from kafkalog.engine.host.log_contexts import LogContexts
+from kafkalog.engine.host.log_directories import LogDirectories
+from kafkalog.engine.host.manager_metrics import gauges_of_start
+from kafkalog.engine.host.registry import LogRegistry
+from kafkalog.engine.log.context import ALREADY_OFFLINE
+from kafkalog.engine.log.damage import lost_end
+from kafkalog.engine.log.unified_log import UnifiedLog
+from kafkalog.errors import DiskFull, KafkaException, KafkalogError, KafkaStorageException
+
+LOGGER = "kafkalog.manager"
+
+IsStray = Callable[[UnifiedLog], bool]
+Progress = Callable[[LoadProgress], object]
+
+
+class Loaded(NamedTuple):
+    """How the jobs ended.  `refused`: why a directory was; neither it nor what comes behind it is among `found`."""
+
+    found: list[Found]
+    outcomes: dict[str, list[Outcome]]
+    refused: KafkaException | None
+
+
+class Start:
+    """Of one manager; used once."""
+
+    def __init__(
+        self,
+        contexts: LogContexts,
+        directories: LogDirectories,
+        registry: LogRegistry,
+        duplicates: Duplicates,
+        doomed: DoomedLogs,
+        cleaning: Cleaning,
+        jobs: Jobs,
+    ) -> None:
+        self._contexts = contexts
+        self._directories = directories
+        self._failure_channel = directories.failure_channel
+        self._registry = registry
+        self._duplicates = duplicates
+        self._doomed = doomed
+        self._cleaning = cleaning
+        self._jobs = jobs
+        self._bare = contexts.bare
+        self._remaining: Remaining | None = None  # while it loads
+        self.had_clean: dict[str, bool] = {}
+        self.all_loaded: dict[str, bool] = {}
+
+    @property
+    def progress(self) -> LoadProgress | None:
+        remaining = self._remaining
+        return None if remaining is None else remaining.progress()
+
+    def load(self, is_stray: IsStray, progress: Progress | None) -> Loaded:
+        """Loads what there is.  Interrupted, or told to stop, it leaves the rest undone."""
+        found: list[Found] = []
+        refused: KafkaException | None = None
+        for path, held in self._directories.live.items():
+            try:
+                of = look(held, tolerant=not self._bare)
+            except KafkaException as error:
+                refused = error
+                break  # the directories before it are being loaded by now
+            except OSError as error:
+                if isinstance(error, DiskFull):
+                    raise
+                if not isinstance(error, KafkaStorageException):
+                    self._failure_channel.give_up(path, f"Error while loading log dir {path}", error)
+                continue
+            self.had_clean[path] = of.had_clean_shutdown
+            self.all_loaded[path] = not of.folders
+            state = "clean shutdown" if of.had_clean_shutdown else "recovery: no clean shutdown file was found"
+            Lines(LOGGER, path).info("loading %d logs (%s)", len(of.folders), state)
+            found.append(of)
+        self._remaining = remaining = Remaining(
+            {of.held.path: len(of.folders) for of in found}, self._contexts.settings.syncing_threads, progress
+        )
+        self._contexts.metrics.show(remaining, gauges_of_start)
+        load_one = functools.partial(self._load_log, is_stray)
+        try:
+            outcomes = load(found, remaining, load_one, self._contexts.settings, self._jobs)
+        finally:
+            self._contexts.metrics.hide(remaining)
+            self._remaining = None
+        return Loaded(found, outcomes, refused)
+
+    def finish(self, loaded: Loaded) -> None:
+        """Raises what fails the start; else the logs are there that count."""
+        if loaded.refused is not None:
+            raise loaded.refused
+        for of in loaded.found:
+            self._judge_load(of, loaded.outcomes[of.held.path])
+        if not self._bare:
+            self._duplicates.finish()
+            failed = self._failure_channel
+            whole = [path for path in self._directories.live if self.all_loaded.get(path)]
+            whole = [path for path in whole if not failed.has_offline_log_dir(path)]
+            move_notes.clear(whole, self._directories.files, failed)
+            for of in loaded.found:
+                self._forget_lines_of_nobody(of)
+
+    def _forget_lines_of_nobody(self, of: Found) -> None:
+        """A line that a crash left behind its partition would speak for the next one of that name."""
+        path = of.held.path
+        if self.all_loaded[path] and not self._failure_channel.has_offline_log_dir(path):
+            known = self._registry.in_dir(path)
+            if any(partition not in known for partition in (*of.recovery_points, *of.log_starts)):
+                self._directories.checkpoint(path, self._registry)
+            self._cleaning.loaded(path)
+
+    def _judge_load(self, of: Found, outcomes: Sequence[Outcome]) -> None:
+        path = of.held.path
+        for folder, outcome in zip(of.folders, outcomes, strict=True):
+            error = outcome.error
+            if isinstance(error, DiskFull):
+                raise error
+            if isinstance(error, KafkaStorageException) and self._is_of_the_disk(error):
+                lines_of_folder(LOGGER, folder).error("the directory is offline, for loading this failed: %s", error)
+            elif isinstance(error, OSError) and not isinstance(error, KafkalogError):
+                self._failure_channel.give_up(path, f"Error while loading log dir {path}", error)
+            elif error is not None:
+                raise error
+        self.all_loaded[path] = all(outcome.done for outcome in outcomes)
+
+    def _is_of_the_disk(self, error: KafkaStorageException) -> bool:
+        """Whether it was caused by what Kafka calls an IOException: a checkpoint that does not parse is one.  Where the
+        directory was offline before, Kafka's class alone knows no cause."""
+        if self._bare and ALREADY_OFFLINE in error.message:
+            return False
+        return is_io_exception(error.__cause__)
+
+    def _load_log(
+        self,
+        is_stray: IsStray,
+        folder: str,
+        of: Found,
+        remaining_segments: Callable[[int], object],
+    ) -> None:
+        partition = names.parse_topic_partition_name(folder)
+        flushed = of.recovery_points.get(partition, 0)
+        self._contexts.begin(partition)
+        log = UnifiedLog.load(
+            self._contexts.of(folder, partition),
+            of.log_starts.get(partition, 0),
+            flushed,
+            of.had_clean_shutdown,
+            None,
+            remaining_segments,
+        )
+        is_current = os.path.basename(folder) == str(partition)
+        if is_current and flushed > max(log.log_end_offset, log.log_start_offset) and not self._bare:
+            # As Kafka, it goes on; what comes next gets offsets that others had, and readers may know.
+            log.context.logger.warning(
+                "%s.  Offsets from there on are given anew; close the store and put back what is missing to keep them",
+                lost_end(flushed, log.log_end_offset),
+            )
+        try:
+            if names.is_delete_dir(folder):
+                if self._contexts.settings.maintenance:
+                    self._doomed.add(log)
+                else:
+                    log.close_quietly()
+            elif names.is_stray_dir(folder):
+                log.context.logger.warning("Loaded stray log: %s", folder)
+                if not self._bare:
+                    log.close_quietly()
+            elif is_stray(log):
+                log.rename_dir(names.log_stray_dir_name(partition), False)
+                log.context.logger.warning("Log in %s marked stray and renamed to %s", folder, log.dir)
+                if not self._bare:
+                    log.close_quietly()
+            else:
+                self._register(log)
+        except BaseException:
+            self._registry.remove(log)
+            log.close_quietly()
+            raise
+        self._contexts.finish(partition, log)
+
+    def _register(self, log: UnifiedLog) -> None:
+        """Of a log that was just loaded."""
+        previous = self._registry.put(log, is_future=log.is_future)
+        if previous is not None:
+            if self._bare:
+                raise duplicate(log, previous, hint=None)
+            self._duplicates.set_aside(previous)

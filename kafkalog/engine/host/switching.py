@@ -1,0 +1,136 @@
+"""The moves of one manager: whose turn it is, and the switch by which a future log takes its partition's place.
+
+A move itself (`moves.Move`) copies, and asks its manager for the switch; that may come without a move, too.  In it the
+future folder takes the plain name, the registry follows, the present folder is renamed `-delete` and waits among the
+doomed ones.  Where the disk refuses the first rename the partition stays where it is.  Notes beside the folders
+(`move_notes`) say at each moment which one counts.  Mirrors LogManager.replaceCurrentWithFutureLog (4.4.0).
+
+Locks, outermost first: a partition's turn in `_turns`, held for all of a move; `Changes.lock`, which who calls
+`replace` holds (it is a change of `Changes`, and may be made twice); the present log's.  The partition's cleaning is
+paused before the log's lock is taken: a move has paused it from its beginning, and comes to `replace` with that lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+
+from kafkalog._native.state.log_end import PartitionLock
+from kafkalog.engine.files.processes import belongs_here
+from kafkalog.engine.format import names
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.host import move_notes
+from kafkalog.engine.host.changes import inside
+from kafkalog.engine.host.cleaning import Cleaning
+from kafkalog.engine.host.doomed import DoomedLogs
+from kafkalog.engine.host.leftovers import Leftovers
+from kafkalog.engine.host.log_directories import LogDirectories
+from kafkalog.engine.host.moves import Move, MoveProgress
+from kafkalog.engine.host.registry import LogRegistry
+from kafkalog.engine.log.unified_log import UnifiedLog
+from kafkalog.errors import DiskFull, KafkalogError, KafkaStorageException, TooManyOpenFilesException
+
+
+class Moves:
+    def __init__(
+        self,
+        directories: LogDirectories,
+        registry: LogRegistry,
+        cleaning: Cleaning,
+        doomed: DoomedLogs,
+        leftovers: Leftovers,
+        *,
+        bare: bool,
+    ) -> None:
+        self._directories = directories
+        self._files = directories.files
+        self._failure_channel = directories.failure_channel
+        self._registry = registry
+        self._cleaning = cleaning
+        self._doomed = doomed
+        self._leftovers = leftovers
+        self._noted = not bare
+        self._turns: dict[TopicPartition, PartitionLock] = {}  # of one partition they come one after the other
+        belongs_here(self)
+
+    def disown(self) -> None:
+        """In a forked child: whoever had a turn may be gone."""
+        self._turns = {}
+
+    def run(self, move: Move, progress: Callable[[MoveProgress], object] | None) -> UnifiedLog:
+        """When it is the move's turn; the partition's log in its new place.  IllegalStateException to one out of the
+        middle of another."""
+        turn = self._turns.setdefault(move.partition, PartitionLock())
+        if turn.is_mine():  # both would write the one copy
+            raise inside(f"moving {move.partition}")
+        with turn, self._cleaning.pause(move.partition) as pause:
+            pause.begin()
+            return move.run(progress)
+
+    # --- the switch ----------------------------------------------------------------------------------
+
+    def replace(self, source: UnifiedLog, destination: UnifiedLog, given_up: str) -> None:
+        """The destination takes the partition's place; the source's folder is called `given_up`."""
+        self._leftovers.settle(source.topic_partition.topic)
+        with self._cleaning.pause(source.topic_partition) as pause:
+            pause.begin()
+            self._switch(source, destination, given_up)
+
+    def _switch(self, source: UnifiedLog, destination: UnifiedLog, given_up: str) -> None:
+        partition, noted = source.topic_partition, self._noted
+        with source.lock:
+            source.refuse_changes()  # what is appended meanwhile would be lost with it
+            source.lock.busy = False  # a Move's claim: from here on that refusal is enough, and the folder is renamed
+            if self._registry.get(partition) is source:
+                try:
+                    if noted:
+                        self._prepare_replacing(source, destination)
+                    destination.rename_dir(names.log_dir_name(partition), True)
+                except (KafkalogError, OSError):
+                    if noted:
+                        self._note_that_it_stays(source, destination)
+                    source.accept_changes()
+                    raise
+                destination.update_high_watermark(source.high_watermark)
+            self._registry.promote(destination)
+            source.wake_waiters()  # they go on with the other
+        self._cleaning.moved(partition, source.parent_dir, destination.parent_dir)
+        try:
+            self._give_up(source, destination, given_up)
+        except (DiskFull, TooManyOpenFilesException) as error:  # it has moved, and a note says so
+            source.context.logger.info("the folder that the move left is renamed later: %s", error)
+            self._leftovers.add(partition, partial(self._give_up, source, destination, given_up), source)
+        except KafkaStorageException:
+            source.close_quietly()  # nobody else will: it is in no map any more
+            raise
+
+    def _give_up(self, source: UnifiedLog, destination: UnifiedLog, given_up: str) -> None:
+        """What a move left goes."""
+        noted = self._noted
+        source.rename_dir(given_up, True)
+        self._doomed.add(source)
+        if noted:
+            move_notes.forget(destination, source, self._files, self._failure_channel)
+            with suppress(KafkaStorageException):  # beside no folder it says nothing
+                move_notes.remove(source, self._files, self._failure_channel)
+        for log_dir in [source.parent_dir, destination.parent_dir] if noted else [source.parent_dir]:
+            self._directories.checkpoint(log_dir, self._registry)
+
+    def _prepare_replacing(self, source: UnifiedLog, destination: UnifiedLog) -> None:
+        if source.topic_id is not None:  # it may have come when the copy was there already
+            destination.assign_topic_id(source.topic_id)
+            destination.maybe_flush_metadata_file()
+        # A crash behind the renames must not bring back what was deleted before.
+        if not self._directories.checkpoint(destination.parent_dir, self._registry, raises=True):
+            destination.context.check_online()
+        move_notes.forget(source, destination, self._files, self._failure_channel)
+        move_notes.write(source, destination, self._files, self._failure_channel)
+
+    def _note_that_it_stays(self, source: UnifiedLog, destination: UnifiedLog) -> None:
+        """The disk would not have it: the partition goes on where it is.  What lies on the other disk says otherwise,
+        perhaps, and a note here contradicts it."""
+        try:
+            move_notes.write_stay(source, destination, self._files, self._failure_channel)
+        except KafkaStorageException:
+            source.context.logger.warning("the partition stays here, but no note says so")

@@ -1,0 +1,40 @@
+"""A log loses its end, or all of it; where a cleaner may be at work, while its cleaning is paused.
+
+A cleaner comes to no future log, and to no active segment.  What was clean of the part that goes is so no more, and the
+cleaner is told before and behind.
+Locks: the log's alone.  Whether the cut stays in the active segment is asked under it; it is given back before a pause
+is begun, which waits for a cleaner that may wait for that lock.
+"""
+
+from __future__ import annotations
+
+from kafkalog.engine.host.cleaning import Cleaning
+from kafkalog.engine.log.unified_log import UnifiedLog
+
+
+def cut(cleaning: Cleaning, target_offset: int, log: UnifiedLog) -> bool:
+    """Whether anything went."""
+    with log.lock:  # else it may roll between the question and the cut
+        if log.local_log.segments.last_segment is None:
+            log.local_log.check_changeable()  # a move took its place, and it was deleted meanwhile
+        if log.is_future or not 0 <= target_offset < log.active_segment.base_offset:
+            return log.truncate_to(target_offset)
+    with cleaning.pause(log.topic_partition) as pause:
+        pause.begin()
+        # What is cut is clean no more, also where an interrupt comes in between.
+        cleaning.cut(log, target_offset)
+        was_cut = log.truncate_to(target_offset)
+        cleaning.cut(log, log.active_segment.base_offset)
+        return was_cut
+
+
+def restart(cleaning: Cleaning, new_offset: int, log_start_offset: int | None, log: UnifiedLog) -> None:
+    """Empty, the log goes on at `new_offset`."""
+    with cleaning.pause(None if log.is_future else log.topic_partition) as pause:
+        pause.begin()
+        if log.is_future:
+            log.truncate_fully_and_start_at(new_offset, log_start_offset)
+            return
+        cleaning.cut(log, new_offset)
+        log.truncate_fully_and_start_at(new_offset, log_start_offset)
+        cleaning.cut(log, log.active_segment.base_offset)

@@ -1,0 +1,81 @@
+"""What a log directory's offset checkpoints say, for those who look at it from outside: read again, parsed only if new.
+
+One that is absent or cannot be read has no lines, as for a broker at start; `told` says which it is.  One object may
+serve the views of a whole directory (each would parse the lines of all partitions else), or keep the lines of one
+partition alone.  Needs no lock: an entry is replaced whole.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from kafkalog.engine.files import OS_FILES, Files
+from kafkalog.engine.format.checkpoints import OffsetCheckpointFile
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.format.small_files import read_small
+from kafkalog.errors import BadBytesError, CorruptCheckpointException, KafkalogError, KafkaStorageException
+
+
+class Told(NamedTuple):
+    """A partition's offset in a checkpoint; None without one.  `problem`: why the file cannot be read; `is_blank`: it
+    has no entries at all, as one that was emptied, or that a broker only made so far."""
+
+    offset: int | None = None
+    problem: KafkalogError | None = None
+    is_blank: bool = False
+
+    def sure_watermark(self, left: str) -> int | None:
+        """The high watermark, for who takes something away below it; None without a line, as in a log of one replica.
+
+        CorruptCheckpointException, KafkaStorageException where the file is there and cannot be read; `left` says in
+        their hint what is not done.
+        """
+        problem = self.problem
+        if isinstance(problem, BadBytesError):
+            raise CorruptCheckpointException(
+                f"found {problem.message}, expected high watermarks",
+                path=problem.path,
+                position=problem.position,
+                hint=f"which records all replicas have is not known, so {left}; {problem.hint}",
+            )
+        if problem is not None:
+            raise problem
+        return self.offset
+
+
+class CheckpointLines:
+    """The checkpoints of `log_dir`; `only` keeps that partition's lines and forgets the others'."""
+
+    def __init__(self, log_dir: str, files: Files = OS_FILES, *, only: TopicPartition | None = None) -> None:
+        self._log_dir = log_dir
+        self._files = files
+        self._only = only
+        self._parsed: dict[str, tuple[bytes, Mapping[TopicPartition, int]]] = {}  # by name: its bytes, its lines
+
+    def line(self, name: str, partition: TopicPartition) -> int | None:
+        """The partition's offset in the checkpoint of that name, now; None without one."""
+        return self.told(name, partition).offset
+
+    def told(self, name: str, partition: TopicPartition) -> Told:
+        """As `line`, and what is wrong with a checkpoint that is there."""
+        path = os.path.join(self._log_dir, name)
+        try:
+            data = read_small(path, self._files)
+            before = self._parsed.get(name)
+            if before is None or before[0] != data:
+                entries = dict(OffsetCheckpointFile(path, self._files, create=False).decode(data))
+                if self._only is not None:
+                    entries = {key: offset for key, offset in entries.items() if key == self._only}
+                before = self._parsed[name] = (data, entries)
+        except FileNotFoundError:
+            return Told()
+        except BadBytesError as error:
+            error.path = error.path or path
+            return Told(problem=error)
+        except ValueError as error:
+            return Told(problem=CorruptCheckpointException(str(error), path=path))
+        except OSError as error:
+            return Told(problem=KafkaStorageException.because_of(error, "cannot read the checkpoint"))
+        return Told(before[1].get(partition), is_blank=len(data.split()) < 2)

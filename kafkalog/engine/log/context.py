@@ -1,0 +1,215 @@
+"""What every part of one partition's log works with: its folder, its settings, and the ways out of it.
+
+One PartitionContext a partition, made by whoever opens it and handed down.  It knows names, settings and whether the
+disk is still to be trusted; nothing of segments, offsets, producers or locks.  `dir` and `config` are replaced whole,
+under the partition's lock, by `rename_dir` and `LocalLog.update_config` alone; who reads without it sees either.
+
+An OSError inside of `guard` takes the log directory offline, unless it is a shortage that the failure channel
+outlives; from then on every operation on a partition of that directory raises KafkaStorageException.  Mirrors
+LocalLog.maybeHandleIOException (4.4.0).
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
+
+from kafkalog.engine.files import OS_FILES, Clock, Files, LogDirFailureChannel, Scheduler, is_shortage
+from kafkalog.engine.files.lines import Lines
+from kafkalog.engine.format import names
+from kafkalog.engine.format.java_text import is_io_exception
+from kafkalog.engine.log.topic_metrics import TopicMetrics
+from kafkalog.engine.log.types import TopicRules
+from kafkalog.errors import ClosedChannelException, CorruptCheckpointException, KafkaStorageException
+from kafkalog.metrics.names import MetricName
+from kafkalog.metrics.registry import MetricsRegistry
+
+if TYPE_CHECKING:
+    from kafkalog.config import LogConfig, ProducerStateManagerConfig
+
+
+LOG_FLUSH = MetricName("kafka.log", "LogFlushStats", "LogFlushRateAndTimeMs")
+
+ALREADY_OFFLINE = "is already offline due to a previous IO exception"
+
+
+class ProducerSettings(NamedTuple):
+    """The broker's settings for the producers of its partitions; the defaults are Kafka's."""
+
+    config: ProducerStateManagerConfig
+    max_transaction_timeout_ms: int = 900_000
+    expiration_check_interval_ms: int = 600_000
+
+
+class PartitionContext:
+    """`dir` is the partition's folder, `parent_dir` the log directory it lies in; `rules` are those of `config` that an
+    append is validated by; `metrics` has what is measured, `topic_metrics` hears what is refused; `logger` names the
+    partition and the log directory in each line.  `has_one_replica`: nobody else has the partition, which whoever opens
+    it says before a load; its high watermark follows its end, and recovery keeps what Kafka would fetch again."""
+
+    __slots__ = (
+        "clock",
+        "config",
+        "dir",
+        "files",
+        "flush_timer",
+        "has_one_replica",
+        "log_dir_failure_channel",
+        "logger",
+        "metrics",
+        "parent_dir",
+        "producers",
+        "renaming_lock",
+        "rules",
+        "scheduler",
+        "topic_metrics",
+        "topic_partition",
+    )
+
+    def __init__(
+        self,
+        dir: str | os.PathLike[str],
+        config: LogConfig,
+        producers: ProducerSettings,
+        scheduler: Scheduler,
+        clock: Clock,
+        log_dir_failure_channel: LogDirFailureChannel,
+        *,
+        files: Files = OS_FILES,
+        metrics: MetricsRegistry | None = None,
+    ) -> None:
+        """KafkaException where the folder's name is not that of a partition.
+
+        `metrics` may be shared with other partitions; None is a registry of its own.
+        """
+        self.dir = os.path.abspath(os.fspath(dir))
+        self.parent_dir = os.path.dirname(self.dir)
+        self.renaming_lock = threading.RLock()  # held while the folder, and what knows its files' paths, is renamed
+        self.topic_partition = names.parse_topic_partition_name(self.dir)
+        self.update_config(config)
+        self.producers = producers
+        self.scheduler = scheduler
+        self.clock = clock
+        self.log_dir_failure_channel = log_dir_failure_channel
+        self.files = files
+        self.has_one_replica = False
+        self.logger = Lines("kafkalog.log", self.parent_dir, self.topic_partition)
+        self.metrics = MetricsRegistry(clock) if metrics is None else metrics
+        self.topic_metrics = TopicMetrics(self.metrics, self.topic_partition.topic)
+        self.flush_timer = self.metrics.timer(LOG_FLUSH)  # around the flush of each segment, as Kafka's
+
+    def update_config(self, new_config: LogConfig) -> None:
+        """Takes new settings; a log that is open takes them by LocalLog's method of this name."""
+        self.config = new_config
+        self.rules = TopicRules.of(new_config)
+
+    def rename_dir(self, name: str) -> bool:
+        """Renames the folder (atomic, its parent synced); False when it has that name.  May be done twice."""
+        before, renamed = self.dir, os.path.join(self.parent_dir, name)
+        self.files.rename_or_was(before, renamed)
+        try:
+            self.files.sync_dir(self.parent_dir)
+        except OSError as error:
+            if is_shortage(error):  # no descriptor for the sync: it keeps its name
+                cut_back(error, lambda: self.files.rename(renamed, before))
+            raise
+        self.dir = renamed
+        return renamed != before
+
+    def delete(self, task: str, unlink: Callable[[], None], *, later: bool) -> None:
+        """Unlinks what was renamed to `.deleted`: now, or in a task of that name after file.delete.delay.ms."""
+        if later:
+            self.scheduler.schedule_once(task, unlink, self.config.file_delete_delay_ms)
+        else:
+            unlink()
+
+    # --- the disk --------------------------------------------------------------------------------------
+
+    def guard(self, doing: str, *, refuses: bool = True) -> IoGuard:
+        """The I/O guard of an operation; `doing` completes `Error while ...`.  Unless it `refuses`, the operation
+        begins even where the directory is offline, as those of Kafka do that have no such guard."""
+        return IoGuard(self, doing, refuses)
+
+    @property
+    def is_offline(self) -> bool:
+        """Whether the log directory has failed."""
+        return self.log_dir_failure_channel.has_offline_log_dir(self.parent_dir)
+
+    def check_online(self) -> None:
+        """KafkaStorageException when an earlier I/O error took the log directory offline; that error is its cause."""
+        if self.is_offline:
+            log_dir = self.parent_dir
+            first = self.log_dir_failure_channel.cause(log_dir)
+            raise KafkaStorageException(
+                f"The log dir {log_dir} {ALREADY_OFFLINE}.",
+                hint=None if first is None else f"the first was {type(first).__name__}: {first}",
+            ) from first
+
+    def check_place(self, error: OSError) -> None:
+        """ClosedChannelException, upon which one looks again, where a file was not found because the folder was renamed
+        since its path was read: who reads or flushes takes no lock.  Waits for a renaming that is under way."""
+        if isinstance(error, FileNotFoundError) and isinstance(error.filename, str):
+            with self.renaming_lock:
+                now = self.dir
+            inside = error.filename.startswith(self.parent_dir + os.sep)
+            if inside and now not in (error.filename, os.path.dirname(error.filename)):
+                raise ClosedChannelException("its folder was renamed meanwhile", path=error.filename) from error
+
+    def raise_offline(self, message: str, error: OSError | CorruptCheckpointException) -> NoReturn:
+        """Takes the log directory offline because of `error` and raises KafkaStorageException from it; a shortage that
+        the channel outlives only refuses the call (`LogDirFailureChannel.failed`).
+
+        A KafkaStorageException (an OSError for Python, none for Kafka) has been dealt with where it arose: it passes.
+        So do the kinds of CorruptCheckpointException that are no IOException with Kafka.
+        """
+        if isinstance(error, KafkaStorageException):
+            raise error
+        if not is_io_exception(error):
+            raise error
+        channel = self.log_dir_failure_channel
+        if isinstance(error, OSError):
+            raise channel.failed(self.parent_dir, message, error, topic_partition=self.topic_partition) from error
+        channel.maybe_add_offline_log_dir(self.parent_dir, message, error, topic_partition=self.topic_partition)
+        raise KafkaStorageException.because_of(error, message) from error
+
+
+def cut_back(error: Exception, undo: Callable[[], object]) -> None:
+    """Takes back what a shortage left half done.  Where the disk refuses that too, it has failed: OSError (EIO)."""
+    try:
+        undo()
+    except OSError as another:
+        text = f"{os.strerror(errno.EIO)}: what was half made stays there ({another.strerror}), after: {error}"
+        raise OSError(errno.EIO, text, another.filename) from error
+
+
+class IoGuard:
+    """LocalLog.maybeHandleIOException as a `with` block; made by `PartitionContext.guard`.
+
+    Refuses to start when the directory is offline; turns an OSError of the body into an offline directory and a
+    KafkaStorageException that chains it, or a shortage into the error that refuses the call.  Nested guards pass the
+    inner one's exception on unchanged.
+    """
+
+    __slots__ = ("context", "doing", "refuses")
+
+    def __init__(self, context: PartitionContext, doing: str, refuses: bool) -> None:
+        self.context = context
+        self.doing = doing
+        self.refuses = refuses
+
+    def __enter__(self) -> None:
+        if self.refuses:
+            self.context.check_online()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, OSError):
+            context = self.context
+            context.check_place(error)
+            message = f"Error while {self.doing} for {context.topic_partition} in dir {context.parent_dir}"
+            context.raise_offline(message, error)

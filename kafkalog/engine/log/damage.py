@@ -1,0 +1,85 @@
+"""Told before it is cut: damage that an open would end the log at, and the way of those who want no record to go.
+
+Kafka's broker cuts an unflushed log at the first damage, drops the segments behind it and goes on with a log line.
+The loader hands what it is about to cut to whoever asked (`on_damage`); `refuse` raises, so that nothing is cut.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from kafkalog.engine.format import names
+from kafkalog.engine.segment.loss import behind, end_before
+from kafkalog.errors import CorruptRecordException
+
+if TYPE_CHECKING:
+    from kafkalog.engine.files import Files
+    from kafkalog.engine.segment.log_segment import LogSegment
+
+
+class Damage(NamedTuple):
+    """A cut that is about to be made: `cut_bytes` from `position` of `path`, and the logs `dropped` behind it.
+
+    The log ends at `new_end` then, and did at `old_end` as far as can be told; `records` is the most that goes.
+    `blank`: only zeros go, which hold no record.
+    """
+
+    path: str
+    position: int
+    cut_bytes: int
+    why: str
+    records: int
+    new_end: int
+    old_end: int
+    dropped: dict[str, int]  # path -> bytes
+    blank: bool
+
+
+def lost_end(flushed: int, log_end_offset: int) -> str:
+    """The text of an error or a warning: a log ends below its recovery point."""
+    return (
+        f"{names.RECOVERY_POINT_CHECKPOINT_FILE} says that offsets up to {flushed - 1} were flushed, but the log ends "
+        f"at {log_end_offset}: files are missing, or were cut"
+    )
+
+
+def damage_at(segment: LogSegment, position: int, rest: Sequence[LogSegment], files: Files) -> Damage:
+    """What a cut of `segment` at `position` takes, when the segments in `rest` go with it."""
+    path = segment.log.path
+    with files.open(path, writable=False) as file:
+        size = file.size()
+        here = behind(file, position, size, segment.base_offset)
+        kept = end_before(file, position, segment.base_offset)
+    records, old_end, blank, dropped = here.records, here.next_offset, here.blank, {}
+    if rest and here.open_end:
+        records += max(0, rest[0].base_offset - here.next_offset)
+    for other in rest:
+        with files.open(other.log.path, writable=False) as file:
+            dropped[other.log.path] = file.size()
+            there = behind(file, 0, file.size(), other.base_offset)
+        records += there.records
+        if there.records:
+            old_end = max(old_end, there.next_offset)
+        blank = blank and there.blank
+    return Damage(path, position, size - position, here.why, records, kept, old_end, dropped, blank)
+
+
+def refuse(damage: Damage) -> None:
+    """CorruptRecordException, but for zeros behind the end of the log: they are no loss."""
+    if damage.blank:
+        return
+    also = f" and drop {len(damage.dropped)} segments behind it" if damage.dropped else ""
+    lost = f"up to {damage.records} records"
+    if damage.old_end > damage.new_end:
+        lost += f", offsets {damage.new_end} to {damage.old_end - 1}"
+    total_bytes = damage.cut_bytes + sum(damage.dropped.values())
+    folder = os.path.dirname(damage.path)
+    raise CorruptRecordException(
+        f"found {damage.why}; opening would cut here{also}: {total_bytes} bytes, {lost}.  Nothing was cut",
+        path=damage.path,
+        position=damage.position,
+        hint=f"`kafkalog recover --dry-run {folder}` tells all of it, `kafkalog salvage` copies what can be read past "
+        'damage, on_damage="truncate" cuts as Kafka does',
+    )

@@ -1,0 +1,243 @@
+"""What readers see of a log that this process has open: `UnifiedLog` as a `Source`.
+
+Everything below the log's end is ours, so what cannot be read there is damage.  The engine finds batches as Kafka does:
+it believes the indexes, and where it finds nothing it says nothing.  An answer that leaves something out is held
+against the log here, which costs something only in compacted logs and damaged ones.  Thread-safe: whatever the engine
+says where another thread closed the log meanwhile is IllegalStateException here, as for a log that is closed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from itertools import zip_longest
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
+
+from kafkalog._limits import INT_MAX
+from kafkalog.engine.log.source import check_isolation
+from kafkalog.engine.log.types import FetchIsolation
+from kafkalog.engine.segment.order import highest_offset
+from kafkalog.engine.segment.reader import Extent, SegmentReader, Unreadable
+from kafkalog.engine.segment.scan import LogScan
+from kafkalog.errors import (
+    BadBytesError,
+    ClosedChannelException,
+    CorruptIndexException,
+    IllegalArgumentException,
+    IllegalStateException,
+    InvalidRecordException,
+    KafkaException,
+    KafkalogError,
+    KafkaStorageException,
+)
+
+if TYPE_CHECKING:
+    from kafkalog.engine.files.processes import Life
+    from kafkalog.engine.format.names import TopicPartition
+    from kafkalog.engine.log.unified_log import UnifiedLog
+    from kafkalog.engine.segment.log_segment import LogSegment
+    from kafkalog.engine.segment.transaction_index import AbortedTxn
+
+T = TypeVar("T")
+HIGH_WATERMARK: Callable[[UnifiedLog], int] = attrgetter("high_watermark")
+LAST_STABLE_OFFSET: Callable[[UnifiedLog], int] = attrgetter("last_stable_offset")
+
+
+class EngineSource:
+    """A reader's view of our own open log."""
+
+    def __init__(self, topic_partition: TopicPartition, engine: UnifiedLog, life: Life) -> None:
+        self.topic_partition = topic_partition
+        self.life = life
+        self._engine = engine
+
+    @property
+    def log_start_offset(self) -> int:
+        return self._engine.log_start_offset
+
+    def check_usable(self) -> None:
+        """IllegalStateException in a forked child of the process that opened the log."""
+        if self.life.forked:
+            raise self.life.elsewhere(f"the log of {self.topic_partition}")
+
+    def recheck(self) -> None:
+        """Nothing to look up: the engine always knows."""
+
+    def check_end(self, isolation: str = "read_uncommitted") -> None:
+        """CorruptRecordException when bytes of the log lie behind the batch that gave the log its end.
+
+        A clean open believes what it finds: behind a batch whose size is damaged it finds nothing.
+        """
+        if self.visible_end(isolation) < self._engine.log_end_offset:
+            return
+        try:
+            if self._damage_at_end() is None:
+                return
+        except ClosedChannelException:  # the segment was deleted since we found it, or the log closed
+            self._check_open()
+        with self._engine.lock:  # a truncation may be under way: without one, once more
+            damage = None if self._engine.local_log.is_closed else self._damage_at_end()
+        if damage is not None:
+            raise damage.error()
+
+    def _damage_at_end(self) -> Unreadable | None:
+        local = self._engine.local_log
+        end_offset, base, size = local.next_offset_metadata
+        segment = local.segments.get(base)
+        if segment is None or not size:
+            return None
+        file = segment.log.open_channel()
+        reader = SegmentReader(file, base, highest_offset(base, None), size)
+        start = next(reader.starts(segment.offset_index.lookup(end_offset)))
+        scan = LogScan(file, start, size, check_crc=False)
+        for _ in scan:
+            pass
+        return Unreadable.where_stopped(file, scan) if scan.position < size else None
+
+    def visible_end(self, isolation: str = "read_uncommitted") -> int:
+        self.check_usable()
+        return self._asked(LAST_STABLE_OFFSET if check_isolation(isolation) else HIGH_WATERMARK, self._engine)
+
+    def extent(self, offset: int, isolation: str = "read_uncommitted") -> Extent | None:
+        self.check_usable()
+        self._check_open()
+        try:
+            try:
+                return self._extent(offset, isolation)
+            except (BadBytesError, ClosedChannelException, IllegalArgumentException):
+                self._check_open()
+                with self._engine.lock:  # a truncation may be under way: without one, once more
+                    return self._extent(offset, isolation)
+        except KafkaException as error:
+            _raise_for_readers(error)
+        except (ClosedChannelException, OSError) as error:
+            self._check_open()  # closed meanwhile
+            if isinstance(error, KafkalogError):
+                raise
+            raise KafkaStorageException(f"cannot read {self.topic_partition}: {error}") from error
+
+    def _check_open(self) -> None:
+        if self._engine.local_log.is_closed:
+            raise IllegalStateException(
+                f"{self.topic_partition} of {os.path.dirname(self._engine.dir)} is closed",
+                hint="kafkalog.open_log opens it again",
+            ) from None
+
+    def _asked(self, ask: Callable[..., T], *given: Any) -> T:
+        """The engine's answer."""
+        try:
+            return ask(*given)
+        except (ClosedChannelException, KafkaStorageException):
+            self._check_open()
+            raise
+
+    def _extent(self, offset: int, isolation: str) -> Extent | None:
+        return self._engine.local_log.segments.unchanged(lambda: self._extent_now(offset, isolation))
+
+    def _extent_now(self, offset: int, isolation: str) -> Extent | None:
+        committed = check_isolation(isolation)
+        kind = FetchIsolation.TXN_COMMITTED if committed else FetchIsolation.HIGH_WATERMARK
+        visible = self.visible_end(isolation)
+        try:
+            info = self._engine.read(offset, INT_MAX, kind, False)
+        except (BadBytesError, InvalidRecordException):
+            return self._walked(offset, committed)
+        records: Any = info.records
+        if records.size == 0:
+            return self._walked(offset, committed) if offset < visible else None
+        if info.fetch_offset_metadata.message_offset > offset:
+            return self._walked(offset, committed)
+        file = records.file
+        base = info.fetch_offset_metadata.segment_base_offset
+        end = records.position + records.size
+        segments = self._engine.local_log.segments
+        following = segments.higher_segment(base)
+        here = segments.get(base)
+        whole = following is not None and here is not None and end >= here.size
+        next_base = following.base_offset if whole and following is not None else None
+        # Asked after the read: an append between the two moves the end, and the stretch holds what it brought.
+        limit = self.visible_end(isolation) - 1
+        return Extent(file, base, records.position, end, next_base=next_base, base_limit=limit, owner=here)
+
+    def _walked(self, offset: int, committed: bool) -> Extent | None:
+        """As `extent`, by the log alone: the index led astray, compaction took `offset`, or something is damaged."""
+        engine = self._engine
+        segments = engine.local_log.segments
+        bound = engine._fetch_last_stable_offset_metadata() if committed else engine._fetch_high_watermark_metadata()
+        segment = segments.floor_segment(offset)
+        while segment is not None and segment.base_offset <= bound.segment_base_offset:
+            base, following = segment.base_offset, segments.higher_segment(segment.base_offset)
+            next_base = None if following is None else following.base_offset
+            file, end = segment.log.open_channel(), segment.log.size
+            if base == bound.segment_base_offset:
+                end = bound.relative_position_in_segment
+            position = SegmentReader(file, base, highest_offset(base, next_base), end).find(offset)
+            if position is not None:
+                next_base = next_base if end == segment.log.size else None
+                limit = bound.message_offset - 1
+                return Extent(file, base, position, end, next_base=next_base, base_limit=limit, owner=segment)
+            segment = following
+        return None
+
+    @property
+    def cuts(self) -> int:
+        """How often the log was truncated: what was found before is no longer sure to be there."""
+        return self._engine.local_log.truncations
+
+    def has(self, extent: Extent) -> bool:
+        return self._engine.local_log.segments.get(extent.segment_base) is extent.owner
+
+    def aborted_in(self, first_offset: int, last_offset: int) -> list[AbortedTxn]:
+        try:
+            return self._asked(self._engine.collect_aborted_transactions, first_offset, last_offset + 1)
+        except KafkaException as error:
+            _raise_for_readers(error)
+
+    def offset_for_time(self, timestamp_ms: int) -> int | None:
+        """As Source: what the log says, and not Kafka's answer, which looks into one segment."""
+        self.check_usable()
+        self._check_open()
+        self._engine.settle_to_read()
+        try:
+            return self._asked(self._first_at, timestamp_ms)
+        except (BadBytesError, ClosedChannelException, IllegalArgumentException):
+            self._check_open()
+            with self._engine.lock:  # a truncation may be under way, or a segment was deleted: without one, once more
+                self._check_open()
+                return self._asked(self._first_at, timestamp_ms)
+
+    def _first_at(self, timestamp_ms: int) -> int | None:
+        engine = self._engine
+        segments = engine.local_log.segments.values()
+        with engine.local_log.guard("searching by time"):
+            for segment, following in zip_longest(segments, segments[1:]):
+                first_offset = max(segment.base_offset, engine.log_start_offset)
+                if following is not None and following.base_offset <= first_offset:
+                    continue
+                found = self._first_in(segment, following, timestamp_ms, first_offset)
+                if found is not None:
+                    return found
+        return None
+
+    @staticmethod
+    def _first_in(
+        segment: LogSegment, following: LogSegment | None, timestamp_ms: int, first_offset: int
+    ) -> int | None:
+        base = segment.base_offset
+        limit = highest_offset(base, None if following is None else following.base_offset)
+        reader = SegmentReader(segment.log.open_channel(), base, limit, segment.log.size)
+
+        def position_of(offset: int) -> int | None:
+            if not reader.end:
+                return None
+            return 0 if offset <= base else reader.find(offset, segment.offset_index.lookup(offset))
+
+        return reader.first_at(timestamp_ms, first_offset, segment.time_index, position_of)
+
+
+def _raise_for_readers(error: KafkaException) -> NoReturn:
+    """Kafka's word for a garbled index of aborted transactions; to readers it is damage, as in a view."""
+    if type(error) is not KafkaException or error.path is None:
+        raise error
+    raise CorruptIndexException(error.message, path=error.path, position=error.position, hint=error.hint) from error

@@ -1,0 +1,66 @@
+"""ListOffsets: UnifiedLog.fetchOffsetByTimestamp with its special values (4.4.0, without remote storage).
+
+Reads a PartitionState, and changes nothing.  Needs no lock: works on the segments as they are when it begins.
+"""
+
+from __future__ import annotations
+
+from kafkalog.engine.format.records import offset_of_max_timestamp
+from kafkalog.engine.log.partition import PartitionState
+from kafkalog.engine.log.types import NO_LEADER_EPOCH, NO_TIMESTAMP, UNKNOWN_OFFSET
+from kafkalog.engine.segment.file_records import max_timestamp_of
+from kafkalog.engine.segment.types import TimestampAndOffset
+
+LATEST_TIMESTAMP = -1
+EARLIEST_TIMESTAMP = -2
+MAX_TIMESTAMP = -3
+EARLIEST_LOCAL_TIMESTAMP = -4
+LATEST_TIERED_TIMESTAMP = -5
+EARLIEST_PENDING_UPLOAD_TIMESTAMP = -6
+
+
+def fetch_offset_by_timestamp(log: PartitionState, target_timestamp: int) -> TimestampAndOffset | None:
+    """The first record with a timestamp at or above the target (ms), or what a special value asks for.
+
+    None if no record fits: also when the first segment that reaches the target has only records below the log start,
+    or none any more (an emptied segment counts with its file's modification time), whatever later segments hold.
+    Kafka looks into one segment.  Readers of the face search with `EngineSource.offset_for_time`.
+    """
+    with log.local_log.guard("fetching offset by timestamp"):
+        epochs = log.leader_epoch_cache
+        if target_timestamp in (EARLIEST_TIMESTAMP, EARLIEST_LOCAL_TIMESTAMP):
+            earliest = epochs.earliest_entry
+            start = log.log_start_offset
+            epoch = earliest.epoch if earliest is not None and earliest.start_offset <= start else None
+            return TimestampAndOffset(NO_TIMESTAMP, start, epoch)
+        if target_timestamp == LATEST_TIMESTAMP:
+            return TimestampAndOffset(NO_TIMESTAMP, log.log_end_offset, epochs.latest_epoch)
+        if target_timestamp in (LATEST_TIERED_TIMESTAMP, EARLIEST_PENDING_UPLOAD_TIMESTAMP):
+            return TimestampAndOffset(NO_TIMESTAMP, UNKNOWN_OFFSET, NO_LEADER_EPOCH)
+        if target_timestamp == MAX_TIMESTAMP:
+            return _find_max_timestamp(log)
+        for segment in log.log_segments():
+            if segment.largest_timestamp >= target_timestamp:
+                return segment.find_offset_by_timestamp(
+                    target_timestamp, log.log_start_offset, log.config.max_decompressed_message_bytes
+                )
+        return None
+
+
+def _find_max_timestamp(log: PartitionState) -> TimestampAndOffset | None:
+    """The first record that carries the log's largest timestamp (the oldest segment's on a tie)."""
+    segments = log.log_segments()
+    latest = segments[0]
+    for segment in segments[1:]:
+        if segment.max_timestamp_so_far > latest.max_timestamp_so_far:
+            latest = segment
+    timestamp, shallow_offset = latest.max_timestamp_and_offset_so_far
+    for header in latest.log.batches_from(latest.position_for(shallow_offset)):
+        if max_timestamp_of(header) != timestamp:
+            continue
+        data = latest.log.read(header.position, header.size)
+        limit = log.config.max_decompressed_message_bytes
+        offset = offset_of_max_timestamp(data, header, at=0, max_record_bytes=limit)
+        epoch = header.leader_epoch if header.leader_epoch >= 0 else None
+        return None if offset is None else TimestampAndOffset(timestamp, offset, epoch)
+    return None

@@ -1,0 +1,524 @@
+"""LogLoader: from a folder as a crash, or a clean close, left it to segments and offsets that can be served.
+
+The passes and their order are Kafka's (org.apache.kafka.storage.internals.log.LogLoader, 4.4.0): finish or undo what
+replacements and deletions left (`load_cases`), open the segments and rebuild missing indexes, recover from the
+recovery point on, settle epochs, snapshots and producer state.  A segment that overflows 31 bits on the way is split
+and the pass begins again.  Recovery is idempotent: interrupted, it starts over with the same result.
+
+Two things differ from Kafka, and not in the bytes: what recovery kept is synced before it is served, so that no
+reader sees records that a second crash takes back (KAFKA-10101); and a disk that answers EIO while a segment is
+recovered takes the directory offline, where Kafka empties that segment.  One thing differs in the bytes, for logs of
+one replica alone: a batch that was torn from its base offset is cut like any other torn batch.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, TypeVar
+
+from kafkalog._limits import INT_MAX, LONG_MAX
+from kafkalog.engine.files import Listing
+from kafkalog.engine.format import names
+from kafkalog.engine.log import load_cases
+from kafkalog.engine.log.context import PartitionContext
+from kafkalog.engine.log.damage import Damage, damage_at
+from kafkalog.engine.log.leader_epochs import LeaderEpochFileCache
+from kafkalog.engine.log.load_cases import Action
+from kafkalog.engine.log.local_log import delete_segment_files, open_new_segment
+from kafkalog.engine.log.producers import ProducerStateManager
+from kafkalog.engine.log.replacement import split_overflowed_segment
+from kafkalog.engine.log.replay import RecoveryReplay, rebuild_producer_state
+from kafkalog.engine.segment.log_segment import LogSegment
+from kafkalog.engine.segment.log_segments import LogSegments
+from kafkalog.engine.segment.types import LogOffsetMetadata
+from kafkalog.errors import (
+    CorruptIndexException,
+    CorruptRecordException,
+    IllegalStateException,
+    InvalidOffsetException,
+    KafkalogError,
+    LogSegmentOffsetOverflowException,
+    NoSuchFileException,
+    NumberFormatException,
+)
+
+T = TypeVar("T")
+
+
+class Checkpoints(NamedTuple):
+    """What the log directory says of the log's last life: the checkpoints' values, and whether it ended well."""
+
+    log_start_offset: int
+    recovery_point: int
+    had_clean_shutdown: bool
+
+
+class LoadedLogOffsets(NamedTuple):
+    """LoadedLogOffsets: what a load found."""
+
+    log_start_offset: int
+    recovery_point: int
+    next_offset_metadata: LogOffsetMetadata
+
+
+class RecoveryOffsets(NamedTuple):
+    new_recovery_point: int
+    next_offset: int
+
+
+def _tell_nobody(remaining: int) -> None:
+    """Who does not want to know how many segments are left."""
+
+
+class LogLoader:
+    """One load of one partition; used once.  No lock: nobody else knows the log yet."""
+
+    def __init__(
+        self,
+        context: PartitionContext,
+        checkpoints: Checkpoints,
+        segments: LogSegments,
+        leader_epoch_cache: LeaderEpochFileCache,
+        producer_state_manager: ProducerStateManager,
+        remaining_segments: Callable[[int], object] | None = None,
+        *,
+        listing: Listing | None = None,
+        on_damage: Callable[[Damage], None] | None = None,
+    ) -> None:
+        """`remaining_segments` is told how many are left to recover.  `listing`: what is in the folder, where somebody
+        has just looked.  `on_damage` is told of each cut of a log before it is made; what it raises ends the load, and
+        nothing is cut."""
+        self.context = context
+        self.dir = context.dir
+        self.files = context.files
+        self.topic_partition = context.topic_partition
+        self.log_start_offset_checkpoint, self.recovery_point_checkpoint, self.had_clean_shutdown = checkpoints
+        self.segments = segments
+        self.leader_epoch_cache = leader_epoch_cache
+        self.producer_state_manager = producer_state_manager
+        self._tell_remaining = remaining_segments or _tell_nobody
+        # The manager of the last recovered segment, where the next one can start from it (see recover_segment).
+        self._reusable: ProducerStateManager | None = None
+        self._recovered: list[LogSegment] = []
+        self._on_damage = on_damage
+        self._refused = False  # it raised: the load ends as if it were interrupted
+        self._listing = listing  # what is in the folder, while nothing has changed it
+        self._snapshots_changed = False  # by others than our producer state manager
+
+    def load(self) -> LoadedLogOffsets:
+        self._settle_replacements()
+        self._retry_on_offset_overflow(self._reload_segment_files)
+        if not self.dir.endswith(names.DELETE_DIR_SUFFIX):
+            recovery_point, next_offset = self._retry_on_offset_overflow(self.recover_log)
+            self._make_durable()
+            self.segments.active_segment.resize_indexes(self.context.config.max_index_size)
+        else:
+            if self.segments.is_empty:
+                self.segments.add(open_new_segment(self.context, 0, preallocate=False))
+            recovery_point, next_offset = 0, 0
+
+        epochs = self.leader_epoch_cache
+        epochs.truncate_from_end_async_flush(next_offset)
+        first_base = self.segments.first_segment_base_offset
+        assert first_base is not None
+        new_log_start_offset = max(self.log_start_offset_checkpoint, first_base)
+        # Kafka cuts by the checkpoint's value, not by the new log start offset.
+        epochs.truncate_from_start_async_flush(self.log_start_offset_checkpoint)
+
+        psm = self.producer_state_manager
+        if not psm.is_empty:
+            raise IllegalStateException("Producer state must be empty during log initialization")
+        psm.remove_stray_snapshots(self.segments.base_offsets, list_anew=self._snapshots_changed)
+        rebuild_producer_state(psm, self.segments, new_log_start_offset, next_offset, self.had_clean_shutdown)
+        active = self.segments.active_segment
+        return LoadedLogOffsets(
+            new_log_start_offset, recovery_point, LogOffsetMetadata(next_offset, active.base_offset, active.size)
+        )
+
+    # --- what replacements and deletions left ------------------------------------------------------------
+
+    def _settle_replacements(self) -> None:
+        """Passes 1 to 4: every file meets its row of `load_cases.CASES`, in Kafka's order of effects."""
+        deleted: list[str] = []
+        cleaned: list[str] = []
+        swap: list[str] = []
+        min_cleaned = LONG_MAX
+        listing = self._take_listing()
+        present = listing.files
+        folder = os.path.join(self.dir, "")
+        is_readable = self.files.is_readable
+        for name in present:
+            # A checkpoint's `.tmp` comes and goes with a task of the log that was open before, and is nobody's to read.
+            if not (is_readable(folder + name) or name.endswith(".tmp")):
+                raise PermissionError(f"Could not read file {folder + name}")
+        for name in load_cases.transient(present):
+            suffix = load_cases.suffix_of(name)
+            if suffix == names.DELETED_FILE_SUFFIX:
+                deleted.append(name)
+            elif suffix == names.CLEANED_FILE_SUFFIX:
+                min_cleaned = min(min_cleaned, names.offset_from_filename(name))
+                cleaned.append(name)
+            elif suffix == names.SWAP_FILE_SUFFIX:
+                swap.append(name)
+        # A .cleaned that is refused is met before anything is deleted (with Kafka it depends on the folder's order).
+        for name in deleted:
+            self._apply(name, min_cleaned, None)
+        if not (swap or cleaned):
+            gone = set(deleted)
+            self._listing = listing._replace(files=[name for name in present if name not in gone]) if gone else listing
+            return  # nothing was replaced: no range, nothing superseded
+        self._snapshots_changed = True
+
+        valid: list[str] = []
+        for name in swap:
+            if names.offset_from_filename(name) >= min_cleaned:
+                self._apply(name, min_cleaned, None)
+            else:
+                valid.append(name)
+        for name in cleaned:
+            self._apply(name, min_cleaned, None)
+
+        swap_range = self._swap_range(valid)
+        if swap_range is not None:
+            for name in self._regular_files():
+                if not name.endswith(names.SWAP_FILE_SUFFIX):
+                    self._apply(name, min_cleaned, swap_range)
+        # The .log first: without it the other names are only renamed, should the process die now.  An index that had
+        # its name before its log would count as one of an old segment with the next load.
+        left = [name for name in self._regular_files() if name.endswith(names.SWAP_FILE_SUFFIX)]
+        for name in sorted(left, key=lambda name: not names.is_log_file(name.removesuffix(names.SWAP_FILE_SUFFIX))):
+            self._apply(name, min_cleaned, swap_range)
+
+    def _apply(self, name: str, min_cleaned: int, swap_range: range | None) -> None:
+        try:
+            offset: int | None = names.offset_from_filename(name)
+        except NumberFormatException:
+            offset = None
+        case = load_cases.decide(
+            load_cases.suffix_of(name),
+            offset is not None,
+            offset is not None and offset >= min_cleaned,
+            offset is not None and swap_range is not None and offset in swap_range,
+        )
+        path = os.path.join(self.dir, name)
+        if case.then is Action.DELETE:
+            self.context.logger.info("deleting %s: %s", name, case.why)
+            self.files.unlink_if_exists(path)
+        elif case.then is Action.RENAME:
+            self.context.logger.info("renaming %s: %s", name, case.why)
+            self.files.rename(path, path.removesuffix(names.SWAP_FILE_SUFFIX))
+        elif case.then is Action.REFUSE:
+            raise NumberFormatException(f"{name} does not begin with an offset: {case.why}", path=path)
+
+    def _swap_range(self, valid_swap: Iterable[str]) -> range | None:
+        """The offsets that the whole replacements cover; opening one creates its missing index, as in Kafka."""
+        low, high = LONG_MAX, -1
+        for name in valid_swap:
+            if not names.is_log_file(name.removesuffix(names.SWAP_FILE_SUFFIX)):
+                continue
+            segment = self._open(names.offset_from_filename(name), suffix=names.SWAP_FILE_SUFFIX)
+            low = min(low, segment.base_offset)
+            high = max(high, segment.read_next_offset())
+            segment.close()  # its handles only: nothing is trimmed
+        return range(low, high) if low < high else None
+
+    # --- segments ----------------------------------------------------------------------------------------
+
+    def _reload_segment_files(self) -> None:
+        self.segments.close()
+        self.segments.clear()
+        self._reusable = None
+        self._recovered.clear()
+        self._load_segment_files()
+
+    def _load_segment_files(self) -> None:
+        files, others = self._take_listing()
+        present = {*files, *others}
+        stems = names.log_stems(files)  # nearly every file belongs to one of these
+        loaded: list[LogSegment] = []
+        try:
+            for name in files:
+                if name.endswith(names.LOG_FILE_SUFFIX):
+                    loaded.append(self._load_segment(name, present, stems, loaded))
+                elif name.endswith(names.INDEX_FILE_SUFFIXES) and name.partition(".")[0] not in stems:
+                    self._delete_if_orphaned(name, present)
+        finally:
+            self.segments.add_all(loaded)
+
+    def _load_segment(self, name: str, present: set[str], stems: set[str], loaded: list[LogSegment]) -> LogSegment:
+        """Opens the segment of a .log file and rebuilds what is missing of its indexes, for which the segments
+        `loaded` so far are handed over."""
+        stem = name[: -len(names.LOG_FILE_SUFFIX)]
+        if stem in stems:
+            base_offset = int(stem)
+            has_txn_index: bool | None = stem + names.TXN_INDEX_FILE_SUFFIX in present
+            has_offset_index: bool | None = stem + names.INDEX_FILE_SUFFIX in present
+        else:  # an offset that is written in another way: its other files are not named like this one
+            base_offset = names.offset_from_filename(name)
+            stem = names.filename_prefix_from_offset(base_offset)
+            has_txn_index = has_offset_index = None
+        segment = self._open(base_offset, has_txn_index=has_txn_index)
+        try:
+            segment.sanity_check(stem + names.TIME_INDEX_FILE_SUFFIX not in present, has_offset_index=has_offset_index)
+            return segment
+        except NoSuchFileException:
+            if self.had_clean_shutdown or base_offset < self.recovery_point_checkpoint:
+                # Of an empty segment it is made with the first entry: nothing was lost.
+                level = logging.ERROR if segment.size else logging.INFO
+                self.context.logger.log(level, "no offset index for %s; recovering the segment", name)
+        except CorruptIndexException as error:
+            self.context.logger.warning("%s; recovering the segment", error)
+        self.segments.add_all(loaded)
+        loaded.clear()
+        self._rebuild_indexes(segment)
+        return segment
+
+    def _delete_if_orphaned(self, name: str, present: set[str]) -> None:
+        stem = names.filename_prefix_from_offset(names.offset_from_filename(name))
+        if stem + names.LOG_FILE_SUFFIX not in present:
+            self.context.logger.warning("deleting orphaned index file %s", name)
+            self.files.unlink_if_exists(os.path.join(self.dir, name))
+
+    def _rebuild_indexes(self, segment: LogSegment) -> None:
+        """Recovers a segment because of its indexes, whether it was flushed or not."""
+        unflushed = not self.had_clean_shutdown and segment.base_offset >= self.recovery_point_checkpoint
+        # Until all is done the index stays missing, and is built under a name that the next load deletes: a load that
+        # is interrupted is followed by one that comes by here again, and to the same end.  (What is cut here takes no
+        # later segment with it, what recover_log cuts does.)
+        path = segment.offset_index_file
+        self.files.unlink_if_exists(path)
+        segment.rename_offset_index(path + names.CLEANED_FILE_SUFFIX)
+        try:
+            self.recover_segment(segment, unflushed=unflushed)
+        except KafkalogError as error:
+            if self._refused:
+                raise
+            if unflushed or isinstance(error, LogSegmentOffsetOverflowException):
+                segment.rename_offset_index(path)
+            if not unflushed or not isinstance(error, CorruptRecordException):
+                raise
+            # Of an earlier segment, whose producers are replayed although it is not recovered yet.  Kafka does
+            # not open such a log; recover_log comes by here once more, in order.
+            self.context.logger.warning("%s; recovering %s later", error, segment)
+            return
+        if not unflushed:
+            with self.context.flush_timer.time():
+                segment.flush()
+        segment.rename_offset_index(path)
+
+    def _retry_on_offset_overflow(self, run: Callable[[], T]) -> T:
+        while True:
+            try:
+                return run()
+            except LogSegmentOffsetOverflowException as error:
+                segment = error.segment
+                self._snapshots_changed = True
+                self.context.logger.info("%s; splitting the segment", error)
+                self._reusable = None
+                self._recovered = [kept for kept in self._recovered if kept is not segment]
+                result = split_overflowed_segment(self.context, segment, self.segments)
+                self._delete_snapshots_of(result.deleted_segments)
+
+    # --- recovery ----------------------------------------------------------------------------------------
+
+    def recover_segment(self, segment: LogSegment, rest: Sequence[LogSegment] = (), *, unflushed: bool) -> int:
+        """Scans a segment, rebuilds its indexes, cuts what is not valid and retires the `rest` then; the bytes cut.
+
+        The base offset is not in the checksum: where a sector ends within it, power loss tears it from its batch, which
+        then begins below the offsets before it.  Kafka takes such a batch as it is, or, where an index entry would go
+        back, empties the segment, which its other replicas have.  A log that has none is cut there; but not where all
+        was `unflushed` no more: then the batch is damage of another kind, and what lies behind it was promised.
+
+        The producer state before the segment comes from a manager of its own.  Loading it unlinks every snapshot
+        above the segment's base or at or below the log start, and a snapshot is taken at the segment's end.
+        """
+        self._snapshots_changed = True
+        psm = self._reusable
+        if psm is None or psm.map_end_offset != segment.base_offset:
+            psm = ProducerStateManager(self.context)
+            rebuild_producer_state(psm, self.segments, self.log_start_offset_checkpoint, segment.base_offset, False)
+        self._reusable = None
+
+        def before_cut(position: int) -> None:
+            self._before_cut(segment, position, rest)
+
+        try:
+            bytes_truncated = segment.recover(
+                RecoveryReplay(segment.txn_index, psm, self.leader_epoch_cache, before_cut),
+                cuts_misfits=unflushed and self.context.has_one_replica,
+            )
+        except LogSegmentOffsetOverflowException:
+            cut = self._cut_torn_offset(segment, before_cut)
+            if cut == 0:
+                raise
+            return cut + self.recover_segment(segment, unflushed=unflushed)  # its rest is retired
+        psm.take_snapshot(False)
+        self._recovered.append(segment)
+        # A manager without producers is what the next segment's own would load from the snapshot just taken;
+        # with producers it is not (a snapshot keeps one batch each, loading drops the expired ones).
+        if psm.is_empty and psm.first_undecided_offset is None:
+            self._reusable = psm
+        return bytes_truncated
+
+    def _before_cut(self, segment: LogSegment, position: int, rest: Sequence[LogSegment]) -> None:
+        if self._on_damage is not None:
+            damage = damage_at(segment, position, rest, self.files)
+            self._refused = True
+            self._on_damage(damage)
+            self._refused = False
+        self._retire(rest)
+
+    def _cut_torn_offset(self, segment: LogSegment, before_cut: Callable[[int], None]) -> int:
+        """Cuts at a batch that lies out of the segment's range although its end does not; answers the bytes, 0 for a
+        true overflow.
+
+        The base offset is not in the checksum: where a sector ends within it, power loss can tear it from its batch.
+        Kafka takes this for an overflow, refuses to split, and does not open the log.
+        """
+        for header in segment.log.batches():
+            last_offset = header.last_offset
+            if not 0 <= last_offset - segment.base_offset <= INT_MAX:
+                break
+        else:
+            return 0
+        try:
+            if segment.has_overflow():
+                return 0
+        except CorruptRecordException:
+            pass  # and there is more damage behind
+        before_cut(header.position)
+        return segment.log.truncate_to(header.position)
+
+    def recover_log(self) -> RecoveryOffsets:
+        if not self.had_clean_shutdown:
+            self._recover_unflushed()
+        end = self._end_or_delete_all()
+        if self.segments.is_empty:
+            self.segments.add(open_new_segment(self.context, self.log_start_offset_checkpoint))
+        if self.had_clean_shutdown and end is not None:
+            return RecoveryOffsets(end, end)
+        if end is None:
+            end = self.segments.active_segment.read_next_offset()
+        return RecoveryOffsets(min(self.recovery_point_checkpoint, end), end)
+
+    def _recover_unflushed(self) -> None:
+        unflushed = list(self.segments.values(self.recovery_point_checkpoint, LONG_MAX))
+        for index, segment in enumerate(unflushed):
+            self._tell_remaining(len(unflushed) - index)
+            rest = unflushed[index + 1 :]
+            try:
+                truncated_bytes = self.recover_segment(segment, rest, unflushed=True)
+            except InvalidOffsetException as error:
+                self.context.logger.warning("%s; emptying segment %s", error, segment)
+                self._reusable = None
+                self._before_cut(segment, 0, rest)
+                truncated_bytes = segment.truncate_to(segment.base_offset)
+                self._recovered.append(segment)
+            if truncated_bytes > 0:
+                self.context.logger.warning("cut %d bytes from segment %s", truncated_bytes, segment)
+                # Kafka's log line asks the segment for its end, which maps the offset index.
+                segment.read_next_offset()
+                self._remove_and_delete(rest)
+                break
+        self._tell_remaining(0)
+
+    def _read_end(self) -> int | None:
+        """The end of the last segment; None where there is none.
+
+        That of a log that was closed cleanly is found by the last index entry alone.  If that names no batch, the
+        indexes are built anew.  If they cannot be (batches are damaged, offsets go back), nothing is cut, and the end
+        is the one that Kafka finds by the index as it is.  Kafka may so take the segment for empty and write over it:
+        a log of one replica is refused then.
+        """
+        last = self.segments.last_segment
+        if last is None:
+            return None
+        end = last.read_next_offset()
+        if last in self._recovered or (fault := last.index_fault(end)) is None:
+            return end
+        if not last.can_be_indexed():
+            if end == last.base_offset and self.context.has_one_replica:
+                raise CorruptRecordException(
+                    f"{fault}, and no index can be built of the batches; expected offsets that grow, in good batches",
+                    path=last.log.path,
+                    hint=f"`kafkalog verify {self.dir}` names what is wrong, `kafkalog salvage` copies what is good, "
+                    "`kafkalog recover` cuts the log there",
+                )
+            self.context.logger.warning(
+                "%s, and no index can be built of the batches; the segment stays as it is", fault
+            )
+            return end
+        self.context.logger.warning("%s; recovering the segment", fault)
+        last.close_quietly()
+        self.segments.remove(last.base_offset)
+        last = self._open(last.base_offset)
+        self.segments.add(last)
+        self._rebuild_indexes(last)
+        return last.read_next_offset()
+
+    def _retire(self, segments: Sequence[LogSegment]) -> None:
+        """Renames segments behind damage to `.deleted`, durably, before the damage is cut off: if we are interrupted
+        between the two (Kafka cuts first), the next recovery finds nothing wrong before them and keeps them."""
+        for segment in segments:
+            segment.change_file_suffixes("", names.DELETED_FILE_SUFFIX)
+        if segments:
+            self.files.sync_dir(self.dir)
+
+    def _end_or_delete_all(self) -> int | None:
+        """The end of the log; None when there is none, or when it lies below the log start and all is deleted."""
+        end = self._read_end()
+        start = self.log_start_offset_checkpoint
+        if end is None or end >= start:
+            return end
+        self.context.logger.warning("log end %d is below log start %d; deleting all", end, start)
+        # Kafka asks for the snapshots of segments that it has just forgotten, so none is renamed to .deleted here:
+        # the producer state unlinks them all.
+        self._remove_and_delete(list(self.segments.values()), with_snapshots=False)
+        self.leader_epoch_cache.clear_and_flush()
+        self.producer_state_manager.truncate_fully_and_start_at(start)
+        return None
+
+    def _make_durable(self) -> None:
+        """Syncs what recovery kept, and the folder once: a second crash takes back nothing that was served."""
+        synced = 0
+        for segment in self._recovered:
+            if self.segments.get(segment.base_offset) is segment:
+                segment.log.flush()
+                synced += 1
+        if synced or not self.had_clean_shutdown:
+            self.files.sync_dir(self.dir)
+        self._recovered.clear()
+        self._reusable = None
+
+    # --- helpers -----------------------------------------------------------------------------------------
+
+    def _regular_files(self) -> list[str]:
+        """Names in the folder that are files, sorted."""
+        return self.files.list_files(self.dir)
+
+    def _take_listing(self) -> Listing:
+        """The listing that is still right, once; else a new one."""
+        listing, self._listing = self._listing, None
+        return listing or self.files.listing(self.dir)
+
+    def _open(self, base_offset: int, *, suffix: str = "", has_txn_index: bool | None = None) -> LogSegment:
+        context = self.context
+        return LogSegment.open(
+            self.dir, base_offset, context.config, context.clock, self.files, suffix=suffix,
+            has_txn_index=has_txn_index,
+        )  # fmt: skip
+
+    def _remove_and_delete(self, segments: list[LogSegment], *, with_snapshots: bool = True) -> None:
+        if not segments:
+            return
+        self.context.logger.info("deleting segments as part of log recovery: %s", segments)
+        for segment in segments:
+            self.segments.remove(segment.base_offset)
+        delete_segment_files(self.context, segments, True)
+        if with_snapshots:
+            self._delete_snapshots_of(segments)
+
+    def _delete_snapshots_of(self, segments: list[LogSegment]) -> None:
+        self.producer_state_manager.delete_snapshots_at([segment.base_offset for segment in segments], True)

@@ -1,0 +1,270 @@
+"""The state of one partition and the steps on it that appends, retention and truncation share: what stands below them.
+
+On top of the offsets (`offsets`): the producers, the topic id's file, rolls and flushes.  `append`, `retention` and
+`list_offsets` take a PartitionState; `UnifiedLog` is one with a life and a public face.  Knows nothing of batches that
+come in, of policies, or of who opens and closes.
+
+Lock: `lock` is Kafka's `lock`, one reentrant lock a partition.  It guards every change of the segments, the offsets,
+the producer state and the epoch cache.  Readers take none: LogSegments, LogOffsetMetadata and the epoch entries are
+replaced whole, never changed in place.  Syncs run outside the lock.
+
+Where is what: `roll_now` rolls (when: `append.segment_for`), `offsets` moves the high watermark, and transactions are
+followed by ProducerStateManager, whose changes come with an append's commit or by `rebuild_producer_state`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+
+from kafkalog.engine.format import values
+from kafkalog.engine.format.names import DELETED_FILE_SUFFIX
+from kafkalog.engine.log import replay
+from kafkalog.engine.log.group_sync import GroupSync
+from kafkalog.engine.log.offsets import PartitionOffsets
+from kafkalog.engine.log.partition_metadata_file import PartitionMetadataFile
+from kafkalog.engine.log.verification import VerificationGuard
+from kafkalog.engine.segment.log_segment import LogSegment
+from kafkalog.errors import ClosedChannelException, KafkaStorageException
+
+SENTINEL = VerificationGuard.SENTINEL
+
+
+class PartitionState(PartitionOffsets):
+    """One partition's segments, offsets, epochs, producers and topic id."""
+
+    partition_metadata_file: PartitionMetadataFile | None = None
+    group_sync: GroupSync
+    # Whether a rolled segment is on the disk before the next one is written to.  Kafka's way leaves that to the
+    # scheduler: then a power loss may take the end of one segment and leave the next, a hole in the log.
+    flushes_rolls = False
+    # Of retention.bytes, when retention last went over the log; for the metric of this name.
+    retention_size_in_percent = 0
+
+    @property
+    def is_empty(self) -> bool:
+        return self.log_start_offset == self.log_end_offset
+
+    @property
+    def size(self) -> int:
+        """Bytes of all segments' .log files."""
+        return self.local_log.segments.size_in_bytes
+
+    @property
+    def number_of_segments(self) -> int:
+        return self.local_log.segments.number_of_segments
+
+    @property
+    def log_start_offset_to_checkpoint(self) -> int | None:
+        """The start where it lies inside the first segment; None where an open finds it by that segment's base."""
+        first_base = self.local_log.segments.first_segment_base_offset
+        start = self.log_start_offset
+        return start if first_base is not None and start > first_base else None
+
+    @property
+    def active_segment(self) -> LogSegment:
+        return self.local_log.segments.active_segment
+
+    def log_segments(self, from_offset: int | None = None, to_offset: int | None = None) -> list[LogSegment]:
+        """The segments, or those that hold offsets in [from, to)."""
+        segments = self.local_log.segments
+        if from_offset is None or to_offset is None:
+            return list(segments.values())
+        return list(segments.values(from_offset, to_offset))
+
+    def non_active_log_segments_from(self, from_offset: int) -> list[LogSegment]:
+        return list(self.local_log.segments.non_active_log_segments_from(from_offset))
+
+    def maybe_flush_metadata_file(self) -> None:
+        """Writes partition.metadata if the topic id is not yet on disk."""
+        file = self.partition_metadata_file
+        if file is not None and file.dirty_topic_id is not None and not self.local_log.is_closed:
+            file.maybe_flush()
+
+    # --- producers ---------------------------------------------------------------------------------------
+
+    def remove_expired_producers(self, current_time_ms: int) -> None:
+        with self.lock:
+            self.producer_state_manager.remove_expired_producers(current_time_ms)
+
+    def _rebuild_producer_state(self, last_offset: int) -> None:
+        self.local_log.check_if_closed()
+        replay.rebuild_producer_state(
+            self.producer_state_manager, self.local_log.segments, self.log_start_offset, last_offset, False
+        )
+
+    def verification_guard(self, producer_id: int) -> VerificationGuard:
+        with self.lock:
+            entry = self.producer_state_manager.verification_state_entry(producer_id)
+            return SENTINEL if entry is None else entry.verification_guard
+
+    def has_ongoing_transaction(self, producer_id: int, producer_epoch: int) -> bool:
+        with self.lock:
+            entry = self.producer_state_manager.last_entry(producer_id)
+            return (
+                entry is not None
+                and entry.current_txn_first_offset is not None
+                and entry.producer_epoch == producer_epoch
+            )
+
+    def delete_producer_snapshots(self, segments: Iterable[LogSegment], async_delete: bool) -> None:
+        """Deletes the snapshots at the segments' bases; the caller holds the lock."""
+        self.producer_state_manager.delete_snapshots_at([segment.base_offset for segment in segments], async_delete)
+
+    # --- roll and flush ----------------------------------------------------------------------------------
+
+    def roll(self, expected_next_offset: int = 0) -> LogSegment:
+        """Opens the next segment, snapshots the producers at its base, flushes what lies below, later or now."""
+        with self.lock, self.local_log.guard("rolling log segment"):
+            self.settle()
+            return self.roll_now(expected_next_offset)
+
+    def roll_now(self, expected_next_offset: int = 0) -> LogSegment:
+        """`roll` for who holds the lock and has settled."""
+        return self.whole(lambda: self._roll(expected_next_offset), is_undone=self._is_not_half_rolled)
+
+    def _is_not_half_rolled(self) -> bool:
+        """After a roll that failed: whether the last segment takes appends, be it the old one."""
+        return not self.active_segment.log.path.endswith(DELETED_FILE_SUFFIX)
+
+    def _roll(self, expected_next_offset: int) -> LogSegment:
+        new_segment = self.local_log.roll(expected_next_offset, is_again=self.is_again)
+        psm = self.producer_state_manager
+        psm.update_map_end_offset(new_segment.base_offset)
+        try:
+            snapshot = psm.take_snapshot(False)
+        except OSError as error:
+            if not self.local_log.log_dir_failure_channel.passes(error):
+                raise
+            snapshot = None  # the roll stands: without it a load has more to replay, from the snapshot before
+            self.context.logger.info("no producer snapshot at the roll to %d: %s", new_segment.base_offset, error)
+        self.local_log.names_unsynced = True
+        self.update_high_watermark_with_log_end_offset()
+        base_offset = new_segment.base_offset
+
+        truncations = self.local_log.truncations
+
+        def flush_rolled() -> None:
+            if snapshot is not None:
+                self._flush_producer_state_snapshot(snapshot)
+            self._flush(base_offset, False, truncations)
+
+        def flush_log() -> None:
+            try:
+                if not self.local_log.is_closed:
+                    flush_rolled()
+            except (KafkaStorageException, ClosedChannelException):
+                if not self.local_log.is_closed:  # what closes a log flushes it
+                    raise
+
+        if self.flushes_rolls:
+            flush_rolled()
+        else:
+            self.context.scheduler.schedule_once("flush-log", flush_log)
+        return new_segment
+
+    def finish_append(self, last_offset: int) -> None:
+        """What may wait until an append that ends at `last_offset` has happened; under the lock."""
+        if self.first_unstable_is_rough:
+            self.maybe_increment_first_unstable_offset()
+        if last_offset + 1 - self.local_log.recovery_point >= self.context.config.flush_messages:
+            self._flush(self.log_end_offset, False, self.local_log.truncations)
+
+    def flush(self, force_flush_active_segment: bool) -> None:
+        """Syncs up to the log end, also an empty active segment when forced; moves the recovery point there."""
+        self.settle()
+        truncations = self.local_log.truncations
+        self._flush(self.log_end_offset, force_flush_active_segment, truncations)
+
+    def flush_appended(self, offset: int) -> None:
+        """Makes durable what was appended below `offset`, and whatever else is there: one sync for all who wait.
+
+        What `flush` does, but of the active segment only the records are synced, once its name is: what its indexes
+        lack after a power loss a recovery makes anew, which begins at the segment of the recovery point.  A roll and a
+        close sync them.
+        """
+        self.settle()
+        if self.lock.is_mine():  # whoever syncs wants it at the end: he must not be waited for
+            self._flush(self.log_end_offset, False, self.local_log.truncations)
+        else:
+            self.group_sync.until(partial(self._is_flushed, offset), self._sync_appended)
+
+    def _is_flushed(self, offset: int) -> bool:
+        """Whether everything below `offset` is on the disk, or was cut off meanwhile."""
+        self.local_log.check_owner()
+        return self.local_log.recovery_point >= min(offset, self.log_end_offset)
+
+    def _sync_appended(self) -> None:
+        """Syncs up to the log end."""
+        local = self.local_log
+        truncations, end = local.truncations, self.log_end_offset
+        active = local.active_segment  # after the end: what lies below that is in it, or before it
+        # Invariant: a recovery point inside a segment says that all before it is synced, and the segment's own name.
+        if active.base_offset < local.recovery_point and not local.names_unsynced:
+            with local.guard("flushing log"):
+                if self._sync_active(active, end, truncations):
+                    return
+        self._flush(self.log_end_offset, False, local.truncations)
+
+    def _sync_active(self, active: LogSegment, end: int, truncations: int) -> bool:
+        """Whether the records of the active segment were synced, and nothing else was to be."""
+        local = self.local_log
+        try:
+            local.flush_data(active)
+        except ClosedChannelException:
+            return False  # it was deleted, or the folder is just being renamed: `_flush` looks again
+        with self.lock:
+            if truncations != local.truncations or active is not local.active_segment:
+                return False
+            local.mark_flushed(end)
+            return True
+
+    def flush_upto_offset_exclusive(self, offset: int) -> None:
+        offset = values.offset(offset)
+        self.settle()
+        self._flush(offset, False, self.local_log.truncations)
+
+    def _flush(self, offset: int, including_offset: bool, truncations: int) -> None:
+        """`truncations`: how many there were when `offset` was a place in the log.
+
+        Kafka lets the recovery point stand above the end after a truncation beside a flush, where the next append
+        counts as flushed.  A log of one replica, which promises what it flushed, does not.
+        """
+        local = self.local_log
+        promises = self.high_watermark_follows
+        with local.guard("flushing log"):
+            while True:
+                if promises and truncations != local.truncations:
+                    # What was to be synced, or is, is cut, and other records may have taken its offsets since.
+                    truncations = local.truncations
+                    offset = min(offset, self.log_end_offset)
+                flush_offset = offset + 1 if including_offset else offset
+                if flush_offset <= local.recovery_point and not local.names_unsynced:
+                    return
+                active = local.active_segment
+                try:
+                    local.flush(flush_offset)
+                    if flush_offset <= local.recovery_point:
+                        return
+                except ClosedChannelException:  # a segment of it was deleted, or the folder is just being renamed
+                    local.check_if_closed()
+                    self.settle()
+                    with self.lock:
+                        local.flush(flush_offset)
+                    continue
+                with self.lock:
+                    if truncations == local.truncations or not promises:
+                        if active is not local.active_segment:
+                            # It was rolled meanwhile, and trimmed behind our back: the flush after that roll takes it.
+                            offset = min(offset, active.base_offset)
+                        local.mark_flushed(min(offset, self.log_end_offset) if promises else offset)
+                        assert not promises or local.recovery_point <= self.log_end_offset, self
+                        return
+
+    def _flush_producer_state_snapshot(self, snapshot: str) -> None:
+        files = self.context.files
+        with self.local_log.guard("flushing producer state snapshot"):
+            try:
+                files.sync_file(snapshot)
+            except FileNotFoundError:
+                pass  # retention or a truncation took it meanwhile

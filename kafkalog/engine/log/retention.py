@@ -1,0 +1,75 @@
+"""Deletes the segments that are old enough: by log start offset, by size, by time, as `retention_rule` decides.
+
+Segments go oldest first and never above the high watermark; the active one may go too, after a roll.  Works on a
+PartitionState, whose lock the functions take.  Mirrors UnifiedLog.deleteOldSegments and what it calls (4.4.0, without
+remote storage).
+"""
+
+from __future__ import annotations
+
+from kafkalog._limits import to_int32, to_int64
+from kafkalog.engine.log.partition import PartitionState
+from kafkalog.engine.log.retention_rule import Bounds, Held, Rule, condition_of, oldest_run, rules_of
+from kafkalog.engine.log.types import LogStartOffsetIncrementReason
+from kafkalog.engine.segment.log_segment import LogSegment
+
+
+def delete_old_segments(log: PartitionState) -> int:
+    """Applies the topic's cleanup.policy; answers how many segments were chosen."""
+    try:
+        return sum(delete_by(log, rule) for rule in rules_of(log.config))
+    finally:
+        log.retention_size_in_percent = size_in_percent(log)
+
+
+def size_in_percent(log: PartitionState) -> int:
+    """The log's size in hundredths of retention.bytes; 0 where that keeps all or nothing."""
+    retention_bytes = log.config.retention_bytes
+    return to_int32(to_int64(log.size * 100) // retention_bytes) if retention_bytes > 0 else 0
+
+
+def delete_by(log: PartitionState, rule: Rule) -> int:
+    """Applies one rule; answers how many segments were chosen."""
+    now_ms = log.context.clock.milliseconds()
+    with log.lock:  # two passes at once would both take the same bytes for too many
+        deletable = _deletable_segments(log, rule, now_ms)
+        return _delete_segments(log, deletable, rule.value) if deletable else 0
+
+
+def _deletable_segments(log: PartitionState, rule: Rule, now_ms: int) -> list[LogSegment]:
+    """Those that break the rule, oldest first; under the lock."""
+    segments = list(log.local_log.segments.values())
+    condition = condition_of(rule, segments, log.log_start_offset, log.config, now_ms)
+    if condition is None:
+        return []
+    run = oldest_run(segments, Bounds(log.log_start_offset, log.high_watermark, log.log_end_offset), condition)
+    if rule is Rule.TIME and run.held is Held.RULE and now_ms < segments[run.length].largest_timestamp:
+        held = segments[run.length]
+        log.context.logger.warning("%s contains future timestamp(s), making it ineligible to be deleted", held)
+    return segments[: run.length]
+
+
+def _delete_segments(log: PartitionState, deletable: list[LogSegment], reason: str) -> int:
+    chosen = len(deletable)
+    local = log.local_log
+    with local.guard("deleting segments"):
+        if local.segments.number_of_segments == chosen:
+            new_segment = log.roll_now()
+            if deletable[-1].base_offset == new_segment.base_offset:
+                log.context.logger.warning("the empty active segment was made anew due to %s", reason)
+                deletable = deletable[:-1]
+        local.check_if_closed()
+        if deletable:
+            survivor = local.segments.higher_segment(deletable[-1].base_offset)
+            assert survivor is not None
+            start = survivor.base_offset
+
+            def remove() -> None:
+                log.raise_log_start_offset(start, LogStartOffsetIncrementReason.SEGMENT_DELETION)
+                local.remove_and_delete_segments(deletable, True, f"{reason} breach")
+                log.delete_producer_snapshots(deletable, True)
+
+            log.whole(remove)
+        else:
+            log.delete_producer_snapshots(deletable, True)
+    return chosen

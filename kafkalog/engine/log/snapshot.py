@@ -1,0 +1,380 @@
+"""A partition directory as it was at one moment: its segments, where the log starts and ends, where things are.
+
+Immutable and replaced whole, so that threads may read one snapshot while another is made.  Files are opened when they
+are looked at and live as long as somebody holds them; a segment that has gone meanwhile is a FileNotFoundError here,
+after which `PartitionView` looks at the directory anew.  Index entries are hints: the batch that they name is looked at
+before it is believed, and where offsets leave a gap the stretch that was passed over is checked before the gap is.
+
+Unreadable raises CorruptRecordException with the file and the position.  `unreadable_end` is damage that no reader runs
+into by itself: bytes behind the last whole batch of a log that is known to be whole (closed cleanly, or its recovery
+point lies behind them).  Elsewhere such bytes are what a broker has not finished writing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from bisect import bisect_right
+from collections import OrderedDict
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from kafkalog._limits import SEGMENT_FILE_BYTES_MAX
+from kafkalog._native.state.held import Held
+from kafkalog.engine.format import names
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.format.snapshots import read_snapshot
+from kafkalog.engine.log.source import check_isolation
+from kafkalog.engine.segment import index_reader
+from kafkalog.engine.segment.index_reader import OffsetEntries, TimeEntries
+from kafkalog.engine.segment.order import highest_offset
+from kafkalog.engine.segment.reader import Extent, SegmentReader, Unreadable
+from kafkalog.engine.segment.scan import LogScan
+from kafkalog.engine.segment.transaction_index import AbortedTxn
+from kafkalog.engine.segment.transactions import TransactionFollower, open_in_snapshot
+from kafkalog.errors import CorruptRecordException, KafkalogError, OffsetOutOfRangeException
+
+if TYPE_CHECKING:
+    from kafkalog.engine.files import File, Files, FileStat
+
+OPEN_FILES = 16
+
+
+class OpenFiles:
+    """The .log files that were looked at last, as far as the budget of open files lets them be open.  Forgetting one
+    closes it once nobody reads it.  Thread-safe."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._lock = threading.RLock()
+        self._open: OrderedDict[SegmentView, Held] = OrderedDict()  # guarded by _lock
+
+    def get(self, segment: SegmentView) -> File:
+        """The segment's file.  FileNotFoundError when it has gone."""
+        with self._lock:
+            held = self._open.get(segment)
+            file: File | None = None if held is None else held.channel
+            if held is not None and file is not None:
+                held.used = True
+                self._open.move_to_end(segment)
+                return file
+        file = self._files.open(segment.path, writable=False)
+        held = Held()
+        self._files.pool.admit(held, file)
+        with self._lock:
+            self._open[segment] = held
+            self._open.move_to_end(segment)
+            while len(self._open) > OPEN_FILES:
+                self._open.popitem(last=False)
+        return file
+
+    def keep(self, segments: tuple[SegmentView, ...]) -> None:
+        """Forget the files of all others."""
+        kept = set(segments)
+        with self._lock:
+            for segment in set(self._open) - kept:
+                del self._open[segment]
+
+
+class SegmentView:
+    """One segment as it was when the directory was listed.  `size` is the .log file's bytes; `suffix` stands behind the
+    names of its files while it takes the place of others."""
+
+    __slots__ = (
+        "_files", "_offsets", "_times", "base_offset", "directory", "inode", "mtime_ms", "path", "size", "suffix"
+    )  # fmt: skip
+
+    def __init__(self, files: Files, directory: str, base_offset: int, stat: FileStat, suffix: str = "") -> None:
+        self._files = files
+        self._offsets: OffsetEntries | None = None
+        self._times: TimeEntries | None = None
+        self.directory = directory
+        self.base_offset = base_offset
+        self.suffix = suffix
+        self.path = names.log_file(directory, base_offset) + suffix
+        self.size = min(stat.size, SEGMENT_FILE_BYTES_MAX)
+        self.mtime_ms = stat.mtime_ms
+        self.inode = stat.inode
+
+    @property
+    def _offset_index(self) -> str:
+        return names.offset_index_file(self.directory, self.base_offset) + self.suffix
+
+    @property
+    def offset_entries(self) -> OffsetEntries:
+        """Entries of the .index file whose positions lie in the log."""
+        entries = self._offsets
+        if entries is None:
+            entries = self._offsets = index_reader.offset_entries(
+                self._files, self._offset_index, self.base_offset, self.size
+            )
+        return entries
+
+    @property
+    def time_entries(self) -> TimeEntries:
+        entries = self._times
+        if entries is None:
+            path = names.time_index_file(self.directory, self.base_offset) + self.suffix
+            entries = self._times = index_reader.time_entries(self._files, path, self.base_offset)
+        return entries
+
+    def forget_entries(self) -> None:
+        """Give the memory back; they are read again at need."""
+        self._offsets = self._times = None
+
+    def indexed_position(self) -> int:
+        """The position that the .index file's last entry names, -1 without one; it may lie behind the file's end."""
+        return index_reader.last_position(self._files, self._offset_index)
+
+    def indexes_name(self, end: int) -> bool:
+        """Whether an index names a batch at or behind a position; of a time entry only the file's start is known."""
+        return self.indexed_position() >= end or (end == 0 and len(self.time_entries) > 0)
+
+    def __repr__(self) -> str:
+        return f"SegmentView(base_offset={self.base_offset}, size={self.size})"
+
+
+class Transactions(NamedTuple):
+    """`stable`: the first offset of the oldest open transaction, or the log's end.  `damage`: where the search for it
+    met something unreadable; then a transaction may look open only for that.  `open`: producer id -> first offset."""
+
+    stable: int
+    aborted: list[AbortedTxn]
+    damage: Unreadable | None
+    open: dict[int, int]
+
+
+class Snapshot:
+    """Segments in order, [log_start_offset, log_end_offset), and `end_position`, where the last segment's batches end.
+
+    `listed` are the names in the folder.  Every method may raise FileNotFoundError (a segment has gone: look at the
+    directory again) and CorruptRecordException; those that a `Source` has as well do what it says.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        open_files: OpenFiles,
+        topic_partition: TopicPartition,
+        directory: str,
+        listed: frozenset[str],
+        segments: tuple[SegmentView, ...],
+    ) -> None:
+        self._files = files
+        self._open_files = open_files
+        self.topic_partition = topic_partition
+        self.directory = directory
+        self.listed = listed
+        self.segments = segments
+        self.bases = [segment.base_offset for segment in segments]
+        self.mtime_ms = -1  # the directory's
+        self.log_start_offset = 0
+        self.log_end_offset = 0
+        self.end_position = 0
+        self.closed_cleanly = False
+        self.unreadable_end: Unreadable | None = None
+        self._transactions: Transactions | None = None
+
+    def file(self, segment: SegmentView) -> File:
+        """The segment's open .log file."""
+        return self._open_files.get(segment)
+
+    def readable_bytes(self, segment: SegmentView) -> int:
+        """How much of a segment's file is log: all of it but in the last segment, which ends where valid batches do."""
+        return self.end_position if segment is self.segments[-1] else segment.size
+
+    def reader(self, place: int) -> SegmentReader:
+        """A search in the segment at a place, up to where the log ends in it."""
+        segment = self.segments[place]
+        limit = highest_offset(segment.base_offset, self._base_behind(place))
+        return SegmentReader(self.file(segment), segment.base_offset, limit, self.readable_bytes(segment))
+
+    def _base_behind(self, place: int) -> int | None:
+        return self.bases[place + 1] if place + 1 < len(self.bases) else None
+
+    # --- finding things ----------------------------------------------------------------------------
+
+    def position_of(self, offset: int) -> tuple[int, int]:
+        """(segment's place in `segments`, file position) of the first batch that ends at or after `offset`.
+
+        `(len(segments), 0)` when there is none.
+        """
+        place = max(0, bisect_right(self.bases, offset) - 1)
+        while place < len(self.segments):
+            position = self._position_in(place, offset)
+            if position is not None:
+                return place, position
+            place += 1
+        return place, 0
+
+    def end_position_of(self, end_offset: int) -> tuple[int, int]:
+        """(segment's place in `segments`, file position) behind the last batch that begins below `end_offset`.
+
+        Nothing lies between it and `position_of(end_offset)`: who reads both ranges has seen every byte.
+        """
+        place, position = self.position_of(end_offset)
+        if place == len(self.segments):
+            last = len(self.segments) - 1
+            return last, self.readable_bytes(self.segments[last]) if self.segments else 0
+        header = self.reader(place).header_at(position)
+        if header is None or (header.magic >= 2 and header.base_offset >= end_offset):
+            return place, position
+        return place, position + header.size
+
+    def first_offset_at(self, place: int, position: int, last_offset: int) -> int | None:
+        """The base offset of the batch at a position, when it is a v2 batch that ends at `last_offset`."""
+        header = self.reader(place).header_at(position)
+        if header is None or header.magic < 2 or header.last_offset != last_offset:
+            return None
+        return header.base_offset
+
+    def _position_in(self, place: int, offset: int) -> int | None:
+        segment = self.segments[place]
+        end = self.readable_bytes(segment)
+        position: int | None = None
+        if end:
+            if offset <= segment.base_offset:
+                return 0
+            position = self.reader(place).find(offset, segment.offset_entries.floor(offset))
+        # Empty to its indexes, too, is what compaction leaves, or a crash of a new one.
+        if position is None and place + 1 < len(self.segments) and segment.indexes_name(end):
+            raise Unreadable(segment.path, end, "the file ends before batches that its index names").error()
+        return position
+
+    def extent(self, offset: int, isolation: str = "read_uncommitted") -> Extent | None:
+        if offset < self.log_start_offset or offset > self.log_end_offset:
+            raise OffsetOutOfRangeException(
+                f"offset {offset} of {self.topic_partition} is out of range: the log has "
+                f"[{self.log_start_offset}, {self.log_end_offset})",
+                hint="the log start moved: what lay below it was deleted" if offset < self.log_start_offset else None,
+            )
+        if offset >= self.visible_end(isolation):
+            return None
+        place, position = self.position_of(offset)
+        if place == len(self.segments):
+            return None  # compaction took what was there
+        return self.extent_at(place, position, isolation)
+
+    def extent_at(self, place: int, position: int, isolation: str) -> Extent:
+        """The stretch from a batch's first byte on, for whoever knows that it is one."""
+        segment = self.segments[place]
+        end = self.readable_bytes(segment)
+        following = self._base_behind(place)
+        if check_isolation(isolation) and self.last_stable_offset < self.log_end_offset:
+            stable_place, stable_position = self.position_of(self.last_stable_offset)
+            if stable_place == place:
+                end, following = stable_position, None
+        return Extent(
+            self.file(segment),
+            segment.base_offset,
+            position,
+            end,
+            next_base=following,
+            indexed_position=segment.indexed_position,
+            owner=segment,
+        )
+
+    def visible_end(self, isolation: str = "read_uncommitted") -> int:
+        return self.last_stable_offset if check_isolation(isolation) else self.log_end_offset
+
+    def damage_at_end(self, isolation: str) -> Unreadable | None:
+        """Why the end that a reader of that isolation sees is not the log's end."""
+        if check_isolation(isolation):
+            transactions = self._read_transactions()
+            if transactions.stable < self.log_end_offset:  # what cannot be read may have ended the transaction
+                return transactions.damage or self.unreadable_end
+        return self.unreadable_end
+
+    # --- times -------------------------------------------------------------------------------------
+
+    def offset_for_time(self, timestamp_ms: int) -> int | None:
+        for place in range(len(self.segments)):
+            found = self._offset_for_time_in(place, timestamp_ms)
+            if found is not None:
+                return found
+        return None
+
+    def _offset_for_time_in(self, place: int, timestamp_ms: int) -> int | None:
+        first_offset = max(self.bases[place], self.log_start_offset)
+        if first_offset >= self.log_end_offset:
+            return None
+        times = self.segments[place].time_entries
+        return self.reader(place).first_at(timestamp_ms, first_offset, times, partial(self._position_in, place))
+
+    # --- transactions ------------------------------------------------------------------------------
+
+    @property
+    def last_stable_offset(self) -> int:
+        """The first offset of the oldest open transaction, or the log's end."""
+        return self._read_transactions().stable
+
+    @property
+    def aborted(self) -> list[AbortedTxn]:
+        """Every aborted transaction that the directory knows of, by first offset."""
+        return self._read_transactions().aborted
+
+    @property
+    def transactions(self) -> Transactions:
+        return self._read_transactions()
+
+    def aborted_in(self, first_offset: int, last_offset: int) -> list[AbortedTxn]:
+        return [txn for txn in self.aborted if txn.first_offset <= last_offset and txn.last_offset >= first_offset]
+
+    def _read_transactions(self) -> Transactions:
+        if self._transactions is None:
+            indexed: list[AbortedTxn] = []
+            for segment in self.segments:
+                path = names.transaction_index_file(self.directory, segment.base_offset) + segment.suffix
+                if os.path.basename(path) not in self.listed:
+                    path += names.SWAP_FILE_SUFFIX  # the last of a segment's files to get its name
+                if os.path.basename(path) in self.listed:
+                    finished = self.closed_cleanly or segment is not self.segments[-1]
+                    indexed += index_reader.aborted_txns(self._files, path, required=True, finished=finished)
+            start, open_txns = self._newest_snapshot()
+            follower = TransactionFollower(open_txns)
+            seen, damage = self._follow(follower, start)
+            # A transaction whose records compaction moved is in both, under two first offsets; else once.
+            aborted = {txn[:3]: txn for txn in [*seen, *indexed]}
+            stable = follower.first_open_offset(self.log_end_offset)
+            self._transactions = Transactions(
+                max(stable, self.log_start_offset),
+                sorted(aborted.values(), key=lambda txn: txn[1:3]),
+                damage,
+                dict(follower.open),
+            )
+        return self._transactions
+
+    def _newest_snapshot(self) -> tuple[int, dict[int, int]]:
+        """Where to start looking for transactions, and those open there (producer id -> first offset)."""
+        for offset in sorted(names.offsets_in(self.listed, names.PRODUCER_SNAPSHOT_FILE_SUFFIX), reverse=True):
+            if self.log_start_offset <= offset <= self.log_end_offset:
+                with contextlib.suppress(KafkalogError, OSError):
+                    path = names.producer_snapshot_file(self.directory, offset)
+                    return offset, open_in_snapshot(read_snapshot(path, self._files))
+        return self.log_start_offset, {}
+
+    def _follow(self, follower: TransactionFollower, start: int) -> tuple[list[AbortedTxn], Unreadable | None]:
+        """Follow transactions from `start` to the end: those that are aborted on the way.
+
+        Also the first damage: what it hides may have ended a transaction.
+        """
+        aborted: list[AbortedTxn] = []
+        if start >= self.log_end_offset:
+            return aborted, None
+        try:
+            place, position = self.position_of(start)
+        except CorruptRecordException as error:
+            return aborted, Unreadable(error.path or self.directory, error.position or 0, error.message)
+        damage: Unreadable | None = None
+        for segment in self.segments[place:]:
+            end = self.readable_bytes(segment)
+            scan = LogScan(self.file(segment), position, end)
+            position = 0
+            for piece in scan:
+                for marker in follower.feed(piece):
+                    if marker.had_begun and marker.is_abort():
+                        aborted.append(marker.aborted)
+            if scan.position < end and damage is None:
+                damage = Unreadable.where_stopped(self.file(segment), scan)
+        return aborted, damage

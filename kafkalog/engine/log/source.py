@@ -1,0 +1,65 @@
+"""What a reader needs of a partition, whoever has it: the two words for what readers see, and the `Source`.
+
+`EngineSource` is one over a log that this process has open, `PartitionView` over a directory that is another's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from kafkalog.errors import IllegalArgumentException
+
+if TYPE_CHECKING:
+    from kafkalog.engine.format.names import TopicPartition
+    from kafkalog.engine.segment.reader import Extent
+    from kafkalog.engine.segment.transaction_index import AbortedTxn
+
+ISOLATIONS = ("read_uncommitted", "read_committed")
+
+
+def check_isolation(isolation: str) -> bool:
+    """Whether `isolation` is read_committed; IllegalArgumentException for a word that is neither."""
+    if not isinstance(isolation, str) or isolation not in ISOLATIONS:
+        raise IllegalArgumentException(f"unknown isolation {isolation!r}, expected {' or '.join(ISOLATIONS)}")
+    return isolation == "read_committed"
+
+
+class Source(Protocol):
+    """A partition as readers see it.  Thread-safe."""
+
+    topic_partition: TopicPartition
+
+    @property
+    def log_start_offset(self) -> int: ...
+    @property
+    def cuts(self) -> int:
+        """Another number: the log was truncated meanwhile."""
+
+    def visible_end(self, isolation: str = ...) -> int:
+        """Up to where (exclusive) a reader of that isolation sees."""
+
+    def extent(self, offset: int, isolation: str = ...) -> Extent | None:
+        """Where to read `offset` and what follows it in its segment; None at the end of the log.
+
+        OffsetOutOfRangeException where the log does not have it.
+        """
+
+    def has(self, extent: Extent) -> bool:
+        """Whether the stretch's file is still the segment's.  Compaction puts others in its place, and a move another
+        log: `aborted_in` says nothing then of records that are there no more."""
+
+    def aborted_in(self, first_offset: int, last_offset: int) -> Sequence[AbortedTxn]:
+        """Aborted transactions that may have a record in [first_offset, last_offset]."""
+
+    def offset_for_time(self, timestamp_ms: int) -> int | None:
+        """The first offset whose record has a timestamp >= `timestamp_ms`; None where there is none."""
+
+    def check_usable(self) -> None:
+        """Raises where nobody may read any more; asked before each read."""
+
+    def recheck(self) -> None:
+        """Something could not be read: look again at what there is."""
+
+    def check_end(self, isolation: str = ...) -> None:
+        """Raises when the end that `extent` told is none: the log is known to go on."""

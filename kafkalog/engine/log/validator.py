@@ -1,0 +1,598 @@
+"""The leader's gate: checks produced batches by the topic's rules, gives them offsets, and says what to write.
+
+Three ways, as in Kafka's LogValidator (4.4.0): in place (only the header changes; the records' bytes are written as
+they came), conversion to another message format, and decompression with a rebuild under the topic's codec.  The
+order of checks is Kafka's, since it decides which error a batch with several faults gets.  The input is never
+changed; records are walked in native code, once; only a rebuild that changes the records' own bytes makes objects
+of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NoReturn
+
+from kafkalog._limits import to_int64
+from kafkalog._native.codec.batches import BatchHeader, header_at, restamp, restamped_header
+from kafkalog._native.codec.crc32c import crc32c
+from kafkalog._native.codec.records import BUFFER, OK, SKIP, STREAM
+from kafkalog._native.codec.validation import RecordWalk, assign_uncompressed, walk_records
+from kafkalog.engine.files import Buffer, Clock
+from kafkalog.engine.format import codecs, legacy
+from kafkalog.engine.format.batch import (
+    CREATE_TIME,
+    HEADER,
+    LOG_APPEND_TIME,
+    LOG_OVERHEAD,
+    RECORD_BATCH_OVERHEAD,
+    TIMESTAMP_TYPE_FLAG,
+    TRANSACTIONAL_FLAG,
+    MemoryRecords,
+)
+from kafkalog.engine.format.builder import MemoryRecordsBuilder
+from kafkalog.engine.format.legacy import Entry
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.format.records import Record, check_readable
+from kafkalog.engine.format.records import records as records_of
+from kafkalog.engine.log import validation_errors as errors
+from kafkalog.engine.log.context import PartitionContext
+from kafkalog.engine.log.topic_metrics import MetricsRecorder
+from kafkalog.engine.log.types import CURRENT_MAGIC, AppendOrigin, LogAppendInfo, RecordValidationStats, TopicRules
+from kafkalog.engine.log.validation_errors import Refusal, TimeRules
+from kafkalog.errors import (
+    CorruptRecordException,
+    InvalidRecordException,
+    KafkaException,
+    KafkalogError,
+    NullPointerException,
+    UnsupportedForMessageFormatException,
+    UnsupportedOperationException,
+)
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer as AnyBuffer
+
+
+CRC_START = 21
+
+CLIENT = AppendOrigin.CLIENT
+
+
+# RecordValidationStats.EMPTY: nothing was converted.  Shared, never written to.
+NO_STATS = RecordValidationStats()
+
+
+@dataclass(slots=True)
+class ValidationResult:
+    """What to write and what is known of it.
+
+    `buffers`, one behind the other, are the batches; `headers` theirs, positions from the first buffer's start.
+    `log_append_time` and `max_timestamp` in milliseconds; `next_offset` follows the last record.
+    """
+
+    log_append_time: int
+    buffers: list[Buffer]
+    headers: list[BatchHeader]
+    max_timestamp: int
+    message_size_maybe_changed: bool
+    record_validation_stats: RecordValidationStats
+    next_offset: int
+
+
+def validate_append(
+    context: PartitionContext,
+    data: AnyBuffer,
+    info: LogAppendInfo,
+    headers: Sequence[BatchHeader],
+    origin: AppendOrigin,
+    leader_epoch: int,
+) -> ValidationResult:
+    """Validate a leader's append by the partition's settings; offsets from `info.first_offset` on.
+
+    As LogValidator, errors too.  A plain batch that stays plain, nearly every append, takes one native call.
+    """
+    rules, source_codec = context.rules, info.source_compression
+    if source_codec == codecs.NONE and not rules.target_codec and len(headers) == 1:
+        now = context.clock.milliseconds()
+        assigned = _assign_in_place(data, headers[0], info.first_offset, leader_epoch, origin, rules, now)
+        if assigned is not None:
+            return assigned
+    validator = LogValidator(
+        data, headers, context.topic_partition, context.clock, rules, source_codec, origin, leader_epoch
+    )
+    return validator.validate_messages_and_assign_offsets(info.first_offset, context.topic_metrics)
+
+
+def _assign_in_place(
+    data: AnyBuffer,
+    header: BatchHeader,
+    next_offset: int,
+    leader_epoch: int,
+    origin: AppendOrigin,
+    rules: TopicRules,
+    now: int,
+) -> ValidationResult | None:
+    """A plain batch checked and re-stamped, or None where anything is wrong with it (or it is not of magic 2)."""
+    position = header.position
+    assigned = assign_uncompressed(
+        data,
+        position,
+        next_offset,
+        leader_epoch,
+        origin is CLIENT,
+        rules.compacted,
+        rules.create_time,
+        now,
+        rules.before_max_ms,
+        rules.after_max_ms,
+    )
+    if assigned is None:
+        return None
+    head, new_header, max_timestamp, count = assigned
+    body = memoryview(data)[position + RECORD_BATCH_OVERHEAD : position + header.size]
+    return ValidationResult(now, [head, body], [new_header], max_timestamp, False, NO_STATS, next_offset + count)
+
+
+class _Checked:
+    """One batch whose records may all be appended.
+
+    `payload` is a decompressed v2 batch's records, `entries` are a legacy batch's messages; `record_bytes` counts
+    the records with their framing; `sequential`: offsets are 0, 1, 2...; `walk` is there for v2.
+    """
+
+    __slots__ = ("count", "entries", "max_timestamp", "payload", "record_bytes", "sequential", "walk")
+
+    def __init__(
+        self,
+        count: int,
+        max_timestamp: int,
+        record_bytes: int,
+        sequential: bool,
+        walk: RecordWalk | None = None,
+        payload: Buffer | None = None,
+        entries: list[Entry] | None = None,
+    ) -> None:
+        self.count = count
+        self.max_timestamp = max_timestamp
+        self.record_bytes = record_bytes
+        self.sequential = sequential
+        self.walk = walk
+        self.payload = payload
+        self.entries = entries
+
+
+class LogValidator:
+    """LogValidator: one append's batches and the rules of the topic they go to.
+
+    `data` holds whole batches, `headers` are theirs, positions from its start.
+    """
+
+    __slots__ = (
+        "_clock",
+        "_data",
+        "_headers",
+        "_leader_epoch",
+        "_metrics",
+        "_origin",
+        "_rules",
+        "_source_codec",
+        "_target_codec",
+        "_topic_partition",
+    )
+
+    def __init__(
+        self,
+        data: AnyBuffer,
+        headers: Sequence[BatchHeader],
+        topic_partition: TopicPartition,
+        clock: Clock,
+        rules: TopicRules,
+        source_codec: int,
+        origin: AppendOrigin,
+        leader_epoch: int,
+    ) -> None:
+        self._data = data
+        self._headers = headers
+        self._topic_partition = topic_partition
+        self._clock = clock
+        self._rules = rules
+        self._source_codec = source_codec
+        self._target_codec = source_codec if rules.target_codec is None else rules.target_codec
+        self._origin = origin
+        self._leader_epoch = leader_epoch
+
+    def validate_messages_and_assign_offsets(self, offset_counter: int, metrics: MetricsRecorder) -> ValidationResult:
+        """Check every batch and record, give offsets from `offset_counter` on, and say what to write.
+
+        Raises InvalidRecordException for a batch, RecordValidationException for records (all of a batch's, in
+        `record_errors`), UnsupportedForMessageFormatException, CorruptRecordException for an inner checksum,
+        KafkaException for a payload that does not decompress, IllegalArgumentException for what the target format
+        cannot hold, UnsupportedOperationException for a kept v2 batch whose inner offsets are not 0, 1, 2...
+        """
+        self._metrics = metrics
+        if self._source_codec == codecs.NONE and self._target_codec == codecs.NONE:
+            for header in self._headers:
+                if header.magic != self._rules.to_magic:
+                    return self._convert_uncompressed(offset_counter)
+            return self._assign_uncompressed(offset_counter)
+        return self._compressed(offset_counter)
+
+    # --- the three ways -------------------------------------------------------------------------
+
+    def _assign_uncompressed(self, next_offset: int) -> ValidationResult:
+        """assignOffsetsNonCompressed: headers change, records stay."""
+        now = self._clock.milliseconds()
+        first = self._first_batch(codecs.NONE)
+        if first.magic < CURRENT_MAGIC:
+            return self._assign_legacy_uncompressed(next_offset, now, first)
+        assigned = _assign_in_place(self._data, first, next_offset, self._leader_epoch, self._origin, self._rules, now)
+        if assigned is None:
+            self._validate_batch(first, first)
+            self._raise_walk(self._walk(first, now, BUFFER), now, False)
+        return assigned
+
+    def _assign_legacy_uncompressed(self, next_offset: int, now: int, first: BatchHeader) -> ValidationResult:
+        last = self._headers[-1]
+        start = first.position
+        out = bytearray(memoryview(self._data)[start : last.position + last.size])
+        max_timestamp = -1
+        for header in self._headers:
+            self._validate_batch(first, header)
+            checked = self._check_legacy(header, now)
+            next_offset += checked.count
+            position = header.position - start
+            if header.magic == 0:
+                restamp(out, position, last_offset=next_offset - 1)
+                continue
+            max_timestamp = max(max_timestamp, checked.max_timestamp)
+            restamp(
+                out,
+                position,
+                last_offset=next_offset - 1,
+                timestamp_type=0 if self._rules.create_time else 1,
+                max_timestamp=checked.max_timestamp if self._rules.create_time else now,
+            )
+        if not self._rules.create_time:
+            max_timestamp = -1 if self._rules.to_magic == 0 else now
+        headers = MemoryRecords(out).batches()
+        return ValidationResult(now, [out], headers, max_timestamp, False, NO_STATS, next_offset)
+
+    def _convert_uncompressed(self, next_offset: int) -> ValidationResult:
+        """convertAndAssignOffsetsNonCompressed: all records of all batches into one builder of the other format."""
+        now = self._clock.milliseconds()
+        start_nanos = self._clock.nanoseconds()
+        # Kafka sizes its buffer first, which reads every record: bad structure comes before all other errors.
+        decoded = [records_of(self._data, header) for header in self._headers]
+        first = self._first_batch(codecs.NONE)
+        builder = self._builder(first, next_offset, now, codecs.NONE, None)
+        for header, records in zip(self._headers, decoded, strict=True):
+            self._validate_batch(first, header)
+            refusals = self._refusals(header, now)
+            for record in records[: refusals[0].error.batch_index] if refusals else records:
+                _append(builder, next_offset, record)
+                next_offset += 1
+            if refusals:
+                errors.refuse(refusals)
+        return self._built(builder, now, next_offset, 0, start_nanos)
+
+    def _compressed(self, next_offset: int) -> ValidationResult:
+        """validateMessagesAndAssignOffsetsCompressed: source or target is compressed; kept as it is if it may be."""
+        source, to_magic = self._source_codec, self._rules.to_magic
+        in_place = source == self._target_codec
+        now = self._clock.milliseconds()
+        first = self._first_batch(source)
+        if first.magic != to_magic or to_magic == 0:
+            in_place = False
+        if source == codecs.NONE and first.is_control:
+            in_place = True
+        skip = in_place and first.magic >= CURRENT_MAGIC
+        max_timestamp, uncompressed_bytes, count = -1, 0, 0
+        checked_batches: list[_Checked] = []
+        for header in self._headers:
+            self._validate_batch(first, header)
+            checked = self._check(header, now, skip)
+            if header.magic > 0 and to_magic > 0:
+                max_timestamp = max(max_timestamp, checked.max_timestamp)
+                in_place = in_place and checked.sequential
+            uncompressed_bytes += _header_bytes(to_magic, header.codec) + checked.record_bytes
+            count += checked.count
+            checked_batches.append(checked)
+        if self._target_codec != codecs.NONE:
+            check_readable(sum(each.record_bytes for each in checked_batches))
+        if not in_place:
+            if skip and first.is_compressed and count:
+                # Kafka has stepped over the keys and values by now and cannot rebuild: its error, found out too late.
+                raise UnsupportedOperationException("key is skipped in PartialDefaultRecord")
+            return self._rebuild(next_offset, now, first, checked_batches, uncompressed_bytes)
+        next_offset += count
+        if not self._rules.create_time:
+            max_timestamp = now
+        head = restamped_header(
+            self._data,
+            first.position,
+            last_offset=next_offset - 1,
+            leader_epoch=self._leader_epoch if to_magic >= CURRENT_MAGIC else None,
+            # A control batch is kept also where the format is older than its own; its times then stay.
+            timestamp_type=None if to_magic == 0 else 0 if self._rules.create_time else 1,
+            max_timestamp=None if to_magic == 0 else max_timestamp,
+        )
+        body = memoryview(self._data)[first.position + len(head) : first.position + first.size]
+        stats = RecordValidationStats(uncompressed_bytes, 0, 0)
+        return ValidationResult(now, [head, body], [header_at(head)], max_timestamp, False, stats, next_offset)
+
+    def _rebuild(
+        self, next_offset: int, now: int, first: BatchHeader, batches: Sequence[_Checked], uncompressed_bytes: int
+    ) -> ValidationResult:
+        """buildRecordsAndAssignOffsets: one batch of all records under the target codec."""
+        start_nanos = self._clock.nanoseconds()
+        walk = batches[0].walk
+        if walk is not None and self._rules.to_magic == CURRENT_MAGIC and walk.canonical and walk.record_count > 0:
+            has_producer = first.producer_id != -1
+            if first.base_sequence >= 0 and first.producer_epoch != -1 if has_producer else not first.is_transactional:
+                payload = batches[0].payload
+                if payload is None:
+                    payload = memoryview(self._data)[
+                        first.position + RECORD_BATCH_OVERHEAD : first.position + first.size
+                    ]
+                return self._rewrap(next_offset, now, first, walk, payload, uncompressed_bytes, start_nanos)
+        builder = self._builder(first, next_offset, now, self._target_codec, self._rules.level)
+        for header, checked in zip(self._headers, batches, strict=True):
+            if checked.entries is not None:
+                records = [entry.to_record() for entry in checked.entries]
+            else:
+                records = records_of(self._data, header, max_record_bytes=self._rules.max_record_body_bytes)
+            for record in records:
+                _append(builder, next_offset, record)
+                next_offset += 1
+        return self._built(builder, now, next_offset, uncompressed_bytes, start_nanos)
+
+    def _rewrap(
+        self,
+        next_offset: int,
+        now: int,
+        first: BatchHeader,
+        walk: RecordWalk,
+        payload: Buffer,
+        uncompressed_bytes: int,
+        start_nanos: int,
+    ) -> ValidationResult:
+        """A rebuild whose records would come out byte for byte: only codec and header are new."""
+        codec, count = self._target_codec, walk.record_count
+        body = payload if codec == codecs.NONE else codecs.compress(codec, payload, self._rules.level)
+        size = RECORD_BATCH_OVERHEAD + len(body)
+        max_timestamp = walk.max_timestamp if self._rules.create_time else now
+        attributes = codec | (0 if self._rules.create_time else TIMESTAMP_TYPE_FLAG)
+        if first.is_transactional:
+            attributes |= TRANSACTIONAL_FLAG
+        fields = (
+            attributes,
+            count - 1,
+            walk.first_timestamp,
+            max_timestamp,
+            first.producer_id,
+            first.producer_epoch,
+            first.base_sequence,
+            count,
+        )
+        start = (next_offset, size - LOG_OVERHEAD, self._leader_epoch, CURRENT_MAGIC)
+        crc = crc32c(body, crc32c(memoryview(HEADER.pack(*start, 0, *fields))[CRC_START:]))
+        head = HEADER.pack(*start, crc, *fields)
+        stats = RecordValidationStats(
+            uncompressed_bytes + RECORD_BATCH_OVERHEAD + len(payload),
+            count,
+            self._clock.nanoseconds() - start_nanos,
+        )
+        return ValidationResult(now, [head, body], [header_at(head)], max_timestamp, True, stats, next_offset + count)
+
+    # --- batches --------------------------------------------------------------------------------
+
+    def _first_batch(self, source_codec: int) -> BatchHeader:
+        headers = self._headers
+        if not headers:
+            raise InvalidRecordException("Record batch has no batches at all")
+        first = headers[0]
+        if len(headers) > 1 and (first.magic >= CURRENT_MAGIC or source_codec != codecs.NONE):
+            raise InvalidRecordException("Compressed outer record has more than one batch")
+        return first
+
+    def _validate_batch(self, first: BatchHeader, batch: BatchHeader) -> None:
+        magic = batch.magic
+        if first.magic != magic:
+            self._metrics.record_invalid_magic()
+            raise InvalidRecordException(
+                f"Batch magic {magic} is not the same as the first batch's magic byte {first.magic} in topic partition "
+                f"{self._topic_partition}"
+            )
+        if self._origin is CLIENT:
+            if magic >= CURRENT_MAGIC:
+                count = batch.count
+                offsets = to_int64(batch.last_offset - batch.base_offset + 1)
+                if offsets <= 0 or offsets != count:
+                    self._raise_offsets(batch, offsets, count)
+            if batch.is_control:
+                self._metrics.record_invalid_offset()
+                raise InvalidRecordException(
+                    f"Clients are not allowed to write control records in topic partition {self._topic_partition}"
+                )
+            if batch.producer_id > -1 and batch.base_sequence < 0:
+                self._metrics.record_invalid_sequence()
+                raise InvalidRecordException(
+                    f"Invalid sequence number {batch.base_sequence} in record batch with producerId "
+                    f"{batch.producer_id} in topic partition {self._topic_partition}"
+                )
+        if self._rules.to_magic < CURRENT_MAGIC:
+            if batch.is_transactional:
+                raise UnsupportedForMessageFormatException(
+                    f"Transactional records cannot be used with magic version {self._rules.to_magic}"
+                )
+            if batch.has_producer_id:
+                raise UnsupportedForMessageFormatException(
+                    f"Idempotent records cannot be used with magic version {self._rules.to_magic}"
+                )
+
+    def _raise_offsets(self, batch: BatchHeader, offsets: int, count: int) -> None:
+        self._metrics.record_invalid_offset()
+        span = f"[{batch.base_offset}, {batch.last_offset}]"
+        if offsets <= 0:
+            text = f"Batch has an invalid offset range: {span}"
+        elif count <= 0:
+            text = f"Invalid reported count for record batch: {count}"
+        else:
+            text = f"Inconsistent batch offset range {span} and count of records {count}"
+        raise InvalidRecordException(f"{text} in topic partition {self._topic_partition}")
+
+    # --- records --------------------------------------------------------------------------------
+
+    def _check(self, header: BatchHeader, now: int, skip: bool) -> _Checked:
+        """Check a batch's records where source or target is compressed, by the reader that Kafka uses there."""
+        if header.magic < CURRENT_MAGIC:
+            return self._check_legacy(header, now)
+        if header.count == 0:
+            return _Checked(0, -1, 0, True)
+        payload: Buffer | None = None
+        failure: KafkalogError | None = None
+        reader = BUFFER
+        if header.is_compressed:
+            reader = SKIP if skip else STREAM
+            start = header.position
+            compressed = memoryview(self._data)[start + RECORD_BATCH_OVERHEAD : start + header.size]
+            payload, failure = codecs.decompress_partial(header.codec, compressed)
+        walk = self._walk(header, now, reader, payload)
+        if failure is not None:
+            if walk.verdict in errors.ENDED_EARLY:
+                raise failure
+            if walk.verdict == OK:
+                raise KafkaException("Error checking for remaining bytes after reading batch") from failure
+        if walk.verdict != OK or walk.refusals is not None:
+            self._raise_walk(walk, now, reader == SKIP)
+        return _Checked(walk.record_count, walk.max_timestamp, walk.record_bytes, walk.sequential, walk, payload)
+
+    def _walk(self, header: BatchHeader, now: int, reader: int, payload: Buffer | None = None) -> RecordWalk:
+        return walk_records(
+            self._data,
+            header.position,
+            payload,
+            reader,
+            self._rules.compacted,
+            self._rules.create_time,
+            now,
+            self._rules.before_max_ms,
+            self._rules.after_max_ms,
+            self._rules.max_record_body_bytes,
+            canonical=reader != SKIP,  # whose records are kept as they are
+        )
+
+    def _raise_walk(self, walk: RecordWalk, now: int, skipped: bool) -> NoReturn:
+        for _ in range(walk.missing_keys):
+            self._metrics.record_no_key_compacted_topic()
+        if walk.verdict != OK:
+            raise errors.structure_error(walk)
+        errors.refuse(errors.v2_refusals(walk, self._topic_partition, self._times(now), skipped))
+
+    def _refusals(self, header: BatchHeader, now: int) -> list[Refusal]:
+        """The refusals of a plain batch."""
+        if header.magic < CURRENT_MAGIC:
+            return self._legacy_refusals(header, self._entries(header), now)
+        walk = self._walk(header, now, BUFFER)
+        assert walk.verdict == OK, "the records were read before"
+        for _ in range(walk.missing_keys):
+            self._metrics.record_no_key_compacted_topic()
+        return errors.v2_refusals(walk, self._topic_partition, self._times(now), False)
+
+    def _entries(self, header: BatchHeader) -> list[Entry]:
+        return legacy.entries(
+            self._data, header.position, header.size, max_record_bytes=self._rules.max_record_body_bytes
+        )
+
+    def _check_legacy(self, header: BatchHeader, now: int) -> _Checked:
+        entries = self._entries(header)
+        refusals = self._legacy_refusals(header, entries, now)
+        if refusals:
+            errors.refuse(refusals)
+        max_timestamp = max((entry.timestamp for entry in entries), default=-1)
+        record_bytes = sum(len(entry.message) + LOG_OVERHEAD for entry in entries)
+        sequential = all(entry.offset == index for index, entry in enumerate(entries))
+        return _Checked(len(entries), max(max_timestamp, -1), record_bytes, sequential, entries=entries)
+
+    def _legacy_refusals(self, header: BatchHeader, entries: Sequence[Entry], now: int) -> list[Refusal]:
+        """validateRecord over the messages of a magic 0 or 1 batch; an inner checksum that fails is raised at once."""
+        times, refusals = self._times(now), list[Refusal]()
+        for index, entry in enumerate(entries):
+            if entry.magic != header.magic:
+                self._metrics.record_invalid_magic()
+                text = errors.entry_text(entry)
+                refusals.append(errors.wrong_magic(index, text, header.magic, self._topic_partition))
+                continue
+            if header.is_compressed:
+                try:
+                    entry.ensure_valid()
+                except CorruptRecordException:
+                    self._metrics.record_invalid_checksums()
+                    raise
+            if self._rules.compacted and entry.key_and_value()[0] is None:
+                self._metrics.record_no_key_compacted_topic()
+                refusals.append(errors.no_key(index, self._topic_partition))
+                continue
+            timestamp = entry.timestamp
+            if self._rules.create_time and timestamp != -1:
+                age = to_int64(now - timestamp)
+                if age > self._rules.before_max_ms or to_int64(-age) > self._rules.after_max_ms:
+                    refusals.append(errors.out_of_range(index, timestamp, entry.offset, times))
+            elif header.magic > 0 and header.timestamp_type == LOG_APPEND_TIME:
+                refusals.append(errors.claims_append_time(index, errors.entry_text(entry)))
+        return refusals
+
+    def _times(self, now: int) -> TimeRules:
+        return TimeRules(now, self._rules.before_max_ms, self._rules.after_max_ms)
+
+    # --- building -------------------------------------------------------------------------------
+
+    def _builder(
+        self, first: BatchHeader, base_offset: int, now: int, codec: int, level: int | None
+    ) -> MemoryRecordsBuilder:
+        return MemoryRecordsBuilder(
+            self._rules.to_magic,
+            codec,
+            CREATE_TIME if self._rules.create_time else LOG_APPEND_TIME,
+            base_offset,
+            now,
+            first.producer_id,
+            first.producer_epoch,
+            first.base_sequence,
+            first.is_transactional,
+            False,
+            self._leader_epoch,
+            level=level,
+        )
+
+    def _built(
+        self, builder: MemoryRecordsBuilder, now: int, next_offset: int, uncompressed_bytes: int, start_nanos: int
+    ) -> ValidationResult:
+        data = builder.build()
+        if (
+            not data
+            and not self._rules.create_time
+            and (builder.magic >= CURRENT_MAGIC or builder.codec != codecs.NONE)
+        ):
+            # As Kafka: it asks for the last offset of a batch without records.
+            raise NullPointerException("a batch without records has no last offset")
+        max_timestamp = builder.info().max_timestamp
+        stats = RecordValidationStats(
+            uncompressed_bytes + builder.uncompressed_bytes_written,
+            builder.num_records,
+            self._clock.nanoseconds() - start_nanos,
+        )
+        headers = MemoryRecords(data).batches()
+        return ValidationResult(now, [data] if data else [], headers, max_timestamp, True, stats, next_offset)
+
+
+def _append(builder: MemoryRecordsBuilder, offset: int, record: Record) -> None:
+    builder.append(record.timestamp, record.key, record.value, record.headers, offset=offset)
+
+
+def _header_bytes(magic: int, codec: int) -> int:
+    """AbstractRecords.recordBatchHeaderSizeInBytes."""
+    if magic >= CURRENT_MAGIC:
+        return RECORD_BATCH_OVERHEAD
+    return 0 if codec == codecs.NONE else LOG_OVERHEAD + legacy.record_overhead(magic)

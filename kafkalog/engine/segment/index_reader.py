@@ -1,0 +1,196 @@
+"""Index files of a directory that is not ours, read whole and believed only as far as they make sense.
+
+A running broker preallocates the active segment's indexes, so a file ends in zero slots; a crash or a foreign hand
+may leave worse.  `offset_entries` and `time_entries` give the prefix in which entries grow as they must, searched as
+the engine searches its own (`kafkalog._native.state.search`).  What they say is a hint: whoever follows it checks the
+batch that he finds (`SegmentReader`).  Of a .txnindex nothing is a hint: what is missing there would be read as
+committed. Needs no lock; holds no file.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from kafkalog._limits import INT_MAX, LONG_MAX
+from kafkalog._native.state.search import BYTE_POSITION, OFFSET, TIME, IndexEnd
+from kafkalog.engine.format.index_entries import OFFSET_ENTRIES, OFFSET_ENTRY, TIME_ENTRIES, TIME_ENTRY, TXN_ENTRIES
+from kafkalog.engine.segment.transaction_index import REBUILD_HINT, VERSION, AbortedTxn
+from kafkalog.errors import CorruptIndexException
+
+if TYPE_CHECKING:
+    from kafkalog.engine.files import Files
+
+PIECE_BYTES = 96 * 1024  # a whole number of entries of either index
+
+
+class _Entries(IndexEnd):
+    """The first `count` entries in an index file's bytes."""
+
+    column: ClassVar[int]
+
+    def __init__(self, data: bytes, count: int, base_offset: int) -> None:
+        super().__init__(base_offset, tuple, self.column)
+        self.hold(data)
+        self.entries = count
+
+    def __len__(self) -> int:
+        return self.entries
+
+
+class OffsetEntries(_Entries):
+    """Leading entries of an .index file: absolute offsets and file positions of batches, both strictly growing."""
+
+    column = OFFSET
+
+    def floor(self, offset: int) -> tuple[int, int]:
+        """The entry with the greatest offset <= `offset`, as (offset, position); (base offset, 0) where there is none,
+        for no entry has position 0."""
+        found: tuple[int, int] = self.lookup(offset)
+        return found
+
+    def last_entry(self) -> tuple[int, int]:
+        """The last entry; (base offset, 0) without one."""
+        return self.floor(LONG_MAX)
+
+    def at_or_behind(self, position: int) -> tuple[int, int] | None:
+        """The first entry with a position >= `position`."""
+        # Behind the last that lies below: a search for an upper bound, Kafka's, never looks whether the first is equal.
+        return self._entry(self.find(BYTE_POSITION, min(position - 1, INT_MAX)) + 1)
+
+    def at_or_before(self, position: int) -> tuple[int, int] | None:
+        """The last entry with a position <= `position`."""
+        return self._entry(self.find(BYTE_POSITION, min(position, INT_MAX)))
+
+    def _entry(self, slot: int) -> tuple[int, int] | None:
+        data = self.copied(slot * OFFSET_ENTRY.size, OFFSET_ENTRY.size) if 0 <= slot < self.entries else None
+        if data is None:
+            return None
+        offset, found = OFFSET_ENTRY.unpack(data)
+        return self.base_offset + offset, found
+
+
+class TimeEntries(_Entries):
+    """Leading entries of a .timeindex file: strictly growing timestamps, and absolute offsets."""
+
+    column = TIME
+
+    def before(self, timestamp_ms: int) -> tuple[int, int] | None:
+        """The last entry with a timestamp below `timestamp_ms`, as (timestamp, offset)."""
+        target = min(max(timestamp_ms, 0) - 1, LONG_MAX)  # no believable entry is negative
+        timestamp, offset = self.lookup(target)
+        return None if timestamp < 0 else (timestamp, offset)
+
+    def entry(self, n: int) -> tuple[int, int]:
+        """The n-th entry, as (timestamp, offset)."""
+        data = self.copied(n * TIME_ENTRY.size, TIME_ENTRY.size)
+        assert data, (n, self.entries)
+        timestamp, offset = TIME_ENTRY.unpack(data)
+        return timestamp, self.base_offset + offset
+
+
+def _leading(good: np.ndarray) -> int:
+    """How many are good before the first that is not."""
+    bad = np.flatnonzero(~good)
+    return int(bad[0]) if len(bad) else len(good)
+
+
+def _load(files: Files, path: str) -> bytes:
+    """The file up to the first run of zero slots; of an absent one nothing."""
+    pieces = []
+    try:
+        file = files.open(path, writable=False)
+    except (FileNotFoundError, IsADirectoryError):
+        return b""
+    with file:
+        position = 0
+        while True:
+            piece = file.pread(PIECE_BYTES, position)
+            if not piece or not any(piece):
+                break
+            pieces.append(piece)
+            position += len(piece)
+    return b"".join(pieces)
+
+
+def entries_of(data: bytes, dtype: np.dtype) -> np.ndarray:
+    """The whole entries in an index file's bytes, as they stand there."""
+    return np.frombuffer(data, dtype, len(data) // dtype.itemsize)
+
+
+def offset_entries(files: Files, path: str, base_offset: int, log_bytes: int) -> OffsetEntries:
+    """The believable entries of an .index file whose positions lie within `log_bytes` of log."""
+    data = _load(files, path)
+    raw = entries_of(data, OFFSET_ENTRIES)
+    positions = raw["position"].astype(np.int64)
+    # The first batch of a segment is never indexed: position 0 is a zero slot.
+    grows = (np.diff(raw["offset"].astype(np.int64), prepend=-1) > 0) & (np.diff(positions, prepend=0) > 0)
+    count = int(np.searchsorted(positions[: _leading(grows)], log_bytes, side="left"))
+    return OffsetEntries(data, count, base_offset)
+
+
+def time_entries(files: Files, path: str, base_offset: int) -> TimeEntries:
+    """The believable entries of a .timeindex file."""
+    data = _load(files, path)
+    raw = entries_of(data, TIME_ENTRIES)
+    grows = np.diff(raw["timestamp"].astype(np.int64), prepend=-1) > 0
+    count = _leading(grows & (np.diff(raw["offset"].astype(np.int64), prepend=0) >= 0))
+    return TimeEntries(data, count, base_offset)
+
+
+def last_position(files: Files, path: str) -> int:
+    """The position that an .index file's last entry names, -1 without one; it may lie behind the log's end.  Zero slots
+    behind it are room that was set aside."""
+    size = OFFSET_ENTRY.size
+    try:
+        with files.open(path, writable=False) as file:
+            at = (file.size() // size - 1) * size
+            last = file.pread(size, at) if at >= 0 else b""
+    except (FileNotFoundError, IsADirectoryError):
+        return -1
+    position: int = OFFSET_ENTRY.unpack(last)[1] if len(last) == size else -1
+    if position == 0:
+        positions = entries_of(_load(files, path), OFFSET_ENTRIES)["position"]
+        named = positions[positions != 0]
+        position = int(named[-1]) if len(named) else -1
+    return position
+
+
+def check_whole_entries(path: str, size: int) -> None:
+    """CorruptIndexException for a .txnindex file of `size` bytes that ends inside an entry, and is not being written:
+    it was cut."""
+    left = size % TXN_ENTRIES.itemsize
+    if left:
+        raise CorruptIndexException(
+            f"found {left} bytes of an entry at its end, expected whole entries of {TXN_ENTRIES.itemsize}: it was cut, "
+            "and does not tell which records were aborted",
+            path=path,
+            position=size - left,
+            hint=REBUILD_HINT,
+        )
+
+
+def aborted_txns(files: Files, path: str, *, required: bool = False, finished: bool = False) -> list[AbortedTxn]:
+    """Every aborted transaction of a .txnindex file; one that is being written is left out.
+
+    `required`: FileNotFoundError where there is no file, CorruptIndexException for an entry that makes no sense:
+    without it records of an aborted transaction would be taken for committed ones.  `finished`: nobody writes to it
+    any more, so that an entry that is not whole is none that is being written.
+    """
+    if required:
+        size = files.stat(path).size
+        if finished:
+            check_whole_entries(path, size)
+    raw = entries_of(_load(files, path), TXN_ENTRIES)
+    sensible = (raw["version"] == VERSION) & (raw["first_offset"] <= raw["last_offset"])
+    if required and not sensible.all():
+        slot = int(np.flatnonzero(~sensible)[0])
+        raise CorruptIndexException(
+            f"an impossible entry: version {raw['version'][slot]}, offsets {raw['first_offset'][slot]} to "
+            f"{raw['last_offset'][slot]}",
+            path=path,
+            position=slot * TXN_ENTRIES.itemsize,
+            hint=REBUILD_HINT,
+        )
+    return [AbortedTxn(*fields) for _, *fields in raw[sensible].tolist()]

@@ -1,0 +1,111 @@
+"""What a cut takes with it: counted from the batches, and the headers, that can still be read behind it.
+
+Recovery cuts a log at the first damage, as Kafka does, and good batches behind it go too.  Here they are found again
+(`resync`), so that whoever is about to cut can say how much is lost.  Damaged batches count as their header says, where
+it agrees with its neighbours; else the gap in the offsets counts, which is the most that can have been there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from kafkalog._limits import INT_MAX
+from kafkalog._native.codec import batches as native
+from kafkalog.engine.format.batch import RECORD_BATCH_OVERHEAD, magic_byte
+from kafkalog.engine.segment.resync import next_batch, sensible
+from kafkalog.engine.segment.scan import LogScan
+
+if TYPE_CHECKING:
+    from kafkalog.engine.files import File
+
+MISFIT = -1  # no verdict of a scan's: whole, but not where its offsets belong (see `order`)
+VERDICT_TEXT = {
+    MISFIT: "a batch whose offsets do not lie behind those before it",
+    native.TORN: "a batch that ends beyond the file",
+    native.BAD_SIZE: "an impossible batch size",
+    native.BAD_MAGIC: "an unknown magic",
+    native.BAD_CRC: "a bad CRC",
+}
+ZEROS_AT_ONCE = 1 << 20
+
+
+def reason(verdict: int) -> str:
+    """What bytes are at which a scan stopped with that verdict."""
+    return VERDICT_TEXT.get(verdict, "a tail too short for a batch")
+
+
+class Loss(NamedTuple):
+    """`records` at most lie behind the cut, `next_offset` follows the last of them.
+
+    `blank`: nothing but zeros does.  `open_end`: of the last stretch nothing could be told.
+    """
+
+    records: int
+    next_offset: int
+    why: str
+    blank: bool
+    open_end: bool
+
+
+def behind(file: File, position: int, end: int, base_offset: int) -> Loss:
+    """What lies in [position, end) of a segment's log, whose offsets begin at `base_offset`."""
+    next_offset = end_before(file, position, base_offset)
+    if all_zero(file, position, end):
+        return Loss(0, next_offset, "zeros", True, False)
+    records, why, open_end = 0, "", False
+    while position < end:
+        scan = LogScan(file, position, end)
+        whole = 0
+        for piece in scan:
+            table = piece.table
+            whole += len(table)
+            records += int(np.where(table["magic"] >= 2, np.maximum(table["record_count"], 0), 1).sum())
+            fitting = table["last_offset"][table["last_offset"] <= base_offset + INT_MAX]
+            next_offset = max(next_offset, int(fitting.max(initial=-1)) + 1)
+        why = why or ("batches that do not belong here" if whole else reason(scan.stopped))
+        position = scan.position
+        if position >= end:
+            break
+        found = next_batch(file, position + 1, end, min_offset=next_offset, base_offset=base_offset)
+        told = _told(file, position, base_offset, next_offset)
+        if told is not None and (found is None or told[1] <= found.base_offset):
+            records += told[0]
+            next_offset = told[1]
+        elif found is not None:
+            records += max(0, found.base_offset - next_offset)
+        if found is None:
+            open_end = told is None
+            break
+        position = found.position
+    return Loss(records, next_offset, why, False, open_end)
+
+
+def end_before(file: File, position: int, base_offset: int) -> int:
+    """The offset behind the last batch in front of `position`."""
+    end = base_offset
+    for piece in LogScan(file, 0, position, check_crc=False):
+        end = max(end, int(piece.table["last_offset"][-1]) + 1)
+    return end
+
+
+def _told(file: File, position: int, base_offset: int, next_offset: int) -> tuple[int, int] | None:
+    """(records, next offset) as a damaged v2 batch's header says; None where it cannot be right."""
+    head = file.pread(RECORD_BATCH_OVERHEAD, position)
+    if len(head) < RECORD_BATCH_OVERHEAD or magic_byte(head) != 2:
+        return None
+    header = native.header_at(head)
+    span = header.last_offset - header.base_offset + 1
+    right = next_offset <= header.base_offset and 0 < header.count <= span and sensible(header, base_offset)
+    return (header.count, header.last_offset + 1) if right else None
+
+
+def all_zero(file: File, position: int, end: int) -> bool:
+    """Whether a stretch of a file holds zeros only: preallocated, or never written before a power loss."""
+    while position < end:
+        data = file.pread(min(ZEROS_AT_ONCE, end - position), position)
+        if not data or data.count(0) != len(data):
+            return False
+        position += len(data)
+    return True

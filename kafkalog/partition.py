@@ -1,0 +1,622 @@
+"""The face for services: the `Log` that `kafkalog.open_log` gives.
+
+A Log acts as a one-replica partition: every append is at once below the high watermark.  Two ways to be open:
+writable, which stands on an OpenPartition (the directory's lock, the engine, appends), and read-only, which touches
+nothing and stands on a PartitionView.  Safe to use from several threads; each iterator belongs to one thread.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from kafkalog._face.chunk_reader import CHUNK_BYTES, ChunkReader, MessageSetSend, walk_records
+from kafkalog._face.compaction import PartitionCleaning
+from kafkalog._face.open_partition import OpenPartition
+from kafkalog._face.rows import RecordInput
+from kafkalog._face.shown import Shown
+from kafkalog._face.times import Times, times_of
+from kafkalog._face.writer import Transaction, Writer
+from kafkalog._native.state.blocks import Closing
+from kafkalog.config import CleanerConfig
+from kafkalog.engine.files.processes import Life
+from kafkalog.engine.format import values
+from kafkalog.engine.format.batch import NO_PRODUCER
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.format.needs import need_pyarrow
+from kafkalog.engine.log.engine_source import EngineSource
+from kafkalog.engine.log.source import Source, check_isolation
+from kafkalog.engine.log.unified_log import UnifiedLog
+from kafkalog.engine.log.view import PartitionView
+from kafkalog.errors import DiskFull, IllegalArgumentException, LogReadOnlyException, OffsetOutOfRangeException
+from kafkalog.records import Header, Record
+
+if TYPE_CHECKING:
+    import socket
+
+    import pyarrow as pa
+
+    from kafkalog._face.chunk_reader import Chunk
+    from kafkalog._native.codec.batches import BatchHeader
+    from kafkalog.engine.cleaner.compaction import CompactionStats
+
+SCAN_CHUNK_BYTES = 4 << 20
+ARROW_BATCH_BYTES = 2 << 20  # a chunk makes a batch: memory of that size is had again, where more comes new and cold
+DEDUPE_BUFFER_BYTES = 128 << 20  # log.cleaner.dedupe.buffer.size
+DEDUPE_BUFFER_BYTES_MIN = 72  # of two keys
+LOOK_EVERY_S = 0.1  # of who waits for an offset of another's log
+WAIT_MAX_S = 1.0  # of our own: a directory that goes offline wakes nobody
+
+
+class Log(Closing, Shown):
+    """One open partition.  Made by `open_log`.
+
+    `engine` is the UnifiedLog below (None when read-only), with everything that Kafka's class of that name has;
+    `cleaning` what compacts it (None likewise).
+    """
+
+    _inner = frozenset({"cleaning", "is_forked_copy"})
+
+    def __init__(self, topic_partition: TopicPartition, log_dir: str, stands_on: OpenPartition | PartitionView) -> None:
+        self.topic_partition = topic_partition
+        self.log_dir = log_dir
+        self.engine: UnifiedLog | None = None
+        self.cleaning: PartitionCleaning | None = None
+        self._own: OpenPartition | None = None  # of a writable one, else there is a view
+        self._view: PartitionView | None = None
+        if isinstance(stands_on, OpenPartition):
+            self._own = stands_on
+            self.engine = stands_on.engine
+            self.cleaning = stands_on.cleaning
+            self._life = stands_on.life
+            self._source: Source = EngineSource(topic_partition, stands_on.engine, stands_on.life)
+        else:
+            self._view = self._source = stands_on
+            self._life = stands_on.life = Life()
+
+    # --- life --------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Log:
+        return self
+
+    @property
+    def closed(self) -> bool:
+        return not self._life.live
+
+    @property
+    def is_forked_copy(self) -> bool:
+        """Whether another process opened it, from which this one was forked: nothing can be done with it here."""
+        return self._life.forked
+
+    @property
+    def read_only(self) -> bool:
+        return self.engine is None
+
+    @property
+    def topic(self) -> str:
+        return self.topic_partition.topic
+
+    @property
+    def partition(self) -> int:
+        return self.topic_partition.partition
+
+    def close(self) -> None:
+        """Close as a broker's clean shutdown does: trim, flush, snapshot, checkpoints; a second call does nothing.
+
+        Transactions that are still open are aborted.  With the last log of the directory the clean-shutdown marker is
+        written and the lock given back.  When flushing fails (KafkaStorageException) no checkpoint and no marker are
+        written: the next open recovers.
+        """
+        if self._own is not None:
+            self._own.close()
+        elif self._view is not None and not self._life.forked:
+            self._life.end()
+            self._view.close()
+
+    def refresh(self) -> None:
+        """Read-only: look at the directory again for what a broker has written since.  Writable: nothing to do."""
+        if self._life.forked:
+            raise self._life.elsewhere(f"{self.topic_partition} of {self.log_dir}")
+        if self._view is not None and self._life.live:
+            self._view.refresh()
+
+    def _must_own(self) -> OpenPartition:
+        if self._own is None:
+            raise LogReadOnlyException(
+                f"{self.topic_partition} of {self.log_dir} is open read-only", hint="open it with read_only=False"
+            )
+        return self._own
+
+    def _writable(self) -> OpenPartition:
+        own = self._must_own()
+        own.usable()
+        return own
+
+    def _readable(self) -> Source:
+        own = self._own
+        if own is not None:
+            own.usable(to_read=True)
+            if own.begun_transactions:
+                with contextlib.suppress(DiskFull):  # they stay open, and the next who writes or reads ends them
+                    own.abort_begun(but=own.live_transactions.values())
+        elif not self._life.live:
+            raise self._life.refusal(f"{self.topic_partition} of {self.log_dir}")
+        return self._source
+
+    # --- where it stands ---------------------------------------------------------------------------
+
+    @property
+    def log_start_offset(self) -> int:
+        """The first offset that may be read."""
+        return self._readable().log_start_offset
+
+    @property
+    def end_offset(self) -> int:
+        """The offset that the next record gets."""
+        if self._life.forked:
+            raise self._life.refusal(f"{self.topic_partition} of {self.log_dir}")
+        return self._view.log_end_offset if self._view is not None else self._must_own().engine.log_end_offset
+
+    @property
+    def high_watermark(self) -> int:
+        """Up to where (exclusive) readers see; here always the log's end."""
+        return self._readable().visible_end()
+
+    @property
+    def last_stable_offset(self) -> int:
+        """Up to where (exclusive) read_committed readers see: before the oldest open transaction."""
+        return self._readable().visible_end("read_committed")
+
+    def offset_for_time(self, timestamp_ms: int) -> int | None:
+        """The first offset with a timestamp >= `timestamp_ms` (ms since 1970); None where there is none.
+
+        A negative time lies before all records: the log's start, None when the log is empty.  (What Kafka asks for by
+        -1, -2 ... is at `engine.fetch_offset_by_timestamp`.)
+        """
+        timestamp_ms = values.milliseconds(timestamp_ms, "timestamp_ms")
+        self._readable()
+        self.refresh()
+        source = self._readable()
+        if timestamp_ms < 0:
+            start = source.log_start_offset
+            return start if start < source.visible_end() else None
+        return source.offset_for_time(timestamp_ms)
+
+    def await_offset(self, offset: int, *, isolation: str = "read_uncommitted", timeout_ms: int | None = None) -> bool:
+        """Wait until readers of `isolation` are shown `offset`; False where `timeout_ms` (by default none) went first.
+
+        For readers that follow the log: `log.await_offset(reader.offset)`, then read on.  An offset below the log's
+        start, or of a control or an aborted record, counts as shown.  An append or the end of a transaction wakes the
+        waiting thread at once; a read-only log is looked at ten times a second.  After a truncation it waits for the
+        offset to be given anew.  IllegalStateException when the log is closed meanwhile, KafkaStorageException when its
+        directory goes offline.
+        """
+        check_isolation(isolation)
+        offset = values.offset(offset, low=0)
+        deadline = None
+        if timeout_ms is not None:
+            timeout_ms = values.whole(timeout_ms, "timeout_ms", low=0, expected="milliseconds")
+            deadline = time.monotonic() + timeout_ms / 1000
+        while True:
+            source = self._readable()
+            self.refresh()
+            engine = self.engine
+            with contextlib.nullcontext() if self._own is None else self._own.while_open():
+                if engine is not None:
+                    engine.local_log.check_appendable()
+                    high_watermark = engine.high_watermark  # before the look: what moves it afterwards wakes us
+                if source.visible_end(isolation) > offset:
+                    return True
+            left_s = math.inf if deadline is None else deadline - time.monotonic()
+            if left_s <= 0:
+                return False
+            if engine is None:
+                time.sleep(min(left_s, LOOK_EVERY_S))
+            else:
+                engine.await_high_watermark(high_watermark, min(left_s, WAIT_MAX_S))
+
+    # --- reading -----------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Record]:
+        return self.records()
+
+    def records(
+        self,
+        start: int | None = None,
+        end: int | None = None,
+        *,
+        start_time: int | None = None,
+        end_time: int | None = None,
+        isolation: str = "read_uncommitted",
+    ) -> Iterator[Record]:
+        """Records of offsets [start, end), by default all that are there now, in order.
+
+        `start_time` (ms since 1970, instead of `start`) and `end_time` (instead of `end`) choose records by their
+        timestamps: those in [start_time, end_time), whatever their order in the log. "read_committed" leaves out
+        aborted records and stops before the oldest open transaction; control records are never seen.
+        OffsetOutOfRangeException when `start` lies outside the log, IllegalArgumentException when it lies behind `end`,
+        CorruptRecordException with file and position at damage.
+        """
+        start, end, times = self._range(start, end, start_time, end_time, isolation)
+        return walk_records(self._record_batches(start, end, isolation), times=times)
+
+    def _record_batches(
+        self, start: int | None, end: int | None, isolation: str
+    ) -> Iterator[tuple[ChunkReader, Chunk, BatchHeader]]:
+        source = self._readable()
+        limit = source.visible_end(isolation)
+        with self.reader(
+            start, end_offset=limit if end is None else min(end, limit), isolation=isolation, chunk_bytes=CHUNK_BYTES
+        ) as reader:
+            yield from reader.batches_of_records()
+            if end is None or end > limit:
+                reader.source.check_end(isolation)
+
+    def _range(
+        self, start: int | None, end: int | None, start_time: int | None, end_time: int | None, isolation: str
+    ) -> tuple[int | None, int | None, Times]:
+        """What a reading method was asked for, checked: its first offset, its end, and which timestamps."""
+        check_isolation(isolation)
+        hint = "offset_for_time() finds the one of a time; start_time= takes a time"
+        start = None if start is None else values.offset(start, "start", hint=hint)
+        end = None if end is None else values.offset(end, "end", hint=hint)
+        if start is not None and end is not None and start > end:
+            raise IllegalArgumentException(f"start {start} lies behind end {end}", hint="expected it at or before end")
+        if end is not None and end_time is not None:
+            raise IllegalArgumentException(
+                f"found both end {end} and end_time {end_time}, expected one of them", hint="leave one out"
+            )
+        times = times_of(start_time, end_time)
+        start = self._start_at(start, start_time)
+        low, high = self.log_start_offset, self.end_offset
+        if start is not None and not low <= start <= high:
+            raise OffsetOutOfRangeException(
+                f"offset {start} of {self.topic_partition} is out of range: the log has [{low}, {high})",
+                hint="start_time= takes a time in ms" if start > high else None,
+            )
+        return start, end, times
+
+    def _start_at(self, start: int | None, start_time: int | None) -> int | None:
+        """Where to begin, of an offset or a time; looks at the directory again."""
+        if start_time is None:
+            self._readable()
+            self.refresh()
+            return start
+        if start is not None:
+            raise IllegalArgumentException(
+                f"found both start {start} and start_time {start_time}, expected one of them", hint="leave one out"
+            )
+        found = self.offset_for_time(values.milliseconds(start_time, "start_time"))
+        return self._readable().visible_end() if found is None else found
+
+    def reader(self, offset: int | None = None, *, start_time: int | None = None, **options: Any) -> ChunkReader:
+        """A ChunkReader from `offset`, or the first record at or after `start_time` (ms), on; by default from the
+        log's start.  It reads all that lies behind, older records too.  Its options are documented there."""
+        offset = None if offset is None else values.offset(offset)
+        offset = self._start_at(offset, start_time)
+        return ChunkReader(self._readable(), offset, **options)
+
+    def arrow_batches(
+        self,
+        start: int | None = None,
+        end: int | None = None,
+        *,
+        start_time: int | None = None,
+        end_time: int | None = None,
+        columns: Sequence[str] | None = None,
+        isolation: str = "read_uncommitted",
+        batch_rows: int = 65536,
+    ) -> Iterator[pa.RecordBatch]:
+        """Records of offsets [start, end) as pyarrow record batches of about `batch_rows` rows, or of fewer that hold
+        some megabytes (see `read_arrow`)."""
+        need_pyarrow()
+        from kafkalog._face import arrow
+
+        arrow.schema(columns)
+        batch_rows = values.whole(batch_rows, "batch_rows", low=1, expected="rows of a batch")
+        start, end, times = self._range(start, end, start_time, end_time, isolation)
+        return self._arrow_batches(start, end, times, columns, isolation, batch_rows)
+
+    def _arrow_batches(
+        self,
+        start: int | None,
+        end: int | None,
+        times: Times,
+        columns: Sequence[str] | None,
+        isolation: str,
+        batch_rows: int,
+    ) -> Iterator[pa.RecordBatch]:
+        from kafkalog._face import arrow
+
+        source = self._readable()
+        limit = source.visible_end(isolation)
+        with ChunkReader(
+            source,
+            start,
+            end_offset=limit if end is None else min(end, limit),
+            isolation=isolation,
+            chunk_bytes=SCAN_CHUNK_BYTES,
+            reads_ahead=True,
+        ) as reader:
+            for batch in arrow.record_batches(
+                reader, columns, batch_rows, batch_bytes=ARROW_BATCH_BYTES, limits=times.limits
+            ):
+                source.check_usable()  # a forked child has what was read before, too
+                yield batch
+            if end is None or end > limit:
+                source.check_end(isolation)
+
+    def read_arrow(
+        self,
+        start: int | None = None,
+        end: int | None = None,
+        *,
+        start_time: int | None = None,
+        end_time: int | None = None,
+        columns: Sequence[str] | None = None,
+        isolation: str = "read_uncommitted",
+    ) -> pa.Table:
+        """Records of offsets [start, end) as a pyarrow Table (needs pyarrow: `pip install kafkalog[arrow]`).
+
+        `start_time` (ms since 1970, instead of `start`) and `end_time` (instead of `end`): records whose timestamp is
+        in [start_time, end_time), as in `records`. Columns: offset int64, timestamp timestamp[ms, UTC] (-1 ms where
+        there is none), timestamp_type int8 (-1, 0, 1), key and value binary, headers list<struct<key: string, value:
+        binary>> (null where there are none), topic, partition int32, leader_epoch int32; by default offset, timestamp,
+        timestamp_type, key, value, headers.
+        MissingPackageException without pyarrow.
+        """
+        need_pyarrow()
+        from kafkalog._face import arrow
+
+        batches = self.arrow_batches(
+            start, end, start_time=start_time, end_time=end_time, columns=columns, isolation=isolation
+        )
+        return arrow.table(list(batches), columns)
+
+    def latest(
+        self,
+        end: int | None = None,
+        *,
+        isolation: str = "read_committed",
+        tombstones: bool = False,
+        columns: Sequence[str] | None = None,
+        batch_rows: int = 65536,
+        memory_bytes: int | None = None,
+    ) -> pa.RecordBatchReader:
+        """The last value of each key below `end` (exclusive; by default of all that is there now), by offset: what a
+        clean of the whole log would keep.
+
+        A pyarrow RecordBatchReader of batches of up to `batch_rows` rows, with the columns of `read_arrow`; its
+        `read_all()` makes a Table.  Aborted records never count, nor do those from the oldest open transaction on,
+        unless `isolation` is "read_uncommitted".  A key whose last value is null is deleted: no row, or with
+        `tombstones` a row without a value.  Records without a key are left out.
+
+            state = {row["key"]: row["value"] for batch in log.latest() for row in batch.to_pylist()}
+
+        Reads the log twice: for the keys in this call, for the rows while they are taken.  In memory are the map of
+        the keys (27 bytes a key, while it grows three times that), at most `memory_bytes` (by default 512 MiB: 12
+        million keys), 8 bytes for each key, and a batch; with more keys the first reading is repeated for each share of
+        them.  Keys are told apart by their MD5, as Kafka's cleaner does.
+
+        IllegalArgumentException for options that make no sense, CorruptRecordException at damage, behind the rows that
+        lie before it.  OffsetOutOfRangeException where a cleaner, or a cut, took records between the two readings: ask
+        again.  What retention deletes meanwhile is left out, and what a cleaner took before is not seen: with `end`, of
+        a key that has a newer value behind it nothing may be left.  MissingPackageException without pyarrow.
+        """
+        pa = need_pyarrow()
+        from kafkalog._face import arrow
+        from kafkalog._face.latest import MEMORY_BYTES, Latest, memory_of
+
+        schema = arrow.schema(columns)
+        batch_rows = values.whole(batch_rows, "batch_rows", low=1, expected="rows of a batch")
+        tombstones = values.flag(tombstones, "tombstones")
+        memory_bytes = MEMORY_BYTES if memory_bytes is None else memory_of(memory_bytes)
+        _, end, _ = self._range(None, end, None, None, isolation)
+        found = Latest(self._readable(), end, isolation=isolation, memory_bytes=memory_bytes)
+        return pa.RecordBatchReader.from_batches(schema, found.batches(columns, batch_rows, tombstones=tombstones))
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """All records to any Arrow consumer (polars, duckdb, pandas), streamed."""
+        pa = need_pyarrow()
+        from kafkalog._face import arrow
+
+        reader = pa.RecordBatchReader.from_batches(arrow.schema(None), self.arrow_batches())
+        stream: object = reader.__arrow_c_stream__(requested_schema)
+        return stream
+
+    def send_to(
+        self, sock: socket.socket, offset: int, max_bytes: int = CHUNK_BYTES, *, isolation: str = "read_uncommitted"
+    ) -> int:
+        """Answer a fetch on a blocking socket with a MessageSetSend (os.sendfile); returns the bytes written."""
+        check_isolation(isolation)
+        offset = values.offset(offset)
+        max_bytes = values.whole(max_bytes, "max_bytes", low=0, expected="bytes")
+        if not hasattr(sock, "sendall") or not hasattr(sock, "fileno"):
+            raise IllegalArgumentException(f"sock: found {values.shown(sock)}, expected a socket")
+        self._readable()
+        self.refresh()
+        return MessageSetSend(self._readable(), offset, max_bytes, isolation=isolation).send_to(sock)
+
+    # --- appending ---------------------------------------------------------------------------------
+
+    def append(
+        self,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Sequence[Header] = (),
+        timestamp: int | None = None,
+    ) -> int:
+        """Append one record; returns its offset.
+
+        `value` and `key` are bytes (bytearray, memoryview, a numpy array: any C-contiguous buffer) or None; `headers`
+        pairs of str and such bytes; `timestamp` ms since 1970 as a whole number, by default now, -1 for none.
+        IllegalArgumentException for anything else, and nothing is appended.
+
+        Kafka's errors: RecordTooLargeException, RecordValidationException, KafkaStorageException ...
+        """
+        own = self._own
+        if own is None:
+            own = self._must_own()
+        return own.append_as(NO_PRODUCER, ((value, key, headers, timestamp),)).start
+
+    def append_many(self, records: Iterable[RecordInput]) -> range:
+        """Append records in as few batches as `max.message.bytes` allows; returns their offsets.
+
+        A record is a value (bytes or None), a tuple `(value, key[, headers[, timestamp]])`, or anything with these
+        attributes (a Record; its timestamp of -1 stands for now).  Types and errors are those of `append`.
+
+        Nothing of a list is appended where one of its records is refused (of a wrong type, too large, without a key on
+        a compacted topic, ...).  Of anything else 50,000 records at a time are taken so: what another thread appends
+        may come between, and the error's `appended` has the offsets of those before.  A full disk, a close or a crash
+        may come between two batches of one call: use `transaction` where that matters.
+        """
+        return self._must_own().append_as(NO_PRODUCER, records)
+
+    def append_columns(
+        self,
+        values: Sequence[Any],
+        *,
+        keys: Sequence[Any] | None = None,
+        timestamps: Sequence[Any] | None = None,
+        headers: Sequence[Any] | None = None,
+    ) -> range:
+        """Append columns of equal length; returns the offsets.  Several times as fast as `append_many`.
+
+        Lists of what `append` takes; numpy arrays (timestamps integers or datetime64[ms]); or what speaks Arrow's
+        interface (pyarrow, polars): values and keys binary or text, timestamps integers or timestamp (of another unit
+        than ms only where no digit is lost), headers a list of structs of key and value.  Timestamps are now where they
+        are null or not given.  IllegalArgumentException names the first entry that is none of these; then, and where a
+        record is refused as `append_many` refuses it, nothing is appended.
+        """
+        return self._must_own().append_columns(values, keys, headers, timestamps)
+
+    def append_batches(self, data: bytes | bytearray | memoryview) -> range:
+        """Append one batch in Kafka's format (any C-contiguous buffer), as a producer would send it; returns the
+        offsets."""
+        return self._must_own().append_batches(data)
+
+    @property
+    def leader_epoch(self) -> int:
+        """The leader epoch that appends carry: the log's latest, or 0."""
+        return self._writable().leader_epoch
+
+    def flush(self) -> None:
+        """fsync everything appended so far: it survives power loss afterwards."""
+        self._must_own().flush()
+
+    def writer(self, name: str) -> Writer:
+        """An idempotent writer: a record that is appended twice under one sequence number is in the log once.
+
+        See `kafkalog._face.writer` for how its state survives restarts.
+        """
+        return Writer(self._writable(), name)
+
+    def transaction(self, transactional_id: str) -> Transaction:
+        """`with log.transaction("job-7") as txn: txn.append(...)`: read_committed readers see all of it or nothing.
+
+        Commits at the end of the block, aborts when it raises.  One that a crashed process left open is aborted by the
+        next `open_log`.  See `kafkalog._face.writer`.
+        """
+        return Transaction(self._writable(), transactional_id)
+
+    # --- shrinking ---------------------------------------------------------------------------------
+
+    def delete_records(self, before_offset: int) -> int:
+        """Make everything below `before_offset` (-1: the high watermark) unreadable for ever; returns the new start.
+
+        Kafka's DeleteRecords: files go with the next retention pass, the start is checkpointed at once.
+        OffsetOutOfRangeException beyond the end, PolicyViolationException on a topic that is only compacted.
+        """
+        return self._must_own().delete_records(before_offset)
+
+    def delete_old_segments(self) -> int:
+        """Apply `retention.ms`, `retention.bytes` and the log start now; returns how many segments went."""
+        own = self._writable()
+        with own.while_open(), own.cleaning.pause() as pause:
+            pause.begin()
+            count = own.engine.delete_old_segments()
+            self._checkpoint()
+        return count
+
+    def compact(
+        self, *, passes: int | None = None, dedupe_buffer_bytes: int = DEDUPE_BUFFER_BYTES, roll: bool = False
+    ) -> CompactionStats:
+        """Compact now, in this thread: of each key the last record stays, as far as Kafka's cleaner may go.
+
+            with kafkalog.open_log("/data/logs", "prices-0", config={"cleanup.policy": "compact"}) as log:
+                stats = log.compact()
+                print(stats.records, "records went,", stats.bytes_gained, "bytes")
+
+        Left alone are the active segment (`roll=True` closes it first, and begins another), what no transaction has
+        decided, and what is younger than `min.compaction.lag.ms`; `min.cleanable.dirty.ratio` does not matter to who
+        asks.  A tombstone stays for `delete.retention.ms` after the first pass that kept it; records without a key
+        go.  Offsets do not change.  One pass takes as many keys as `dedupe_buffer_bytes` of memory hold, 24 bytes each
+        and 90 % full; there are as many as it takes, or at most `passes`.
+
+        Appends and reads go on meanwhile; `truncate`, `delete_old_segments` and `close` of other threads have it stop,
+        and after the first two it goes on.  How far it came is in the directory's `cleaner-offset-checkpoint`, where a
+        broker goes on.  What an interrupt leaves is the log as it was before a group of segments, or behind it.
+
+        Returns a CompactionStats.  PolicyViolationException where `cleanup.policy` has no compact;
+        CorruptRecordException with file and position at damage, and nothing is lost; KafkaStorageException;
+        IllegalStateException where the log is closed meanwhile, or a signal handler comes out of the same call;
+        LogCleaningAbortedException where others truncate the log so often that no pass comes to its end.
+        """
+        own = self._writable()
+        passes = None if passes is None else values.whole(passes, "passes", low=1, expected="how many at most")
+        dedupe_buffer_bytes = values.whole(
+            dedupe_buffer_bytes, "dedupe_buffer_bytes", low=DEDUPE_BUFFER_BYTES_MIN, expected="bytes"
+        )
+        roll = values.flag(roll, "roll")
+        config = CleanerConfig(dedupe_buffer_size=dedupe_buffer_bytes)
+        with own.while_open():
+            return own.cleaning.compact(config, passes_max=passes, rolls=roll)
+
+    def truncate(self, offset: int) -> None:
+        """Drop everything from `offset` on; below the log's start: all of it, and the log goes on at `offset`.
+
+        A log is cut between batches.  Where `offset` lies inside one it is refused, for records below it would go with
+        the batch (Kafka's way, which `engine.truncate_to` has): IllegalArgumentException names the offsets before and
+        behind the batch.  What one `append_many` took is one batch, or a few.  IllegalArgumentException also when
+        `offset` is negative.  A transaction that is open and loses records by it can only be aborted.
+        """
+        own = self._writable()
+        engine = own.engine
+        offset = values.offset(offset, low=0)
+        with own.while_open(), own.cleaning.pause() as pause:
+            self._refuse_cut_inside_batch(engine, offset)
+            pause.begin()
+            own.cleaning.cut(offset)
+            if offset < engine.recovery_point:
+                # Before the cut, too: other records may take these offsets, and they are not on the disk.
+                own.lease.checkpoint(lambda: min(offset, engine.recovery_point))
+            with engine.lock:
+                self._refuse_cut_inside_batch(engine, offset)  # another may have cut, and appended, meanwhile
+                engine.truncate_to(offset)
+            self._checkpoint()
+
+    def _refuse_cut_inside_batch(self, engine: UnifiedLog, offset: int) -> None:
+        if not engine.log_start_offset < offset < engine.log_end_offset:
+            return
+        batch = engine.batch_around(offset)
+        if batch is not None:
+            first, last = batch
+            raise IllegalArgumentException(
+                f"offset: found {offset}, inside the batch of offsets {first} to {last}, which is cut off whole or not",
+                hint=f"truncate to {max(first, engine.log_start_offset)}, which drops all of it, or to {last + 1}, "
+                "which keeps it",
+            )
+
+    def _checkpoint(self) -> None:
+        """What shrank must stay so after a crash: the recovery point and the start go to disk at once."""
+        self._writable().checkpoint()
+
+    def __repr__(self) -> str:
+        if self._own is not None:
+            return repr(self._own)
+        state = "closed" if self.closed else "read-only"
+        return f"<Log {self.topic_partition} of {self.log_dir!r}, {state}>"

@@ -1,0 +1,441 @@
+"""The face for services: the `Store` that `kafkalog.open` gives.
+
+    with kafkalog.open("data") as store:
+        orders = store.create_topic("orders", partitions=4)
+        orders.append(b'{"id": 1}', key=b"customer-7")
+        reader = store.reader("billing", topics=["orders"])
+
+Topics with partitions, cursors that survive restarts, transactions over partitions, in one process and without a
+broker; formats and rules are Kafka's, so that a broker and its tools understand what is left.  A store is writable,
+which stands on a StoreHome and holds the directories' locks, or read-only, which stands on a StoreView and touches
+nothing: one process writes, any number read.
+
+What is promised.  Order: records of one partition are in the order of their appends; those of several are not.
+Durability: with "os" an append that returned survives a crash of the process, with "fsync" a power loss as well.  What
+a crash may repeat: a writer that was not told does not know, unless it has a name (`writer`) or a transaction; a
+reader gets again what it read since its last commit.  Thread-safe; each iterator belongs to one thread.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from kafkalog._face import store_cursors
+from kafkalog._face.batch_maker import BatchMaker
+from kafkalog._face.catalog import checked_settings
+from kafkalog._face.reader_options import Offsets, ReaderOptions
+from kafkalog._face.store_cursors import CursorInfo
+from kafkalog._face.store_home import StoreHome
+from kafkalog._face.store_view import StoreView
+from kafkalog._face.topic_settings import TopicSettings, broker_properties
+from kafkalog._limits import LONG_MAX
+from kafkalog._native.state.blocks import Closing
+from kafkalog.config import LogConfig, ProducerStateManagerConfig
+from kafkalog.engine.files import OS_FILES, SYSTEM_CLOCK, Clock, Files
+from kafkalog.engine.format import values
+from kafkalog.engine.format.names import INTERNAL_TOPICS
+from kafkalog.engine.host.log_directories import absolute_paths
+from kafkalog.engine.host.log_dirs import check_taken_over
+from kafkalog.engine.host.settings import ManagerSettings
+from kafkalog.engine.log.context import ProducerSettings
+from kafkalog.errors import IllegalArgumentException, LogReadOnlyException
+from kafkalog.producer import (
+    BATCH_BYTES,
+    BUFFER_BYTES,
+    LINGER_MS,
+    MAX_BLOCK_MS,
+    BatchingSettings,
+    Producer,
+)
+from kafkalog.reader import StoreReader
+from kafkalog.topic import Topic
+from kafkalog.transaction import TIMEOUT_MS, StoreTransaction, checked_id
+
+if TYPE_CHECKING:
+    from kafkalog._face.opening import Durability
+    from kafkalog._face.topic_info import TopicInfo
+    from kafkalog.engine.coordinator.transaction_coordinator import TransactionDescription
+    from kafkalog.engine.format.group_records import CommittedOffset
+    from kafkalog.engine.format.names import TopicPartition
+    from kafkalog.engine.host.log_manager import LogManager
+    from kafkalog.metrics.registry import MetricsRegistry
+
+
+class Store(Closing):
+    """Topics of one or several log directories.  Made by `kafkalog.open`."""
+
+    def __init__(self, home: StoreHome | StoreView) -> None:
+        self._home = home
+        self._topics: dict[str, Topic] = {}
+
+    def __enter__(self) -> Store:
+        return self
+
+    # --- life ------------------------------------------------------------------------------------------
+
+    @property
+    def closed(self) -> bool:
+        return not self._home.life.live
+
+    @property
+    def read_only(self) -> bool:
+        return self._home.read_only
+
+    @property
+    def manager(self) -> LogManager:
+        """The LogManager below, with everything that Kafka's class of that name has.  LogReadOnlyException."""
+        return self._own().manager
+
+    def close(self) -> None:
+        """Closes as a broker's clean shutdown does; a second call does nothing.
+
+        Transactions that are open are aborted, writers flush what they hold, readers and waiting threads are told
+        (IllegalStateException).  Errors as `LogManager.shutdown`; IllegalStateException, and nothing is closed, in a
+        callback of a producer's future, or in a signal's handler or a finalizer that came out of a call of the store.
+        """
+        self._home.close()
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else "read-only" if self.read_only else "open"
+        return f"<Store of {self._home.place}, {state}>"
+
+    def _own(self) -> StoreHome:
+        home = self._home
+        if isinstance(home, StoreView):
+            home.check_open()
+            raise LogReadOnlyException(
+                f"the store of {home.place} is open read-only", hint="open it with read_only=False"
+            )
+        home.check_open()
+        return home
+
+    # --- topics ----------------------------------------------------------------------------------------
+
+    def topics(self, *, internal: bool = False) -> list[str]:
+        """The names of all topics, in order.  `internal`: with those of Kafka's own that are there, which keep cursors
+        and transactions; `reader(topics=["__consumer_offsets"])` reads the partitions of one that were made so far.
+
+            store.topics()                  # ['orders']
+            store.topics(internal=True)     # ['__consumer_offsets', 'orders']
+        """
+        internal = values.flag(internal, "internal")
+        return [name for name in self._home.names() if internal or name not in INTERNAL_TOPICS]
+
+    def topic(self, name: str) -> Topic:
+        """UnknownTopicOrPartitionException where there is none of that name."""
+        self._home.info(name)
+        return self._topics.setdefault(name, Topic(self._home, name))
+
+    def __contains__(self, name: object) -> bool:
+        """Whether `topic(name)` finds it: one of Kafka's own, too."""
+        return name in self._home.names()
+
+    def describe_topic(self, name: str) -> TopicInfo:
+        """Partitions, id and settings, also those that the cluster's metadata has of a broker's topic.
+        UnknownTopicOrPartitionException."""
+        self._home.topic_settings.look_again()
+        return self._home.info(name)
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        *,
+        config: Mapping[str, str] | None = None,
+        exist_ok: bool = False,
+        topic_id: str | None = None,
+    ) -> Topic:
+        """A new topic; it is there with all its partitions, or not at all, also after a crash.
+
+        A new topic keeps its records for ever: `retention.ms=-1` is written into its settings, unless `config`, or what
+        the store was opened with, has a `retention.ms`.  (Kafka's own default is seven days.)  With
+        `retention.bytes` alone, size deletes, and time does not.
+
+        `config` has Kafka's topic keys as text (`{"retention.ms": "604800000"}`), which lie beside the data.
+        `exist_ok`: one that is there already is answered as it is.  `topic_id` is a Kafka Uuid of 22 characters, by
+        default a random one.  InvalidTopicException for a name that Kafka refuses, TopicExistsException,
+        InvalidPartitionsException, ConfigException, KafkaStorageException.
+        """
+        home = self._own()
+        exist_ok = values.flag(exist_ok, "exist_ok")
+        home.create_topic(name, partitions, config, topic_id, exist_ok=exist_ok)
+        return self.topic(name)
+
+    def alter_topic(self, name: str, config: Mapping[str, str | None]) -> TopicInfo:
+        """Sets some of a topic's settings; None takes an override away, and `{"retention.ms": None}` has the topic keep
+        its records for ever, as a new one does.  ConfigException, and nothing is changed;
+        UnknownTopicOrPartitionException."""
+        return self._own().alter_topic(name, config)
+
+    def add_partitions(self, name: str, partitions: int) -> TopicInfo:
+        """Gives a topic so many partitions in all.  A key's records go elsewhere from then on, as in Kafka.
+        InvalidPartitionsException where it has as many, or more; UnknownTopicOrPartitionException."""
+        return self._own().add_partitions(name, partitions)
+
+    def delete_topic(self, name: str) -> None:
+        """Deletes a topic, its records and what cursors say of it; the files go after `file.delete.delay.ms`.
+        UnknownTopicOrPartitionException; InvalidTopicException for a topic of Kafka's own."""
+        self._own().delete_topic(name)
+        self._topics.pop(name, None)
+
+    # --- writing ---------------------------------------------------------------------------------------
+
+    def producer(
+        self,
+        *,
+        linger_ms: int = LINGER_MS,
+        batch_bytes: int = BATCH_BYTES,
+        buffer_bytes: int = BUFFER_BYTES,
+        max_block_ms: int = MAX_BLOCK_MS,
+        compression: str | None = None,
+        name: str | None = None,
+    ) -> Producer:
+        """A producer: `send()` from any thread, appends in batches by one of its own.  A context manager.
+
+        A partition's records wait for more for `linger_ms`, or until there are `batch_bytes` of them; all that are not
+        answered yet take at most `buffer_bytes`, as the log has them, and a send that finds no room waits for at most
+        `max_block_ms`.
+        `compression` is how its batches are packed, by default as all appends of the store.  With a `name` it is
+        idempotent, as `Topic.writer`: batches carry its producer id, and their sequence numbers.
+
+        IllegalArgumentException, UnsupportedCompressionTypeException, LogReadOnlyException.
+        """
+        settings = BatchingSettings(linger_ms, batch_bytes, buffer_bytes, max_block_ms, compression, name)
+        return Producer(self._own(), settings)
+
+    # --- reading and cursors ---------------------------------------------------------------------------
+
+    # More than eight parameters: each is a choice of its own that most callers leave out, and is given by its name.
+    def reader(
+        self,
+        cursor: str | None = None,
+        *,
+        topics: Iterable[str] | None = None,
+        partitions: Iterable[str | TopicPartition] | None = None,
+        start: str = "earliest",
+        start_offsets: Offsets | None = None,
+        start_time: int | None = None,
+        end_time: int | None = None,
+        isolation: str = "read_uncommitted",
+        key_prefix: bytes | None = None,
+        chunk_bytes: int | None = None,
+        shared: bool = False,
+    ) -> StoreReader:
+        """Reads several partitions in turns, from where `cursor` stopped; see `kafkalog.reader`.
+
+        What is read are all partitions of `topics`, those that are added later as well, from their beginning; or
+        `partitions` ("orders-0", or pairs); or what the cursor has committed.  Each begins at `start_offsets`, else at
+        the cursor's offset, else as `start` says: "earliest", "latest" (what is appended from now on), or "error"
+        (NoOffsetForPartitionException).  The same counts where the log has not got the offset any more
+        (OffsetOutOfRangeException for "error"); it is Kafka's auto.offset.reset.
+
+        Filters: records whose timestamp (ms) lies in [`start_time`, `end_time`), and whose key begins with
+        `key_prefix`.  The others count as read.  The time index is asked where to begin.  "read_committed" leaves out
+        aborted records and stops before open transactions.  `chunk_bytes`: how much of a partition is read at once, by
+        default a mebibyte, or less of many.
+
+        A cursor is a place, and no group: two readers of one each get every record, and the last commit counts.  So it
+        has one reader in a store, until that is closed or dropped; another is refused (IllegalStateException) unless
+        it is `shared`, as of readers that have `partitions` of their own each.
+
+        UnknownTopicOrPartitionException, IllegalArgumentException (also if `start_time` lies behind `end_time`),
+        UnstableOffsetCommitException (of "read_committed" while a transaction is open that has offsets of the cursor).
+        """
+        options = ReaderOptions(
+            cursor,
+            topics,
+            partitions,
+            start=start,
+            start_offsets=start_offsets,
+            start_time=start_time,
+            end_time=end_time,
+            isolation=isolation,
+            key_prefix=key_prefix,
+            chunk_bytes=chunk_bytes,
+            shared=shared,
+        )
+        self._home.check_open()
+        return StoreReader(self._home, options)
+
+    def cursors(self) -> list[CursorInfo]:
+        """Every cursor, by name: where it is in each partition, and its lag."""
+        return store_cursors.cursors(self._home)
+
+    def committed(self, cursor: str) -> dict[TopicPartition, CommittedOffset]:
+        """What a cursor has committed, by partition; empty for one that is not there."""
+        return store_cursors.committed(self._home, cursor)
+
+    def delete_cursor(self, name: str) -> None:
+        """Forgets a cursor and its offsets.  In a store that only reads those in its own directory of `cursors`: what
+        the directories that are read hold of that name counts again.  GroupIdNotFoundException; LogReadOnlyException
+        in a store that only reads, without `cursors`."""
+        store_cursors.delete(self._home, name)
+
+    # --- transactions ----------------------------------------------------------------------------------
+
+    def transaction(self, transactional_id: str, *, timeout_ms: int = TIMEOUT_MS) -> StoreTransaction:
+        """Transactions over partitions and cursors under an id: `with store.transaction("biller-1") as txn:`.
+
+        All that is in one becomes visible to read_committed readers, and moves its cursors, at its commit, or never,
+        also across a crash at any moment.  An id has one transaction at a time: one that begins while another is open
+        aborts and fences that (ProducerFencedException at its next call), as Kafka has it, so each worker wants an id
+        of its own.  One that is open for longer than `timeout_ms` is aborted and fenced likewise.
+        InvalidTxnTimeoutException for a timeout outside 1 to 900000 (transaction.max.timeout.ms).
+        """
+        home = self._own()
+        timeout_ms = values.whole(timeout_ms, "timeout_ms", expected="milliseconds")
+        home.coordinators.transactions.check_timeout(timeout_ms)
+        return StoreTransaction(home, self.topic, checked_id(transactional_id), timeout_ms)
+
+    def transactions(self) -> list[TransactionDescription]:
+        """Every transactional id that is known, by name, also those of a broker's clients: its state by Kafka's name,
+        and the partitions of what is open or ending."""
+        return sorted(self._own().coordinators.transactions.list_transactions())
+
+    def abort_transaction(self, transactional_id: str) -> bool:
+        """Aborts the open transaction of an id, whoever has it, who is fenced; whether there was one.
+        TransactionalIdNotFoundException."""
+        transactions = self._own().coordinators.transactions
+        transactions.describe(transactional_id)
+        return transactions.abort(transactional_id)
+
+
+# More than eight parameters: each is a choice of its own that most callers leave out, and is given by its name.
+def open_store(
+    log_dirs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    read_only: bool = False,
+    durability: Durability = "os",
+    config: Mapping[str, str] | None = None,
+    compression: str | None = None,
+    maintenance: bool = True,
+    cursors: str | os.PathLike[str] | None = None,
+    settings: ManagerSettings | None = None,
+    clock: Clock = SYSTEM_CLOCK,
+    files: Files = OS_FILES,
+    metrics: MetricsRegistry | None = None,
+    take_over: bool = False,
+    broker_config: str | os.PathLike[str] | Mapping[str, object] | None = None,
+) -> Store:
+    """Open a store of topics in one or several log directories; a context manager.
+
+    Directories that are missing are made; those that a broker, `open_log` or a LogManager wrote are opened as they are,
+    and recovered where they were not closed cleanly.  A writable store holds their locks: one process writes.
+    `read_only=True` takes no lock and writes nothing, beside a writing process or a running broker; its cursors are
+    kept in `cursors`, a directory of its own, for one process at a time; without it they cannot be moved.
+
+    A directory of a Kafka broker (it has `meta.properties`) is opened for writing only with `take_over=True`, in the
+    broker's place.  The settings of its topics come from the cluster's metadata (`__cluster_metadata-0`), which is
+    never changed, and from `broker_config`, the broker's `server.properties` (a path, or its settings).  Nothing is
+    deleted or compacted of a topic whose settings are not known; a warning names it.
+
+    `durability`: "os" leaves flushing to the operating system, as Kafka does; "fsync" has every append, commit and
+    transaction on the disk before it returns.  `config` has Kafka's topic keys for all topics that do not say
+    otherwise.  `compression` (none gzip snappy lz4 zstd) is how appends are packed; by default what a topic's
+    `compression.type` says, or none.  Retention and compaction run in the background, by each topic's settings.
+    Topics that the store makes keep their records for ever unless `retention.ms` or `retention.bytes` is set.
+    `maintenance=False` runs neither: no segment is deleted by age or size, no cursor is forgotten for its age, and
+    `-delete` folders that are found stay; a topic that this store deletes goes all the same.  `settings` are the
+    LogManager's; by default Kafka's, and producers are remembered for ever.
+
+    A folder that holds other things, and nothing of a log directory, is refused.  In a log directory a folder that is
+    named like a partition, but has none of a partition's files, is passed over with a warning and never touched.
+
+    Errors: LogDirLockedException (a broker or another process has a directory), IllegalArgumentException,
+    ConfigException, KafkaStorageException, NoLiveLogDirException.  The store belongs to this process: in a forked child
+    every use raises IllegalStateException.
+    """
+    if not isinstance(durability, str) or durability not in ("os", "fsync"):
+        raise IllegalArgumentException(f"durability {durability!r} is neither 'os' nor 'fsync'")
+    if not (callable(getattr(clock, "milliseconds", None)) and callable(getattr(clock, "nanoseconds", None))):
+        raise IllegalArgumentException(
+            f"clock: found {values.shown(clock)}, expected one with milliseconds() and nanoseconds()",
+            hint="leave it out for the machine's; kafkalog.engine.files.ManualClock for tests",
+        )
+    read_only = values.flag(read_only, "read_only")
+    maintenance = values.flag(maintenance, "maintenance")
+    take_over = values.flag(take_over, "take_over")
+    broker = None if broker_config is None else broker_properties(broker_config)
+    paths = absolute_paths(log_dirs)
+    topic_settings = TopicSettings(paths, files=files, broker=broker)
+    if read_only:
+        given = {"config": config, "compression": compression, "settings": settings, "metrics": metrics}
+        for name, value in given.items():
+            if value is not None:
+                raise IllegalArgumentException(
+                    f"{name}: found {values.shown(value)}, but a read-only store writes nothing", hint="leave it out"
+                )
+        return Store(_view(paths, cursors, clock, files, topic_settings))
+    if cursors is not None:
+        raise IllegalArgumentException(
+            "cursors: a writable store keeps its cursors beside the data", hint="it is for read_only=True"
+        )
+    settings = store_settings(settings, config, maintenance)
+    check_taken_over(paths, files, take_over=take_over)
+    BatchMaker(settings.default_config, compression)  # IllegalArgumentException for a codec that there is not
+    home = StoreHome.__new__(StoreHome)  # here before it holds anything: an interrupt may come behind
+    try:
+        StoreHome.__init__(
+            home,
+            paths,
+            settings,
+            durability=durability,
+            compression=compression,
+            clock=clock,
+            files=files,
+            metrics=metrics,
+            topic_settings=topic_settings,
+        )
+        home.start()
+        return Store(home)
+    except BaseException:  # whoever handles an interrupt may open the directories again
+        home.abandon()
+        raise
+
+
+def _view(
+    log_dirs: Sequence[str],
+    cursors: str | os.PathLike[str] | None,
+    clock: Clock,
+    files: Files,
+    topic_settings: TopicSettings,
+) -> StoreView:
+    own: StoreHome | None = None
+    try:
+        if cursors is not None:
+            [path] = absolute_paths([cursors])
+            if path in log_dirs:
+                raise IllegalArgumentException(f"cursors: found {path}, which is read", hint="a directory of its own")
+            settings = store_settings(None, None, True)
+            check_taken_over([path], files, take_over=False)
+            own = StoreHome.__new__(StoreHome)
+            StoreHome.__init__(
+                own, [path], settings, durability="os", compression=None, clock=clock, files=files, metrics=None
+            )
+        view = StoreView(log_dirs, clock, files, own, topic_settings)
+        if own is not None:
+            own.start()
+        return view
+    except BaseException:
+        if own is not None:
+            own.abandon()
+        raise
+
+
+def store_settings(
+    settings: ManagerSettings | None, config: Mapping[str, str] | None, maintenance: bool
+) -> ManagerSettings:
+    if settings is None:
+        settings = ManagerSettings(producers=ProducerSettings(ProducerStateManagerConfig(LONG_MAX, False)))
+    settings = ManagerSettings.checked(settings)
+    if settings.producers.config.transaction_verification_enabled:  # the coordinator that would be asked is ours
+        remembered = ProducerStateManagerConfig(settings.producers.config.producer_id_expiration_ms, False)
+        settings = settings._replace(producers=settings.producers._replace(config=remembered))
+    if config is not None:
+        config = checked_settings(config)
+        settings = settings._replace(default_config=LogConfig.from_props(settings.default_config, config))
+    if not maintenance:
+        settings = settings._replace(maintenance=False)
+    return settings

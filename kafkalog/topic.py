@@ -1,0 +1,245 @@
+"""A topic of a store: records go to its partitions as Kafka's producer would send them.
+
+Each partition is a log of its own, with offsets of its own: records of one key are in order, those of different
+partitions are not.  Several records that are given together are appended partition by partition; where one partition
+refuses, those before it have theirs (`error.appended_partitions` says which), unless they are in a transaction.
+Thread-safe.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from kafkalog._face.batch_maker import Records, encode_columns, ready_rows
+from kafkalog._face.rows import RecordInput, Row, as_row, check_records
+from kafkalog._face.shown import Shown
+from kafkalog._face.topic_info import countable
+from kafkalog._face.writer import Writer
+from kafkalog._native.codec.encode import ColumnEncoder
+from kafkalog._native.codec.partitioner import StickyPartition, partition_for_key
+from kafkalog.engine.format import values
+from kafkalog.engine.format.batch import NO_PRODUCER
+from kafkalog.engine.format.names import INTERNAL_TOPICS, TopicPartition
+from kafkalog.errors import InvalidTopicException, KafkalogError, LogReadOnlyException
+from kafkalog.records import Header
+
+if TYPE_CHECKING:
+    from kafkalog._face.store_home import StoreHome
+    from kafkalog._face.store_partition import StorePartition
+    from kafkalog._face.store_view import StoreView
+    from kafkalog._face.topic_info import TopicInfo
+
+
+class RecordMetadata(NamedTuple):
+    """Where a record is."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+metadata = tuple.__new__  # of a RecordMetadata, at half the price
+
+
+class Present(NamedTuple):
+    """A topic's partitions as they were at one moment: who appends to each, as far as that was asked for."""
+
+    changes: int  # of the catalog
+    live: Mapping[str, Any]  # the directories, which are replaced whole
+    places: list[TopicPartition]
+    partitions: list[StorePartition | None]
+    available: Sequence[int]  # those that can be written to, for records without a key
+
+
+class Topic(Shown):
+    """Made by `Store.topic` and `Store.create_topic`."""
+
+    _inner = frozenset({"appends", "by_partition", "checked", "present", "sticky"})
+
+    def __init__(self, home: StoreHome | StoreView, name: str) -> None:
+        self._home = home
+        self.name = name
+        self.sticky = StickyPartition()
+        self._seen = Present(-1, {}, [], [], ())
+
+    @property
+    def info(self) -> TopicInfo:
+        """What it is now.  UnknownTopicOrPartitionException once it was deleted."""
+        return self._home.info(self.name)
+
+    @property
+    def partitions(self) -> int:
+        """How many it has now."""
+        return self.info.partitions
+
+    def __repr__(self) -> str:
+        return f"<Topic {self.name}>"
+
+    # --- appending -----------------------------------------------------------------------------------
+
+    def append(
+        self,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Sequence[Header] = (),
+        timestamp: int | None = None,
+        partition: int | None = None,
+    ) -> RecordMetadata:
+        """Append one record: to `partition`, or the one of its key, or, without a key, the sticky one.
+
+        As `Log.append` otherwise; UnknownTopicOrPartitionException for a partition that the topic has not.
+        """
+        present = self.present()
+        partitions = present.partitions
+        record: RecordInput = (value, key, headers, timestamp)
+        if partition is not None:
+            number = self.checked(partition)
+        elif len(partitions) == 1:
+            number = 0
+        elif type(key) is bytes:
+            number = partition_for_key(key, len(partitions))
+        elif key is None and type(value) is bytes:
+            number = self.sticky.take(len(value), present.available)
+        else:
+            record = as_row(record)
+            number = self._partition_for(record, present)
+        appends = partitions[number]
+        if appends is None:
+            appends = self.appends(number)
+        offsets = appends.append_as(NO_PRODUCER, (record,))
+        return metadata(RecordMetadata, (self.name, number, offsets.start))
+
+    def append_many(self, records: Iterable[RecordInput], *, partition: int | None = None) -> dict[int, range]:
+        """Append records, which are as `Log.append_many` takes them: the offsets in each partition that got some.
+
+        Records of one partition keep their order.  All are looked at before any is appended.
+        """
+        return self._append_all(self.by_partition(records, partition))
+
+    def append_columns(
+        self,
+        values: Sequence[Any],
+        *,
+        keys: Sequence[Any] | None = None,
+        timestamps: Sequence[Any] | None = None,
+        headers: Sequence[Any] | None = None,
+        partition: int | None = None,
+    ) -> dict[int, range]:
+        """Append columns of equal length, as `Log.append_columns` takes them: the offsets in each partition that got
+        some.  Rows go to `partition`, or where the key column says, those without a key to the sticky one.
+        """
+        present = self.present()
+        number = None if partition is None else self.checked(partition)
+        encoder = encode_columns(values, keys, headers, timestamps, self._home.clock.milliseconds())
+        if number is None and len(present.partitions) > 1:
+            return self._append_all(self._divided(encoder, present))
+        return self._append_all({number or 0: encoder} if encoder.rows else {})
+
+    def append_batches(self, data: bytes | bytearray | memoryview, partition: int) -> range:
+        """Append one batch in Kafka's format to a partition, as a producer would send it; returns the offsets."""
+        return self.appends(self.checked(partition)).append_batches(data)
+
+    def writer(self, name: str, partition: int = 0) -> Writer:
+        """An idempotent writer of one partition, as `Log.writer`."""
+        return Writer(self.appends(self.checked(partition)), name)
+
+    def _append_all(self, records: Mapping[int, Records]) -> dict[int, range]:
+        done: dict[int, range] = {}
+        for number, rows in records.items():
+            try:
+                done[number] = self.appends(number).append_as(NO_PRODUCER, rows)
+            except KafkalogError as error:
+                error.appended_partitions = done
+                raise
+        return done
+
+    def flush(self) -> None:
+        """fsync everything appended so far, to all partitions: it survives power loss afterwards."""
+        count, home = len(self.present().partitions), self._home
+        assert not home.read_only
+        for number in range(count):
+            home.partition(TopicPartition(self.name, number)).flush()
+
+    def delete_records(self, before_offset: int, partition: int) -> int:
+        """Make everything of a partition below `before_offset` unreadable for ever, as `Log.delete_records`."""
+        return self.appends(self.checked(partition)).delete_records(before_offset)
+
+    # --- where to ------------------------------------------------------------------------------------
+
+    def by_partition(self, records: Iterable[RecordInput], partition: int | None) -> Mapping[int, Records]:
+        """Records by the partition that each goes to; those of one keep their order."""
+        if partition is not None:
+            return {self.checked(partition): records}
+        check_records(records)
+        present = self.present()
+        if len(present.partitions) == 1:
+            return {0: records}
+        encoder = ready_rows(records, self._home.clock.milliseconds())
+        if encoder is not None:
+            return self._divided(encoder, present)
+        found: dict[int, list[Row]] = {}
+        for row in map(as_row, records):
+            found.setdefault(self._partition_for(row, present), []).append(row)
+        return found
+
+    def _divided(self, encoder: ColumnEncoder, present: Present) -> Mapping[int, ColumnEncoder]:
+        return encoder.by_partition(len(present.partitions), self.sticky, present.available)
+
+    def partition_for(self, row: Row, partition: int | None) -> int:
+        """The partition of a record; UnknownTopicOrPartitionException for one that the topic has not."""
+        if partition is not None:
+            return self.checked(partition)
+        return self._partition_for(row, self.present())
+
+    def _partition_for(self, row: Row, present: Present) -> int:
+        value, key, _, _ = row
+        if key is not None:
+            return partition_for_key(key, len(present.partitions))
+        return self.sticky.take(len(value or b""), present.available)
+
+    def checked(self, partition: Any) -> int:
+        number = values.whole(partition, "partition", low=0)
+        if number >= len(self.present().partitions):
+            self._home.check_partition(TopicPartition(self.name, number))
+        return number
+
+    def present(self) -> Present:
+        """Its partitions as they are now.  UnknownTopicOrPartitionException once it was deleted."""
+        home = self._home
+        if home.read_only:
+            home.check_open()
+            raise _read_only(home.place)
+        seen = self._seen
+        live = home.manager.directories.live
+        changes = home.catalog.changes  # before the look: what comes after it is looked at again
+        if seen.changes != changes or seen.live is not live:
+            count = countable(home.info(self.name))
+            places = [TopicPartition(self.name, number) for number in range(count)]
+            available = home.catalog.available(self.name, count) or range(count)
+            self._seen = seen = Present(changes, live, places, [None] * count, available)
+        return seen
+
+    def appends(self, partition: int) -> StorePartition:
+        """What appends to one of its partitions, which is one that it has."""
+        found = self.present().partitions
+        appends = found[partition] if partition < len(found) else None
+        if appends is None:
+            home = self._home
+            assert not home.read_only
+            check_appendable(self.name)
+            appends = home.partition(TopicPartition(self.name, partition))
+            if partition < len(found):
+                found[partition] = appends
+        return appends
+
+
+def check_appendable(topic: str) -> None:
+    """InvalidTopicException for one of Kafka's own, as a broker's answer to any client."""
+    if topic in INTERNAL_TOPICS:
+        raise InvalidTopicException(f"Cannot append to internal topic {topic}", hint="cursors and transactions do")
+
+
+def _read_only(place: str) -> LogReadOnlyException:
+    return LogReadOnlyException(f"the store of {place} is open read-only", hint="open it with read_only=False")
