@@ -52,10 +52,14 @@ extensions = [
     for path in sorted(NATIVE.rglob("*.pyx"))
 ]
 
+CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
 setup(
+    options={"build_ext": {"parallel": CORES}},
     ext_modules=cythonize(
         extensions,
         build_dir="build/cython",
+        nthreads=CORES if sys.platform == "linux" else 0,  # elsewhere its processes would import this file again
         force=STALE,
         compiler_directives={
             "language_level": 3,
