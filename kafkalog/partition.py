@@ -593,7 +593,8 @@ class Log(Closing, Shown):
             own.cleaning.cut(offset)
             if offset < engine.recovery_point:
                 # Before the cut, too: other records may take these offsets, and they are not on the disk.
-                own.lease.checkpoint(lambda: min(offset, engine.recovery_point))
+                engine.local_log.recovery_point = min(offset, engine.recovery_point)
+                own.lease.checkpoint()
             with engine.lock:
                 self._refuse_cut_inside_batch(engine, offset)  # another may have cut, and appended, meanwhile
                 engine.truncate_to(offset)

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from kafkalog._face import store_cursors
 from kafkalog._face.batch_maker import BatchMaker
@@ -38,7 +38,7 @@ from kafkalog.engine.format import values
 from kafkalog.engine.format.names import INTERNAL_TOPICS
 from kafkalog.engine.host.log_directories import absolute_paths
 from kafkalog.engine.host.log_dirs import check_taken_over
-from kafkalog.engine.host.settings import ManagerSettings
+from kafkalog.engine.host.settings import ManagerSettings, checked_load
 from kafkalog.engine.log.context import ProducerSettings
 from kafkalog.errors import IllegalArgumentException, LogReadOnlyException
 from kafkalog.producer import (
@@ -311,6 +311,7 @@ def open_store(
     config: Mapping[str, str] | None = None,
     compression: str | None = None,
     maintenance: bool = True,
+    load: Literal["all", "on demand"] = "all",
     cursors: str | os.PathLike[str] | None = None,
     settings: ManagerSettings | None = None,
     clock: Clock = SYSTEM_CLOCK,
@@ -339,6 +340,9 @@ def open_store(
     `maintenance=False` runs neither: no segment is deleted by age or size, no cursor is forgotten for its age, and
     `-delete` folders that are found stay; a topic that this store deletes goes all the same.  `settings` are the
     LogManager's; by default Kafka's, and producers are remembered for ever.
+
+    `load="on demand"` opens at once, however many partitions there are: each log is loaded, and recovered where that is
+    needed, when somebody first asks for its partition.  Until then nothing is deleted, compacted or flushed of it.
 
     A folder that holds other things, and nothing of a log directory, is refused.  In a log directory a folder that is
     named like a partition, but has none of a partition's files, is passed over with a warning and never touched.
@@ -372,7 +376,7 @@ def open_store(
         raise IllegalArgumentException(
             "cursors: a writable store keeps its cursors beside the data", hint="it is for read_only=True"
         )
-    settings = store_settings(settings, config, maintenance)
+    settings = store_settings(settings, config, maintenance, checked_load(load))
     check_taken_over(paths, files, take_over=take_over)
     BatchMaker(settings.default_config, compression)  # IllegalArgumentException for a codec that there is not
     home = StoreHome.__new__(StoreHome)  # here before it holds anything: an interrupt may come behind
@@ -425,7 +429,10 @@ def _view(
 
 
 def store_settings(
-    settings: ManagerSettings | None, config: Mapping[str, str] | None, maintenance: bool
+    settings: ManagerSettings | None,
+    config: Mapping[str, str] | None,
+    maintenance: bool,
+    load: Literal["all", "on demand"] = "all",
 ) -> ManagerSettings:
     if settings is None:
         settings = ManagerSettings(producers=ProducerSettings(ProducerStateManagerConfig(LONG_MAX, False)))
@@ -438,4 +445,6 @@ def store_settings(
         settings = settings._replace(default_config=LogConfig.from_props(settings.default_config, config))
     if not maintenance:
         settings = settings._replace(maintenance=False)
+    if load != "all":
+        settings = settings._replace(load=load)
     return settings

@@ -107,12 +107,9 @@ class Catalog:
 
     def names(self) -> list[str]:
         """Of all topics, in order."""
-        found: dict[str, list[UnifiedLog]] = {topic: [] for topic in self._stored.known}
-        for log in self._manager.all_logs():
-            if not log.is_future:
-                found.setdefault(log.topic_partition.topic, []).append(log)
-        found.pop(names.CLUSTER_METADATA_TOPIC, None)
-        return sorted(topic for topic, logs in found.items() if self._present(topic, logs) is not None)
+        self._manager.all_logs()  # says if no directory is left
+        found = {*self._stored.known, *self._manager.registry.topics()} - {names.CLUSTER_METADATA_TOPIC}
+        return sorted(topic for topic in found if self._present(topic, self.numbers(topic)) is not None)
 
     def info(self, topic: str) -> TopicInfo | None:
         """What is known of a topic; None where there is none of that name."""
@@ -132,8 +129,8 @@ class Catalog:
 
     def available(self, topic: str, partitions: int) -> Sequence[int]:
         """The partitions of a topic, of so many, that are here and online."""
-        there = {log.topic_partition.partition for log in self._logs(topic)}
-        return range(partitions) if len(there) >= partitions else sorted(each for each in there if each < partitions)
+        there = self.numbers(topic)
+        return range(partitions) if len(there) >= partitions else [each for each in there if each < partitions]
 
     def settled_log(self, partition: TopicPartition) -> UnifiedLog | None:
         """A partition's log, when whatever is just being made or removed is done."""
@@ -180,20 +177,21 @@ class Catalog:
         seen = self._seen.get(topic)
         if seen is not None and seen.stored is stored and (seen.changes, seen.has_offline) == (changes, has_offline):
             return seen.present
-        logs = self._logs(topic)
-        present = self._present(topic, logs)
-        if stored is not None and logs and logs[0].topic_id == stored.topic_id:  # no id that comes later says otherwise
+        numbers = self.numbers(topic)
+        present = self._present(topic, numbers)
+        first_id = next(self._manager.topic_ids(topic), None)
+        if stored is not None and numbers and first_id == stored.topic_id:  # no id that comes later says otherwise
             self._seen[topic] = _Seen(stored, changes, has_offline, present)
         return present
 
-    def _present(self, topic: str, logs: Sequence[UnifiedLog]) -> KnownTopic | None:
+    def _present(self, topic: str, numbers: Sequence[int]) -> KnownTopic | None:
         known = self._stored.known_of(topic)
-        if known is None and logs:
+        if known is None and numbers:
             known = self._topic_settings.cluster_known(topic)
         return present_topic(
             known,
-            [log.topic_partition.partition for log in logs],
-            lambda: [log.topic_id for log in logs],
+            numbers,
+            lambda: self._manager.topic_ids(topic),
             may_be_elsewhere=topic in INTERNAL_OVERRIDES
             or bool(self._manager.offline_log_dirs)
             or self._topic_settings.is_remembered(topic),
@@ -260,12 +258,16 @@ class Catalog:
                 self._finish(topic, known)
             for topic in INTERNAL_OVERRIDES:
                 self._note_made(topic)
-            for log in self._manager.all_logs():
-                known_topic = self._stored.known_of(log.topic_partition.topic)
-                if known_topic is not None and not known_topic.is_deleted and log.topic_id is None:
-                    log.assign_topic_id(known_topic.topic_id)
+            for topic, known in self._stored.known.items():
+                if not known.is_deleted and None in self._manager.topic_ids(topic):
+                    for log in self._logs(topic):
+                        if log.topic_id is None:
+                            log.assign_topic_id(known.topic_id)
 
     def _finish(self, topic: str, known: KnownTopic) -> None:
+        ids = [each for each in self._manager.topic_ids(topic) if each is not None]
+        if known.is_whole and not known.is_deleted and (not ids or known.topic_id in ids):
+            return
         logs = self._logs(topic)
         if known.is_deleted:
             left = [log for log in logs if log.topic_id == known.topic_id or (log.topic_id is None and not _used(log))]
@@ -343,11 +345,10 @@ class Catalog:
         if colliding:
             raise InvalidTopicException(f"Topic '{topic}' collides with existing topic: {', '.join(colliding)}")
         if topic_id is not None:
-            for log in self._manager.all_logs():
-                if log.topic_id == topic_id and self._known(log.topic_partition.topic) is not None:
+            for each in self._manager.registry.topics():
+                if topic_id in self._manager.topic_ids(each) and self._known(each) is not None:
                     raise IllegalArgumentException(
-                        f"topic_id: {topic_id} is the id of topic {log.topic_partition.topic!r}",
-                        hint="leave it out for a random one",
+                        f"topic_id: {topic_id} is the id of topic {each!r}", hint="leave it out for a random one"
                     )
 
     def _colliding(self, topic: str) -> list[str]:
@@ -524,7 +525,7 @@ class Catalog:
         is_a_brokers = any(
             directories.files.exists(os.path.join(each, names.META_PROPERTIES_FILE)) for each in directories.live
         )
-        return range(self.partition_count(topic)) if is_a_brokers and self._logs(topic) else ()
+        return range(self.partition_count(topic)) if is_a_brokers and self.numbers(topic) else ()
 
     def made(self, topic: str) -> list[int]:
         """The partitions of one of Kafka's own topics that were made so far, here or in a directory that is away."""
@@ -545,7 +546,7 @@ class Catalog:
 
     def numbers(self, topic: str) -> list[int]:
         """Of the partitions of a topic that are there."""
-        return sorted(log.topic_partition.partition for log in self._logs(topic))
+        return self._manager.registry.numbers_of(topic)
 
     def partition_count(self, topic: str) -> int:
         """How many partitions an internal topic has, or will have.
@@ -557,7 +558,7 @@ class Catalog:
         if known is None:
             return INTERNAL_PARTITIONS
         is_guess = self._stored.known_of(topic) is None and self._topic_settings.cluster_known(topic) is None
-        if is_guess and len(self._logs(topic)) < known.partitions:
+        if is_guess and len(self.numbers(topic)) < known.partitions:
             return max(known.partitions, INTERNAL_PARTITIONS)
         return known.partitions
 
@@ -587,7 +588,7 @@ class Catalog:
 
     def _make(self, topic: str, known: KnownTopic, numbers: Iterable[int]) -> None:
         """The folders that are missing: nobody else has them, as the topic is new, or these partitions are."""
-        there = {log.topic_partition.partition for log in self._logs(topic)}
+        there = self.numbers(topic)
         for number in numbers:
             if number not in there:
                 partition = TopicPartition(topic, number)

@@ -45,6 +45,9 @@ class _OneLog:
     def get(self, partition: TopicPartition, *, is_future: bool = False) -> UnifiedLog | None:
         return self._log if partition == self._log.topic_partition and not is_future else None
 
+    def is_there(self, partition: TopicPartition) -> bool:
+        return partition == self._log.topic_partition
+
 
 class _OneLine:
     """The checkpoints that there are."""

@@ -1,7 +1,8 @@
 """A partition that this process holds for writing: its engine, its lease, and what appends, markers and its close do.
 
 A Log, its writers and its transactions all stand on one of these, and it lives as long as any of them: when the last
-one is dropped without a close, it closes itself.  Knows nothing of reading, or of what a caller may give as a record.
+one is dropped without a close, its files are let go, and it is recovered at the next open.  Knows nothing of reading,
+or of what a caller may give as a record.
 
 Which transactions are open is kept here, for a close and a read must end those that nobody else will end.  Of a
 transaction it knows what `OpenTransaction` says.  `ending_transactions` is held while one is committed or aborted, and
@@ -21,7 +22,7 @@ from kafkalog._face.appends import PartitionAppends
 from kafkalog._face.batch_maker import BatchMaker
 from kafkalog._face.compaction import PartitionCleaning
 from kafkalog.engine.files import Clock
-from kafkalog.engine.files.lines import Lines
+from kafkalog.engine.files.dropped import let_go_later
 from kafkalog.engine.format.control import ControlRecordType
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.host import directory as directories
@@ -60,7 +61,6 @@ class OpenPartition(PartitionAppends):
         sync_appends: bool,
     ) -> None:
         self.lease = lease
-        lease.has_owner = True  # from here on `__del__` leaves it
         self.life = lease.life
         self.topic_partition = topic_partition
         self.log_dir = log_dir
@@ -98,7 +98,6 @@ class OpenPartition(PartitionAppends):
             if not engine.shut_down():
                 self.lease.give_up()
                 return
-            self.checkpoint()
             self.lease.leave(clean=True)
         except BaseException:
             self.lease.give_up()  # what cannot be closed in order must not keep the directory
@@ -117,21 +116,7 @@ class OpenPartition(PartitionAppends):
                 source=self,
             )
         finally:
-            if directories.may_finish_here():
-                self._close_dropped()
-            else:
-                directories.finish_later(self._close_dropped)
-
-    def _close_dropped(self) -> None:
-        try:
-            if hasattr(self, "writer_guards"):  # else it was never made whole
-                self.close()
-        except Exception:
-            Lines("kafkalog.topics", self.lease.directory.path, self.topic_partition).exception(
-                "%r, which was dropped, did not close in order: it is recovered when opened", self
-            )
-        finally:
-            self.lease.give_up()
+            let_go_later(lease.give_up)
 
     def __repr__(self) -> str:
         """As the Log that its user knows."""
@@ -142,8 +127,7 @@ class OpenPartition(PartitionAppends):
 
     def checkpoint(self) -> None:
         """The recovery point and the start go to disk: what shrank stays so after a crash."""
-        engine = self.engine
-        self.lease.checkpoint(lambda: engine.recovery_point, lambda: engine.log_start_offset_to_checkpoint)
+        self.lease.checkpoint()
 
     # --- transactions ------------------------------------------------------------------------------
 

@@ -22,9 +22,10 @@ from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.format.partition_metadata import checked_topic_id
 from kafkalog.engine.host import directory as directories
 from kafkalog.engine.host import log_dirs
+from kafkalog.engine.host.log_contexts import Opening
 from kafkalog.engine.host.topic_configs import checked_overrides
 from kafkalog.engine.log import damage
-from kafkalog.engine.log.context import PartitionContext, ProducerSettings
+from kafkalog.engine.log.context import ProducerSettings
 from kafkalog.engine.log.damage import Damage
 from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.engine.log.view import PartitionView
@@ -151,28 +152,15 @@ def open_log(
         )
     lease = directories.enter(root, partition, files, clock, scheduler, create=create)
     try:
-        context = PartitionContext(
-            os.path.join(lease.directory.path, str(partition)),
-            settings,
-            ProducerSettings(ProducerStateManagerConfig(producer_id_expiration_ms, False)),
-            lease.directory.scheduler,
-            clock,
-            lease.directory.failure_channel,
-            files=files,
-            metrics=metrics,
-        )
-        context.has_one_replica = True
-        engine = UnifiedLog.create(
-            context, lease.log_start_offset, lease.recovery_point, lease.clean, topic_id, on_damage=tell
-        )
-        lease.holds_files(engine.close_quietly)
+        producers = ProducerSettings(ProducerStateManagerConfig(producer_id_expiration_ms, False))
+        engine = lease.load(Opening(settings, producers, clock, metrics, tell, topic_id))
         # A transaction or a batch of many that a roll divides would else survive a power loss without its beginning.
         engine.flushes_rolls = durability == "fsync"
         if engine.recovery_point < lease.recovery_point:
             # The checkpoint says that more was flushed than there is; what comes to these offsets now is not.
             if on_damage == "raise":
                 raise _lost_end(engine, lease.recovery_point)
-            lease.checkpoint(lambda: engine.recovery_point)
+            lease.checkpoint()
         if on_damage == "raise":
             for segment in engine.log_segments():
                 check_whole_entries(segment.txn_index.path, segment.txn_index.end)

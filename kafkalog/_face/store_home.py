@@ -28,10 +28,10 @@ from kafkalog._face.topic_settings import TopicSettings
 from kafkalog._face.waiting import Bells
 from kafkalog.config import LogConfig
 from kafkalog.engine.files import Clock, Files
+from kafkalog.engine.files.dropped import let_go_later
 from kafkalog.engine.files.lines import Lines
 from kafkalog.engine.files.processes import Life
 from kafkalog.engine.format.names import TopicPartition
-from kafkalog.engine.host import directory as directories_of_logs
 from kafkalog.engine.host.changes import BackgroundTasks
 from kafkalog.engine.host.log_manager import LogManager
 from kafkalog.engine.host.topic_configs import StoredTopicConfigs
@@ -70,8 +70,8 @@ class OpenProducer(Protocol):
 
 
 class StoreHome:
-    """Made and started by `kafkalog.open`.  One that is dropped without `close` closes by itself, with a
-    ResourceWarning."""
+    """Made and started by `kafkalog.open`.  One that is dropped without `close` lets go of its files, with a
+    ResourceWarning, and is recovered at the next open."""
 
     read_only: Literal[False] = False
 
@@ -119,8 +119,6 @@ class StoreHome:
         """Loads and settles everything; what fails lets go of all."""
         try:
             self.manager.startup(self.catalog.is_gone)
-            for log in self.manager.all_logs():
-                log.flushes_rolls = self.syncs
             self.catalog.finish()
             self.coordinators = Coordinators(self.manager, self.catalog, self.life, self.clock, syncs=self.syncs)
             self.coordinators.start()
@@ -182,16 +180,7 @@ class StoreHome:
                 source=self,
             )
         finally:
-            if directories_of_logs.may_finish_here():
-                self._close_dropped()
-            else:
-                directories_of_logs.finish_later(self._close_dropped)
-
-    def _close_dropped(self) -> None:
-        try:
-            self.close()
-        except Exception:
-            Lines("kafkalog.topics").exception("%r, which was dropped, did not close in order", self)
+            let_go_later(self.abandon)
 
     def __repr__(self) -> str:
         return f"<store of {self.place}>"

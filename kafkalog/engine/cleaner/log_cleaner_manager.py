@@ -56,6 +56,9 @@ class Logs(Protocol):
 
     def get(self, partition: TopicPartition, *, is_future: bool = False) -> UnifiedLog | None: ...
 
+    def is_there(self, partition: TopicPartition) -> bool:
+        """Whether it has a current log, be it one that nobody has asked for yet."""
+
 
 class CleanerDirectories(Protocol):
     """The log directories' cleaner-offset-checkpoint files."""
@@ -416,7 +419,7 @@ class LogCleanerManager:
     def _without_strangers(self, offsets: Offsets) -> Offsets:
         known: Offsets = JavaHashMap(topic_partition_hash)
         for partition, offset in offsets.items():
-            if self._logs.get(partition) is not None:
+            if self._logs.is_there(partition):
                 known[partition] = offset
         return known
 

@@ -14,6 +14,7 @@ import functools
 from kafkalog.engine.files.failure import is_shortage, refused
 from kafkalog.engine.files.lines import Lines
 from kafkalog.engine.host.jobs import Jobs
+from kafkalog.engine.host.loading import log_folders
 from kafkalog.engine.host.log_directories import LogDirectories
 from kafkalog.engine.host.registry import LogRegistry
 from kafkalog.engine.host.starting import Start
@@ -36,6 +37,11 @@ class End:
         self._jobs = jobs
         self._threads = threads
         self._bare = bare
+        self._distrusted: set[str] = set()
+
+    def distrust(self, log_dir: str) -> None:
+        """Somebody could not say that all went well there: no marker is written."""
+        self._distrusted.add(log_dir)
 
     def close_all(self, broker_epoch: int) -> BaseException | None:
         """All directories; the first error, when all is done."""
@@ -78,6 +84,8 @@ class End:
             return None
         if directories.failure_channel.has_offline_log_dir(log_dir) and not self._bare:
             return None
+        if not self._is_clean_elsewhere(log_dir, bool(had_clean)):
+            return None
         try:
             directories.live[log_dir].marker.write(broker_epoch)
         except OSError as error:
@@ -87,6 +95,16 @@ class End:
                 return error
             return refused(log_dir, message, error) if is_shortage(error) else _because_of(error, message)
         return None
+
+    def _is_clean_elsewhere(self, log_dir: str, had_clean: bool) -> bool:
+        """Whether what was not open at the end was closed cleanly before: the marker speaks for the whole directory."""
+        waiting = self._registry.waiting_in(log_dir)
+        if log_dir in self._distrusted or not all(each.clean for each in waiting.values()):
+            return False
+        if had_clean or not self._start.on_demand:
+            return True
+        known = {each.folder for each in waiting.values()} | {log.dir for log in self._registry.all_of(log_dir)}
+        return known.issuperset(log_folders(log_dir, self._directories.files)[0])
 
 
 def _because_of(error: OSError, message: str) -> KafkaStorageException:

@@ -42,6 +42,7 @@ class Failures:
         self._close_all_of(log_dir)
         self._cleaning.leave_failed([log.topic_partition for log in gone])  # before the lock is given back
         self._registry.remove_all(gone)
+        self._registry.forget_directory(log_dir)
         if isinstance(self._topic_configs, StoredTopicConfigs):
             self._topic_configs.forget_directory(log_dir)
         self._directories.take_out(log_dir)

@@ -133,6 +133,24 @@ class HeldDirectory:
             Lines(LOGGER, self.path).warning("%s; %s", problem, meaning)
         return lines
 
+    def line(self, name: str, partition: TopicPartition) -> int | None:
+        """A partition's line of the checkpoint of that name; None without one.
+
+        CorruptCheckpointException; KafkaStorageException, and the directory is offline, where the disk refuses.
+        """
+        return self.lines(name).get(partition)
+
+    def lines(self, name: str) -> dict[TopicPartition, int]:
+        """Those of the checkpoint of that name; none where there is no such file.  Errors as `line`."""
+        checkpoint = self._checkpoint(name)
+        try:
+            return checkpoint.read() if self.files.exists(checkpoint.path) else {}
+        except OSError as error:
+            if isinstance(error, KafkalogError):
+                raise
+            message = f"Error while reading checkpoint file {checkpoint.path}"
+            raise self.failure_channel.failed(self.path, message, error) from error
+
     def write(self, checkpoint: OffsetCheckpointFile, lines: Mapping[TopicPartition, int]) -> None:
         """Replaces a checkpoint; KafkaStorageException, and the directory is offline, where the disk refuses, but for a
         shortage (DiskFull, TooManyOpenFilesException).

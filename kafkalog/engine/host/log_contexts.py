@@ -9,15 +9,32 @@ Knows no log but the one that is being made, and no directory.  Thread-safe with
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import NamedTuple
 
 from kafkalog.config import LogConfig
 from kafkalog.engine.files import Clock, Files, LogDirFailureChannel, Scheduler
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.host.settings import ManagerSettings
 from kafkalog.engine.host.topic_configs import TopicConfigs
-from kafkalog.engine.log.context import PartitionContext
+from kafkalog.engine.log.context import PartitionContext, ProducerSettings
+from kafkalog.engine.log.damage import Damage
 from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.metrics.registry import MetricsRegistry
+
+
+class Opening(NamedTuple):
+    """What is different of one log, from the manager's others; None: nothing.  `on_damage` is told of each cut that a
+    recovery is about to make (`kafkalog.engine.log.damage`)."""
+
+    config: LogConfig | None = None
+    producers: ProducerSettings | None = None
+    clock: Clock | None = None
+    metrics: MetricsRegistry | None = None
+    on_damage: Callable[[Damage], None] | None = None
+    topic_id: str | None = None  # of a log that has none
+
+
+AS_ALL = Opening()
 
 
 class LogContexts:
@@ -46,16 +63,16 @@ class LogContexts:
         self._configs: dict[str, LogConfig] = {}  # of topics; made when asked for
         self._initializing: dict[TopicPartition, bool] = {}  # True: its configuration changed meanwhile (KAFKA-8813)
 
-    def of(self, folder: str, partition: TopicPartition) -> PartitionContext:
+    def of(self, folder: str, partition: TopicPartition, opening: Opening = AS_ALL) -> PartitionContext:
         context = PartitionContext(
             folder,
-            self._config_of(partition.topic),
-            self.settings.producers,
+            opening.config or self._config_of(partition.topic),
+            opening.producers or self.settings.producers,
             self._scheduler,
-            self._clock,
+            opening.clock or self._clock,
             self._failure_channel,
             files=self._files,
-            metrics=self.metrics,
+            metrics=self.metrics if opening.metrics is None else opening.metrics,
         )
         context.has_one_replica = not self.bare
         return context
@@ -85,8 +102,8 @@ class LogContexts:
     def begin(self, partition: TopicPartition) -> None:
         self._initializing[partition] = False
 
-    def finish(self, partition: TopicPartition, log: UnifiedLog) -> None:
-        if self._initializing.pop(partition, False):
+    def finish(self, partition: TopicPartition, log: UnifiedLog, opening: Opening = AS_ALL) -> None:
+        if self._initializing.pop(partition, False) and opening.config is None:
             self.forget(partition.topic)
             log.update_config(self._config_of(partition.topic))
 

@@ -14,7 +14,7 @@ from kafkalog._native.state.log_end import PartitionLock
 from kafkalog.engine.files import Files, LogDirFailureChannel, local_path, parent_dir
 from kafkalog.engine.files.lines import Lines
 from kafkalog.engine.format.checkpoints import OffsetCheckpointFile
-from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.format.names import CLEANER_OFFSET_CHECKPOINT_FILE, TopicPartition
 from kafkalog.engine.host.changes import inside
 from kafkalog.engine.host.held import HeldDirectory
 from kafkalog.engine.host.log_dirs import refuse_foreign, refuse_inside
@@ -199,9 +199,7 @@ class LogDirectories:
 
     def checkpoint_high_watermarks(self, log_dir: str, registry: LogRegistry) -> bool:
         held = self.live.get(log_dir)
-        return held is not None and self._write(
-            held, held.high_watermarks, lambda: registry.high_watermarks_in_dir(log_dir)
-        )
+        return held is not None and self._write(held, held.high_watermarks, lambda: _high_watermarks(registry, log_dir))
 
     def make_cleaner_offsets(self) -> None:
         """cleaner-offset-checkpoint of each directory, empty where it is missing."""
@@ -239,6 +237,15 @@ class LogDirectories:
         held = self.live.get(log_dir)
         return held is not None and self._write(held, held.cleaner_offsets, lambda: offsets, self._cleaning)
 
+    def write_lines(self, log_dir: str, name: str, lines: Mapping[TopicPartition, int]) -> None:
+        """Replaces the checkpoint of that name.  KafkaStorageException, also where the directory is offline."""
+        held = self.live.get(log_dir)
+        if held is None:
+            raise self.lost()
+        is_cleaners = name == CLEANER_OFFSET_CHECKPOINT_FILE
+        with (self._cleaning if is_cleaners else self._writing)[log_dir]:
+            held.write(OffsetCheckpointFile(os.path.join(log_dir, name), self.files, create=False), lines)
+
     def _is_ours(self, held: HeldDirectory) -> bool:
         return held.is_locked and not self.failure_channel.has_offline_log_dir(held.path)
 
@@ -271,17 +278,31 @@ class LogDirectories:
 
 
 def _recovery_points(registry: LogRegistry, log_dir: str) -> dict[TopicPartition, int]:
-    return {partition: log.recovery_point for partition, log in registry.in_dir(log_dir).items()}
+    lines = _waiting_lines(registry, log_dir, "recovery_point")
+    return {**lines, **{partition: log.recovery_point for partition, log in registry.in_dir(log_dir).items()}}
 
 
 def _log_starts(registry: LogRegistry, log_dir: str) -> dict[TopicPartition, int]:
     """Only of logs that start inside their first segment: the others are found to start at its base."""
-    lines: dict[TopicPartition, int] = {}
+    lines = _waiting_lines(registry, log_dir, "log_start_offset")
     for partition, log in registry.in_dir(log_dir).items():
+        lines.pop(partition, None)
         start = log.log_start_offset_to_checkpoint
         if start is not None:
             lines[partition] = start
     return lines
+
+
+def _high_watermarks(registry: LogRegistry, log_dir: str) -> Mapping[TopicPartition, int]:
+    found = registry.high_watermarks_in_dir(log_dir)
+    lines = _waiting_lines(registry, log_dir, "high_watermark")
+    return {**lines, **dict(found.items())} if lines else found
+
+
+def _waiting_lines(registry: LogRegistry, log_dir: str, name: str) -> dict[TopicPartition, int]:
+    """Of the logs that wait: what was read, or written when they were closed."""
+    lines = ((partition, getattr(waiting, name)) for partition, waiting in registry.waiting_in(log_dir).items())
+    return {partition: line for partition, line in lines if line is not None}
 
 
 def absolute_paths(log_dirs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[str]:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import TypeVar
 
@@ -28,11 +28,13 @@ from kafkalog.engine.cleaner.log_cleaner import LogCleaner
 from kafkalog.engine.cleaner.uncleanable import Uncleanable
 from kafkalog.engine.format import names, values
 from kafkalog.engine.format.names import TopicPartition
-from kafkalog.engine.format.partition_metadata import checked_topic_id
+from kafkalog.engine.format.partition_metadata import checked_topic_id, topic_id_of
 from kafkalog.engine.host.loading import LoadProgress
+from kafkalog.engine.host.log_contexts import AS_ALL, Opening
 from kafkalog.engine.host.log_directories import absolute_path
 from kafkalog.engine.host.manager_life import ManagerLife
 from kafkalog.engine.host.moves import Move, MoveProgress
+from kafkalog.engine.host.registry import Waiting
 from kafkalog.engine.host.removing import Removal
 from kafkalog.engine.host.topic_configs import StoredTopicConfigs, checked_overrides
 from kafkalog.engine.host.truncating import cut, restart
@@ -41,15 +43,21 @@ from kafkalog.errors import (
     IllegalArgumentException,
     IllegalStateException,
     InconsistentTopicIdException,
+    KafkalogError,
     KafkaStorageException,
 )
 
 T = TypeVar("T")
+_WITH_LINE: Mapping[str, Callable[[Waiting, int | None], Waiting]] = {
+    names.RECOVERY_POINT_CHECKPOINT_FILE: lambda waiting, offset: waiting._replace(recovery_point=offset),
+    names.LOG_START_OFFSET_CHECKPOINT_FILE: lambda waiting, offset: waiting._replace(log_start_offset=offset),
+    names.HIGH_WATERMARK_CHECKPOINT_FILE: lambda waiting, offset: waiting._replace(high_watermark=offset),
+}
 
 
 class LogManager(ManagerLife):
     """The logs of `log_dirs`; a context manager that starts and shuts down.  Thread-safe; of one process.  One that is
-    dropped without `shutdown` shuts down by itself, with a ResourceWarning."""
+    dropped without `shutdown` lets go of its files, with a ResourceWarning, and is recovered at the next start."""
 
     # --- directories ---------------------------------------------------------------------------------
 
@@ -98,7 +106,41 @@ class LogManager(ManagerLife):
         self._check()
         if self.changes.cut_short:
             self.changes.settle()
-        return self.registry.get(partition, is_future=is_future)
+        log = self.registry.get(partition, is_future=is_future)
+        return log or self._load_waiting(partition, is_future=is_future)
+
+    def _load_waiting(
+        self, partition: TopicPartition, opening: Opening = AS_ALL, *, is_future: bool = False
+    ) -> UnifiedLog | None:
+        """A log that nobody has asked for yet; None where there is none."""
+        if self.registry.waiting(partition, is_future=is_future) is None:
+            return self.registry.get(partition, is_future=is_future)
+        with self.changes.lock:
+            self._check()
+            self.changes.settle()
+            waiting = self.registry.waiting(partition, is_future=is_future)
+            if waiting is None:
+                return self.registry.get(partition, is_future=is_future)  # another thread has loaded it
+            change = functools.partial(self._start.load_waiting, partition, opening, is_future=is_future)
+            try:
+                self.changes.whole(change, again=_nothing)
+            except OSError as error:
+                if isinstance(error, KafkalogError):
+                    raise
+                message = f"Error while loading log dir {waiting.folder}"
+                raise self.failure_channel.failed(waiting.log_dir, message, error) from error
+            return self.registry.get(partition, is_future=is_future)
+
+    def topic_ids(self, topic: str) -> Iterator[str | None]:
+        """The ids that the partitions of a topic have, in their order, each as it is asked for; None: none yet.  Loads
+        nothing.  CorruptCheckpointException, OSError."""
+        for number in self.registry.numbers_of(topic):
+            partition = TopicPartition(topic, number)
+            log, waiting = self.registry.get(partition), self.registry.waiting(partition)
+            if log is not None:
+                yield log.topic_id
+            elif waiting is not None:
+                yield topic_id_of(waiting.folder, self.files)
 
     def log_to_change(self, partition: TopicPartition) -> UnifiedLog | None:
         """As `get_log`, for whoever found that one refuses changes: waits for the last step of a move or a deletion,
@@ -107,7 +149,7 @@ class LogManager(ManagerLife):
         if log is not None and log.local_log.life == CLOSING:
             self.changes.settle()
             log = self.registry.get(partition)
-        return log
+        return log or self._load_waiting(partition)
 
     def logs_by_topic(self, topic: str) -> list[UnifiedLog]:
         """Current and future ones."""
@@ -116,6 +158,11 @@ class LogManager(ManagerLife):
         self._check_not_lost()
         if self.changes.cut_short:
             self.changes.settle()
+        for partition in self.registry.waiting_of(topic):
+            self._load_waiting(partition)
+        return self._open_logs_of(topic)
+
+    def _open_logs_of(self, topic: str) -> list[UnifiedLog]:
         return [*self.registry.of_topic(topic), *self.registry.futures_of(topic)]
 
     def get_or_create_log(
@@ -141,6 +188,7 @@ class LogManager(ManagerLife):
             self._check()  # inside: a shutdown may have come before us
             self.changes.settle()
             log = self.registry.get(partition, is_future=is_future)
+            log = log or self._load_waiting(partition, is_future=is_future)
             if log is None:
                 log = self._maker.make(partition, preferred, is_new=is_new, is_future=is_future, topic_id=topic_id)
             if topic_id is not None and log.topic_id is not None and topic_id != log.topic_id:
@@ -149,6 +197,90 @@ class LogManager(ManagerLife):
                     f"but log already contained topic ID {log.topic_id}"
                 )
             return log
+
+    def open_log(self, partition: TopicPartition, opening: Opening) -> UnifiedLog:
+        """The log of a partition, opened for one user, who has it otherwise than the settings say; made where it is
+        missing.  Errors as `get_or_create_log`; what `opening.on_damage` raises."""
+        with self.changes.lock:
+            self._check()
+            self.changes.settle()
+            if self.registry.get(partition) is not None:
+                self.close_log(partition, clean=True)  # of the manager's own, for the end of a transaction
+            log = self._load_waiting(partition, opening)
+            if log is None:
+                log = self._maker.make(
+                    partition, None, is_new=True, is_future=False, topic_id=opening.topic_id, opening=opening
+                )
+            return log
+
+    def close_log(self, partition: TopicPartition, *, clean: bool) -> None:
+        """Closes a partition's log, where it is open, and has it wait for who asks for it next.  `clean`: whether all
+        went well, as its user says, who may have closed it; otherwise it is let go, and recovered next time.
+
+        KafkaStorageException where the disk refuses its end, or its checkpoints.
+        """
+        with self.changes.lock:
+            if not self._is_running():
+                return
+            self.changes.settle()
+            log = self.registry.get(partition)
+            if log is None:
+                self._wait_again(partition, clean=clean)
+                return
+            is_clean = False
+            try:
+                is_clean = clean and (log.local_log.is_closed or log.shut_down())
+            finally:
+                if not is_clean:
+                    log.close_quietly()
+                lines = (log.recovery_point, log.log_start_offset_to_checkpoint, log.high_watermark)
+                self.registry.let_wait(partition, Waiting(log.parent_dir, log.dir, *lines, is_clean))
+                self.registry.remove(log)
+            if is_clean:
+                self.checkpoint_now(log.parent_dir)
+
+    def _wait_again(self, partition: TopicPartition, *, clean: bool) -> None:
+        """Others worked on a partition's files: what is there now counts."""
+        waiting = self.registry.waiting(partition)
+        log_dir = self.directories.paths[0] if waiting is None else waiting.log_dir
+        folder = os.path.join(log_dir, str(partition))
+        if self.files.is_dir(folder):
+            waiting = waiting or Waiting(log_dir, folder, None, None, None, clean)
+            self.registry.let_wait(partition, waiting._replace(clean=clean))
+            return
+        self.registry.forget_waiting(partition)
+        if not clean:
+            self._end.distrust(log_dir)
+
+    def checkpoint_now(self, log_dir: str) -> None:
+        """Log starts and recovery points of a directory go to the disk.  KafkaStorageException where it refuses."""
+        if not self.directories.checkpoint(log_dir, self.registry, raises=True):
+            error = KafkaStorageException(f"the checkpoints of {log_dir} were not written")
+            raise error from self.failure_channel.cause(log_dir)
+
+    def set_line(self, log_dir: str, name: str, partition: TopicPartition, offset: int | None) -> None:
+        """Sets a partition's line of the checkpoint of that name, or takes it away; of one that has no log open, but
+        for the cleaner's line.  CorruptCheckpointException where the file cannot be read; KafkaStorageException."""
+        held = self.directories.live.get(log_dir)
+        if held is None:
+            raise self.directories.lost()
+        lines = held.lines(name)
+        if name in _WITH_LINE:
+            waiting = self.registry.waiting(partition)
+            folder = os.path.join(log_dir, str(partition))
+            waiting = waiting or Waiting(log_dir, folder, None, None, None, False)
+            self.registry.let_wait(partition, _WITH_LINE[name](waiting, offset))
+        if lines.get(partition) == offset:
+            return
+        if offset is None:
+            del lines[partition]
+        else:
+            lines[partition] = offset
+        self.directories.write_lines(log_dir, name, lines)
+
+    def had_clean_shutdown(self, log_dir: str) -> bool:
+        """Whether the start found that everything in a directory was closed cleanly, or nothing there."""
+        return bool(self._start.had_clean.get(log_dir)) or not self.registry.waiting_in(log_dir)
 
     def maybe_update_preferred_log_dir(self, topic_partition: str | TopicPartition, log_dir: str) -> None:
         """Where the partition's next log is to be made, unless its log or future log is there."""
@@ -178,7 +310,7 @@ class LogManager(ManagerLife):
         new = self._contexts.config_with(topic, overrides)
         self._contexts.forget(topic)
         self.topic_config_updated(topic)
-        for log in self.logs_by_topic(topic):
+        for log in self._open_logs_of(topic):
             old = log.update_config(new)
             if old.compact and not new.compact:
                 self._cleaning.abort(log.topic_partition)
@@ -291,7 +423,8 @@ class LogManager(ManagerLife):
         with self.changes.lock:
             self._check()
             self.changes.settle()
-            source = self.registry.get(partition)
+            source = self._load_waiting(partition)
+            self._load_waiting(partition, is_future=True)
             if source is not None:
                 source.settle()  # out of the middle of it nothing is moved away: it goes on there
             self.switch_to_future_log(partition)
@@ -352,7 +485,7 @@ class LogManager(ManagerLife):
             self._check()
             self.changes.settle()
             self._leftovers.settle(partition.topic)
-            log = self.registry.get(partition, is_future=is_future)
+            log = self._load_waiting(partition, is_future=is_future)
             if log is None:
                 offline = self.offline_log_dirs
                 if offline:
@@ -362,7 +495,7 @@ class LogManager(ManagerLife):
                     )
                 return None
             removals = [Removal.of(log, is_stray=is_stray)]
-            future = self.registry.get(partition, is_future=True)
+            future = self._load_waiting(partition, is_future=True)
             if future is not None and future is not log and not self._bare:
                 removals.append(Removal.of(future, is_stray=False))
             self.changes.whole(lambda: self._removals.remove(removals, checkpoint=checkpoint))
@@ -381,6 +514,13 @@ class LogManager(ManagerLife):
             self.changes.settle()
             for topic in {each.topic for each in given}:
                 self._leftovers.settle(topic)
+            for each in given:
+                self._load_waiting(each)
+                self._load_waiting(each, is_future=True)
             removals = self._removals.of(given, is_stray=is_stray)
             self.changes.whole(lambda: self._removals.remove(removals, checkpoint=True))
             self._delete_in_time()
+
+
+def _nothing() -> None:
+    """What becomes of a load that was cut short: the log waits, for a recovery."""

@@ -20,7 +20,7 @@ from kafkalog.engine.format import names
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.host.changes import Changes
 from kafkalog.engine.host.leftovers import Leftovers
-from kafkalog.engine.host.log_contexts import LogContexts
+from kafkalog.engine.host.log_contexts import AS_ALL, LogContexts, Opening
 from kafkalog.engine.host.log_directories import LogDirectories
 from kafkalog.engine.host.log_dirs import refuse_foreign_partition
 from kafkalog.engine.host.registry import LogRegistry
@@ -67,6 +67,7 @@ class LogMaker:
         is_new: bool,
         is_future: bool,
         topic_id: str | None,
+        opening: Opening = AS_ALL,
     ) -> UnifiedLog:
         offline = self._directories.offline
         if not is_new and offline:
@@ -91,12 +92,12 @@ class LogMaker:
         made: list[UnifiedLog] = []
 
         def create(folder: str, is_new: bool) -> UnifiedLog:
-            context = self._contexts.of(folder, partition)
+            context = self._contexts.of(folder, partition, opening)
             try:
                 # What lies there is of a load that was cut short: not all of it is as a clean end leaves it.
                 is_clean = is_new or self._bare or not self._directories.files.names_in(folder)
                 try:
-                    return UnifiedLog.load(context, 0, 0, is_clean, topic_id)
+                    return UnifiedLog.load(context, 0, 0, is_clean, topic_id, on_damage=opening.on_damage)
                 except (OSError, TooManyOpenFilesException) as error:
                     if is_clean and self._directories.failure_channel.passes(error):
                         self._discard(partition, folder)
@@ -119,7 +120,9 @@ class LogMaker:
             log = made[0]
             self._registry.put(log, is_future=is_future)
             self._preferred.pop(partition, None)
-            self._contexts.finish(partition, log)  # last: a change of settings finds it in one place or the other
+            self._contexts.finish(
+                partition, log, opening
+            )  # last: a change of settings finds it in one place or the other
             log.context.logger.info("Created log for partition %s in %s", partition, log.dir)
             return log
 

@@ -18,7 +18,7 @@ that others may take too (`_CLOSING` is looked at again under it), while a faile
 is closed, or let go; it is taken before a partition's lock.  At the end cleaner and scheduler are stopped, and their
 threads waited for, without it.
 From `_LEAVING` on nothing is written: the directories may be another's.
-Background tasks are methods of the manager, which they know weakly, so that one that is dropped shuts down.
+Background tasks are methods of the manager, which they know weakly, so that one that is dropped lets go.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from typing import Self
 from kafkalog._native.state.blocks import Closing
 from kafkalog.config import KEEPS_ALL, LogConfig
 from kafkalog.engine.files import OS_FILES, SYSTEM_CLOCK, Clock, Files, LogDirFailureChannel, Scheduler, ThreadScheduler
+from kafkalog.engine.files.dropped import let_go_later, wait_for_dropped
 from kafkalog.engine.files.lines import Lines
 from kafkalog.engine.files.processes import belongs_here, opened_elsewhere
 from kafkalog.engine.format import values
-from kafkalog.engine.host import directory as directories_of_logs
 from kafkalog.engine.host.changes import BackgroundTasks, Changes
 from kafkalog.engine.host.cleaning import Cleaning
 from kafkalog.engine.host.doomed import DoomedLogs
@@ -127,6 +127,7 @@ class ManagerLife(Closing):
         self._owns_scheduler = scheduler is None
         self.scheduler: Scheduler = ThreadScheduler(clock) if scheduler is None else scheduler
         self._tasks = BackgroundTasks(self.scheduler, self._is_running, outlive=bare)
+        wait_for_dropped()
         self.directories = LogDirectories(absolute_paths(log_dirs), files, self.failure_channel, keep_failed=bare)
         try:
             if not bare:
@@ -203,18 +204,7 @@ class ManagerLife(Closing):
                 source=self,
             )
         finally:
-            if directories_of_logs.may_finish_here():
-                self._close_dropped()
-            else:
-                directories_of_logs.finish_later(self._close_dropped)
-
-    def _close_dropped(self) -> None:
-        try:
-            self.shutdown()
-        except Exception:
-            Lines(LOGGER).exception(
-                "%r, which was dropped, did not close in order: it is recovered at the next start", self
-            )
+            let_go_later(self.abandon)
 
     def __repr__(self) -> str:
         return f"<LogManager of {self.directories.shown}, {self._state}>"

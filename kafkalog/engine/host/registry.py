@@ -1,4 +1,5 @@
-"""Which logs there are: the current and the future one of each partition, in the order of Kafka's maps.
+"""Which logs there are: the current and the future one of each partition, in the order of Kafka's maps; and which
+partitions wait on the disk for somebody to ask for them.
 
 Beside the maps stand the logs of each topic and of each directory, so that neither is found by a walk over all.
 Look-ups take no lock; `guard` is held for an instant by whoever changes or walks the maps.  Knows nothing of disks.
@@ -8,12 +9,25 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from kafkalog._native.codec.java_hash import AnyRefMap, JavaConcurrentHashMap, JavaHashMap, topic_partition_hash
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.log.unified_log import UnifiedLog
 
 Logs = JavaHashMap[TopicPartition, UnifiedLog]
+
+
+class Waiting(NamedTuple):
+    """A partition's folder of which no log is open, and what the directory's checkpoints say of it; None: no line.
+    `clean`: whether its last close was."""
+
+    log_dir: str
+    folder: str
+    recovery_point: int | None
+    log_start_offset: int | None
+    high_watermark: int | None
+    clean: bool
 
 
 class LogRegistry:
@@ -27,6 +41,9 @@ class LogRegistry:
         self._future: Logs = JavaConcurrentHashMap(topic_partition_hash)
         self._by_topic: dict[str, dict[TopicPartition, UnifiedLog]] = {}  # current ones
         self._by_dir: dict[str, set[UnifiedLog]] = {}
+        self._waiting: dict[TopicPartition, Waiting] = {}
+        self._waiting_futures: dict[TopicPartition, Waiting] = {}
+        self._waiting_by_topic: dict[str, dict[TopicPartition, Waiting]] = {}  # current ones
         self.changes = 0  # another number: there are other logs, perhaps
         self.topics_made = 0  # how many topics have got their first log so far
 
@@ -62,6 +79,66 @@ class LogRegistry:
                 self.topics_made += 1
             of[log.topic_partition] = log
         self.changes += 1
+
+    # --- what waits ----------------------------------------------------------------------------------
+
+    def waiting(self, partition: TopicPartition, *, is_future: bool = False) -> Waiting | None:
+        """The folder of a partition that no log is open of."""
+        return (self._waiting_futures if is_future else self._waiting).get(partition)
+
+    def let_wait(self, partition: TopicPartition, waiting: Waiting, *, is_future: bool = False) -> None:
+        """There is a folder of a partition, for whoever asks for it."""
+        with self.guard:
+            (self._waiting_futures if is_future else self._waiting)[partition] = waiting
+            if not is_future:
+                self._waiting_by_topic.setdefault(partition.topic, {})[partition] = waiting
+            self.changes += 1
+
+    def forget_waiting(self, partition: TopicPartition, *, is_future: bool = False) -> None:
+        """Its log is open, or its folder gone."""
+        with self.guard:
+            (self._waiting_futures if is_future else self._waiting).pop(partition, None)
+            of = self._waiting_by_topic.get(partition.topic)
+            if of is not None and not is_future:
+                of.pop(partition, None)
+                if not of:
+                    self._waiting_by_topic.pop(partition.topic, None)
+            self.changes += 1
+
+    def waiting_of(self, topic: str) -> dict[TopicPartition, Waiting]:
+        """Those of a topic; future ones are not among them."""
+        with self.guard:
+            return dict(self._waiting_by_topic.get(topic, {}))
+
+    def waiting_in(self, log_dir: str) -> dict[TopicPartition, Waiting]:
+        """Those of a directory, which has one folder of each: a current or a future one."""
+        with self.guard:
+            found = [*self._waiting_futures.items(), *self._waiting.items()]
+        return {partition: waiting for partition, waiting in found if waiting.log_dir == log_dir}
+
+    def forget_directory(self, log_dir: str) -> None:
+        """Nothing waits in a directory that failed."""
+        for is_future in (False, True):
+            for partition, waiting in list((self._waiting_futures if is_future else self._waiting).items()):
+                if waiting.log_dir == log_dir:
+                    self.forget_waiting(partition, is_future=is_future)
+
+    def numbers_of(self, topic: str) -> list[int]:
+        """The partitions of a topic that have a current log, open or waiting."""
+        with self.guard:
+            places = {*self._by_topic.get(topic, ()), *self._waiting_by_topic.get(topic, ())}
+        return sorted(partition.partition for partition in places)
+
+    def topics(self) -> set[str]:
+        """Those that have a current log, open or waiting."""
+        with self.guard:
+            return {*self._by_topic, *self._waiting_by_topic}
+
+    def is_there(self, partition: TopicPartition) -> bool:
+        """Whether a partition has a current log, open or waiting."""
+        return self._current.get(partition) is not None or partition in self._waiting
+
+    # --- changes -------------------------------------------------------------------------------------
 
     def remove(self, log: UnifiedLog) -> None:
         """Takes a log out, wherever it is; no other one of its partition."""
@@ -102,9 +179,12 @@ class LogRegistry:
             return [log for log in self._future.values() if log.topic_partition.topic == topic] if self._future else []
 
     def counts_by_dir(self) -> dict[str, int]:
-        """How many logs, current and future ones, each directory has."""
+        """How many logs, current and future ones, open and waiting, each directory has."""
         with self.guard:
-            return {log_dir: len(logs) for log_dir, logs in self._by_dir.items()}
+            counts = {log_dir: len(logs) for log_dir, logs in self._by_dir.items()}
+            for waiting in (*self._waiting.values(), *self._waiting_futures.values()):
+                counts[waiting.log_dir] = counts.get(waiting.log_dir, 0) + 1
+            return counts
 
     def remove_all(self, logs: Iterable[UnifiedLog]) -> None:
         for log in logs:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from kafkalog._limits import LONG_MAX, LONG_MIN
 from kafkalog.config import BrokerLogConfig, CleanerConfig, LogConfig, ProducerStateManagerConfig
@@ -41,6 +41,9 @@ class ManagerSettings(NamedTuple):
     cleaner: CleanerConfig = CleanerConfig()  # log.cleaner.*; `CleanerConfig(enable_cleaner=False)` compacts nothing
     # False leaves retention, compaction and the `-delete` folders that a start finds to others.  Not Kafka's.
     maintenance: bool = True
+    # "on demand" loads each log when it is first asked for, one at a time; until then only what is asked for is looked
+    # after: no retention, no compaction, no flush of what waits.  Not Kafka's.
+    load: Literal["all", "on demand"] = "all"
 
     def checked(self) -> ManagerSettings:
         """These, with every number in the range of Kafka's key.  IllegalArgumentException, also for other things."""
@@ -55,7 +58,12 @@ class ManagerSettings(NamedTuple):
                 raise IllegalArgumentException(f"ManagerSettings.{name}: found {found}, expected a {kind.__name__}")
         checked_cleaner(self.cleaner)
         values.flag(self.maintenance, "ManagerSettings.maintenance")
+        checked_load(self.load, "ManagerSettings.load")
         return self
+
+    @property
+    def on_demand(self) -> bool:
+        return self.load == "on demand"
 
     @property
     def syncing_threads(self) -> int:
@@ -83,6 +91,13 @@ class ManagerSettings(NamedTuple):
             config.cordoned_log_dirs,
             config.cleaner,
         )
+
+
+def checked_load(load: object, what: str = "load") -> Literal["all", "on demand"]:
+    """IllegalArgumentException for anything but "all" and "on demand"."""
+    if load == "all" or load == "on demand":
+        return load
+    raise IllegalArgumentException(f"{what}: found {values.shown(load)}, expected 'all' or 'on demand'")
 
 
 # Of CleanerConfig, as `_LOWEST`.

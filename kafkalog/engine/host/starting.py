@@ -5,31 +5,35 @@ that were cut short left is settled.
 the directory offline, any other one fails the start.  What it found out of each directory (`had_clean`, `all_loaded`)
 is what the end asks before it writes there.  Mirrors LogManager.loadLogs (4.4.0).
 
+On demand nothing is loaded but what a start alone can settle: a partition with two folders, and `-delete` ones where
+there is maintenance.  The others wait in the registry, and `load_waiting` loads one as the start would have.
+
 Takes no lock: before the manager runs nobody else changes its logs.  The loading threads meet in LogContexts, the
 LogRegistry, DoomedLogs and Duplicates, which bear that.
 """
 
 from __future__ import annotations
 
-import functools
 import os
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from kafkalog.engine.files.lines import Lines
 from kafkalog.engine.format import names
 from kafkalog.engine.format.java_text import is_io_exception
 from kafkalog.engine.format.log_lines import lines_of_folder
+from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.host import move_notes
 from kafkalog.engine.host.cleaning import Cleaning
 from kafkalog.engine.host.doomed import DoomedLogs
 from kafkalog.engine.host.duplicates import Duplicates, duplicate
 from kafkalog.engine.host.jobs import Jobs, Outcome
 from kafkalog.engine.host.loading import Found, LoadProgress, Remaining, load, look
-from kafkalog.engine.host.log_contexts import LogContexts
+from kafkalog.engine.host.log_contexts import AS_ALL, LogContexts, Opening
 from kafkalog.engine.host.log_directories import LogDirectories
 from kafkalog.engine.host.manager_metrics import gauges_of_start
-from kafkalog.engine.host.registry import LogRegistry
+from kafkalog.engine.host.registry import LogRegistry, Waiting
 from kafkalog.engine.log.context import ALREADY_OFFLINE
 from kafkalog.engine.log.damage import lost_end
 from kafkalog.engine.log.unified_log import UnifiedLog
@@ -39,6 +43,21 @@ LOGGER = "kafkalog.manager"
 
 IsStray = Callable[[UnifiedLog], bool]
 Progress = Callable[[LoadProgress], object]
+
+
+def _nobody_is(log: UnifiedLog) -> bool:
+    return False
+
+
+def _waiting(of: Found, folder: str, partition: TopicPartition) -> Waiting:
+    return Waiting(
+        of.held.path,
+        folder,
+        of.recovery_points.get(partition),
+        of.log_starts.get(partition),
+        of.high_watermarks.get(partition),
+        of.had_clean_shutdown,
+    )
 
 
 class Loaded(NamedTuple):
@@ -71,7 +90,9 @@ class Start:
         self._cleaning = cleaning
         self._jobs = jobs
         self._bare = contexts.bare
+        self.on_demand = contexts.settings.on_demand
         self._remaining: Remaining | None = None  # while it loads
+        self._is_stray: IsStray = _nobody_is
         self.had_clean: dict[str, bool] = {}
         self.all_loaded: dict[str, bool] = {}
 
@@ -84,6 +105,7 @@ class Start:
         """Loads what there is.  Interrupted, or told to stop, it leaves the rest undone."""
         found: list[Found] = []
         refused: KafkaException | None = None
+        self._is_stray = is_stray
         for path, held in self._directories.live.items():
             try:
                 of = look(held, tolerant=not self._bare)
@@ -98,16 +120,18 @@ class Start:
                 continue
             self.had_clean[path] = of.had_clean_shutdown
             self.all_loaded[path] = not of.folders
-            state = "clean shutdown" if of.had_clean_shutdown else "recovery: no clean shutdown file was found"
-            Lines(LOGGER, path).info("loading %d logs (%s)", len(of.folders), state)
             found.append(of)
+        if self.on_demand:
+            found = self._let_wait(found)
+        for of in found:
+            state = "clean shutdown" if of.had_clean_shutdown else "recovery: no clean shutdown file was found"
+            Lines(LOGGER, of.held.path).info("loading %d logs (%s)", len(of.folders), state)
         self._remaining = remaining = Remaining(
             {of.held.path: len(of.folders) for of in found}, self._contexts.settings.syncing_threads, progress
         )
         self._contexts.metrics.show(remaining, gauges_of_start)
-        load_one = functools.partial(self._load_log, is_stray)
         try:
-            outcomes = load(found, remaining, load_one, self._contexts.settings, self._jobs)
+            outcomes = load(found, remaining, self._load_folder, self._contexts.settings, self._jobs)
         finally:
             self._contexts.metrics.hide(remaining)
             self._remaining = None
@@ -121,6 +145,7 @@ class Start:
             self._judge_load(of, loaded.outcomes[of.held.path])
         if not self._bare:
             self._duplicates.finish()
+        if not (self._bare or self.on_demand):
             failed = self._failure_channel
             whole = [path for path in self._directories.live if self.all_loaded.get(path)]
             whole = [path for path in whole if not failed.has_offline_log_dir(path)]
@@ -158,23 +183,59 @@ class Start:
             return False
         return is_io_exception(error.__cause__)
 
+    def _let_wait(self, found: Sequence[Found]) -> list[Found]:
+        """What is loaded now; the rest waits in the registry."""
+        partitions = [names.parse_topic_partition_name(folder) for of in found for folder in of.folders]
+        folders: dict[TopicPartition, int] = Counter(
+            partition
+            for partition, folder in zip(partitions, (folder for of in found for folder in of.folders), strict=True)
+            if not (names.is_delete_dir(folder) or names.is_stray_dir(folder))
+        )
+        return [of._replace(folders=[folder for folder in of.folders if self._is_loaded_now(of, folder, folders)])
+                for of in found]  # fmt: skip
+
+    def _is_loaded_now(self, of: Found, folder: str, folders: Mapping[TopicPartition, int]) -> bool:
+        if names.is_delete_dir(folder):
+            return self._contexts.settings.maintenance
+        if names.is_stray_dir(folder):
+            return False
+        partition = names.parse_topic_partition_name(folder)
+        if folders[partition] > 1:
+            return True
+        is_future = os.path.basename(folder) != str(partition)
+        self._registry.let_wait(partition, _waiting(of, folder, partition), is_future=is_future)
+        return False
+
+    def _load_folder(self, folder: str, of: Found, remaining_segments: Callable[[int], object]) -> None:
+        partition = names.parse_topic_partition_name(folder)
+        self._load_log(partition, _waiting(of, folder, partition), remaining_segments=remaining_segments)
+
+    def load_waiting(self, partition: TopicPartition, opening: Opening = AS_ALL, *, is_future: bool) -> None:
+        """Loads a log that waits.  Errors as UnifiedLog.load, and it goes on to wait, for a recovery."""
+        found = self._registry.waiting(partition, is_future=is_future)
+        assert found is not None, partition
+        self._registry.let_wait(partition, found._replace(clean=False), is_future=is_future)
+        self._load_log(partition, found, opening)
+        self._registry.forget_waiting(partition, is_future=is_future)
+
     def _load_log(
         self,
-        is_stray: IsStray,
-        folder: str,
-        of: Found,
-        remaining_segments: Callable[[int], object],
+        partition: TopicPartition,
+        found: Waiting,
+        opening: Opening = AS_ALL,
+        *,
+        remaining_segments: Callable[[int], object] | None = None,
     ) -> None:
-        partition = names.parse_topic_partition_name(folder)
-        flushed = of.recovery_points.get(partition, 0)
+        folder, flushed = found.folder, found.recovery_point or 0
         self._contexts.begin(partition)
         log = UnifiedLog.load(
-            self._contexts.of(folder, partition),
-            of.log_starts.get(partition, 0),
+            self._contexts.of(folder, partition, opening),
+            found.log_start_offset or 0,
             flushed,
-            of.had_clean_shutdown,
-            None,
+            found.clean,
+            opening.topic_id,
             remaining_segments,
+            on_damage=opening.on_damage,
         )
         is_current = os.path.basename(folder) == str(partition)
         if is_current and flushed > max(log.log_end_offset, log.log_start_offset) and not self._bare:
@@ -193,7 +254,7 @@ class Start:
                 log.context.logger.warning("Loaded stray log: %s", folder)
                 if not self._bare:
                     log.close_quietly()
-            elif is_stray(log):
+            elif self._is_stray(log):
                 log.rename_dir(names.log_stray_dir_name(partition), False)
                 log.context.logger.warning("Log in %s marked stray and renamed to %s", folder, log.dir)
                 if not self._bare:
@@ -204,7 +265,7 @@ class Start:
             self._registry.remove(log)
             log.close_quietly()
             raise
-        self._contexts.finish(partition, log)
+        self._contexts.finish(partition, log, opening)
 
     def _register(self, log: UnifiedLog) -> None:
         """Of a log that was just loaded."""

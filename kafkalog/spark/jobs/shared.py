@@ -143,7 +143,8 @@ class SharedDirectory:
             return
         points, starts, cleaned = (returned.lines.get(name) for name in LINES)
         if points is not None:
-            lease.checkpoint(lambda: points, lambda: starts)
+            lease.set_line(names.LOG_START_OFFSET_CHECKPOINT_FILE, starts)
+            lease.set_line(names.RECOVERY_POINT_CHECKPOINT_FILE, points)
         with contextlib.suppress(KafkalogError):  # one that cannot be read: the pass begins anew next time
             lease.set_line(names.CLEANER_OFFSET_CHECKPOINT_FILE, cleaned)
         lease.leave(clean=returned.clean)
