@@ -63,6 +63,9 @@ if TYPE_CHECKING:
     from kafkalog.metrics.registry import MetricsRegistry
 
 
+__all__ = ["CursorInfo", "Store", "open_store"]
+
+
 class Store(Closing):
     """Topics of one or several log directories.  Made by `kafkalog.open`."""
 
@@ -439,3 +442,7 @@ def store_settings(
     if not maintenance:
         settings = settings._replace(maintenance=False)
     return settings
+
+
+def __dir__() -> list[str]:
+    return __all__
