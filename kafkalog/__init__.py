@@ -20,10 +20,8 @@ Classes that they hand out:
     LogManager, ManagerSettings, LogConfig, TopicPartition    the engine: many partitions on many disks
     KafkalogError                                             every error is one
 
-Modules, loaded when they are first named; what they list is kept from release to release:
-    errors, config, store, topic, partition, records, reader, producer, transaction, metrics, toolbox, spark
-    engine    Kafka's own classes by their names; follows Kafka's versions
-
+Modules, loaded when they are first named; engine follows Kafka's versions, the others keep what they list:
+    errors, config, store, topic, partition, records, reader, producer, transaction, metrics, toolbox, spark, engine
 `import kafkalog` alone pulls in neither numpy nor pyarrow, pyspark, click or rich.
 """
 

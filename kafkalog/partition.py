@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from kafkalog._native.codec.batches import BatchHeader
     from kafkalog.engine.cleaner.compaction import CompactionStats
 
+__all__ = ["Log", "PartitionView", "Writer"]
+
 SCAN_CHUNK_BYTES = 4 << 20
 ARROW_BATCH_BYTES = 2 << 20  # a chunk makes a batch: memory of that size is had again, where more comes new and cold
 DEDUPE_BUFFER_BYTES = 128 << 20  # log.cleaner.dedupe.buffer.size
@@ -621,3 +623,7 @@ class Log(Closing, Shown):
             return repr(self._own)
         state = "closed" if self.closed else "read-only"
         return f"<Log {self.topic_partition} of {self.log_dir!r}, {state}>"
+
+
+def __dir__() -> list[str]:
+    return __all__

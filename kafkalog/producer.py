@@ -70,6 +70,8 @@ if TYPE_CHECKING:
     from kafkalog._face.store_partition import StorePartition
     from kafkalog.records import Header
 
+__all__ = ["Producer", "RecordFuture"]
+
 LINGER_MS = 5  # linger.ms
 BATCH_BYTES = 16_384  # batch.size
 BUFFER_BYTES = 32 << 20  # buffer.memory
@@ -510,3 +512,7 @@ class Producer(Sends):
             stacklevel=2,
             source=self,
         )
+
+
+def __dir__() -> list[str]:
+    return __all__

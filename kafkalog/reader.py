@@ -34,7 +34,14 @@ from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
 from kafkalog._face import store_cursors
-from kafkalog._face.chunk_reader import CHUNK_BYTES, walk_records
+from kafkalog._face.chunk_reader import (
+    CHUNK_BYTES,
+    ChunkReader,
+    MessageSetSend,
+    MultiMessageSetSend,
+    receive_message_set,
+    walk_records,
+)
 from kafkalog._face.in_threads import in_thread
 from kafkalog._face.partition_turns import PartitionTurns
 from kafkalog._face.reader_options import Offsets, ReaderOptions, offsets_of
@@ -61,6 +68,8 @@ if TYPE_CHECKING:
     from kafkalog._face.store_view import StoreView
     from kafkalog.engine.format.names import TopicPartition
     from kafkalog.records import Record
+
+__all__ = ["ChunkReader", "MessageSetSend", "MultiMessageSetSend", "StoreReader", "receive_message_set"]
 
 T = TypeVar("T")
 Place = tuple["PartitionReader", int, int]  # whose, the offset behind it, its leader epoch
@@ -567,3 +576,7 @@ def _timeout_s(timeout_ms: int | None) -> float:
     if timeout_ms is None:
         return math.inf
     return values.whole(timeout_ms, "timeout_ms", low=0, expected="milliseconds") / 1000
+
+
+def __dir__() -> list[str]:
+    return __all__

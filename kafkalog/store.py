@@ -63,6 +63,9 @@ if TYPE_CHECKING:
     from kafkalog.metrics.registry import MetricsRegistry
 
 
+__all__ = ["CursorInfo", "Store", "open_store"]
+
+
 class Store(Closing):
     """Topics of one or several log directories.  Made by `kafkalog.open`."""
 
@@ -448,3 +451,7 @@ def store_settings(
     if load != "all":
         settings = settings._replace(load=load)
     return settings
+
+
+def __dir__() -> list[str]:
+    return __all__

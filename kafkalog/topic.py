@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from kafkalog._face.batch_maker import Records, encode_columns, ready_rows
 from kafkalog._face.rows import RecordInput, Row, as_row, check_records
 from kafkalog._face.shown import Shown
-from kafkalog._face.topic_info import countable
+from kafkalog._face.topic_info import TopicInfo, countable
 from kafkalog._face.writer import Writer
 from kafkalog._native.codec.encode import ColumnEncoder
 from kafkalog._native.codec.partitioner import StickyPartition, partition_for_key
@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from kafkalog._face.store_partition import StorePartition
     from kafkalog._face.store_view import StoreView
     from kafkalog._face.topic_info import TopicInfo
+
+
+__all__ = ["RecordMetadata", "Topic", "TopicInfo"]
 
 
 class RecordMetadata(NamedTuple):
@@ -243,3 +246,7 @@ def check_appendable(topic: str) -> None:
 
 def _read_only(place: str) -> LogReadOnlyException:
     return LogReadOnlyException(f"the store of {place} is open read-only", hint="open it with read_only=False")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -58,6 +58,8 @@ if TYPE_CHECKING:
     from kafkalog.engine.coordinator.transaction_metadata import ProducerIdAndEpoch
     from kafkalog.engine.log.producer_append import ProducerStateEntry
 
+__all__ = ["StoreTransaction"]
+
 TIMEOUT_MS = 60_000  # transaction.timeout.ms
 OffsetsToCommit: TypeAlias = (  # each spelled out: a Mapping's keys are invariant
     "Mapping[str, int | CommittedOffset] | Mapping[TopicPartition, int | CommittedOffset]"
@@ -585,3 +587,7 @@ def _some(records: Iterable[RecordInput]) -> Iterable[RecordInput] | None:
     for first in rest:
         return itertools.chain((first,), rest)
     return None
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -12,3 +12,11 @@ stays as it is from release to release is `kafkalog` itself and the modules besi
     host         many partitions on many disks in one process
     coordinator  transactions over partitions, and the offsets of groups
 """
+
+from __future__ import annotations
+
+__all__ = ["cleaner", "coordinator", "files", "format", "host", "log", "segment"]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -5,3 +5,11 @@ and sink.
 pyspark: `options` and `triggers` say what is wanted, `planning` makes ranges of it, `followed` looks at partitions
 again and again, `offsets` are the checkpoint's; `write_options`, `staging` and `committing` are the sink's.
 """
+
+from __future__ import annotations
+
+__all__ = ["functions", "jobs", "source"]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,1 +1,32 @@
 """Checking and mending log directories: what the command line and Spark jobs call."""
+
+from __future__ import annotations
+
+__all__ = [
+    "checkpoint_table",
+    "compact",
+    "cursor_changes",
+    "cursors",
+    "delete_records",
+    "disk_usage",
+    "explain",
+    "export",
+    "export_log",
+    "history",
+    "import_hours",
+    "latest",
+    "log_dirs",
+    "move",
+    "recovery",
+    "reindex",
+    "retain",
+    "salvage",
+    "search",
+    "topics",
+    "transactions",
+    "verify",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -25,7 +25,7 @@ from kafkalog._native.state.blocks import Closing
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = ("README.md", "docs/broker.md")
 # Spark's and the command line's are run in tests of theirs.
-ELSEWHERE = ("kafkalog.spark", "kafkalog.cli", "kafkalog.__main__", "kafkalog._native")
+ELSEWHERE = ("kafkalog.spark", "kafkalog.cli", "kafkalog.__main__", "kafkalog._native", "kafkalog.engine")
 MODULES = [
     each.name for each in pkgutil.walk_packages(kafkalog.__path__, "kafkalog.") if not each.name.startswith(ELSEWHERE)
 ]
@@ -112,6 +112,11 @@ store = kafkalog.open("data")
 store.create_topic("orders")
 """,
     "kafkalog.store": "import kafkalog",
+    "kafkalog.errors.DiskFull": """
+import kafkalog
+topic = kafkalog.open("data").create_topic("orders")
+""",
+    "kafkalog.metrics": "import kafkalog, prometheus_client",
     "kafkalog.reader": "import kafkalog",
     "kafkalog._face.writer": """
 import kafkalog

@@ -13,7 +13,9 @@ from kafkalog.engine.format import batch, codecs, index_entries
 NATIVE = Path(kafkalog.__file__).parent / "_native"
 C = {
     name: int(number, 0)
-    for name, number in re.findall(r"^    ([A-Z]\w*) = (\w+)$", (NATIVE / "layout.pxd").read_text(), re.MULTILINE)
+    for name, number in re.findall(
+        r"^    ([A-Z]\w*) = (\w+)$", (NATIVE / "codec" / "layout.pxd").read_text(), re.MULTILINE
+    )
 }
 FIELDS = (
     "BASE_OFFSET", "BATCH_LENGTH", "LEADER_EPOCH", "MAGIC", "CRC", "ATTRIBUTES", "LAST_OFFSET_DELTA",

@@ -132,7 +132,10 @@ def test_completion_shows_what_users_call(tmp_path: Path) -> None:
     assert seen == 18
 
 
-@pytest.mark.parametrize("module", [*MODULES, "engine.files", "spark.jobs"])
+PACKAGES = ["engine", "spark", "toolbox"]  # what they hold are modules
+
+
+@pytest.mark.parametrize("module", [*sorted({*MODULES}.difference(PACKAGES)), "engine.files", "spark.jobs"])
 def test_completion_of_a_module_shows_its_own_names(module: str) -> None:
     found = importlib.import_module(f"kafkalog.{module}")
     shown = [name for name in dir(found) if not name.startswith("_")]
@@ -142,3 +145,11 @@ def test_completion_of_a_module_shows_its_own_names(module: str) -> None:
         assert not inspect.ismodule(value), name
         if inspect.isclass(value) or inspect.isfunction(value):
             assert value.__module__.startswith("kafkalog"), name
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_completion_of_a_package_shows_its_public_modules(package: str) -> None:
+    found = importlib.import_module(f"kafkalog.{package}")
+    assert dir(found) == sorted(found.__all__)
+    for name in found.__all__:
+        assert importlib.import_module(f"kafkalog.{package}.{name}").__doc__ or package == "engine", name

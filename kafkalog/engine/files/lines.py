@@ -22,8 +22,8 @@ else:
 
 
 # Logger.manager's lock does not bear being interrupted: it is taken here, not where a partition is made.
-_NAMES = ("log", "segment", "format", "files", "metrics", "cleaner", "manager", "coordinator", "topics")
-_LOGGERS = {name: logging.getLogger(name) for name in (f"kafkalog.{each}" for each in _NAMES)}
+NAMES = ("log", "segment", "format", "files", "metrics", "cleaner", "manager", "coordinator", "topics")
+_LOGGERS = {name: logging.getLogger(name) for name in (f"kafkalog.{each}" for each in NAMES)}
 
 
 class Lines(_Adapter):
