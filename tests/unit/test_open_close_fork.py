@@ -20,7 +20,6 @@ from kafkalog._face.chunk_reader import ChunkReader
 from kafkalog._face.cluster_metadata import ClusterMetadata
 from kafkalog._face.topic_settings import TopicSettings
 from kafkalog.engine.files import OS_FILES, ThreadScheduler, processes
-from kafkalog.engine.host import directory as directories
 from kafkalog.errors import IllegalStateException, LogDirLockedException
 
 Tree = dict[str, bytes]
@@ -180,7 +179,7 @@ def test_a_child_that_lives_on_does_not_keep_the_directory(tmp_path: Path) -> No
     os.close(reader)
     assert os.read(ready, 1) == b"!"
     # As if we were killed: nothing is unlocked by name, only our descriptor goes.
-    lock = log._own.lease.directory._held._lock  # type: ignore[union-attr]
+    lock = log._own.lease.directory.held._lock  # type: ignore[union-attr]
     lock._file.close()  # type: ignore[union-attr]
     OS_FILES.lock(str(tmp_path / ".lock")).release(remove=False)
     log.close()
@@ -199,7 +198,7 @@ def test_locks_that_other_threads_held_at_the_fork(tmp_path: Path) -> None:
 
     def hold() -> None:
         directory = lease.directory
-        with directories._FINISHING, lease.closing, directory._guard, named._guard:
+        with lease.closing, directory.guard, named._guard:
             assert isinstance(directory.scheduler, ThreadScheduler)
             with directory.scheduler._lock:
                 held.set()
@@ -212,13 +211,12 @@ def test_locks_that_other_threads_held_at_the_fork(tmp_path: Path) -> None:
     def child() -> None:
         refused(lambda: log.append(b"x"))
         refused(lambda: named.append(b"x"))
-        refused(lambda: lease.directory.checkpoint(log.topic_partition, lambda: 0))
+        refused(lease.checkpoint)
         log.close()
         lease.leave(clean=True)
         lease.give_up()
         assert isinstance(lease.directory.scheduler, ThreadScheduler)
         lease.directory.scheduler.shutdown()
-        directories.finish_dropped()
         with kafkalog.open_log(tmp_path / "other", "t-0") as own:
             own.append(b"1")
 

@@ -21,6 +21,7 @@ import kafkalog
 from kafkalog._face.open_partition import OpenPartition
 from kafkalog._face.store_home import StoreHome
 from kafkalog.engine.files import OS_FILES, Files, ManualClock, ManualScheduler
+from kafkalog.engine.files.dropped import wait_for_dropped
 from kafkalog.engine.host import directory as directories
 from kafkalog.engine.host.settings import ManagerSettings
 from kafkalog.errors import KafkaStorageException
@@ -131,11 +132,12 @@ def place() -> Iterator[Path]:
 def occupied(root: Path) -> list[str]:
     """What this process holds there; what other tests left is theirs."""
     inside = os.path.realpath(root)
-    return [each.path for each in list(directories._OCCUPIED) if each.path.startswith(inside)]
+    return [each.path for each in list(directories._TABLE.values()) if each.path.startswith(inside)]
 
 
 def is_whole(root: Path, acknowledged: list[bytes]) -> None:
     """It opens in this process, and all is well."""
+    wait_for_dropped()
     if root.exists():  # nobody holds the lock, whatever our own tables say
         OS_FILES.lock(str(root / ".lock")).release(remove=False)
     with open_log(root) as log:
@@ -175,6 +177,7 @@ def sweep(
             after()
     is_whole(place / "second", before.acknowledged)
     gc.collect()
+    wait_for_dropped()
     open_before = descriptors()
     indexes = chosen(lines, every=LONG, inside=inside)
     excused = 0
@@ -191,6 +194,7 @@ def sweep(
             raise
         shutil.rmtree(root)
     gc.collect()
+    wait_for_dropped()
     assert descriptors() - open_before <= excused
     return len(indexes)
 
@@ -305,7 +309,7 @@ def test_the_first_error_travels(place: Path) -> None:
     for name in ("recovery-point-offset-checkpoint", "log-start-offset-checkpoint"):  # the first things that are made
         full = FaultyFiles(FILES, Fault(at=0, kinds=["write"], paths=lambda path, name=name: name in path))
         with pytest.raises(KafkaStorageException, match=name):
-            open_log(place / "full" / name, full)
+            open_log(place / "full" / name, full).close()
 
 
 def test_an_interrupt_travels_as_it_is(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,7 +39,10 @@ held_over_forks(_TABLE_LOCK)
 # A log directory's life; GIVEN_BACK is for ever, the next to enter makes another object.
 _NEW, _HELD, _GIVEN_BACK, _FORKED = "new", "held", "given back", "forked"
 SETTINGS = ManagerSettings(
-    producers=ProducerSettings(ProducerStateManagerConfig(LONG_MAX, False)), maintenance=False, load="on demand"
+    producers=ProducerSettings(ProducerStateManagerConfig(LONG_MAX, False)),
+    maintenance=False,
+    load="on demand",
+    high_watermarks=False,
 )
 
 

@@ -17,6 +17,7 @@ from kafkalog.engine.host.jobs import Jobs
 from kafkalog.engine.host.loading import log_folders
 from kafkalog.engine.host.log_directories import LogDirectories
 from kafkalog.engine.host.registry import LogRegistry
+from kafkalog.engine.host.settings import ManagerSettings
 from kafkalog.engine.host.starting import Start
 from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.errors import KafkalogError, KafkaStorageException
@@ -28,14 +29,20 @@ class End:
     """Of one manager, whose `start` knows what was loaded."""
 
     def __init__(
-        self, start: Start, directories: LogDirectories, registry: LogRegistry, jobs: Jobs, threads: int, *, bare: bool
+        self,
+        start: Start,
+        directories: LogDirectories,
+        registry: LogRegistry,
+        jobs: Jobs,
+        settings: ManagerSettings,
+        *,
+        bare: bool,
     ) -> None:
-        """`threads`: of each directory."""
         self._start = start
         self._directories = directories
         self._registry = registry
         self._jobs = jobs
-        self._threads = threads
+        self._settings = settings
         self._bare = bare
         self._distrusted: set[str] = set()
 
@@ -49,7 +56,7 @@ class End:
             log_dir: [functools.partial(_close, log, self._bare) for log in self._to_close(log_dir)]
             for log_dir in self._directories.live
         }
-        outcomes = self._jobs.run("log-closing", jobs, dict.fromkeys(jobs, self._threads))
+        outcomes = self._jobs.run("log-closing", jobs, dict.fromkeys(jobs, self._settings.syncing_threads))
         first: BaseException | None = None
         for log_dir, of in outcomes.items():
             errors = [outcome.error for outcome in of if outcome.error is not None]
@@ -78,7 +85,7 @@ class End:
             return None
         directories, registry = self._directories, self._registry
         written = directories.checkpoint(log_dir, registry)
-        if not self._bare:
+        if self._settings.high_watermarks and not self._bare:
             written = directories.checkpoint_high_watermarks(log_dir, registry) and written
         if not (had_clean or all_loaded) or (not written and not self._bare):
             return None

@@ -169,7 +169,7 @@ class ManagerLife(Closing):
         self._removals = Removals(directories, registry, cleaning, doomed, bare=self._bare)
         self._failures = Failures(directories, registry, cleaning, doomed, self.topic_configs)
         self._housekeeping = Housekeeping(registry, cleaning, self.clock, bare=self._bare)
-        self._end = End(self._start, directories, registry, self._jobs, self.settings.syncing_threads, bare=self._bare)
+        self._end = End(self._start, directories, registry, self._jobs, self.settings, bare=self._bare)
 
     def disown(self) -> None:
         """In a forked child: the locks let go by themselves, the logs as well."""
@@ -303,7 +303,7 @@ class ManagerLife(Closing):
         ]
         if settings.maintenance:
             every.insert(0, ("kafka-log-retention", self.cleanup_logs, settings.retention_check_ms))
-        if not self._bare:
+        if settings.high_watermarks and not self._bare:
             name, period_ms = "highwatermark-checkpoint", settings.high_watermark_checkpoint_ms
             every.append((name, self.checkpoint_high_watermarks, period_ms))
         for name, task, period_ms in every:
