@@ -54,11 +54,10 @@ from kafkalog.errors import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from kafkalog._face.home import Home
     from kafkalog._face.partition_reader import PartitionReader
     from kafkalog._face.partition_turns import Batch, Ends
     from kafkalog._face.store_batches import Columns
-    from kafkalog._face.store_home import StoreHome
-    from kafkalog._face.store_view import StoreView
     from kafkalog.engine.format.names import TopicPartition
     from kafkalog.records import Record
 
@@ -75,7 +74,7 @@ class StoreReader(Closing, Shown):
 
     _inner = frozenset({"is_of", "offsets_to_commit"})
 
-    def __init__(self, home: StoreHome | StoreView, options: ReaderOptions) -> None:
+    def __init__(self, home: Home, options: ReaderOptions) -> None:
         self._home = home
         self._options = options
         self._turn = Turn()  # of the one thread that uses it

@@ -21,13 +21,12 @@ from kafkalog._native.codec.partitioner import StickyPartition, partition_for_ke
 from kafkalog.engine.format import values
 from kafkalog.engine.format.batch import NO_PRODUCER
 from kafkalog.engine.format.names import INTERNAL_TOPICS, TopicPartition
-from kafkalog.errors import InvalidTopicException, KafkalogError, LogReadOnlyException
+from kafkalog.errors import InvalidTopicException, KafkalogError
 from kafkalog.records import Header
 
 if TYPE_CHECKING:
-    from kafkalog._face.store_home import StoreHome
+    from kafkalog._face.home import Home
     from kafkalog._face.store_partition import StorePartition
-    from kafkalog._face.store_view import StoreView
     from kafkalog._face.topic_info import TopicInfo
 
 
@@ -57,7 +56,7 @@ class Topic(Shown):
 
     _inner = frozenset({"appends", "by_partition", "checked", "present", "sticky"})
 
-    def __init__(self, home: StoreHome | StoreView, name: str) -> None:
+    def __init__(self, home: Home, name: str) -> None:
         self._home = home
         self.name = name
         self.sticky = StickyPartition()
@@ -158,7 +157,6 @@ class Topic(Shown):
     def flush(self) -> None:
         """fsync everything appended so far, to all partitions: it survives power loss afterwards."""
         count, home = len(self.present().partitions), self._home
-        assert not home.read_only
         for number in range(count):
             home.partition(TopicPartition(self.name, number)).flush()
 
@@ -206,11 +204,9 @@ class Topic(Shown):
         return number
 
     def present(self) -> Present:
-        """Its partitions as they are now.  UnknownTopicOrPartitionException once it was deleted."""
+        """Its partitions as they are now, to append to.  UnknownTopicOrPartitionException once it was deleted;
+        LogReadOnlyException."""
         home = self._home
-        if home.read_only:
-            home.check_open()
-            raise _read_only(home.place)
         seen = self._seen
         live = home.manager.directories.live
         changes = home.catalog.changes  # before the look: what comes after it is looked at again
@@ -227,7 +223,6 @@ class Topic(Shown):
         appends = found[partition] if partition < len(found) else None
         if appends is None:
             home = self._home
-            assert not home.read_only
             check_appendable(self.name)
             appends = home.partition(TopicPartition(self.name, partition))
             if partition < len(found):
@@ -239,7 +234,3 @@ def check_appendable(topic: str) -> None:
     """InvalidTopicException for one of Kafka's own, as a broker's answer to any client."""
     if topic in INTERNAL_TOPICS:
         raise InvalidTopicException(f"Cannot append to internal topic {topic}", hint="cursors and transactions do")
-
-
-def _read_only(place: str) -> LogReadOnlyException:
-    return LogReadOnlyException(f"the store of {place} is open read-only", hint="open it with read_only=False")

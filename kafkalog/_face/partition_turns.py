@@ -32,9 +32,8 @@ from kafkalog.errors import (
 
 if TYPE_CHECKING:
     from kafkalog._face.chunk_reader import Chunk
+    from kafkalog._face.home import Home
     from kafkalog._face.reader_options import ReaderOptions
-    from kafkalog._face.store_home import StoreHome
-    from kafkalog._face.store_view import StoreView
     from kafkalog._native.codec.batches import BatchHeader
 
 LOOKS_MAX = 4
@@ -49,7 +48,7 @@ Ends = Mapping[PartitionReader, int]
 class PartitionTurns:
     """Errors as `Store.reader`."""
 
-    def __init__(self, home: StoreHome | StoreView, options: ReaderOptions) -> None:
+    def __init__(self, home: Home, options: ReaderOptions) -> None:
         self._home = home
         self._options = options
         self.readers: dict[TopicPartition, PartitionReader] = {}
