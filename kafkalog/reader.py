@@ -107,7 +107,7 @@ class StoreReader(Closing, Shown):
         if self._home.life.forked:
             return
         self._free_cursor()
-        self._turns.waiting.bell.release()
+        self._turns.waiting.release()
         with self._turn as mine:
             if mine:  # else whoever is at work lets go of them with the reader
                 self._turns.close()
@@ -420,7 +420,7 @@ class StoreReader(Closing, Shown):
         """A task was cancelled: its thread is to come back, and then waits may begin again."""
         self._is_stopped = is_stopped
         if is_stopped:
-            self._turns.waiting.bell.release()
+            self._turns.waiting.release()
 
     # --- where it stands -----------------------------------------------------------------------------
 

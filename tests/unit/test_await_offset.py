@@ -5,16 +5,19 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
+from typing import ClassVar
+from unittest.mock import Mock
 
 import pytest
 
 import kafkalog
-from kafkalog.engine.files import OS_FILES
+from kafkalog.engine.files import OS_FILES, notify
 from kafkalog.errors import IllegalArgumentException, IllegalStateException, KafkaStorageException
 from tests.file_doubles import Fault, FaultyFiles
 
@@ -161,6 +164,60 @@ def test_another_process_writes(tmp_path: Path) -> None:
             log.append(b"b")
             assert view.await_offset(reader.offset, timeout_ms=10_000)
             assert [record.value for record in reader.records()] == [b"b"]
+
+
+class Told(notify.DirectoryWatch):
+    """Counts what was told of, and which waits came to an end."""
+
+    made: ClassVar[list[Told]] = []
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits = 0
+        Told.made.append(self)
+
+    def wait(self, timeout_s: float) -> None:
+        self.waits += 1
+        super().wait(3600)  # no look by the clock
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="inotify is Linux's")
+def test_what_another_process_writes_wakes_without_a_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kafkalog._face.waiting.DirectoryWatch", Told)
+    monkeypatch.setattr(Told, "made", [])
+    with (
+        kafkalog.open_log(tmp_path, "t-0") as log,
+        kafkalog.open_log(tmp_path, "t-0", read_only=True) as view,
+    ):
+        waiting = Waiting(view, 1)
+        for _ in range(2):
+            until(lambda: Told.made and Told.made[0].waits)
+            log.append(b"a")
+        assert waiting.done()
+        closed = Waiting(view, 2)
+        until(lambda: len(Told.made) == 2 and Told.made[1].waits)
+        view.close()
+        with pytest.raises(IllegalStateException, match="closed"):
+            closed.done()
+
+
+def until(true: Callable[[], object]) -> None:
+    end = time.monotonic() + 30
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+
+def test_without_notification_a_view_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kafkalog._face.waiting.DirectoryWatch", Mock(side_effect=OSError))
+    with (
+        kafkalog.open_log(tmp_path, "t-0") as log,
+        kafkalog.open_log(tmp_path, "t-0", read_only=True) as view,
+    ):
+        assert not view.await_offset(0, timeout_ms=1)
+        waiting = Waiting(view, 0)
+        log.append(b"a")
+        assert waiting.done()
 
 
 def test_a_disk_that_fails_is_told(tmp_path: Path) -> None:

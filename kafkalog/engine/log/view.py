@@ -46,6 +46,7 @@ from kafkalog.errors import (
 
 if TYPE_CHECKING:
     from kafkalog.engine.files.processes import Life
+    from kafkalog.engine.log.source import Ringing
 
 LOOKS_MAX = 20  # at a directory whose segments go while we look
 SECOND_LOOK_S = 0.05  # a truncation is checkpointed a moment after it was done
@@ -136,6 +137,12 @@ class PartitionView(Closing):
             self._open_files.keep(() if self._closed else self.snapshot.segments)
 
     recheck = refresh
+
+    def ring_at_change(self, bell: Ringing) -> str:
+        return self.directory
+
+    def ring_no_more(self, bell: Ringing) -> None:
+        """It never was to ring."""
 
     def has_changed(self) -> bool:
         """Whether the last segment's file is another than at the last look, or the directory is: two questions."""
