@@ -1,8 +1,8 @@
-"""The face for services: the `Log` that `kafkalog.open_log` gives.
+"""The face for services: the `Partition` that `kafkalog.open_log` gives.
 
-A Log acts as a one-replica partition: every append is at once below the high watermark.  Two ways to be open:
-writable, which stands on an OpenPartition (the directory's lock, the engine, appends), and read-only, which touches
-nothing and stands on a PartitionView.  Safe to use from several threads; each iterator belongs to one thread.
+It acts as one replica: every append is at once below the high watermark.  Two ways to be open: writable, which stands
+on an OpenPartition (the directory's lock, the engine, appends), and read-only, which touches nothing and stands on a
+PartitionView.  Safe to use from several threads; each iterator belongs to one thread.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class _Awaited(NamedTuple):
         return self.source.visible_end(self.isolation) > self.offset
 
 
-class Log(Closing, Shown):
+class Partition(Closing, Shown):
     """One open partition.  Made by `open_log`.
 
     `engine` is the UnifiedLog below (None when read-only), with everything that Kafka's class of that name has;
@@ -90,7 +90,7 @@ class Log(Closing, Shown):
 
     # --- life --------------------------------------------------------------------------------------
 
-    def __enter__(self) -> Log:
+    def __enter__(self) -> Partition:
         return self
 
     @property
@@ -629,4 +629,4 @@ class Log(Closing, Shown):
         if self._own is not None:
             return repr(self._own)
         state = "closed" if self.closed else "read-only"
-        return f"<Log {self.topic_partition} of {self.log_dir!r}, {state}>"
+        return f"<Partition {self.topic_partition} of {self.log_dir!r}, {state}>"

@@ -269,7 +269,7 @@ class StoreReader(Closing, Shown):
         """Records as pyarrow record batches of up to `batch_rows` rows, each of one partition.
 
         By default what is there when it is begun; with `timeout_ms` what comes as well, until nothing came for so long
-        (None: for ever).  Columns are those of `Log.read_arrow`, by default topic, partition, offset, timestamp,
+        (None: for ever).  Columns are those of `Partition.read_arrow`, by default topic, partition, offset, timestamp,
         timestamp_type, key, value, headers.  A batch counts as handed out as a whole.  Errors as `follow`;
         MissingPackageException without pyarrow.
         """

@@ -88,7 +88,7 @@ class Topic(Shown):
     ) -> RecordMetadata:
         """Append one record: to `partition`, or the one of its key, or, without a key, the sticky one.
 
-        As `Log.append` otherwise; UnknownTopicOrPartitionException for a partition that the topic has not.
+        As `Partition.append` otherwise; UnknownTopicOrPartitionException for a partition that the topic has not.
         """
         present = self.present()
         partitions = present.partitions
@@ -111,7 +111,7 @@ class Topic(Shown):
         return metadata(RecordMetadata, (self.name, number, offsets.start))
 
     def append_many(self, records: Iterable[RecordInput], *, partition: int | None = None) -> dict[int, range]:
-        """Append records, which are as `Log.append_many` takes them: the offsets in each partition that got some.
+        """Append records, which are as `Partition.append_many` takes them: the offsets in each partition that got some.
 
         Records of one partition keep their order.  All are looked at before any is appended.
         """
@@ -126,8 +126,8 @@ class Topic(Shown):
         headers: Sequence[Any] | None = None,
         partition: int | None = None,
     ) -> dict[int, range]:
-        """Append columns of equal length, as `Log.append_columns` takes them: the offsets in each partition that got
-        some.  Rows go to `partition`, or where the key column says, those without a key to the sticky one.
+        """Append columns of equal length, as `Partition.append_columns` takes them: the offsets in each partition that
+        got some.  Rows go to `partition`, or where the key column says, those without a key to the sticky one.
         """
         present = self.present()
         number = None if partition is None else self.checked(partition)
@@ -141,7 +141,7 @@ class Topic(Shown):
         return self.appends(self.checked(partition)).append_batches(data)
 
     def writer(self, name: str, partition: int = 0) -> Writer:
-        """An idempotent writer of one partition, as `Log.writer`."""
+        """An idempotent writer of one partition, as `Partition.writer`."""
         return Writer(self.appends(self.checked(partition)), name)
 
     def _append_all(self, records: Mapping[int, Records]) -> dict[int, range]:
@@ -161,7 +161,7 @@ class Topic(Shown):
             home.partition(TopicPartition(self.name, number)).flush()
 
     def delete_records(self, before_offset: int, partition: int) -> int:
-        """Make everything of a partition below `before_offset` unreadable for ever, as `Log.delete_records`."""
+        """Make everything of a partition below `before_offset` unreadable for ever, as `Partition.delete_records`."""
         return self.appends(self.checked(partition)).delete_records(before_offset)
 
     # --- where to ------------------------------------------------------------------------------------

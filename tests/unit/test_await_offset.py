@@ -1,4 +1,4 @@
-"""`Log.await_offset`: who follows a log is woken by what comes, and by nothing else held for ever."""
+"""`Partition.await_offset`: who follows a log is woken by what comes, and by nothing else held for ever."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SOON_S = 0.8  # far below what would wake a waiter anyway
 class Waiting:
     """A thread that waits; `done` gives its answer, or raises its error."""
 
-    def __init__(self, log: kafkalog.Log, offset: int, **options: object) -> None:
+    def __init__(self, log: kafkalog.Partition, offset: int, **options: object) -> None:
         self.answer: object = None
         self.took_s = -1.0
         self.log = log
@@ -244,7 +244,7 @@ def test_a_disk_that_fails_is_told(tmp_path: Path) -> None:
         lambda log: log.await_offset(0, isolation="committed"),
     ],
 )
-def test_types(tmp_path: Path, call: Callable[[kafkalog.Log], object]) -> None:
+def test_types(tmp_path: Path, call: Callable[[kafkalog.Partition], object]) -> None:
     with kafkalog.open_log(tmp_path, "t-0") as log, pytest.raises(IllegalArgumentException, match=r"found|unknown"):
         call(log)
 

@@ -129,7 +129,7 @@ def drop(log_dir: Path, **options: object) -> None:
 
 
 def test_a_dropped_log_closes_itself(tmp_path: Path) -> None:
-    with pytest.warns(ResourceWarning, match=r"<Log t-0 of .*, open> was dropped without being closed; use it as"):
+    with pytest.warns(ResourceWarning, match=r"<Partition t-0 of .*, open> was dropped without being closed; use it"):
         drop(tmp_path)
     assert (tmp_path / ".kafka_cleanshutdown").exists()
     assert not (tmp_path / ".lock").exists()
@@ -138,7 +138,7 @@ def test_a_dropped_log_closes_itself(tmp_path: Path) -> None:
 
 
 def test_whoever_writes_keeps_it_open(tmp_path: Path) -> None:
-    """A writer or a transaction may outlive the Log that made it; the last one to go closes what is open."""
+    """A writer or a transaction may outlive the Partition that made it; the last one to go closes what is open."""
 
     def made() -> tuple[Writer, Transaction]:
         log = kafkalog.open_log(tmp_path, "t-0")
@@ -151,7 +151,7 @@ def test_whoever_writes_keeps_it_open(tmp_path: Path) -> None:
     del writer
     with pytest.raises(IllegalArgumentException, match="is open already"):
         kafkalog.open_log(tmp_path, "t-0")
-    with pytest.warns(ResourceWarning, match=r"<Log t-0 of .*, open> was dropped"):
+    with pytest.warns(ResourceWarning, match=r"<Partition t-0 of .*, open> was dropped"):
         del job
     assert (tmp_path / ".kafka_cleanshutdown").exists()
     with kafkalog.open_log(tmp_path, "t-0") as log:

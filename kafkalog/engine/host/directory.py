@@ -204,7 +204,7 @@ class LogDirectory:
                 return None
             if partition in self._tenants:
                 raise IllegalArgumentException(
-                    f"{partition} of {self.path} is open already in this process", hint="share that Log object"
+                    f"{partition} of {self.path} is open already in this process", hint="share that Partition object"
                 )
             try:
                 if self._state is _NEW:

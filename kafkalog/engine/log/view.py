@@ -78,7 +78,7 @@ class PartitionView(Closing):
         self._files = files
         self._open_files = OpenFiles(files)
         self._refreshing = threading.RLock()  # a signal handler may look as well
-        self.life: Life | None = None  # of the Log that looks through it
+        self.life: Life | None = None  # of the Partition that looks through it
         self._searched: tuple[SegmentView, int] | None = None  # no batch from there to its end; by _refreshing
         self._checkpoints = checkpoints or CheckpointLines(self.log_dir, files, only=topic_partition)
         self._closed = False
@@ -102,7 +102,7 @@ class PartitionView(Closing):
     cuts = 0  # what another process cuts shows as a file that ends earlier: `recheck` looks again
 
     def check_usable(self) -> None:
-        """IllegalStateException in a forked child of the process whose Log looks through this view."""
+        """IllegalStateException in a forked child of the process whose Partition looks through this view."""
         if self.life is not None and self.life.forked:
             raise self.life.elsewhere(f"the log of {self.topic_partition}")
 
