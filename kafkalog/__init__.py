@@ -9,14 +9,14 @@
 
 Doors, which `from kafkalog import *` gives; help(kafkalog.open) says more:
     open(dirs)               a Store of topics, with cursors and transactions
-    open_log(dir, name)      one partition, as a Log
+    open_log(dir, name)      one partition of a directory, as a Partition
     list_partitions(dir)     what is in a directory
     verify(dirs)             every batch, every index entry
     to_confluent(record)     a record as confluent-kafka has it
 
 Classes that they hand out:
-    Store, Topic, Producer, Writer, Transaction, Record, RecordMetadata
-    Log, ChunkReader, PartitionView, MessageSetSend, MultiMessageSetSend, CompactionStats
+    Store, Topic, Partition, Producer, Writer, Transaction, Record, RecordMetadata
+    ChunkReader, MessageSetSend, MultiMessageSetSend, CompactionStats
     LogManager, ManagerSettings, LogConfig, TopicPartition    the engine: many partitions on many disks
     KafkalogError                                             every error is one
 
@@ -61,9 +61,8 @@ if TYPE_CHECKING:
     from kafkalog.engine.host.log_dirs import list_partitions
     from kafkalog.engine.host.log_manager import LogManager as LogManager
     from kafkalog.engine.host.settings import ManagerSettings as ManagerSettings
-    from kafkalog.engine.log.view import PartitionView as PartitionView
     from kafkalog.errors import KafkalogError as KafkalogError
-    from kafkalog.partition import Log as Log
+    from kafkalog.partition import Partition as Partition
     from kafkalog.producer import Producer as Producer
     from kafkalog.records import Record as Record
     from kafkalog.records import to_confluent
@@ -86,13 +85,12 @@ _HOME = {
     "ChunkReader": "kafkalog._face.chunk_reader",
     "CompactionStats": "kafkalog.engine.cleaner.compaction",
     "KafkalogError": "kafkalog.errors",
-    "Log": "kafkalog.partition",
     "LogConfig": "kafkalog.config",
     "LogManager": "kafkalog.engine.host.log_manager",
     "ManagerSettings": "kafkalog.engine.host.settings",
     "MessageSetSend": "kafkalog._face.chunk_reader",
     "MultiMessageSetSend": "kafkalog._face.chunk_reader",
-    "PartitionView": "kafkalog.engine.log.view",
+    "Partition": "kafkalog.partition",
     "Producer": "kafkalog.producer",
     "Record": "kafkalog.records",
     "RecordMetadata": "kafkalog.topic",
@@ -108,6 +106,13 @@ _HOME = {
     "verify": "kafkalog.toolbox.verify",
 }
 _THERE = {"open": "open_store"}  # what it is called at home
+# Names of earlier releases that go with the next one: where each is, and what to write.
+_OLD = {
+    "Log": ("kafkalog.partition", "Partition", "kafkalog.Partition"),
+    "PartitionView": (
+        "kafkalog.engine.log.view", "PartitionView", "kafkalog.open_log(..., read_only=True), which gives a Partition",
+    ),
+}  # fmt: skip
 
 if not TYPE_CHECKING:  # to a type checker a module with a __getattr__ has every name
 
@@ -116,6 +121,12 @@ if not TYPE_CHECKING:  # to a type checker a module with a __getattr__ has every
 
         if name in _MODULES:
             return importlib.import_module(f"kafkalog.{name}")
+        if name in _OLD:
+            import warnings
+
+            home, there, instead = _OLD[name]
+            warnings.warn(f"kafkalog.{name} goes with the next release: write {instead}", DeprecationWarning, 2)
+            return getattr(importlib.import_module(home), there)
         home = _HOME.get(name)
         if home is None:
             moved = f": its names are in {_MOVED[name]} now" if name in _MOVED else ""

@@ -1,8 +1,8 @@
-"""The face for services: the `Log` that `kafkalog.open_log` gives.
+"""The face for services: the `Partition` that `kafkalog.open_log` gives.
 
-A Log acts as a one-replica partition: every append is at once below the high watermark.  Two ways to be open:
-writable, which stands on an OpenPartition (the directory's lock, the engine, appends), and read-only, which touches
-nothing and stands on a PartitionView.  Safe to use from several threads; each iterator belongs to one thread.
+It acts as one replica: every append is at once below the high watermark.  Two ways to be open: writable, which stands
+on an OpenPartition (the directory's lock, the engine, appends), and read-only, which touches nothing and stands on a
+PartitionView.  Safe to use from several threads; each iterator belongs to one thread.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import contextlib
 import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kafkalog._face.chunk_reader import CHUNK_BYTES, ChunkReader, MessageSetSend, walk_records
 from kafkalog._face.compaction import PartitionCleaning
@@ -19,6 +19,7 @@ from kafkalog._face.open_partition import OpenPartition
 from kafkalog._face.rows import RecordInput
 from kafkalog._face.shown import Shown
 from kafkalog._face.times import Times, times_of
+from kafkalog._face.waiting import Bells, Waiting
 from kafkalog._face.writer import Transaction, Writer
 from kafkalog._native.state.blocks import Closing
 from kafkalog.config import CleanerConfig
@@ -43,17 +44,26 @@ if TYPE_CHECKING:
     from kafkalog._native.codec.batches import BatchHeader
     from kafkalog.engine.cleaner.compaction import CompactionStats
 
-__all__ = ["Log", "PartitionView", "Writer"]
+__all__ = ["Partition", "Writer"]
 
 SCAN_CHUNK_BYTES = 4 << 20
 ARROW_BATCH_BYTES = 2 << 20  # a chunk makes a batch: memory of that size is had again, where more comes new and cold
 DEDUPE_BUFFER_BYTES = 128 << 20  # log.cleaner.dedupe.buffer.size
 DEDUPE_BUFFER_BYTES_MIN = 72  # of two keys
-LOOK_EVERY_S = 0.1  # of who waits for an offset of another's log
-WAIT_MAX_S = 1.0  # of our own: a directory that goes offline wakes nobody
 
 
-class Log(Closing, Shown):
+class _Awaited(NamedTuple):
+    """An offset that somebody waits for, until a source shows it."""
+
+    source: Source
+    offset: int
+    isolation: str
+
+    def may_have_more(self) -> bool:
+        return self.source.visible_end(self.isolation) > self.offset
+
+
+class Partition(Closing, Shown):
     """One open partition.  Made by `open_log`.
 
     `engine` is the UnifiedLog below (None when read-only), with everything that Kafka's class of that name has;
@@ -69,6 +79,7 @@ class Log(Closing, Shown):
         self.cleaning: PartitionCleaning | None = None
         self._own: OpenPartition | None = None  # of a writable one, else there is a view
         self._view: PartitionView | None = None
+        self._bells = Bells()  # of those who wait
         if isinstance(stands_on, OpenPartition):
             self._own = stands_on
             self.engine = stands_on.engine
@@ -81,7 +92,7 @@ class Log(Closing, Shown):
 
     # --- life --------------------------------------------------------------------------------------
 
-    def __enter__(self) -> Log:
+    def __enter__(self) -> Partition:
         return self
 
     @property
@@ -117,6 +128,7 @@ class Log(Closing, Shown):
         elif self._view is not None and not self._life.forked:
             self._life.end()
             self._view.close()
+            self._bells.ring()
 
     def refresh(self) -> None:
         """Read-only: look at the directory again for what a broker has written since.  Writable: nothing to do."""
@@ -192,9 +204,10 @@ class Log(Closing, Shown):
 
         For readers that follow the log: `log.await_offset(reader.offset)`, then read on.  An offset below the log's
         start, or of a control or an aborted record, counts as shown.  An append or the end of a transaction wakes the
-        waiting thread at once; a read-only log is looked at ten times a second.  After a truncation it waits for the
-        offset to be given anew.  IllegalStateException when the log is closed meanwhile, KafkaStorageException when its
-        directory goes offline.
+        waiting thread at once, and so does what another process writes to a read-only log, where the system tells of
+        changed files (else it is looked at ten times a second).  After a truncation it waits for the offset to be given
+        anew.  IllegalStateException when the log is closed meanwhile, KafkaStorageException when its directory goes
+        offline.
         """
         check_isolation(isolation)
         offset = values.offset(offset, low=0)
@@ -202,23 +215,20 @@ class Log(Closing, Shown):
         if timeout_ms is not None:
             timeout_ms = values.whole(timeout_ms, "timeout_ms", low=0, expected="milliseconds")
             deadline = time.monotonic() + timeout_ms / 1000
-        while True:
-            source = self._readable()
-            self.refresh()
-            engine = self.engine
-            with contextlib.nullcontext() if self._own is None else self._own.while_open():
-                if engine is not None:
-                    engine.local_log.check_appendable()
-                    high_watermark = engine.high_watermark  # before the look: what moves it afterwards wakes us
-                if source.visible_end(isolation) > offset:
-                    return True
-            left_s = math.inf if deadline is None else deadline - time.monotonic()
-            if left_s <= 0:
-                return False
-            if engine is None:
-                time.sleep(min(left_s, LOOK_EVERY_S))
-            else:
-                engine.await_high_watermark(high_watermark, min(left_s, WAIT_MAX_S))
+        with contextlib.closing(Waiting()) as waiting:
+            self._bells.add(waiting)
+            while True:
+                awaited = _Awaited(self._readable(), offset, isolation)
+                self.refresh()
+                with contextlib.nullcontext() if self._own is None else self._own.while_open():
+                    if self.engine is not None:
+                        self.engine.local_log.check_appendable()  # a directory that goes offline moves no end
+                    if awaited.may_have_more():
+                        return True
+                    left_s = math.inf if deadline is None else deadline - time.monotonic()
+                    if left_s <= 0:
+                        return False
+                    waiting.wait([awaited], left_s, lambda: not self._life.live)
 
     # --- reading -----------------------------------------------------------------------------------
 
@@ -622,7 +632,7 @@ class Log(Closing, Shown):
         if self._own is not None:
             return repr(self._own)
         state = "closed" if self.closed else "read-only"
-        return f"<Log {self.topic_partition} of {self.log_dir!r}, {state}>"
+        return f"<Partition {self.topic_partition} of {self.log_dir!r}, {state}>"
 
 
 def __dir__() -> list[str]:

@@ -66,7 +66,7 @@ from kafkalog.errors import (
 from kafkalog.topic import Topic, check_appendable
 
 if TYPE_CHECKING:
-    from kafkalog._face.store_home import StoreHome
+    from kafkalog._face.home import Home
     from kafkalog._face.store_partition import StorePartition
     from kafkalog.records import Header
 
@@ -121,7 +121,7 @@ class RecordAccumulator(Intake):
     Lives until the sender has ended; a Producer that is dropped has it send what it holds.
     """
 
-    def __init__(self, home: StoreHome, settings: BatchingSettings) -> None:
+    def __init__(self, home: Home, settings: BatchingSettings) -> None:
         self.home = home
         self.life = home.life
         self.settings = settings
@@ -411,7 +411,7 @@ class Producer(Sends):
 
     _it: RecordAccumulator
 
-    def __init__(self, home: StoreHome, settings: BatchingSettings) -> None:
+    def __init__(self, home: Home, settings: BatchingSettings) -> None:
         self._it = RecordAccumulator(home, settings.checked())
         self._it.start()
 

@@ -61,11 +61,10 @@ from kafkalog.errors import (
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from kafkalog._face.home import Home
     from kafkalog._face.partition_reader import PartitionReader
     from kafkalog._face.partition_turns import Batch, Ends
     from kafkalog._face.store_batches import Columns
-    from kafkalog._face.store_home import StoreHome
-    from kafkalog._face.store_view import StoreView
     from kafkalog.engine.format.names import TopicPartition
     from kafkalog.records import Record
 
@@ -84,7 +83,7 @@ class StoreReader(Closing, Shown):
 
     _inner = frozenset({"is_of", "offsets_to_commit"})
 
-    def __init__(self, home: StoreHome | StoreView, options: ReaderOptions) -> None:
+    def __init__(self, home: Home, options: ReaderOptions) -> None:
         self._home = home
         self._options = options
         self._turn = Turn()  # of the one thread that uses it
@@ -117,7 +116,7 @@ class StoreReader(Closing, Shown):
         if self._home.life.forked:
             return
         self._free_cursor()
-        self._turns.waiting.bell.release()
+        self._turns.waiting.release()
         with self._turn as mine:
             if mine:  # else whoever is at work lets go of them with the reader
                 self._turns.close()
@@ -279,7 +278,7 @@ class StoreReader(Closing, Shown):
         """Records as pyarrow record batches of up to `batch_rows` rows, each of one partition.
 
         By default what is there when it is begun; with `timeout_ms` what comes as well, until nothing came for so long
-        (None: for ever).  Columns are those of `Log.read_arrow`, by default topic, partition, offset, timestamp,
+        (None: for ever).  Columns are those of `Partition.read_arrow`, by default topic, partition, offset, timestamp,
         timestamp_type, key, value, headers.  A batch counts as handed out as a whole.  Errors as `follow`;
         MissingPackageException without pyarrow.
         """
@@ -430,7 +429,7 @@ class StoreReader(Closing, Shown):
         """A task was cancelled: its thread is to come back, and then waits may begin again."""
         self._is_stopped = is_stopped
         if is_stopped:
-            self._turns.waiting.bell.release()
+            self._turns.waiting.release()
 
     # --- where it stands -----------------------------------------------------------------------------
 

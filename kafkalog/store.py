@@ -40,7 +40,7 @@ from kafkalog.engine.host.log_directories import absolute_paths
 from kafkalog.engine.host.log_dirs import check_taken_over
 from kafkalog.engine.host.settings import ManagerSettings, checked_load
 from kafkalog.engine.log.context import ProducerSettings
-from kafkalog.errors import IllegalArgumentException, LogReadOnlyException
+from kafkalog.errors import IllegalArgumentException
 from kafkalog.producer import (
     BATCH_BYTES,
     BUFFER_BYTES,
@@ -54,6 +54,7 @@ from kafkalog.topic import Topic
 from kafkalog.transaction import TIMEOUT_MS, StoreTransaction, checked_id
 
 if TYPE_CHECKING:
+    from kafkalog._face.home import Home
     from kafkalog._face.opening import Durability
     from kafkalog._face.topic_info import TopicInfo
     from kafkalog.engine.coordinator.transaction_coordinator import TransactionDescription
@@ -69,7 +70,7 @@ __all__ = ["CursorInfo", "Store", "open_store"]
 class Store(Closing):
     """Topics of one or several log directories.  Made by `kafkalog.open`."""
 
-    def __init__(self, home: StoreHome | StoreView) -> None:
+    def __init__(self, home: Home) -> None:
         self._home = home
         self._topics: dict[str, Topic] = {}
 
@@ -104,15 +105,10 @@ class Store(Closing):
         state = "closed" if self.closed else "read-only" if self.read_only else "open"
         return f"<Store of {self._home.place}, {state}>"
 
-    def _own(self) -> StoreHome:
-        home = self._home
-        if isinstance(home, StoreView):
-            home.check_open()
-            raise LogReadOnlyException(
-                f"the store of {home.place} is open read-only", hint="open it with read_only=False"
-            )
-        home.check_open()
-        return home
+    def _own(self) -> Home:
+        """What the store stands on, if it may be written to."""
+        self._home.check_writable()
+        return self._home
 
     # --- topics ----------------------------------------------------------------------------------------
 

@@ -21,13 +21,12 @@ from kafkalog._native.codec.partitioner import StickyPartition, partition_for_ke
 from kafkalog.engine.format import values
 from kafkalog.engine.format.batch import NO_PRODUCER
 from kafkalog.engine.format.names import INTERNAL_TOPICS, TopicPartition
-from kafkalog.errors import InvalidTopicException, KafkalogError, LogReadOnlyException
+from kafkalog.errors import InvalidTopicException, KafkalogError
 from kafkalog.records import Header
 
 if TYPE_CHECKING:
-    from kafkalog._face.store_home import StoreHome
+    from kafkalog._face.home import Home
     from kafkalog._face.store_partition import StorePartition
-    from kafkalog._face.store_view import StoreView
     from kafkalog._face.topic_info import TopicInfo
 
 
@@ -60,7 +59,7 @@ class Topic(Shown):
 
     _inner = frozenset({"appends", "by_partition", "checked", "present", "sticky"})
 
-    def __init__(self, home: StoreHome | StoreView, name: str) -> None:
+    def __init__(self, home: Home, name: str) -> None:
         self._home = home
         self.name = name
         self.sticky = StickyPartition()
@@ -92,7 +91,7 @@ class Topic(Shown):
     ) -> RecordMetadata:
         """Append one record: to `partition`, or the one of its key, or, without a key, the sticky one.
 
-        As `Log.append` otherwise; UnknownTopicOrPartitionException for a partition that the topic has not.
+        As `Partition.append` otherwise; UnknownTopicOrPartitionException for a partition that the topic has not.
         """
         present = self.present()
         partitions = present.partitions
@@ -115,7 +114,7 @@ class Topic(Shown):
         return metadata(RecordMetadata, (self.name, number, offsets.start))
 
     def append_many(self, records: Iterable[RecordInput], *, partition: int | None = None) -> dict[int, range]:
-        """Append records, which are as `Log.append_many` takes them: the offsets in each partition that got some.
+        """Append records, which are as `Partition.append_many` takes them: the offsets in each partition that got some.
 
         Records of one partition keep their order.  All are looked at before any is appended.
         """
@@ -130,8 +129,8 @@ class Topic(Shown):
         headers: Sequence[Any] | None = None,
         partition: int | None = None,
     ) -> dict[int, range]:
-        """Append columns of equal length, as `Log.append_columns` takes them: the offsets in each partition that got
-        some.  Rows go to `partition`, or where the key column says, those without a key to the sticky one.
+        """Append columns of equal length, as `Partition.append_columns` takes them: the offsets in each partition that
+        got some.  Rows go to `partition`, or where the key column says, those without a key to the sticky one.
         """
         present = self.present()
         number = None if partition is None else self.checked(partition)
@@ -145,7 +144,7 @@ class Topic(Shown):
         return self.appends(self.checked(partition)).append_batches(data)
 
     def writer(self, name: str, partition: int = 0) -> Writer:
-        """An idempotent writer of one partition, as `Log.writer`."""
+        """An idempotent writer of one partition, as `Partition.writer`."""
         return Writer(self.appends(self.checked(partition)), name)
 
     def _append_all(self, records: Mapping[int, Records]) -> dict[int, range]:
@@ -161,12 +160,11 @@ class Topic(Shown):
     def flush(self) -> None:
         """fsync everything appended so far, to all partitions: it survives power loss afterwards."""
         count, home = len(self.present().partitions), self._home
-        assert not home.read_only
         for number in range(count):
             home.partition(TopicPartition(self.name, number)).flush()
 
     def delete_records(self, before_offset: int, partition: int) -> int:
-        """Make everything of a partition below `before_offset` unreadable for ever, as `Log.delete_records`."""
+        """Make everything of a partition below `before_offset` unreadable for ever, as `Partition.delete_records`."""
         return self.appends(self.checked(partition)).delete_records(before_offset)
 
     # --- where to ------------------------------------------------------------------------------------
@@ -209,11 +207,9 @@ class Topic(Shown):
         return number
 
     def present(self) -> Present:
-        """Its partitions as they are now.  UnknownTopicOrPartitionException once it was deleted."""
+        """Its partitions as they are now, to append to.  UnknownTopicOrPartitionException once it was deleted;
+        LogReadOnlyException."""
         home = self._home
-        if home.read_only:
-            home.check_open()
-            raise _read_only(home.place)
         seen = self._seen
         live = home.manager.directories.live
         changes = home.catalog.changes  # before the look: what comes after it is looked at again
@@ -230,7 +226,6 @@ class Topic(Shown):
         appends = found[partition] if partition < len(found) else None
         if appends is None:
             home = self._home
-            assert not home.read_only
             check_appendable(self.name)
             appends = home.partition(TopicPartition(self.name, partition))
             if partition < len(found):
@@ -242,10 +237,6 @@ def check_appendable(topic: str) -> None:
     """InvalidTopicException for one of Kafka's own, as a broker's answer to any client."""
     if topic in INTERNAL_TOPICS:
         raise InvalidTopicException(f"Cannot append to internal topic {topic}", hint="cursors and transactions do")
-
-
-def _read_only(place: str) -> LogReadOnlyException:
-    return LogReadOnlyException(f"the store of {place} is open read-only", hint="open it with read_only=False")
 
 
 def __dir__() -> list[str]:

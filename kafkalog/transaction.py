@@ -52,7 +52,7 @@ from kafkalog.records import Header
 from kafkalog.topic import RecordMetadata, Topic, check_appendable
 
 if TYPE_CHECKING:
-    from kafkalog._face.store_home import StoreHome
+    from kafkalog._face.home import Home
     from kafkalog._face.store_partition import StorePartition
     from kafkalog.engine.coordinator.group_offsets import GroupOffsets
     from kafkalog.engine.coordinator.transaction_metadata import ProducerIdAndEpoch
@@ -163,9 +163,7 @@ class StoreTransaction(Block, Shown):
 
     _inner = frozenset({"is_inside"})
 
-    def __init__(
-        self, home: StoreHome, topic_of: Callable[[str], Topic], transactional_id: str, timeout_ms: int
-    ) -> None:
+    def __init__(self, home: Home, topic_of: Callable[[str], Topic], transactional_id: str, timeout_ms: int) -> None:
         self._home = home
         self._topic_of = topic_of
         self._coordinator = home.coordinators.transactions

@@ -122,7 +122,7 @@ class PartitionAppends(Single):
     def append_as(
         self, producer: ProducerFields, records: Records, *, sync: bool = True, maker: BatchMaker | None = None
     ) -> range:
-        """Append records in a producer's name, as `Log.append_many` says; `maker` makes the batches, not ours."""
+        """Append records in a producer's name, as `Partition.append_many` says; `maker` makes the batches, not ours."""
         engine = self.engine
         if not self.life.live or engine.unfinished is not None or engine.lock.busy:
             engine = self.usable()  # says why not, or makes it whole first
@@ -138,13 +138,13 @@ class PartitionAppends(Single):
         return self._append_groups(engine, maker.batches(records, now_ms, producer), sync)
 
     def append_columns(self, columns: Any, keys: Any, headers: Any, timestamps: Any) -> range:
-        """As `Log.append_columns` says."""
+        """As `Partition.append_columns` says."""
         self.usable()
         encoder = encode_columns(columns, keys, headers, timestamps, self.clock.milliseconds())
         return self.append_as(NO_PRODUCER, encoder)
 
     def append_batches(self, data: Any) -> range:
-        """As `Log.append_batches` says."""
+        """As `Partition.append_batches` says."""
         engine = self.usable()
         data = values.buffer(data, "data")
         offsets = self._append_one(engine, data, True)
@@ -263,7 +263,7 @@ class PartitionAppends(Single):
         self.on_log(lambda engine: engine.flush(False))
 
     def delete_records(self, before_offset: int) -> int:
-        """As `Log.delete_records` says."""
+        """As `Partition.delete_records` says."""
         self.check_open()
         before_offset = values.offset(before_offset, "before_offset")
         start = self.on_log(lambda engine: engine.delete_records(before_offset))

@@ -1,8 +1,8 @@
 """A partition that this process holds for writing: its engine, its lease, and what appends, markers and its close do.
 
-A Log, its writers and its transactions all stand on one of these, and it lives as long as any of them: when the last
-one is dropped without a close, its files are let go, and it is recovered at the next open.  Knows nothing of reading,
-or of what a caller may give as a record.
+A Partition, its writers and its transactions all stand on one of these, and it lives as long as any of them: when the
+last one is dropped without a close, its files are let go, and it is recovered at the next open.  Knows nothing of
+reading, or of what a caller may give as a record.
 
 Which transactions are open is kept here, for a close and a read must end those that nobody else will end.  Of a
 transaction it knows what `OpenTransaction` says.  `ending_transactions` is held while one is committed or aborted, and
@@ -79,7 +79,7 @@ class OpenPartition(PartitionAppends):
     # --- life --------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """As `Log.close` says."""
+        """As `Partition.close` says."""
         if self.life.live:  # else closed, or of the process that forked us
             if self.engine.lock.is_mine():
                 raise self.engine.is_inside()  # and the scheduler's thread may be waiting for it
@@ -119,8 +119,8 @@ class OpenPartition(PartitionAppends):
             let_go_later(lease.give_up)
 
     def __repr__(self) -> str:
-        """As the Log that its user knows."""
-        return f"<Log {self.topic_partition} of {self.log_dir!r}, {'open' if self.life.live else 'closed'}>"
+        """As the Partition that its user knows."""
+        return f"<Partition {self.topic_partition} of {self.log_dir!r}, {'open' if self.life.live else 'closed'}>"
 
     def refusal(self) -> IllegalStateException:
         return self.life.refusal(f"{self.topic_partition} of {self.log_dir}")

@@ -1,4 +1,4 @@
-"""`open_log`: from a directory and a partition's name to a `Log`.
+"""`open_log`: from a directory and a partition's name to a `Partition`.
 
 Everything that a caller gives is checked before anything is made or changed; what fails behind that closes what was
 opened and leaves the directory, not cleanly.
@@ -37,7 +37,7 @@ from kafkalog.errors import (
     UnknownTopicOrPartitionException,
 )
 from kafkalog.metrics.registry import MetricsRegistry
-from kafkalog.partition import Log
+from kafkalog.partition import Partition
 
 Durability = Literal["os", "fsync"]
 OnDamage = Literal["truncate", "raise"] | Callable[[Damage], None]
@@ -63,7 +63,7 @@ def open_log(
     metrics: MetricsRegistry | None = None,
     take_over: bool = False,
     broker_config: str | os.PathLike[str] | Mapping[str, object] | None = None,
-) -> Log:
+) -> Partition:
     """Open one partition of a log directory, `log_dir/topic-0`; a context manager.
 
     `config` has Kafka's topic keys as text (`{"segment.bytes": "1048576"}`; for tests `internal.segment.bytes`, which
@@ -97,8 +97,8 @@ def open_log(
     process already or `log_dir` is no log directory: a missing or empty folder becomes one, a folder of other things
     does not.
 
-    The Log belongs to this process: in a forked child every use raises IllegalStateException.  One that is dropped
-    without `close()` closes itself with a ResourceWarning.
+    The Partition belongs to this process: in a forked child every use raises IllegalStateException.  One that is
+    dropped without `close()` closes itself with a ResourceWarning.
     """
     # More than eight parameters: each is a choice of its own that most callers leave out, and is given by its name.
     try:
@@ -123,7 +123,7 @@ def open_log(
         )
     if values.flag(read_only, "read_only"):
         log_dirs.listing(root, files)
-        return Log(partition, root, PartitionView(root, partition, files=files))
+        return Partition(partition, root, PartitionView(root, partition, files=files))
     if not isinstance(durability, str) or durability not in ("os", "fsync"):
         raise IllegalArgumentException(f"durability {durability!r} is neither 'os' nor 'fsync'")
     names.validate_topic_name(partition.topic)
@@ -167,7 +167,7 @@ def open_log(
         own = OpenPartition(partition, root, engine, lease, batch_maker, clock, sync_appends=durability == "fsync")
         if abort_left_open and engine.producer_state_manager.first_undecided_offset is not None:
             abort_transactions(own)
-        return Log(partition, root, own)
+        return Partition(partition, root, own)
     except BaseException:
         lease.give_up()
         raise

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from kafkalog._face import store_cursors
 from kafkalog._face.chunk_reader import CHUNK_BYTES
 from kafkalog._face.partition_reader import PartitionReader
-from kafkalog._face.waiting import Waiting, WaitingBeside, WaitingHere
+from kafkalog._face.waiting import Waiting
 from kafkalog._limits import LONG_MAX
 from kafkalog.engine.format import names
 from kafkalog.engine.format.java_text import ZERO_UUID
@@ -32,9 +32,8 @@ from kafkalog.errors import (
 
 if TYPE_CHECKING:
     from kafkalog._face.chunk_reader import Chunk
+    from kafkalog._face.home import Home
     from kafkalog._face.reader_options import ReaderOptions
-    from kafkalog._face.store_home import StoreHome
-    from kafkalog._face.store_view import StoreView
     from kafkalog._native.codec.batches import BatchHeader
 
 LOOKS_MAX = 4
@@ -49,7 +48,7 @@ Ends = Mapping[PartitionReader, int]
 class PartitionTurns:
     """Errors as `Store.reader`."""
 
-    def __init__(self, home: StoreHome | StoreView, options: ReaderOptions) -> None:
+    def __init__(self, home: Home, options: ReaderOptions) -> None:
         self._home = home
         self._options = options
         self.readers: dict[TopicPartition, PartitionReader] = {}
@@ -59,8 +58,8 @@ class PartitionTurns:
         self._added_at = 0.0
         self._next = 0  # whose turn it is to be read
         self._current: PartitionReader | None = None  # whose batches are handed out
-        self.waiting: Waiting = WaitingBeside() if home.read_only else WaitingHere()
-        home.bells.add(self.waiting.bell)
+        self.waiting = Waiting()
+        home.bells.add(self.waiting)
         self._changes = home.topic_changes
         self._topics = self._followed()
         self._ids = {each: home.info(each).topic_id for each in self._topics}  # another one of the name is none of them

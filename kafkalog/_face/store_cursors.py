@@ -8,10 +8,9 @@ directory is ours.  Thread-safe.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
-from kafkalog._face.store_view import StoreView
 from kafkalog.engine.coordinator.group_offsets import GroupLag, GroupOffsets
 from kafkalog.engine.format.java_text import ZERO_UUID
 from kafkalog.engine.format.names import TopicPartition
@@ -19,12 +18,11 @@ from kafkalog.errors import (
     GroupIdNotFoundException,
     KafkalogError,
     KafkaStorageException,
-    LogReadOnlyException,
     UnknownMemberIdException,
 )
 
 if TYPE_CHECKING:
-    from kafkalog._face.store_home import StoreHome
+    from kafkalog._face.home import Home
     from kafkalog.engine.format.group_records import CommittedOffset
 
 
@@ -37,30 +35,31 @@ class CursorInfo(NamedTuple):
     partitions: list[GroupLag]
 
 
-def committed(home: StoreHome | StoreView, cursor: str) -> dict[TopicPartition, CommittedOffset]:
+def committed(home: Home, cursor: str) -> dict[TopicPartition, CommittedOffset]:
     """What a cursor has committed; empty for one that is not there."""
     found: dict[TopicPartition, CommittedOffset] = {}
-    for offsets in reversed(list(_keepers(home, cursor))):
+    for offsets in reversed(list(home.keepers(cursor))):
         found.update(offsets.fetch_all(cursor))
     return dict(sorted(found.items()))
 
 
 def start_of(
-    home: StoreHome | StoreView, cursor: str, partition: TopicPartition, topic_id: str, *, stable: bool
+    home: Home, cursor: str, partition: TopicPartition, topic_id: str, *, stable: bool
 ) -> CommittedOffset | None:
     """Where a cursor goes on; None where it has nothing.  `stable`: UnstableOffsetCommitException while a transaction
     is open that may commit another."""
-    for offsets in _keepers(home, cursor):
+    for offsets in home.keepers(cursor):
         found = offsets.fetch(cursor, partition, topic_id=topic_id, require_stable=stable)
         if found is not None:
             return found
     return None
 
 
-def commit(home: StoreHome | StoreView, cursor: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
+def commit(home: Home, cursor: str, offsets: Mapping[TopicPartition, CommittedOffset]) -> None:
     """Commits all of these or none."""
     try:
-        keeper = _own_keeper(home, cursor, create=True)
+        home.check_open()
+        keeper = home.offsets(cursor, create=True)
         assert keeper is not None
         try:
             keeper.commit(cursor, offsets)
@@ -73,14 +72,15 @@ def commit(home: StoreHome | StoreView, cursor: str, offsets: Mapping[TopicParti
         raise
 
 
-def _flush(home: StoreHome | StoreView, keeper: GroupOffsets) -> None:
-    if not home.read_only and home.syncs:
+def _flush(home: Home, keeper: GroupOffsets) -> None:
+    if home.syncs:
         keeper.flush()
 
 
-def delete(home: StoreHome | StoreView, cursor: str) -> None:
+def delete(home: Home, cursor: str) -> None:
     """Forgets a cursor.  GroupIdNotFoundException."""
-    keeper = _own_keeper(home, cursor, create=False)
+    home.check_open()
+    keeper = home.offsets(cursor, create=False)
     if keeper is None:
         raise GroupIdNotFoundException(f"cursor {cursor!r} is not there")
     keeper.remove_members(cursor)
@@ -88,11 +88,11 @@ def delete(home: StoreHome | StoreView, cursor: str) -> None:
     _flush(home, keeper)
 
 
-def cursors(home: StoreHome | StoreView) -> list[CursorInfo]:
+def cursors(home: Home) -> list[CursorInfo]:
     """Every cursor, by name."""
     home.check_open()
     found: dict[str, str] = {}
-    for keeper in _all_keepers(home):
+    for keeper in home.all_keepers():
         for group in keeper.groups():
             found.setdefault(group.group, group.state)
     offsets = {name: committed(home, name) for name in sorted(found)}  # all before an end: no cursor is beyond that
@@ -106,7 +106,7 @@ def cursors(home: StoreHome | StoreView) -> list[CursorInfo]:
 
 
 def _end_for(
-    home: StoreHome | StoreView,
+    home: Home,
     partition: TopicPartition,
     value: CommittedOffset,
     ends: dict[TopicPartition, int | None],
@@ -120,7 +120,7 @@ def _end_for(
     return None if is_another else _end(home, partition, ends)
 
 
-def _end(home: StoreHome | StoreView, partition: TopicPartition, ends: dict[TopicPartition, int | None]) -> int | None:
+def _end(home: Home, partition: TopicPartition, ends: dict[TopicPartition, int | None]) -> int | None:
     if partition not in ends:
         try:
             source = home.source(partition)
@@ -129,35 +129,3 @@ def _end(home: StoreHome | StoreView, partition: TopicPartition, ends: dict[Topi
         except KafkalogError:
             ends[partition] = None
     return ends[partition]
-
-
-def _keepers(home: StoreHome | StoreView, cursor: str) -> Iterator[GroupOffsets]:
-    """Who may know of a cursor, those that count first."""
-    if isinstance(home, StoreView) and home.cursors is not None:
-        home.check_open()
-        own = home.cursors.offsets(cursor, create=False)
-        if own is not None:
-            yield own
-    there = home.offsets_there(cursor) if isinstance(home, StoreView) else home.offsets(cursor, create=False)
-    if there is not None:
-        yield there
-
-
-def _all_keepers(home: StoreHome | StoreView) -> list[GroupOffsets]:
-    if not isinstance(home, StoreView):
-        return home.coordinators.all_offsets()
-    own = [] if home.cursors is None else home.cursors.coordinators.all_offsets()
-    return own + home.all_offsets()
-
-
-def _own_keeper(home: StoreHome | StoreView, cursor: str, *, create: bool) -> GroupOffsets | None:
-    """Who keeps a cursor and may change it."""
-    home.check_open()
-    if not isinstance(home, StoreView):
-        return home.offsets(cursor, create=create)
-    if home.cursors is None:
-        raise LogReadOnlyException(
-            f"the store of {home.place} is open read-only: its cursors cannot be moved",
-            hint="open it with cursors=DIR, a directory of its own",
-        )
-    return home.cursors.offsets(cursor, create=create)

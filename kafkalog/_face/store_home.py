@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING
 
 from kafkalog._face.catalog import Catalog, Deletion
 from kafkalog._face.coordinators import Coordinators
@@ -44,6 +44,7 @@ from kafkalog.errors import (
 )
 
 if TYPE_CHECKING:
+    from kafkalog._face.home import OpenProducer
     from kafkalog.engine.coordinator.group_offsets import GroupOffsets
     from kafkalog.engine.host.settings import ManagerSettings
     from kafkalog.engine.log.unified_log import UnifiedLog
@@ -59,21 +60,12 @@ def _config_base(stored: StoredTopicConfigs, known: TopicSettings, topic: str, d
     return LogConfig.from_props(known.base(topic, default.originals, is_stored=stored.has(topic)))
 
 
-class OpenProducer(Protocol):
-    """What a store asks of its producers (`kafkalog.producer.RecordAccumulator`)."""
-
-    def check_outside(self) -> None:
-        """IllegalStateException in a thread for which `close` could not wait."""
-
-    def close(self) -> None:
-        """Sends what it holds, and ends."""
-
-
 class StoreHome:
-    """Made and started by `kafkalog.open`.  One that is dropped without `close` lets go of its files, with a
-    ResourceWarning, and is recovered at the next open."""
+    """The `Home` of a store that writes.  Made and started by `kafkalog.open`.
 
-    read_only: Literal[False] = False
+    One that is dropped without `close` lets go of its files, with a ResourceWarning; the next open recovers."""
+
+    read_only = False
 
     def __init__(
         self,
@@ -216,6 +208,8 @@ class StoreHome:
         if not self.life.live:
             raise self.life.refusal(f"the store of {self.place}")
 
+    check_writable = check_open
+
     def end_overdue(self) -> None:
         self.coordinators.end_overdue()
         self.catalog.take_back_refused()
@@ -356,3 +350,12 @@ class StoreHome:
         """Who keeps a cursor; None where nobody has one there, and it is not to be made."""
         self.check_open()
         return self.coordinators.offsets(group, create=create)
+
+    def keepers(self, cursor: str) -> list[GroupOffsets]:
+        """Who may know of a cursor."""
+        found = self.offsets(cursor, create=False)
+        return [] if found is None else [found]
+
+    def all_keepers(self) -> list[GroupOffsets]:
+        """Of all cursors."""
+        return self.coordinators.all_offsets()

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from kafkalog._face.cursor_readers import CursorReaders
 from kafkalog._face.store_partition import no_folder_error
@@ -44,7 +44,12 @@ from kafkalog.engine.format.partition_metadata import topic_id_of
 from kafkalog.engine.host import log_dirs
 from kafkalog.engine.host.topic_configs import KnownTopic, Topics, stored_content
 from kafkalog.engine.log.view import PartitionView
-from kafkalog.errors import InconsistentTopicIdException, KafkaStorageException, UnknownTopicOrPartitionException
+from kafkalog.errors import (
+    InconsistentTopicIdException,
+    KafkaStorageException,
+    LogReadOnlyException,
+    UnknownTopicOrPartitionException,
+)
 
 if TYPE_CHECKING:
     from kafkalog._face.store_home import StoreHome
@@ -93,9 +98,10 @@ class Seen(NamedTuple):
 
 
 class StoreView:
-    """Made by `kafkalog.open(..., read_only=True)`."""
+    """The `Home` of a store that only reads.  Made by `kafkalog.open(..., read_only=True)`."""
 
-    read_only: Literal[True] = True
+    read_only = True
+    syncs = False
 
     def __init__(
         self,
@@ -137,6 +143,17 @@ class StoreView:
         """IllegalStateException where it is closed, or was opened by another process."""
         if not self.life.live:
             raise self.life.refusal(f"the store of {self.place}")
+
+    def _refused(self, *_: object, **__: object) -> NoReturn:
+        """What needs a store that writes."""
+        self.check_open()
+        raise LogReadOnlyException(f"the store of {self.place} is open read-only", hint="open it with read_only=False")
+
+    check_writable = partition = create_topic = add_partitions = alter_topic = delete_topic = _refused
+    manager: Any = property(_refused)
+    catalog: Any = property(_refused)
+    coordinators: Any = property(_refused)
+    producers: Any = property(_refused)
 
     # --- topics ----------------------------------------------------------------------------------------
 
@@ -287,25 +304,33 @@ class StoreView:
                     "store is opened for writing",
                 )
 
+    # --- cursors ---------------------------------------------------------------------------------------
+
     def offsets(self, group: str, *, create: bool) -> GroupOffsets | None:
-        """Who keeps a cursor, brought up to date; None where nobody has one there."""
+        """Who keeps a cursor in the directory of our own; None where nobody has one there."""
+        self.check_open()
+        if self.cursors is None:
+            raise LogReadOnlyException(
+                f"the store of {self.place} is open read-only: its cursors cannot be moved",
+                hint="open it with cursors=DIR, a directory of its own",
+            )
+        return self.cursors.offsets(group, create=create)
+
+    def keepers(self, cursor: str) -> Iterator[GroupOffsets]:
+        """Who may know of a cursor: in our own directory first, then in those that are read, brought up to date."""
         self.check_open()
         if self.cursors is not None:
-            found = self.cursors.offsets(group, create=create)
-            if create or (found is not None and found.fetch_all(group)):
-                return found
-        return self._offsets_in(group)
+            yield from self.cursors.keepers(cursor)
+        there = self._offsets_in(cursor)
+        if there is not None:
+            yield there
 
-    def offsets_there(self, group: str) -> GroupOffsets | None:
-        """As `offsets`, in the directories that are read alone."""
+    def all_keepers(self) -> list[GroupOffsets]:
+        """Of all cursors, likewise."""
         self.check_open()
-        return self._offsets_in(group)
-
-    def all_offsets(self) -> list[GroupOffsets]:
-        """Of all partitions of `__consumer_offsets` that these directories have, brought up to date."""
-        self.check_open()
+        own = [] if self.cursors is None else self.cursors.all_keepers()
         numbers = [each.partition for each in self._folders() if each.topic == GROUP_METADATA_TOPIC]
-        return [self._caught_up(number) for number in sorted(numbers)]
+        return own + [self._caught_up(number) for number in sorted(numbers)]
 
     def _offsets_in(self, group: str) -> GroupOffsets | None:
         """KafkaStorageException if the partition was made, and its folder is away."""

@@ -106,8 +106,8 @@ def refuse_nested(guard: threading.RLock, what: str) -> None:
 
 
 class Writer(Single, Shown):
-    """An idempotent writer of a name; made by `Log.writer` and `Topic.writer`.  Thread-safe; a name should have one
-    user.
+    """An idempotent writer of a name; made by `Partition.writer` and `Topic.writer`.  Thread-safe; a name should have
+    one user.
 
     What gives records to its `append_many` must not use a writer of the same name: IllegalStateException.
     """
@@ -189,7 +189,7 @@ class Writer(Single, Shown):
 
 
 class Transaction(Block, Shown):
-    """One transaction after another under a transactional id; made by `Log.transaction`.  For one thread.
+    """One transaction after another under a transactional id; made by `Partition.transaction`.  For one thread.
 
     As a context manager it begins at the block's start, commits at its end and aborts when the block raises.
     """

@@ -24,7 +24,7 @@ from kafkalog.errors import (
     RequestError,
     UnknownTopicOrPartitionException,
 )
-from kafkalog.partition import Log
+from kafkalog.partition import Partition
 from kafkalog.records import Header
 
 BATCH_RECORDS = 10_000
@@ -123,7 +123,7 @@ def command(
     return CLEAN
 
 
-def _append(log: Log, records: list[Row]) -> None:
+def _append(log: Partition, records: list[Row]) -> None:
     """Appends the lines, those before one that is refused too."""
     try:
         log.append_many(records)

@@ -14,6 +14,7 @@ from kafkalog._face.chunk_reader import ChunkReader
 from kafkalog.engine.files import File
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.log.snapshot import Snapshot
+from kafkalog.engine.log.source import Source
 from kafkalog.engine.log.view import PartitionView
 from kafkalog.engine.segment.index_reader import last_position
 from kafkalog.engine.segment.order import highest_offset
@@ -52,7 +53,7 @@ class RangePartition(InputPartition):  # type: ignore[misc]
         return f"{work.topic}-{work.partition}[{work.start_offset}, {work.end_offset})"
 
 
-class RangeSource:
+class RangeSource(Source):
     """What ChunkReader needs of a partition, over the pieces of one range: all bytes of a piece are whole batches.
 
     Where compaction or retention has changed the files since they were planned, what is left is planned anew; what is

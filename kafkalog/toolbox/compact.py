@@ -1,6 +1,6 @@
 """Compact partitions offline, as a broker's cleaner would: told by doing it on an overlay of the directory, or done.
 
-Both ways run the same passes (`Log.cleaning`), so what is told is what happens (to a few bytes, where a compressed
+Both ways run the same passes (`Partition.cleaning`), so what is told is what happens (to a few bytes, if a compressed
 batch keeps a tombstone: its delete horizon is the time of the pass).  On the overlay the last pass of a log
 writes nothing but lengths; what an earlier one writes, where the map is too small for one, lies in a temporary folder
 until the partition is done.

@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import TYPE_CHECKING, NamedTuple
 
+from kafkalog.engine.log.source import Source
 from kafkalog.engine.segment.reader import header_at
 from kafkalog.engine.segment.resync import next_batch
 from kafkalog.engine.segment.scan import crc_matches_in
@@ -36,7 +37,7 @@ class _Resumed(NamedTuple):
     offset: int
 
 
-class PastDamage:
+class PastDamage(Source):
     """A `Source` over a view, for one reader."""
 
     def __init__(self, view: PartitionView) -> None:

@@ -34,7 +34,7 @@ from kafkalog.errors import (
     KafkaStorageException,
     UnknownTopicOrPartitionException,
 )
-from kafkalog.partition import Log
+from kafkalog.partition import Partition
 from kafkalog.toolbox.second_look import Wrong, look_while_it_rests, may_pass
 
 READ_BYTES = 1 << 20
@@ -227,7 +227,7 @@ def unlink_what_waits(hold: directories.Lease) -> None:
 
 def open_undamaged(
     log_dir: str, partition: TopicPartition, config: LogConfig, files: Files, clock: Clock = SYSTEM_CLOCK
-) -> Log:
+) -> Partition:
     """A log that is there, for a change that is asked for: no damage is cut for it, no open transaction is ended.
     CorruptRecordException where it was not closed cleanly and is damaged (`kafkalog recover` cuts it)."""
     return open_log(

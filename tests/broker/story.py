@@ -103,7 +103,7 @@ class Phase:
     topic_ids: dict[str, bytes] = field(default_factory=dict)
 
 
-def look(log: kafkalog.Log) -> Look:
+def look(log: kafkalog.Partition) -> Look:
     return Look(
         {isolation: list(log.records(isolation=isolation)) for isolation in ISOLATIONS},
         {isolation: arrow_records(log, isolation) for isolation in ISOLATIONS},
@@ -113,7 +113,7 @@ def look(log: kafkalog.Log) -> Look:
     )
 
 
-def arrow_records(log: kafkalog.Log, isolation: str) -> list[Record]:
+def arrow_records(log: kafkalog.Partition, isolation: str) -> list[Record]:
     """The Arrow table as Records again."""
     import pyarrow as pa
 
@@ -278,7 +278,7 @@ def kafkalog_writes(broker: Broker, turn: int) -> None:
         log.append_many(plain(rows(4000 + turn, 50)))
 
 
-def own_transactions(log: kafkalog.Log, turn: int) -> None:
+def own_transactions(log: kafkalog.Partition, turn: int) -> None:
     for part in range(8):
         seed = 3000 * turn + 10 * part
         one, two = log.transaction("one"), log.transaction("two")
@@ -295,7 +295,7 @@ def own_transactions(log: kafkalog.Log, turn: int) -> None:
         one.commit()
 
 
-def kafkalog_writes_more(log: kafkalog.Log) -> None:
+def kafkalog_writes_more(log: kafkalog.Partition) -> None:
     log.append_many(plain(rows(6000, 20)))
     writer = log.writer("import")
     again = writer.append_many(fresh(rows(2009, 5)), sequence=writer.next_sequence - 5)

@@ -14,7 +14,7 @@ import pytest
 
 import kafkalog
 from kafkalog.engine.files import ManualClock, ManualScheduler
-from kafkalog.partition import Log
+from kafkalog.partition import Partition
 from tests.conftest import LONG
 from tests.crash import harness
 from tests.crash.harness import ACKNOWLEDGED, APPENDED, FLUSHED, CrashState
@@ -34,7 +34,7 @@ class Service:
         self.scheduler = ManualScheduler(self.clock)
 
     @contextmanager
-    def log(self, name: str = "t-0", durability: str = "os") -> Iterator[Log]:
+    def log(self, name: str = "t-0", durability: str = "os") -> Iterator[Partition]:
         with kafkalog.open_log(
             self.root, name, config=SMALL, files=self.files, clock=self.clock, scheduler=self.scheduler,
             durability="fsync" if durability == "fsync" else "os", topic_id="AAAAAAAAAAAAAAAAAAAAAQ",
@@ -52,7 +52,7 @@ def recovered(place: str, name: str) -> list[bytes]:
         return values
 
 
-def append(recording: RecordingFiles, log: Log, value: bytes, *, flushed: bool = False) -> None:
+def append(recording: RecordingFiles, log: Partition, value: bytes, *, flushed: bool = False) -> None:
     recording.mark(APPENDED, value)
     log.append(value)
     recording.mark(ACKNOWLEDGED, value)

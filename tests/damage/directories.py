@@ -21,7 +21,7 @@ from kafkalog.engine.files import ManualClock, ManualScheduler
 from kafkalog.engine.format.builder import MemoryRecordsBuilder, SimpleRecord, build_batch
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.log.unified_log import UnifiedLog
-from kafkalog.partition import Log
+from kafkalog.partition import Partition
 
 Tree = dict[str, bytes]
 
@@ -42,18 +42,18 @@ class Bench:
         self.scheduler = ManualScheduler(self.clock)
         self.config = LogConfig.from_props(None, SETTINGS)
 
-    def open(self, name: str) -> Log:
+    def open(self, name: str) -> Partition:
         return open_log(
             self.root, name, config=self.config, clock=self.clock, scheduler=self.scheduler, topic_id=TOPIC_ID
         )
 
 
-def engine_of(log: Log) -> UnifiedLog:
+def engine_of(log: Partition) -> UnifiedLog:
     assert log.engine is not None
     return log.engine
 
 
-def fill_codecs(log: Log, clock: ManualClock) -> None:
+def fill_codecs(log: Partition, clock: ManualClock) -> None:
     engine = engine_of(log)
     for number in range(30):
         records = [
@@ -69,7 +69,7 @@ def fill_codecs(log: Log, clock: ManualClock) -> None:
         clock.advance(1000)
 
 
-def fill_txns(log: Log, clock: ManualClock) -> None:
+def fill_txns(log: Partition, clock: ManualClock) -> None:
     for number in range(8):
         with log.transaction(f"job-{number % 2}") as transaction:
             transaction.append_many([(b"txn %d:%d" % (number, i) * 4, b"k%d" % i) for i in range(1 + number % 3)])
@@ -81,7 +81,7 @@ def fill_txns(log: Log, clock: ManualClock) -> None:
         clock.advance(700)
 
 
-def fill_old(log: Log, clock: ManualClock) -> None:
+def fill_old(log: Partition, clock: ManualClock) -> None:
     engine = engine_of(log)
     for number in range(14):
         base = engine.log_end_offset

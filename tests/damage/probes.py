@@ -26,7 +26,7 @@ from kafkalog.cli.app import invoke
 from kafkalog.config import LogConfig
 from kafkalog.engine.files import ManualClock, ManualScheduler
 from kafkalog.errors import KafkalogError
-from kafkalog.partition import Log
+from kafkalog.partition import Partition
 from tests.damage.directories import (
     NOW_MS,
     PARTITIONS,
@@ -140,7 +140,7 @@ def _listing(folder: str) -> list[tuple[str, int, int]]:
 # --- reading ---------------------------------------------------------------------------------------------
 
 
-def rows_of(log: Log, into: list[Row], isolation: str = "read_uncommitted") -> None:
+def rows_of(log: Partition, into: list[Row], isolation: str = "read_uncommitted") -> None:
     for record in log.records(isolation=isolation):
         into.append((record.offset, record.timestamp, record.key, record.value, tuple(record.headers)))
 
@@ -324,7 +324,7 @@ def _originals(path: str) -> list[tuple[int, bytes]]:
 # --- opening ---------------------------------------------------------------------------------------------
 
 
-def open_writable(root: str, name: str) -> Log:
+def open_writable(root: str, name: str) -> Partition:
     clock = ManualClock(NOW_MS + 1_000_000)
     return open_log(
         root,
@@ -386,7 +386,7 @@ def _last_values(
         complaints.add(where, f"latest() has {len(found)} keys, other ones than the {len(wanted)} of records()")
 
 
-def _reads(log: Log, where: str, complaints: Complaints, rows: list[Row]) -> None:
+def _reads(log: Partition, where: str, complaints: Complaints, rows: list[Row]) -> None:
     for isolation in ISOLATIONS:
         found: list[Row] = []
         with complaints.watching(f"{where}, then read"):

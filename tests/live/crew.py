@@ -147,7 +147,9 @@ def all_stacks() -> str:
 class Member:
     """One thread's way to append: names of its own, told to the oracle."""
 
-    def __init__(self, log: kafkalog.Log, oracle: Oracle, number: int, *, seed: int = 0, filler: int = 40) -> None:
+    def __init__(
+        self, log: kafkalog.Partition, oracle: Oracle, number: int, *, seed: int = 0, filler: int = 40
+    ) -> None:
         self.log = log
         self.oracle = oracle
         self.number = number
@@ -204,7 +206,7 @@ class Member:
             getattr(transaction, how)()
 
 
-def read_through(log: kafkalog.Log, oracle: Oracle) -> None:
+def read_through(log: kafkalog.Partition, oracle: Oracle) -> None:
     """One walk through a log that others change: in order, and at least up to what could be read when it began."""
     end = log.high_watermark
     last = None
@@ -216,7 +218,7 @@ def read_through(log: kafkalog.Log, oracle: Oracle) -> None:
     assert oracle.cuts or end == 0 or last is None or last >= end - 2, f"read up to {last}, the mark was at {end}"
 
 
-def latest_through(log: kafkalog.Log, oracle: Oracle) -> None:
+def latest_through(log: kafkalog.Partition, oracle: Oracle) -> None:
     """The last value of each key of a log that others change: those of a walk, where nothing was cut meanwhile."""
     end = log.high_watermark
     table = log.latest(end, isolation="read_uncommitted", batch_rows=50).read_all()
@@ -242,8 +244,8 @@ def ordinary_choice(on: bool) -> Iterator[None]:
         appending.ORDINARY_CHOICE = before
 
 
-def batch_start(log: kafkalog.Log, offset: int) -> int:
-    """`offset`, or the first of the batch that it lies in, or the end: where a Log may be truncated, also later."""
+def batch_start(log: kafkalog.Partition, offset: int) -> int:
+    """`offset`, or the first of the batch that it lies in, or the end: where it may be truncated, also later."""
     offset = min(offset, log.end_offset)
     if offset <= log.log_start_offset:
         return offset
@@ -254,19 +256,19 @@ def batch_start(log: kafkalog.Log, offset: int) -> int:
     return min(offset, max(base, log.log_start_offset))
 
 
-def full(log: kafkalog.Log) -> Callable[[], bool]:
+def full(log: kafkalog.Partition) -> Callable[[], bool]:
     """Whether a log has so many segments that their files come near to what a process may have open."""
     return lambda: log.engine is not None and log.engine.number_of_segments > 80
 
 
-def open_live(path: Any, partition: str = "t-0", **options: Any) -> kafkalog.Log:
+def open_live(path: Any, partition: str = "t-0", **options: Any) -> kafkalog.Partition:
     config = {**CONFIG, **options.pop("config", {})}
     log = kafkalog.open_log(path, partition, config=config, files=options.pop("files", FAST), **options)
     _opened.append(weakref.ref(log))
     return log
 
 
-_opened: list[weakref.ref[kafkalog.Log]] = []
+_opened: list[weakref.ref[kafkalog.Partition]] = []
 
 
 def close_what_was_left() -> None:

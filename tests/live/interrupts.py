@@ -248,7 +248,7 @@ class World:
     config: dict[str, str]
     options: dict[str, Any] = field(default_factory=dict)
     clock: ManualClock = field(default_factory=lambda: ManualClock(NOW_MS))
-    log: kafkalog.Log | None = None
+    log: kafkalog.Partition | None = None
     transaction: Transaction | None = None
     leaks: bool = False  # whether the frames that the interrupt left may hold files
     extra: dict[str, Any] = field(default_factory=dict)
@@ -256,7 +256,7 @@ class World:
     def __post_init__(self) -> None:
         self.scheduler = ManualScheduler(self.clock)
 
-    def open(self, **options: Any) -> kafkalog.Log:
+    def open(self, **options: Any) -> kafkalog.Partition:
         self.log = kafkalog.open_log(
             self.path, PARTITION, config=self.config, files=FAST, clock=self.clock, scheduler=self.scheduler,
             **{**self.options, **options},
@@ -264,7 +264,7 @@ class World:
         return self.log
 
     @property
-    def opened(self) -> kafkalog.Log:
+    def opened(self) -> kafkalog.Partition:
         assert self.log is not None
         return self.log
 

@@ -234,7 +234,7 @@ def name_of(value: bytes | None) -> bytes:
     return value.partition(b" ")[0]
 
 
-def look(log: kafkalog.Log) -> Seen:
+def look(log: kafkalog.Partition) -> Seen:
     """Everything that the log shows, to both isolations."""
     records = [(record.offset, name_of(record.value)) for record in log.records()]
     committed = [(record.offset, name_of(record.value)) for record in log.records(isolation="read_committed")]
@@ -304,7 +304,7 @@ def check_killed(path: str | os.PathLike[str], scratch: str, partition: str, ora
         shutil.rmtree(scratch)
 
 
-def append_one(log: kafkalog.Log, oracle: Oracle) -> int:
+def append_one(log: kafkalog.Partition, oracle: Oracle) -> int:
     """One more record, which must get the offset where the log ends."""
     end = log.end_offset
     unit = oracle.attempt(b"900.%d" % len(oracle.units))

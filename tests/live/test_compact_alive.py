@@ -1,5 +1,5 @@
-"""`Log.compact` beside everything: interrupts at its places, threads that append, read, truncate, delete and close,
-signal handlers that come out of it, forks in its middle.
+"""`Partition.compact` beside everything: interrupts at its places, threads that append, read, truncate, delete and
+close, signal handlers that come out of it, forks in its middle.
 
 Whatever happens, the last value of each key stays what it was, offsets and their order stay, and a compaction that is
 made again comes to the end that it would have come to.
@@ -55,7 +55,7 @@ Count = Callable[[str, int], None]
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 
 
-def open_it(place: Path | str, config: dict[str, str] | None = None, **options: Any) -> kafkalog.Log:
+def open_it(place: Path | str, config: dict[str, str] | None = None, **options: Any) -> kafkalog.Partition:
     options.setdefault("scheduler", ManualScheduler(ManualClock(NOW_MS)))
     return kafkalog.open_log(
         place, "t-0", config={**CONFIG, **(config or {})}, files=FAST, clock=ManualClock(NOW_MS), **options
@@ -78,7 +78,7 @@ def prepare(place: Path) -> None:
             log.append(b"%d" % number + b"." * 40, key=b"n%d" % (number % 3))
 
 
-def rows(log: kafkalog.Log) -> Rows:
+def rows(log: kafkalog.Partition) -> Rows:
     return [(record.offset, record.key, record.value) for record in log.records(isolation="read_committed")]
 
 
@@ -86,7 +86,7 @@ def state(found: Rows) -> dict[bytes | None, bytes | None]:
     return {key: value for _, key, value in found}
 
 
-def run_compact(log: kafkalog.Log) -> None:
+def run_compact(log: kafkalog.Partition) -> None:
     log.compact(dedupe_buffer_bytes=SMALL_MAP)
 
 
@@ -142,7 +142,7 @@ def _once(place: Path, template: Path, tracer: Tracer, expected: Rows) -> list[t
     return tracer.places
 
 
-def _go_on(place: Path, log: kafkalog.Log, expected: Rows) -> None:
+def _go_on(place: Path, log: kafkalog.Partition, expected: Rows) -> None:
     found = rows(log)
     assert state(found) == state(expected)
     assert [row[0] for row in found] == sorted({row[0] for row in found})
@@ -432,7 +432,7 @@ def test_between_two_looks(
             looks: list[int] = []
 
             def looked(
-                self: LogSegments, offset: int, log: kafkalog.Log = log, looks: list[int] = looks
+                self: LogSegments, offset: int, log: kafkalog.Partition = log, looks: list[int] = looks
             ) -> LogSegment | None:
                 looks.append(offset)
                 if len(looks) == when:

@@ -33,7 +33,7 @@ CHILD_SECONDS = 30
 
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 
-Uses = list[tuple[str, Callable[[kafkalog.Log], object]]]
+Uses = list[tuple[str, Callable[[kafkalog.Partition], object]]]
 
 USES: Uses = [
     ("append", lambda log: log.append(b"99.1")),
@@ -97,7 +97,7 @@ def in_a_child(work: Callable[[], object]) -> str:
     return told.decode() if status == 0 else f"status {status}: {told.decode()}"
 
 
-def refused(log: kafkalog.Log) -> None:
+def refused(log: kafkalog.Partition) -> None:
     """Every use of a parent's log is refused by name; its close is none, and does nothing."""
     wrong = []
     for name, use in USES:
@@ -169,7 +169,7 @@ def test_forks_in_the_middle_of_appends(base: Path, count: Callable[[str, int], 
         crew.add("write", Member(log, oracle, 3).write)
         crew.add("flush", log.flush)
 
-        def forks(log: kafkalog.Log = log) -> None:
+        def forks(log: kafkalog.Partition = log) -> None:
             for _ in range(3):
                 time.sleep(rng.random() * 0.01)
                 told = in_a_child(lambda: refused(log))

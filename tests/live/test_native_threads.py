@@ -344,7 +344,7 @@ def test_the_fields_are_found() -> None:
     assert {"next_offset_metadata", "life"} <= set(fields_of(kafkalog.engine.log.local_log.LocalLog))  # type: ignore[attr-defined]
 
 
-def read_log(log: kafkalog.Log) -> None:
+def read_log(log: kafkalog.Partition) -> None:
     """Every field of a log that is appended to, without its lock."""
     engine = log.engine
     assert engine is not None

@@ -32,7 +32,7 @@ WAYS = {
 class Acknowledged:
     """What was appended, and from inside of what."""
 
-    def __init__(self, log: kafkalog.Log) -> None:
+    def __init__(self, log: kafkalog.Partition) -> None:
         self.log = log
         self.records: list[tuple[int, bytes]] = []
         self.refused = 0

@@ -49,7 +49,7 @@ Count = Callable[[str, int], None]
 LARGE = {"internal.segment.bytes": "20000", "segment.index.bytes": "4800"}
 
 
-def appenders(crew: Crew, log: kafkalog.Log, oracle: Oracle, *, transactions: bool = True, seed: int = 0) -> None:
+def appenders(crew: Crew, log: kafkalog.Partition, oracle: Oracle, *, transactions: bool = True, seed: int = 0) -> None:
     members = [Member(log, oracle, number, seed=seed) for number in range(5)]
     crew.add("append", members[0].append)
     crew.add("append", members[1].append_many)
@@ -69,7 +69,7 @@ def settled(path: Path, partition: str, oracle: Oracle, config: dict[str, str]) 
     check_reopened(path, partition, oracle, config=config)
 
 
-def await_next(log: kafkalog.Log, isolation: str = "read_uncommitted", timeout_ms: int | None = None) -> None:
+def await_next(log: kafkalog.Partition, isolation: str = "read_uncommitted", timeout_ms: int | None = None) -> None:
     offset = log.end_offset
     if log.await_offset(offset, isolation=isolation, timeout_ms=timeout_ms):
         assert log.end_offset > offset or timeout_ms is not None
@@ -127,7 +127,7 @@ def test_truncate_beside_appends(base: Path, count: Count) -> None:
         appenders(crew, log, oracle, transactions=False, seed=number)
         crew.enough = full(log)
 
-        def truncate(log: kafkalog.Log = log, oracle: Oracle = oracle, rng: random.Random = rng) -> None:
+        def truncate(log: kafkalog.Partition = log, oracle: Oracle = oracle, rng: random.Random = rng) -> None:
             time.sleep(rng.random() * 0.01)
             target = batch_start(log, max(0, log.end_offset - rng.randint(-2, 40)))
             with oracle.cutting("truncate", target):
@@ -199,7 +199,7 @@ def readers_beside_appends(path: Path, seed: int, count: Count) -> None:
     crew.enough = full(log)
     appenders(crew, log, oracle, seed=seed)
 
-    def chunks(source: kafkalog.Log) -> None:
+    def chunks(source: kafkalog.Partition) -> None:
         with source.reader(chunk_bytes=700) as reader:
             last = -1
             for record in reader.records():
@@ -210,7 +210,7 @@ def readers_beside_appends(path: Path, seed: int, count: Count) -> None:
         found = log.offset_for_time(0)
         assert found in (None, 0)
 
-    def committed(source: kafkalog.Log) -> None:
+    def committed(source: kafkalog.Partition) -> None:
         last = -1
         for record in source.records(isolation="read_committed"):
             assert record.offset > last
@@ -386,7 +386,7 @@ def check_power_losses(files: RecordingFiles, base: Path, attempted: set[bytes])
 
 
 def test_a_read_only_log_is_shared(base: Path, count: Count) -> None:
-    """Threads that refresh, walk and ask one read-only Log, beside a writer that rolls and deletes."""
+    """Threads that refresh, walk and ask one read-only Partition, beside a writer that rolls and deletes."""
     path = base / "log"
     oracle, crew = Oracle(retention=True), Crew("retention")
     config = {"file.delete.delay.ms": "0", "retention.bytes": "4000"}

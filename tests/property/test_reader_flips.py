@@ -50,7 +50,7 @@ def pairs(records: Iterator[Any]) -> Iterator[tuple[int, bytes | None]]:
     return ((record.offset, record.value) for record in records)
 
 
-def ways(log: kafkalog.Log, at: int) -> dict[str, Iterator[tuple[int, bytes | None]]]:
+def ways(log: kafkalog.Partition, at: int) -> dict[str, Iterator[tuple[int, bytes | None]]]:
     return {
         "list": pairs(iter(log)),
         "from": pairs(log.records(at)),

@@ -75,7 +75,7 @@ def asked_times(records: list[Record], rng: random.Random) -> list[int]:
     return rng.sample(sorted(times), min(len(times), 25))
 
 
-def each_door(root: Path, look: Callable[[str, kafkalog.Log | None, kafkalog.Store | None], None]) -> None:
+def each_door(root: Path, look: Callable[[str, kafkalog.Partition | None, kafkalog.Store | None], None]) -> None:
     with kafkalog.open(root, maintenance=False) as store:
         look("store", None, store)
         with kafkalog.open(root, read_only=True) as beside:
@@ -96,7 +96,7 @@ def test_the_first_record_at_or_after_a_time(tmp_path: Path, seed: int) -> None:
         records = list(log)
     times = asked_times(records, rng)
 
-    def look(door: str, log: kafkalog.Log | None, store: kafkalog.Store | None) -> None:
+    def look(door: str, log: kafkalog.Partition | None, store: kafkalog.Store | None) -> None:
         for time_ms in times:
             first = next((record.offset for record in records if record.timestamp >= time_ms), None)
             if log is not None:
@@ -133,7 +133,7 @@ def test_a_window_has_the_records_whose_timestamp_is_in_it(tmp_path: Path, seed:
         records = list(log)
     asked = windows(records, rng)
 
-    def look(door: str, log: kafkalog.Log | None, store: kafkalog.Store | None) -> None:
+    def look(door: str, log: kafkalog.Partition | None, store: kafkalog.Store | None) -> None:
         for start, end in asked:
             wanted = within(records, start, end)
             times = {"start_time": start, "end_time": end}

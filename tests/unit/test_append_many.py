@@ -25,10 +25,10 @@ from tests.file_doubles import Fault, FaultyFiles
 NOW_MS = 1_700_000_000_000
 SMALL = {"max.message.bytes": "1000"}
 HOUR_MS = 3_600_000
-Way = Callable[[kafkalog.Log, list[Any]], object]
+Way = Callable[[kafkalog.Partition, list[Any]], object]
 
 
-def in_transaction(log: kafkalog.Log, rows: list[Any]) -> None:
+def in_transaction(log: kafkalog.Partition, rows: list[Any]) -> None:
     with log.transaction("job") as transaction:
         transaction.append_many(rows)
 

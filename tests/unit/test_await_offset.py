@@ -1,20 +1,23 @@
-"""`Log.await_offset`: who follows a log is woken by what comes, and by nothing else held for ever."""
+"""`Partition.await_offset`: who follows a log is woken by what comes, and by nothing else held for ever."""
 
 from __future__ import annotations
 
 import errno
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
+from typing import ClassVar
+from unittest.mock import Mock
 
 import pytest
 
 import kafkalog
-from kafkalog.engine.files import OS_FILES
+from kafkalog.engine.files import OS_FILES, notify
 from kafkalog.errors import IllegalArgumentException, IllegalStateException, KafkaStorageException
 from tests.file_doubles import Fault, FaultyFiles
 
@@ -24,7 +27,7 @@ SOON_S = 0.8  # far below what would wake a waiter anyway
 class Waiting:
     """A thread that waits; `done` gives its answer, or raises its error."""
 
-    def __init__(self, log: kafkalog.Log, offset: int, **options: object) -> None:
+    def __init__(self, log: kafkalog.Partition, offset: int, **options: object) -> None:
         self.answer: object = None
         self.took_s = -1.0
         self.log = log
@@ -163,6 +166,60 @@ def test_another_process_writes(tmp_path: Path) -> None:
             assert [record.value for record in reader.records()] == [b"b"]
 
 
+class Told(notify.DirectoryWatch):
+    """Counts what was told of, and which waits came to an end."""
+
+    made: ClassVar[list[Told]] = []
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waits = 0
+        Told.made.append(self)
+
+    def wait(self, timeout_s: float) -> None:
+        self.waits += 1
+        super().wait(3600)  # no look by the clock
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="inotify is Linux's")
+def test_what_another_process_writes_wakes_without_a_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kafkalog._face.waiting.DirectoryWatch", Told)
+    monkeypatch.setattr(Told, "made", [])
+    with (
+        kafkalog.open_log(tmp_path, "t-0") as log,
+        kafkalog.open_log(tmp_path, "t-0", read_only=True) as view,
+    ):
+        waiting = Waiting(view, 1)
+        for _ in range(2):
+            until(lambda: Told.made and Told.made[0].waits)
+            log.append(b"a")
+        assert waiting.done()
+        closed = Waiting(view, 2)
+        until(lambda: len(Told.made) == 2 and Told.made[1].waits)
+        view.close()
+        with pytest.raises(IllegalStateException, match="closed"):
+            closed.done()
+
+
+def until(true: Callable[[], object]) -> None:
+    end = time.monotonic() + 30
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.001)
+
+
+def test_without_notification_a_view_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kafkalog._face.waiting.DirectoryWatch", Mock(side_effect=OSError))
+    with (
+        kafkalog.open_log(tmp_path, "t-0") as log,
+        kafkalog.open_log(tmp_path, "t-0", read_only=True) as view,
+    ):
+        assert not view.await_offset(0, timeout_ms=1)
+        waiting = Waiting(view, 0)
+        log.append(b"a")
+        assert waiting.done()
+
+
 def test_a_disk_that_fails_is_told(tmp_path: Path) -> None:
     files = FaultyFiles(OS_FILES)
     log = kafkalog.open_log(tmp_path, "t-0", files=files)
@@ -187,7 +244,7 @@ def test_a_disk_that_fails_is_told(tmp_path: Path) -> None:
         lambda log: log.await_offset(0, isolation="committed"),
     ],
 )
-def test_types(tmp_path: Path, call: Callable[[kafkalog.Log], object]) -> None:
+def test_types(tmp_path: Path, call: Callable[[kafkalog.Partition], object]) -> None:
     with kafkalog.open_log(tmp_path, "t-0") as log, pytest.raises(IllegalArgumentException, match=r"found|unknown"):
         call(log)
 

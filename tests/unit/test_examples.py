@@ -96,11 +96,11 @@ for name in ("orders", "payments"):
     store.create_topic(name)
 reader = store.reader("biller", topics=["orders"])
 """,
-    "kafkalog.partition.Log.latest": """
+    "kafkalog.partition.Partition.latest": """
 import kafkalog
 log = kafkalog.open_log("data", "t-0")
 """,
-    "kafkalog.partition.Log.compact": "import kafkalog",
+    "kafkalog.partition.Partition.compact": "import kafkalog",
     "kafkalog.producer": """
 import kafkalog
 store = kafkalog.open("data")

@@ -1,7 +1,7 @@
 """A full disk heals: a write is refused with DiskFull, reads go on, and when there is space the write works.
 
-Every change that a store and a Log make of their files meets ENOSPC or EDQUOT once, then there is space again; and a
-small tmpfs that is really full.  LogManager(bare=True) is Kafka's class, and goes offline.
+Every change that a store and a Partition make of their files meets ENOSPC or EDQUOT once, then there is space again;
+and a small tmpfs that is really full.  LogManager(bare=True) is Kafka's class, and goes offline.
 """
 
 from __future__ import annotations

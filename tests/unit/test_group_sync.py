@@ -65,7 +65,7 @@ def gate() -> Gate:
     return GATE
 
 
-def opened(place: Path, **options: object) -> tuple[kafkalog.Log, UnifiedLog]:
+def opened(place: Path, **options: object) -> tuple[kafkalog.Partition, UnifiedLog]:
     """A durable log whose active segment has been synced once, name and all."""
     log = kafkalog.open_log(place / "logs", "t-0", durability="fsync", files=GatedFiles(), **options)  # type: ignore[arg-type]
     assert log.engine is not None
@@ -77,7 +77,7 @@ def opened(place: Path, **options: object) -> tuple[kafkalog.Log, UnifiedLog]:
 class Crew:
     """Threads that append one record each."""
 
-    def __init__(self, log: kafkalog.Log) -> None:
+    def __init__(self, log: kafkalog.Partition) -> None:
         self.log = log
         self.offsets: list[int] = []
         self.errors: list[BaseException] = []

@@ -166,7 +166,7 @@ def test_no_folder_has_a_circle_inside() -> None:
 
 
 def test_the_look_finds_what_it_looks_for() -> None:
-    text = "if TYPE_CHECKING:\n    from kafkalog.partition import Log\ndef f():\n    from . import rows, Log\n"
+    text = "if TYPE_CHECKING:\n    from kafkalog.partition import Partition\ndef f():\n    from . import rows, X\n"
     assert imported(text, "_face/x.py") == {"partition", "_face.rows", "_face.__init__"}
     text = (
         "from kafkalog._native.codec cimport layout\nfrom .cursor cimport (take,\n  x)\n"

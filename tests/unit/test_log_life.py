@@ -285,7 +285,7 @@ def test_what_is_open_has_one_owner(tmp_path: Path, way: Callable[[object], obje
 def test_a_read_beside_a_close_is_refused_as_of_a_closed_log(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str, read: str
 ) -> None:
-    """The engine is closed first, and the Log only when its checkpoints are written; readers come between."""
+    """The engine is closed first, and the Partition only when its checkpoints are written; readers come between."""
     with kafkalog.open_log(tmp_path, "t-0") as log:
         log.append_many([(b"a", b"key"), b"b"])
         with log.transaction("job") as txn:

@@ -51,7 +51,7 @@ def refused(use: Callable[[], object]) -> None:
         use()
 
 
-def uses(log: kafkalog.Log) -> list[Callable[[], object]]:
+def uses(log: kafkalog.Partition) -> list[Callable[[], object]]:
     return [
         lambda: list(log),
         lambda: next(log.records()),
@@ -64,7 +64,7 @@ def uses(log: kafkalog.Log) -> list[Callable[[], object]]:
     ]
 
 
-def writes(log: kafkalog.Log) -> list[Callable[[], object]]:
+def writes(log: kafkalog.Partition) -> list[Callable[[], object]]:
     return [
         lambda: log.append(b"child"),
         lambda: log.append_many([b"child"]),
@@ -283,7 +283,7 @@ def test_a_fork_while_another_thread_reads_settings(tmp_path: Path, monkeypatch:
     thread.join()
 
 
-def _work(log: kafkalog.Log, answers: multiprocessing.SimpleQueue[str]) -> None:
+def _work(log: kafkalog.Partition, answers: multiprocessing.SimpleQueue[str]) -> None:
     try:
         log.append(b"child")
     except IllegalStateException as error:

@@ -46,7 +46,7 @@ Place = tuple[str, int, str]  # file in the package, line, function
 def lines_of(action: Callable[[], object]) -> list[Place]:
     with Tracer(LINES) as tracer:
         result = action()
-    del result  # not before: what a dropped Log does is not the action's
+    del result  # not before: what a dropped Partition does is not the action's
     return tracer.places
 
 
@@ -71,11 +71,11 @@ def interrupted(action: Callable[[], object], index: int) -> Tracer:
     return tracer
 
 
-def values(log: kafkalog.Log) -> list[bytes | None]:
+def values(log: kafkalog.Partition) -> list[bytes | None]:
     return [record.value for record in log.records(isolation="read_committed")]
 
 
-def open_log(root: Path, files: Files = FILES, *, manual: bool = False, name: str = "t-0") -> kafkalog.Log:
+def open_log(root: Path, files: Files = FILES, *, manual: bool = False, name: str = "t-0") -> kafkalog.Partition:
     scheduler = ManualScheduler(ManualClock()) if manual else None
     return kafkalog.open_log(root, name, config=CONFIG, files=files, scheduler=scheduler)
 
@@ -214,7 +214,7 @@ def test_an_interrupted_open(place: Path, before: Before, manual: bool) -> None:
 
 @pytest.mark.parametrize("transaction", [False, True], ids=["", "in a transaction"])
 def test_an_interrupted_close(place: Path, transaction: bool) -> None:
-    kept: list[kafkalog.Log] = []
+    kept: list[kafkalog.Partition] = []
 
     def closing(root: Path) -> Callable[[], object]:
         log = open_log(root)
@@ -241,7 +241,7 @@ def test_an_interrupted_close(place: Path, transaction: bool) -> None:
 
 def test_an_interrupted_close_beside_another_log(place: Path) -> None:
     """The directory stays with the other log; its marker is written when both are known to be clean again."""
-    closing: list[kafkalog.Log] = []
+    closing: list[kafkalog.Partition] = []
 
     def both(root: Path) -> Callable[[], object]:
         closing[:] = [open_log(root), open_log(root, name="u-0")]
@@ -274,7 +274,7 @@ def test_close_again_does_what_is_left(place: Path) -> None:
         log = open_log(root)
         log.append(b"x")
 
-        def twice(log: kafkalog.Log = log, index: int = index) -> None:
+        def twice(log: kafkalog.Partition = log, index: int = index) -> None:
             interrupted(log.close, index)
             interrupted(log.close, index // 2)
 

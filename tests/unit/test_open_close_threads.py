@@ -130,7 +130,7 @@ def drop(log_dir: Path, **options: object) -> None:
 
 
 def test_a_dropped_log_lets_go(tmp_path: Path) -> None:
-    with pytest.warns(ResourceWarning, match=r"<Log t-0 of .*, open> was dropped without being closed; use it as"):
+    with pytest.warns(ResourceWarning, match=r"<Partition t-0 of .*, open> was dropped without being closed; use it"):
         drop(tmp_path)
     wait_for_dropped()
     assert not (tmp_path / ".kafka_cleanshutdown").exists()
@@ -140,7 +140,7 @@ def test_a_dropped_log_lets_go(tmp_path: Path) -> None:
 
 
 def test_whoever_writes_keeps_it_open(tmp_path: Path) -> None:
-    """A writer or a transaction may outlive the Log that made it; the last one to go closes what is open."""
+    """A writer or a transaction may outlive the Partition that made it; the last one to go closes what is open."""
 
     def made() -> tuple[Writer, Transaction]:
         log = kafkalog.open_log(tmp_path, "t-0")
@@ -153,7 +153,7 @@ def test_whoever_writes_keeps_it_open(tmp_path: Path) -> None:
     del writer
     with pytest.raises(IllegalArgumentException, match="is open already"):
         kafkalog.open_log(tmp_path, "t-0")
-    with pytest.warns(ResourceWarning, match=r"<Log t-0 of .*, open> was dropped"):
+    with pytest.warns(ResourceWarning, match=r"<Partition t-0 of .*, open> was dropped"):
         del job
     with kafkalog.open_log(tmp_path, "t-0") as log:
         assert [record.value for record in log.records(isolation="read_committed")] == [b"1", b"2"]

@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 
 import kafkalog
+from kafkalog.engine.log.view import PartitionView
+from kafkalog.partition import Partition
 
 ROOT = Path(__file__).parents[2]
 MODULES = [
@@ -47,6 +49,23 @@ def test_a_wrong_name_is_refused(name: str) -> None:
     done = python(f"import kafkalog; kafkalog.{name}")
     assert done.returncode == 1
     assert f"module 'kafkalog' has no attribute '{name}'" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "instead"),
+    [
+        ("Log", Partition, "write kafkalog.Partition"),
+        ("PartitionView", PartitionView, r"write kafkalog.open_log\(\.\.\., read_only=True\)"),
+    ],
+)
+def test_a_name_of_the_release_before(old: str, new: type, instead: str) -> None:
+    for _ in range(2):  # it is told each time
+        with pytest.warns(DeprecationWarning, match=f"kafkalog.{old} goes with the next release: {instead}") as told:
+            assert getattr(kafkalog, old) is new
+        assert told[0].filename == __file__
+    assert old not in {*dir(kafkalog), *kafkalog.__all__, *vars(kafkalog)}
+    with pytest.warns(DeprecationWarning, match=instead):
+        exec(f"from kafkalog import {old}", {})
 
 
 def test_a_type_checker_sees_what_is_there(tmp_path: Path) -> None:

@@ -93,7 +93,7 @@ class _Record:
         self.value = entry
 
 
-def ways(log: kafkalog.Log) -> dict[str, Callable[[], Iterator[Any]]]:
+def ways(log: kafkalog.Partition) -> dict[str, Callable[[], Iterator[Any]]]:
     return {
         "list": lambda: iter(log),
         "records": lambda: log.records(0),
@@ -114,7 +114,7 @@ def ways(log: kafkalog.Log) -> dict[str, Callable[[], Iterator[Any]]]:
 Hurt = Callable[[], None]
 
 
-def opened(root: Path, read_only: bool, hurt: Hurt, config: dict[str, str] | None = None) -> kafkalog.Log:
+def opened(root: Path, read_only: bool, hurt: Hurt, config: dict[str, str] | None = None) -> kafkalog.Partition:
     """A view of a directory in use that is damaged, or a writable log that is damaged while it is open."""
     if read_only:
         unclean(root)

@@ -19,7 +19,7 @@ import pytest
 
 import kafkalog
 from kafkalog._face.partition_reader import PartitionReader
-from kafkalog._face.waiting import WaitingBeside
+from kafkalog._face.waiting import Waiting
 from kafkalog._native.state.bell import Bell
 from kafkalog.engine.files import OS_FILES, notify
 from kafkalog.engine.format.batch import ProducerFields
@@ -280,7 +280,7 @@ def test_what_was_told_is_looked_at_whatever_else_ends_the_wait(tmp_path: Path) 
                 )
                 for n in range(2)
             ]
-            waiting = WaitingBeside()
+            waiting = Waiting()
             waiting.wait(watched, 0.0, lambda: True)
             for number in range(2):
                 topic.append(b"x", partition=number)

@@ -27,7 +27,7 @@ from kafkalog.errors import (
 NOW_MS = 1_700_000_000_000
 
 
-def values(log: kafkalog.Log, **options: str) -> list[bytes | None]:
+def values(log: kafkalog.Partition, **options: str) -> list[bytes | None]:
     return [record.value for record in log.records(**options)]  # type: ignore[arg-type]
 
 

@@ -27,11 +27,11 @@ NOW_MS = 1_700_000_000_000
 PACKAGE = os.path.dirname(os.path.abspath(kafkalog.__file__)) + os.sep
 
 
-def values(log: kafkalog.Log, isolation: str = "read_committed") -> list[bytes | None]:
+def values(log: kafkalog.Partition, isolation: str = "read_committed") -> list[bytes | None]:
     return [record.value for record in log.records(isolation=isolation)]
 
 
-def settled(log: kafkalog.Log) -> bool:
+def settled(log: kafkalog.Partition) -> bool:
     return log.last_stable_offset == log.end_offset
 
 
@@ -264,7 +264,9 @@ def interrupting(*numbers: int) -> Iterator[list[str]]:
         sys.settrace(before)
 
 
-def end_of_a_block(log: kafkalog.Log, *numbers: int, error: type[Exception] | None = None) -> tuple[object, list[str]]:
+def end_of_a_block(
+    log: kafkalog.Partition, *numbers: int, error: type[Exception] | None = None
+) -> tuple[object, list[str]]:
     """One whole block whose end is interrupted; its transaction lives on."""
     txn = log.transaction("job")
     called: list[str] = []
@@ -321,12 +323,12 @@ def test_a_block_within_its_own_is_refused_and_the_outer_one_goes_on(tmp_path: P
 
 
 def test_an_interrupt_at_the_first_step_of_a_close(tmp_path: Path) -> None:
-    """A Log, a view and a reader are closed at a block's end."""
+    """A Partition, a view and a reader are closed at a block's end."""
     log = kafkalog.open_log(tmp_path, "t-0")
     with contextlib.suppress(Interrupted), contextlib.ExitStack() as stack, log:
         log.append(b"a")
         called = stack.enter_context(interrupting(0))
-    assert called[0] == "Log.close"
+    assert called[0] == "Partition.close"
     assert log.closed
     assert (tmp_path / ".kafka_cleanshutdown").exists()
     assert not (tmp_path / ".lock").exists()
@@ -351,7 +353,7 @@ def test_a_truncation_that_cuts_a_transaction_lets_it_only_be_aborted(tmp_path: 
                 txn.append(b"a")
                 txn.append_many([b"b", b"c"])
                 assert log.engine is not None
-                log.engine.truncate_to(cut)  # at 3 inside a batch, which the Log would refuse
+                log.engine.truncate_to(cut)  # at 3 inside a batch, which the Partition would refuse
                 if step != "commit":
                     with pytest.raises(InvalidTxnStateException, match="cut off records of the transaction of 'job'"):
                         txn.append(b"d")

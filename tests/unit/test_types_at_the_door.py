@@ -20,6 +20,7 @@ from kafkalog._face.chunk_reader import ChunkReader
 from kafkalog.engine.files import OS_FILES, ManualClock
 from kafkalog.engine.format.checkpoints import OffsetCheckpointFile
 from kafkalog.engine.format.names import TopicPartition
+from kafkalog.engine.log.view import PartitionView
 from kafkalog.errors import (
     IllegalArgumentException,
     InvalidTopicException,
@@ -58,7 +59,7 @@ NO_RECORDS = [b"one", "one", None, 5, {b"a": b"b"}, [5], ["text"], [()], [(1,)],
 NO_RECORDS += ODD_VIEWS
 NO_COLUMN = [5, b"abc", "abc", {b"a": 1}, {b"a"}, *ODD_VIEWS]
 
-Call = Callable[[kafkalog.Log, Any], Any]
+Call = Callable[[kafkalog.Partition, Any], Any]
 
 
 def drained(found: Iterator[Any]) -> None:
@@ -66,13 +67,13 @@ def drained(found: Iterator[Any]) -> None:
         pass
 
 
-def sent(log: kafkalog.Log, *args: Any, **options: Any) -> int:
+def sent(log: kafkalog.Partition, *args: Any, **options: Any) -> int:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         return log.send_to(ours, *args, **options)
 
 
-def in_transaction(log: kafkalog.Log, **given: Any) -> None:
+def in_transaction(log: kafkalog.Partition, **given: Any) -> None:
     txn = log.transaction("door")
     txn.begin()
     try:
@@ -97,7 +98,7 @@ def appends(field: str) -> dict[str, Call]:
         whole = kafkalog.Record("t", 0, 0, 0, 1, 0, b"k", b"v", ())
         return whole._replace(**{field: value})
 
-    def columns(log: kafkalog.Log, value: Any) -> Any:
+    def columns(log: kafkalog.Partition, value: Any) -> Any:
         given: dict[str, Any] = {"values": [b"a", b"b"]}
         listed: list[Any] = [None, value]
         if field == "value":
@@ -221,14 +222,14 @@ def on_disk(root: Path) -> dict[str, bytes | None]:
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Iterator[kafkalog.Log]:
+def log(tmp_path: Path) -> Iterator[kafkalog.Partition]:
     with kafkalog.open_log(tmp_path, "t-0", clock=ManualClock(NOW_MS)) as log:
         log.append_many([(b"%d" % n, b"k", (), NOW_MS + n) for n in range(5)])
         yield log
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_refused_and_nothing_changed(name: str, log: kafkalog.Log, tmp_path: Path) -> None:
+def test_refused_and_nothing_changed(name: str, log: kafkalog.Partition, tmp_path: Path) -> None:
     call, wrong = CALLS[name]
     before, standing = on_disk(tmp_path), (log.log_start_offset, log.end_offset, log.high_watermark)
     for value in wrong:
@@ -242,7 +243,7 @@ def test_refused_and_nothing_changed(name: str, log: kafkalog.Log, tmp_path: Pat
 
 
 @pytest.mark.parametrize("field", ["value", "key", "headers", "timestamp"])
-def test_a_transaction_refuses_the_same(field: str, log: kafkalog.Log) -> None:
+def test_a_transaction_refuses_the_same(field: str, log: kafkalog.Partition) -> None:
     wrong = {"value": NO_BYTES, "key": NO_BYTES, "headers": NO_HEADERS, "timestamp": NO_TIME}[field]
     for value in wrong:
         with pytest.raises(IllegalArgumentException):
@@ -250,7 +251,7 @@ def test_a_transaction_refuses_the_same(field: str, log: kafkalog.Log) -> None:
     assert log.end_offset == 5
 
 
-def test_the_same_input_the_same_record(log: kafkalog.Log) -> None:
+def test_the_same_input_the_same_record(log: kafkalog.Partition) -> None:
     """What is odd and good: numpy numbers, subclasses, buffers of other items, in every way in."""
 
     class Bytes(bytes):
@@ -288,7 +289,7 @@ def test_the_same_input_the_same_record(log: kafkalog.Log) -> None:
                     assert not isinstance(value, np.ndarray) or field == "timestamp" or found == value.tobytes()
 
 
-def test_arrow_columns_of_every_kind(log: kafkalog.Log) -> None:
+def test_arrow_columns_of_every_kind(log: kafkalog.Partition) -> None:
     def last(count: int) -> list[kafkalog.Record]:
         return list(log.records(log.end_offset - count))
 
@@ -322,7 +323,7 @@ def test_arrow_columns_of_every_kind(log: kafkalog.Log) -> None:
     assert [record[4:] for record in last(3)] == [record[4:] for record in last(6)[:3]]
 
 
-def test_offset_for_time_is_the_same_read_only(log: kafkalog.Log, tmp_path: Path) -> None:
+def test_offset_for_time_is_the_same_read_only(log: kafkalog.Partition, tmp_path: Path) -> None:
     log.append(b"untimed", timestamp=-1)
     log.delete_records(2)
     with kafkalog.open_log(tmp_path, "t-0", read_only=True) as view:
@@ -336,7 +337,7 @@ def test_offset_for_time_is_the_same_read_only(log: kafkalog.Log, tmp_path: Path
             assert view.offset_for_time(-1) is None
 
 
-def test_start_time(log: kafkalog.Log, tmp_path: Path) -> None:
+def test_start_time(log: kafkalog.Partition, tmp_path: Path) -> None:
     with kafkalog.open_log(tmp_path, "t-0", read_only=True) as view:
         for source in (log, view):
             for time, expected in ((-1, [0, 1, 2, 3, 4]), (NOW_MS + 3, [3, 4]), (NOW_MS + 5, [])):
@@ -379,7 +380,7 @@ def test_sequences_wrap_around(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         assert [record.value for record in log.records(8)] == [b"b", b"c", b"d", b"e", b"f"]
 
 
-def test_far_ahead_of_a_new_name(log: kafkalog.Log) -> None:
+def test_far_ahead_of_a_new_name(log: kafkalog.Partition) -> None:
     writer = log.writer("new")
     for sequence in (1, 5, (1 << 30) + 5, (1 << 31) - 1, -1, 1 << 31):
         with pytest.raises(OutOfOrderSequenceException, match="the next one is 0"):
@@ -418,15 +419,15 @@ def test_what_open_log_refuses_by_type(tmp_path: Path) -> None:
     assert not (tmp_path / "logs").exists()
 
 
-def test_a_reader_of_its_own(log: kafkalog.Log, tmp_path: Path) -> None:
-    with kafkalog.PartitionView(tmp_path, TopicPartition("t", 0)) as view:
+def test_a_reader_of_its_own(log: kafkalog.Partition, tmp_path: Path) -> None:
+    with PartitionView(tmp_path, TopicPartition("t", 0)) as view:
         with pytest.raises(IllegalArgumentException):
             ChunkReader(view, 1.5)  # type: ignore[arg-type]
         with pytest.raises(OffsetOutOfRangeException):
             ChunkReader(view, 99).read_chunk()
 
 
-def test_what_else_is_refused_by_name(log: kafkalog.Log, tmp_path: Path) -> None:
+def test_what_else_is_refused_by_name(log: kafkalog.Partition, tmp_path: Path) -> None:
     for wrong in (np.array([1, 2]), np.array([]), "yes", None, 2, 1.0):
         with pytest.raises(IllegalArgumentException, match=r"check_crcs: .*expected True or False"):
             log.reader(check_crcs=wrong)
@@ -463,7 +464,7 @@ class LyingTuple(tuple):  # type: ignore[type-arg]
         return 2
 
 
-def test_columns_are_what_they_were_at_the_call(log: kafkalog.Log) -> None:
+def test_columns_are_what_they_were_at_the_call(log: kafkalog.Partition) -> None:
     """Another thread may change a list; so may a number that is asked for its value."""
     before = log.end_offset
     columns: dict[str, list[Any]] = {"values": [b"v"] * 3, "keys": [b"k"] * 3, "headers": [[("h", b"")]] * 3}
@@ -523,7 +524,7 @@ def test_without_pyarrow(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_a_wrong_folder_is_not_an_empty_directory(log: kafkalog.Log, tmp_path: Path) -> None:
+def test_a_wrong_folder_is_not_an_empty_directory(log: kafkalog.Partition, tmp_path: Path) -> None:
     assert list(kafkalog.list_partitions(tmp_path)) == [("t", 0)]
     (tmp_path / "file").write_bytes(b"")
     for look in (kafkalog.list_partitions, kafkalog.verify):

@@ -185,7 +185,7 @@ class LogDirectory:
             self._reclaim()
             if partition in self._leases:
                 raise IllegalArgumentException(
-                    f"{partition} of {self.path} is open already in this process", hint="share that object"
+                    f"{partition} of {self.path} is open already in this process", hint="share that Partition object"
                 )
             try:
                 if self._state is _NEW:

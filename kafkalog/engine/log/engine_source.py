@@ -8,6 +8,7 @@ says where another thread closed the log meanwhile is IllegalStateException here
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from itertools import zip_longest
@@ -35,6 +36,7 @@ from kafkalog.errors import (
 if TYPE_CHECKING:
     from kafkalog.engine.files.processes import Life
     from kafkalog.engine.format.names import TopicPartition
+    from kafkalog.engine.log.source import Ringing
     from kafkalog.engine.log.unified_log import UnifiedLog
     from kafkalog.engine.segment.log_segment import LogSegment
     from kafkalog.engine.segment.transaction_index import AbortedTxn
@@ -193,6 +195,25 @@ class EngineSource:
             return self._asked(self._engine.collect_aborted_transactions, first_offset, last_offset + 1)
         except KafkaException as error:
             _raise_for_readers(error)
+
+    # --- waiting -------------------------------------------------------------------------------------
+
+    def ring_at_change(self, bell: Ringing) -> None:
+        log = self._engine
+        while True:
+            waiters = log.waiters
+            waiters.append(bell)
+            if waiters is log.waiters:  # else all of them were rung meanwhile
+                return
+
+    def ring_no_more(self, bell: Ringing) -> None:
+        with contextlib.suppress(ValueError):  # who rang took it down
+            self._engine.waiters.remove(bell)
+
+    def has_changed(self) -> bool:
+        return False
+
+    # --- by time -------------------------------------------------------------------------------------
 
     def offset_for_time(self, timestamp_ms: int) -> int | None:
         """As Source: what the log says, and not Kafka's answer, which looks into one segment."""

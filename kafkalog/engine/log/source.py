@@ -1,4 +1,4 @@
-"""What a reader needs of a partition, whoever has it: the two words for what readers see, and the `Source`.
+"""What who reads a partition needs of it, whoever has it: the two words for what readers see, and the `Source`.
 
 `EngineSource` is one over a log that this process has open, `PartitionView` over a directory that is another's.
 """
@@ -25,8 +25,19 @@ def check_isolation(isolation: str) -> bool:
     return isolation == "read_committed"
 
 
+class Ringing(Protocol):
+    """What wakes a thread that waits, from any other (`kafkalog._native.state.bell.Bell`)."""
+
+    def release(self) -> object: ...
+
+
 class Source(Protocol):
-    """A partition as readers see it.  Thread-safe."""
+    """A partition as readers see it: all that readers, and whatever a user holds, know of it.  Thread-safe.
+
+    Whoever waits for more of it has a bell ring at the next change (`ring_at_change`), looks (`visible_end`), and waits
+    for the bell; what changes behind the look rings.  Of another process's log nobody rings: its directory is watched,
+    and `recheck` looks at it again.
+    """
 
     topic_partition: TopicPartition
 
@@ -63,3 +74,17 @@ class Source(Protocol):
 
     def check_end(self, isolation: str = ...) -> None:
         """Raises when the end that `extent` told is none: the log is known to go on."""
+
+    def ring_at_change(self, bell: Ringing) -> str | None:
+        """Has `bell` ring once when the visible end moves, or the log goes.  If nobody would ring, since another
+        process writes: the directory that is to be watched instead."""
+        return None  # nothing changes
+
+    def ring_no_more(self, bell: Ringing) -> None:
+        """Takes `ring_at_change` back; does nothing if the bell has rung."""
+        return
+
+    def has_changed(self) -> bool:
+        """Whether `recheck` may show more than the last look.  Costs little; never of a log of our own, which is always
+        known."""
+        return False

@@ -46,6 +46,7 @@ from kafkalog.errors import (
 
 if TYPE_CHECKING:
     from kafkalog.engine.files.processes import Life
+    from kafkalog.engine.log.source import Ringing
 
 LOOKS_MAX = 20  # at a directory whose segments go while we look
 SECOND_LOOK_S = 0.05  # a truncation is checkpointed a moment after it was done
@@ -77,7 +78,7 @@ class PartitionView(Closing):
         self._files = files
         self._open_files = OpenFiles(files)
         self._refreshing = threading.RLock()  # a signal handler may look as well
-        self.life: Life | None = None  # of the Log that looks through it
+        self.life: Life | None = None  # of the Partition that looks through it
         self._searched: tuple[SegmentView, int] | None = None  # no batch from there to its end; by _refreshing
         self._checkpoints = checkpoints or CheckpointLines(self.log_dir, files, only=topic_partition)
         self._closed = False
@@ -101,7 +102,7 @@ class PartitionView(Closing):
     cuts = 0  # what another process cuts shows as a file that ends earlier: `recheck` looks again
 
     def check_usable(self) -> None:
-        """IllegalStateException in a forked child of the process whose Log looks through this view."""
+        """IllegalStateException in a forked child of the process whose Partition looks through this view."""
         if self.life is not None and self.life.forked:
             raise self.life.elsewhere(f"the log of {self.topic_partition}")
 
@@ -136,6 +137,12 @@ class PartitionView(Closing):
             self._open_files.keep(() if self._closed else self.snapshot.segments)
 
     recheck = refresh
+
+    def ring_at_change(self, bell: Ringing) -> str:
+        return self.directory
+
+    def ring_no_more(self, bell: Ringing) -> None:
+        """It never was to ring."""
 
     def has_changed(self) -> bool:
         """Whether the last segment's file is another than at the last look, or the directory is: two questions."""

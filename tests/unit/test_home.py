@@ -1,0 +1,41 @@
+"""What a store stands on: one that only reads refuses what needs the locks by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import kafkalog
+from kafkalog.engine.format.names import TopicPartition
+from kafkalog.errors import IllegalStateException, LogReadOnlyException
+
+WRITING = {
+    "check_writable": (),
+    "partition": (TopicPartition("orders", 0),),
+    "create_topic": ("new", 1, None, None),
+    "add_partitions": ("orders", 2),
+    "alter_topic": ("orders", {}),
+    "delete_topic": ("orders",),
+}
+PARTS = ("manager", "catalog", "coordinators", "producers")
+
+
+def test_a_store_that_only_reads_refuses_what_needs_the_locks(tmp_path: Path) -> None:
+    with kafkalog.open(tmp_path) as store:
+        store.create_topic("orders")
+    with kafkalog.open(tmp_path, read_only=True) as view:
+        home = view._home
+        for name, given in WRITING.items():
+            with pytest.raises(LogReadOnlyException, match="is open read-only"):
+                getattr(home, name)(*given)
+        for name in PARTS:
+            with pytest.raises(LogReadOnlyException, match="is open read-only"):
+                getattr(home, name)
+        assert home.names() == ["orders"]
+    for name, given in WRITING.items():
+        with pytest.raises(IllegalStateException, match="closed"):
+            getattr(home, name)(*given)
+    for name in PARTS:
+        with pytest.raises(IllegalStateException, match="closed"):
+            getattr(home, name)
