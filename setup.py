@@ -73,5 +73,5 @@ setup(
             # least) has its getters read it; run so by make live-threads and make live-tsan.
             "freethreading_compatible": True,
         },
-    )
+    ),
 )
