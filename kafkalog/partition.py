@@ -1,8 +1,8 @@
 """The face for services: the `Partition` that `kafkalog.open_log` gives.
 
 It acts as one replica: every append is at once below the high watermark.  Two ways to be open: writable, which stands
-on an OpenPartition (the directory's lock, the engine, appends), and read-only, which touches nothing and stands on a
-PartitionView.  Safe to use from several threads; each iterator belongs to one thread.
+on what appends (`PartitionAppends`) and on a `Source`, and read-only, which touches nothing and stands on a Source
+alone.  Safe to use from several threads; each iterator belongs to one thread.
 """
 
 from __future__ import annotations
@@ -10,29 +10,25 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kafkalog._face.appends import PartitionAppends, TransactionOfPartition
 from kafkalog._face.chunk_reader import CHUNK_BYTES, ChunkReader, MessageSetSend, walk_records
-from kafkalog._face.compaction import PartitionCleaning
-from kafkalog._face.open_partition import OpenPartition
 from kafkalog._face.rows import RecordInput
 from kafkalog._face.shown import Shown
 from kafkalog._face.times import Times, times_of
 from kafkalog._face.waiting import Bells, Waiting
-from kafkalog._face.writer import Transaction, Writer
+from kafkalog._face.writer import Writer
 from kafkalog._native.state.blocks import Closing
 from kafkalog.config import CleanerConfig
 from kafkalog.engine.files.processes import Life
 from kafkalog.engine.format import values
 from kafkalog.engine.format.batch import NO_PRODUCER
-from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.format.needs import need_pyarrow
-from kafkalog.engine.log.engine_source import EngineSource
 from kafkalog.engine.log.source import Source, check_isolation
 from kafkalog.engine.log.unified_log import UnifiedLog
-from kafkalog.engine.log.view import PartitionView
-from kafkalog.errors import DiskFull, IllegalArgumentException, LogReadOnlyException, OffsetOutOfRangeException
+from kafkalog.errors import IllegalArgumentException, LogReadOnlyException, OffsetOutOfRangeException
 from kafkalog.records import Header, Record
 
 if TYPE_CHECKING:
@@ -64,31 +60,27 @@ class _Awaited(NamedTuple):
 
 
 class Partition(Closing, Shown):
-    """One open partition.  Made by `open_log`.
+    """One partition.  Made by `open_log`."""
 
-    `engine` is the UnifiedLog below (None when read-only), with everything that Kafka's class of that name has;
-    `cleaning` what compacts it (None likewise).
-    """
+    _inner = frozenset({"appends", "is_forked_copy"})
 
-    _inner = frozenset({"cleaning", "is_forked_copy"})
-
-    def __init__(self, topic_partition: TopicPartition, log_dir: str, stands_on: OpenPartition | PartitionView) -> None:
-        self.topic_partition = topic_partition
-        self.log_dir = log_dir
-        self.engine: UnifiedLog | None = None
-        self.cleaning: PartitionCleaning | None = None
-        self._own: OpenPartition | None = None  # of a writable one, else there is a view
-        self._view: PartitionView | None = None
-        self._bells = Bells()  # of those who wait
-        if isinstance(stands_on, OpenPartition):
-            self._own = stands_on
-            self.engine = stands_on.engine
-            self.cleaning = stands_on.cleaning
-            self._life = stands_on.life
-            self._source: Source = EngineSource(topic_partition, stands_on.engine, stands_on.life)
-        else:
-            self._view = self._source = stands_on
-            self._life = stands_on.life = Life()
+    def __init__(
+        self,
+        source: Source,
+        appends: PartitionAppends | None,
+        life: Life,
+        bells: Bells,
+        *,
+        close: Callable[[], object] | None = None,
+    ) -> None:
+        """`life` and `bells` (of those who wait) are those of what it was opened with; `close` ends one that is
+        read-only."""
+        self.topic_partition = source.topic_partition
+        self.appends = appends
+        self._source = source
+        self._life = life
+        self._bells = bells
+        self._close = close
 
     # --- life --------------------------------------------------------------------------------------
 
@@ -106,7 +98,17 @@ class Partition(Closing, Shown):
 
     @property
     def read_only(self) -> bool:
-        return self.engine is None
+        return self.appends is None
+
+    @property
+    def engine(self) -> UnifiedLog | None:
+        """The UnifiedLog below, with everything that Kafka's class of that name has; None when read-only."""
+        return None if self.appends is None else self.appends.engine
+
+    @property
+    def log_dir(self) -> str:
+        """The directory that has it now."""
+        return self._source.log_dir if self.appends is None else self.appends.log_dir
 
     @property
     def topic(self) -> str:
@@ -123,39 +125,35 @@ class Partition(Closing, Shown):
         written and the lock given back.  When flushing fails (KafkaStorageException) no checkpoint and no marker are
         written: the next open recovers.
         """
-        if self._own is not None:
-            self._own.close()
-        elif self._view is not None and not self._life.forked:
+        if self.appends is not None:
+            self.appends.close()
+        elif self._close is not None and not self._life.forked:
             self._life.end()
-            self._view.close()
+            self._close()
             self._bells.ring()
 
     def refresh(self) -> None:
         """Read-only: look at the directory again for what a broker has written since.  Writable: nothing to do."""
         if self._life.forked:
             raise self._life.elsewhere(f"{self.topic_partition} of {self.log_dir}")
-        if self._view is not None and self._life.live:
-            self._view.refresh()
+        if self._life.live:
+            self._source.recheck()
 
-    def _must_own(self) -> OpenPartition:
-        if self._own is None:
+    def _must_own(self) -> PartitionAppends:
+        if self.appends is None:
             raise LogReadOnlyException(
                 f"{self.topic_partition} of {self.log_dir} is open read-only", hint="open it with read_only=False"
             )
-        return self._own
+        return self.appends
 
-    def _writable(self) -> OpenPartition:
+    def _writable(self) -> PartitionAppends:
         own = self._must_own()
         own.usable()
         return own
 
     def _readable(self) -> Source:
-        own = self._own
-        if own is not None:
-            own.usable(to_read=True)
-            if own.begun_transactions:
-                with contextlib.suppress(DiskFull):  # they stay open, and the next who writes or reads ends them
-                    own.abort_begun(but=own.live_transactions.values())
+        if self.appends is not None:
+            self.appends.settle_to_read()
         elif not self._life.live:
             raise self._life.refusal(f"{self.topic_partition} of {self.log_dir}")
         return self._source
@@ -172,7 +170,7 @@ class Partition(Closing, Shown):
         """The offset that the next record gets."""
         if self._life.forked:
             raise self._life.refusal(f"{self.topic_partition} of {self.log_dir}")
-        return self._view.log_end_offset if self._view is not None else self._must_own().engine.log_end_offset
+        return self._source.log_end_offset
 
     @property
     def high_watermark(self) -> int:
@@ -220,15 +218,14 @@ class Partition(Closing, Shown):
             while True:
                 awaited = _Awaited(self._readable(), offset, isolation)
                 self.refresh()
-                with contextlib.nullcontext() if self._own is None else self._own.while_open():
-                    if self.engine is not None:
-                        self.engine.local_log.check_appendable()  # a directory that goes offline moves no end
-                    if awaited.may_have_more():
-                        return True
-                    left_s = math.inf if deadline is None else deadline - time.monotonic()
-                    if left_s <= 0:
-                        return False
-                    waiting.wait([awaited], left_s, lambda: not self._life.live)
+                if self.appends is not None:  # a directory that goes offline moves no end
+                    self.appends.on_log(lambda log: log.local_log.check_appendable())
+                if awaited.may_have_more():
+                    return True
+                left_s = math.inf if deadline is None else deadline - time.monotonic()
+                if left_s <= 0:
+                    return False
+                waiting.wait([awaited], left_s, lambda: not self._life.live)
 
     # --- reading -----------------------------------------------------------------------------------
 
@@ -470,7 +467,7 @@ class Partition(Closing, Shown):
 
         Kafka's errors: RecordTooLargeException, RecordValidationException, KafkaStorageException ...
         """
-        own = self._own
+        own = self.appends
         if own is None:
             own = self._must_own()
         return own.append_as(NO_PRODUCER, ((value, key, headers, timestamp),)).start
@@ -525,15 +522,17 @@ class Partition(Closing, Shown):
 
         See `kafkalog._face.writer` for how its state survives restarts.
         """
-        return Writer(self._writable(), name)
+        own = self._writable()
+        own.check_appendable()
+        return Writer(own, name)
 
-    def transaction(self, transactional_id: str) -> Transaction:
+    def transaction(self, transactional_id: str) -> TransactionOfPartition:
         """`with log.transaction("job-7") as txn: txn.append(...)`: read_committed readers see all of it or nothing.
 
         Commits at the end of the block, aborts when it raises.  One that a crashed process left open is aborted by the
         next `open_log`.  See `kafkalog._face.writer`.
         """
-        return Transaction(self._writable(), transactional_id)
+        return self._must_own().transaction(transactional_id)
 
     # --- shrinking ---------------------------------------------------------------------------------
 
@@ -547,12 +546,7 @@ class Partition(Closing, Shown):
 
     def delete_old_segments(self) -> int:
         """Apply `retention.ms`, `retention.bytes` and the log start now; returns how many segments went."""
-        own = self._writable()
-        with own.while_open(), own.cleaning.pause() as pause:
-            pause.begin()
-            count = own.engine.delete_old_segments()
-            self._checkpoint()
-        return count
+        return self._must_own().delete_old_segments()
 
     def compact(
         self, *, passes: int | None = None, dedupe_buffer_bytes: int = DEDUPE_BUFFER_BYTES, roll: bool = False
@@ -585,8 +579,7 @@ class Partition(Closing, Shown):
         )
         roll = values.flag(roll, "roll")
         config = CleanerConfig(dedupe_buffer_size=dedupe_buffer_bytes)
-        with own.while_open():
-            return own.cleaning.compact(config, passes_max=passes, rolls=roll)
+        return own.compact(config, passes_max=passes, rolls=roll)
 
     def truncate(self, offset: int) -> None:
         """Drop everything from `offset` on; below the log's start: all of it, and the log goes on at `offset`.
@@ -596,42 +589,10 @@ class Partition(Closing, Shown):
         behind the batch.  What one `append_many` took is one batch, or a few.  IllegalArgumentException also when
         `offset` is negative.  A transaction that is open and loses records by it can only be aborted.
         """
-        own = self._writable()
-        engine = own.engine
-        offset = values.offset(offset, low=0)
-        with own.while_open(), own.cleaning.pause() as pause:
-            self._refuse_cut_inside_batch(engine, offset)
-            pause.begin()
-            own.cleaning.cut(offset)
-            if offset < engine.recovery_point:
-                # Before the cut, too: other records may take these offsets, and they are not on the disk.
-                engine.local_log.recovery_point = min(offset, engine.recovery_point)
-                own.lease.checkpoint()
-            with engine.lock:
-                self._refuse_cut_inside_batch(engine, offset)  # another may have cut, and appended, meanwhile
-                engine.truncate_to(offset)
-            self._checkpoint()
-
-    def _refuse_cut_inside_batch(self, engine: UnifiedLog, offset: int) -> None:
-        if not engine.log_start_offset < offset < engine.log_end_offset:
-            return
-        batch = engine.batch_around(offset)
-        if batch is not None:
-            first, last = batch
-            raise IllegalArgumentException(
-                f"offset: found {offset}, inside the batch of offsets {first} to {last}, which is cut off whole or not",
-                hint=f"truncate to {max(first, engine.log_start_offset)}, which drops all of it, or to {last + 1}, "
-                "which keeps it",
-            )
-
-    def _checkpoint(self) -> None:
-        """What shrank must stay so after a crash: the recovery point and the start go to disk at once."""
-        self._writable().checkpoint()
+        self._must_own().truncate(offset)
 
     def __repr__(self) -> str:
-        if self._own is not None:
-            return repr(self._own)
-        state = "closed" if self.closed else "read-only"
+        state = "closed" if self.closed else "read-only" if self.read_only else "open"
         return f"<Partition {self.topic_partition} of {self.log_dir!r}, {state}>"
 
 

@@ -12,11 +12,11 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from kafkalog._face.batch_maker import BatchMaker, Records, encode_columns
 from kafkalog._face.ready_batches import ReadyBatches
-from kafkalog._face.rows import check_records
+from kafkalog._face.rows import RecordInput, check_records
 from kafkalog._native.codec.batches import header_at
 from kafkalog._native.codec.encode import ColumnEncoder
 from kafkalog._native.state.blocks import Single
@@ -36,13 +36,57 @@ from kafkalog.errors import (
     RecordTooLargeException,
 )
 
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from kafkalog.config import CleanerConfig
+    from kafkalog.engine.cleaner.compaction import CompactionStats
+    from kafkalog.engine.log.source import Source
+    from kafkalog.records import Header
+
 COORDINATOR_EPOCH = 0
 TRANSACTION_VERSION = 0
 T = TypeVar("T")
 
 
+class TransactionOfPartition(Protocol):
+    """What `Partition.transaction` gives: a Transaction of `open_log`, or a PartitionTransaction of a store."""
+
+    @property
+    def active(self) -> bool:
+        """Whether it has begun and not ended."""
+
+    def begin(self) -> None: ...
+
+    def append(
+        self,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: Sequence[Header] = (),
+        timestamp: int | None = None,
+    ) -> int:
+        """Append one record to the transaction; returns its offset."""
+
+    def append_many(self, records: Iterable[RecordInput]) -> range:
+        """Append records to the transaction; returns their offsets."""
+
+    def commit(self) -> None: ...
+
+    def abort(self) -> None: ...
+
+    def __enter__(self) -> TransactionOfPartition: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
 class PartitionAppends(Single):
-    """`engine` is the partition's log as it was last seen; `writer_guards` are `Writer`'s, by producer id."""
+    """What a Partition that may be written to stands on.
+
+    `engine` is the partition's log as it was last seen; `writer_guards` are `Writer`'s, by producer id.
+    """
 
     topic_partition: TopicPartition
     engine: UnifiedLog
@@ -112,7 +156,25 @@ class PartitionAppends(Single):
         """The log that took the place of one that refuses; None where none did."""
         return None
 
+    @property
+    def log_dir(self) -> str:
+        """The directory that the partition's folder is in."""
+        raise NotImplementedError
+
+    # --- reading -------------------------------------------------------------------------------------
+
+    def source(self) -> Source:
+        """What readers see of it."""
+        raise NotImplementedError
+
+    def settle_to_read(self) -> None:
+        """Before a read: raises where it is closed; what was cut short is made whole."""
+        self.usable(to_read=True)
+
     # --- appending ---------------------------------------------------------------------------------
+
+    def check_appendable(self) -> None:
+        """Raises where nobody but Kafka's coordinators may append."""
 
     @property
     def leader_epoch(self) -> int:
@@ -272,6 +334,34 @@ class PartitionAppends(Single):
 
     def checkpoint(self) -> None:
         """The recovery point and the start go to disk: what shrank stays so after a crash."""
+        raise NotImplementedError
+
+    def transaction(self, transactional_id: str) -> TransactionOfPartition:
+        """As `Partition.transaction` says."""
+        raise NotImplementedError
+
+    # --- shrinking -----------------------------------------------------------------------------------
+
+    def compact(
+        self,
+        config: CleanerConfig,
+        *,
+        passes_max: int | None = None,
+        rolls: bool = False,
+    ) -> CompactionStats:
+        """As `Partition.compact` says; `rolls`: an active segment that has records is closed first."""
+        raise NotImplementedError
+
+    def truncate(self, offset: int) -> None:
+        """As `Partition.truncate` says."""
+        raise NotImplementedError
+
+    def delete_old_segments(self) -> int:
+        """As `Partition.delete_old_segments` says."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """As `Partition.close` says."""
         raise NotImplementedError
 
     def write_marker(

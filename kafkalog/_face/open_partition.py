@@ -11,23 +11,31 @@ is taken before the engine's lock.  Thread-safe.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from kafkalog._face.appends import PartitionAppends
+from kafkalog._face.appends import PartitionAppends, TransactionOfPartition
 from kafkalog._face.batch_maker import BatchMaker
 from kafkalog._face.compaction import PartitionCleaning
 from kafkalog.engine.files import Clock
 from kafkalog.engine.files.dropped import let_go_later
+from kafkalog.engine.format import values
 from kafkalog.engine.format.control import ControlRecordType
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.host import directory as directories
+from kafkalog.engine.host.truncating import refuse_inside_batch
+from kafkalog.engine.log.engine_source import EngineSource
 from kafkalog.engine.log.unified_log import UnifiedLog
-from kafkalog.errors import IllegalStateException
+from kafkalog.errors import DiskFull, IllegalStateException
+
+if TYPE_CHECKING:
+    from kafkalog.config import CleanerConfig
+    from kafkalog.engine.cleaner.compaction import CompactionStats
 
 
 class OpenTransaction(Protocol):
@@ -59,11 +67,13 @@ class OpenPartition(PartitionAppends):
         clock: Clock,
         *,
         sync_appends: bool,
+        transactions: Callable[[OpenPartition, str], TransactionOfPartition],
     ) -> None:
+        self._transactions = transactions
         self.lease = lease
         self.life = lease.life
         self.topic_partition = topic_partition
-        self.log_dir = log_dir
+        self._log_dir = log_dir
         self.engine = engine
         self.batch_maker = batch_maker
         self.clock = clock
@@ -75,6 +85,63 @@ class OpenPartition(PartitionAppends):
         self.begun_transactions: set[int] = set()  # producer ids; kept by Transaction
         self.ending_transactions = threading.RLock()
         self.writer_guards = {}
+
+    @property
+    def log_dir(self) -> str:
+        return self._log_dir
+
+    # --- reading -----------------------------------------------------------------------------------
+
+    def source(self) -> EngineSource:
+        return EngineSource(self.topic_partition, self.engine, self.life)
+
+    def settle_to_read(self) -> None:
+        self.usable(to_read=True)
+        if self.begun_transactions:
+            with contextlib.suppress(DiskFull):  # they stay open, and the next who writes or reads ends them
+                self.abort_begun(but=self.live_transactions.values())
+
+    # --- shrinking ---------------------------------------------------------------------------------
+
+    def compact(
+        self,
+        config: CleanerConfig,
+        *,
+        passes_max: int | None = None,
+        rolls: bool = False,
+    ) -> CompactionStats:
+        self.usable()
+        with self.while_open():
+            return self.cleaning.compact(config, passes_max=passes_max, rolls=rolls)
+
+    def truncate(self, offset: int) -> None:
+        engine = self.usable()
+        offset = values.offset(offset, low=0)
+        with self.while_open(), self.cleaning.pause() as pause:
+            refuse_inside_batch(engine, offset)
+            pause.begin()
+            self.cleaning.cut(offset)
+            if offset < engine.recovery_point:
+                # Before the cut, too: other records may take these offsets, and they are not on the disk.
+                engine.local_log.recovery_point = min(offset, engine.recovery_point)
+                self.lease.checkpoint()
+            with engine.lock:
+                refuse_inside_batch(engine, offset)  # another may have cut, and appended, meanwhile
+                engine.truncate_to(offset)
+            self._checkpoint_usable()
+
+    def delete_old_segments(self) -> int:
+        engine = self.usable()
+        with self.while_open(), self.cleaning.pause() as pause:
+            pause.begin()
+            count = engine.delete_old_segments()
+            self._checkpoint_usable()
+        return count
+
+    def _checkpoint_usable(self) -> None:
+        """What shrank must stay so after a crash: the recovery point and the start go to disk at once."""
+        self.usable()
+        self.checkpoint()
 
     # --- life --------------------------------------------------------------------------------------
 
@@ -130,6 +197,10 @@ class OpenPartition(PartitionAppends):
         self.lease.checkpoint()
 
     # --- transactions ------------------------------------------------------------------------------
+
+    def transaction(self, transactional_id: str) -> TransactionOfPartition:
+        self.usable()
+        return self._transactions(self, transactional_id)
 
     def abort_begun(self, *, but: Iterable[OpenTransaction] = ()) -> None:
         """Abort what was begun here and nobody ended or will end, whatever interrupted that; of `but` somebody will."""

@@ -13,10 +13,13 @@ from typing import Literal
 from kafkalog._face.batch_maker import BatchMaker
 from kafkalog._face.open_partition import OpenPartition
 from kafkalog._face.topic_settings import TopicSettings, broker_properties
+from kafkalog._face.waiting import Bells
+from kafkalog._face.writer import Transaction
 from kafkalog._face.writer import abort_left_open as abort_transactions
 from kafkalog._limits import LONG_MAX
 from kafkalog.config import LogConfig, ProducerStateManagerConfig
 from kafkalog.engine.files import OS_FILES, SYSTEM_CLOCK, Clock, Files, Scheduler, local_path
+from kafkalog.engine.files.processes import Life
 from kafkalog.engine.format import names, values
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.format.partition_metadata import checked_topic_id
@@ -123,7 +126,9 @@ def open_log(
         )
     if values.flag(read_only, "read_only"):
         log_dirs.listing(root, files)
-        return Partition(partition, root, PartitionView(root, partition, files=files))
+        view = PartitionView(root, partition, files=files)
+        view.life = Life()
+        return Partition(view, None, view.life, Bells(), close=view.close)
     if not isinstance(durability, str) or durability not in ("os", "fsync"):
         raise IllegalArgumentException(f"durability {durability!r} is neither 'os' nor 'fsync'")
     names.validate_topic_name(partition.topic)
@@ -164,10 +169,19 @@ def open_log(
         if on_damage == "raise":
             for segment in engine.log_segments():
                 check_whole_entries(segment.txn_index.path, segment.txn_index.end)
-        own = OpenPartition(partition, root, engine, lease, batch_maker, clock, sync_appends=durability == "fsync")
+        own = OpenPartition(
+            partition,
+            root,
+            engine,
+            lease,
+            batch_maker,
+            clock,
+            sync_appends=durability == "fsync",
+            transactions=Transaction,
+        )
         if abort_left_open and engine.producer_state_manager.first_undecided_offset is not None:
             abort_transactions(own)
-        return Partition(partition, root, own)
+        return Partition(own.source(), own, own.life, Bells())
     except BaseException:
         lease.give_up()
         raise

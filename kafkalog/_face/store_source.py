@@ -59,6 +59,16 @@ class StoreSource(EngineSource):
         """The log as it was last seen."""
         return self._engine
 
+    @property
+    def log_end_offset(self) -> int:
+        self.check_usable()
+        return self._engine.log_end_offset
+
+    @property
+    def log_start_offset(self) -> int:
+        self.check_usable()
+        return self._engine.log_start_offset
+
     def check_usable(self) -> None:
         """Goes on with the log that is there now; raises where none is, or nobody may read it."""
         if not self.life.live or self._logs.log_now(self.topic_partition) is not self._engine:

@@ -74,8 +74,16 @@ class RangeSource(Source):
     cuts = 0  # the driver has said where the range ends
 
     @property
+    def log_dir(self) -> str:
+        return self._work.log_dir
+
+    @property
     def log_start_offset(self) -> int:
         return self._work.start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        return self._work.end_offset
 
     def visible_end(self, isolation: str = "read_uncommitted") -> int:
         return self._work.end_offset

@@ -1,6 +1,6 @@
 """Compact partitions offline, as a broker's cleaner would: told by doing it on an overlay of the directory, or done.
 
-Both ways run the same passes (`Partition.cleaning`), so what is told is what happens (to a few bytes, if a compressed
+Both ways run the same passes (`PartitionCleaning`), so what is told is what happens (to a few bytes, if a compressed
 batch keeps a tombstone: its delete horizon is the time of the pass).  On the overlay the last pass of a log
 writes nothing but lengths; what an earlier one writes, where the map is too small for one, lies in a temporary folder
 until the partition is done.
@@ -20,6 +20,7 @@ from functools import partial
 from typing import NamedTuple
 
 from kafkalog._face.compaction import PartitionCleaning, policy_of
+from kafkalog._face.open_partition import OpenPartition
 from kafkalog._face.topic_settings import TopicSettings
 from kafkalog._native.codec.offset_map import LastOffsets
 from kafkalog.config import CleanerConfig, LogConfig
@@ -214,9 +215,9 @@ def _ready(
     told = CheckpointLines(root, files).told(names.HIGH_WATERMARK_CHECKPOINT_FILE, partition)
     watermark = told.sure_watermark("nothing is compacted")
     with open_undamaged(root, partition, config, files, how.clock) as log:
-        engine, cleaning = log.engine, log.cleaning
-        assert engine is not None
-        assert cleaning is not None
+        own = log.appends
+        assert isinstance(own, OpenPartition), log
+        engine, cleaning = own.engine, own.cleaning
         if how.rolls and engine.active_segment.size > 0:
             engine.roll()
         if watermark is not None:

@@ -49,8 +49,16 @@ class PastDamage(Source):
     cuts = 0
 
     @property
+    def log_dir(self) -> str:
+        return self._view.log_dir
+
+    @property
     def log_start_offset(self) -> int:
         return self._view.log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        return self._view.log_end_offset
 
     def visible_end(self, isolation: str = "read_uncommitted") -> int:
         return self._view.visible_end(isolation)

@@ -134,7 +134,7 @@ def _made() -> tuple[Tree, Tree]:
         logs[1].append(b"behind an open transaction")
         Path(root, "meta.properties").write_bytes(META)
         crashed = read_tree(root)
-        logs[1]._own.begun_transactions.clear()
+        logs[1].appends.begun_transactions.clear()
         for log in logs:
             log.close()
         clean = read_tree(root)

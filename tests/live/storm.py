@@ -143,7 +143,8 @@ class Life:
             append_one(self.log, self.oracle)
         except BaseException as error:
             error.add_note("before: " + "; ".join(self.history[-25:]))
-            error.add_note(f"{self._engine}, open: {list(self.log._own.live_transactions)}, ends: {self.oracle.ends}")
+            open_now = list(self.log.appends.live_transactions)
+            error.add_note(f"{self._engine}, open: {open_now}, ends: {self.oracle.ends}")
             raise
 
     def judge_all(self) -> None:
@@ -171,7 +172,7 @@ def transact_in_a_block(member: Member) -> None:
     number = member.number * 1_000_000 + member.count
     member.oracle.ends[number] = "abort"
     transaction = member.log.transaction(f"job{member.number}")
-    before = member.log._own.live_transactions.get(f"job{member.number}")
+    before = member.log.appends.live_transactions.get(f"job{member.number}")
     if before is not None and before.active:
         before.abort()
     with transaction:
@@ -326,7 +327,7 @@ def storm_into_threads(life: Life, seconds: float, seed: int) -> None:
             worker.thread.join(20)
             assert not worker.thread.is_alive(), f"a worker hangs\n{all_stacks()}"
             assert worker.failed is None, worker.failed
-        own = life.log._own
+        own = life.log.appends
         for name in list(own.live_transactions):
             own.live_transactions[name].abort()
         own.abort_begun()  # as the next begin would, or close: an interrupt may come while a block is left

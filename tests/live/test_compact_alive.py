@@ -395,7 +395,7 @@ def test_read_only_and_closed(base: Path) -> None:
     with open_it(base / "log", read_only=True) as log:
         with pytest.raises(LogReadOnlyException):
             log.compact()
-        assert log.cleaning is None
+        assert log.appends is None
     with open_it(base / "log") as log:
         pass
     with pytest.raises(IllegalStateException, match="is closed"):

@@ -226,11 +226,11 @@ def test_a_partition_that_was_not_closed_in_order_is_recovered_though_its_neighb
     with kafkalog.open_log(root, "t-1") as neighbour, kafkalog.open_log(root, "t-0") as log:
         neighbour.append(b"n")
         log.append(b"1")
-        assert log._own is not None
-        log._own.lease.give_up()  # as an interrupted close does
+        assert log.appends is not None
+        log.appends.lease.give_up()  # as an interrupted close does
         with kafkalog.open_log(root, "t-0") as again:
-            assert again._own is not None
-            assert not again._own.lease.clean
+            assert again.appends is not None
+            assert not again.appends.lease.clean
             assert [record.value for record in again] == [b"0", b"1"]
     assert not (root / ".kafka_cleanshutdown").exists()  # one log of it was not closed in order
 
@@ -274,7 +274,7 @@ def test_what_is_open_has_one_owner(tmp_path: Path, way: Callable[[object], obje
     """A copy that was dropped closed the log."""
     with kafkalog.open_log(tmp_path, "t-0") as log, kafkalog.open_log(tmp_path, "t-0", read_only=True) as view:
         log.append(b"x")
-        for thing in (log, view, log.reader(), view.reader(), view._view, log.writer("w"), log.transaction("t")):
+        for thing in (log, view, log.reader(), view.reader(), view._source, log.writer("w"), log.transaction("t")):
             with pytest.raises(TypeError, match=f"a {type(thing).__name__} cannot be copied or pickled"):
                 way(thing)
         assert log.append(b"y") == 1

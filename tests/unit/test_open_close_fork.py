@@ -121,7 +121,7 @@ def test_the_child_is_refused_and_touches_nothing(tmp_path: Path) -> None:
                 pass
             log.close()
             look.close()
-            log._own.__del__()
+            log.appends.__del__()
             assert tree(root) == before
 
         in_child(child)
@@ -179,7 +179,7 @@ def test_a_child_that_lives_on_does_not_keep_the_directory(tmp_path: Path) -> No
     os.close(reader)
     assert os.read(ready, 1) == b"!"
     # As if we were killed: nothing is unlocked by name, only our descriptor goes.
-    lock = log._own.lease.directory.held._lock  # type: ignore[union-attr]
+    lock = log.appends.lease.directory.held._lock  # type: ignore[union-attr]
     lock._file.close()  # type: ignore[union-attr]
     OS_FILES.lock(str(tmp_path / ".lock")).release(remove=False)
     log.close()
@@ -192,8 +192,8 @@ def test_locks_that_other_threads_held_at_the_fork(tmp_path: Path) -> None:
     """The child has no such threads: it must not wait for them."""
     log = kafkalog.open_log(tmp_path, "t-0")
     named = log.writer("w")
-    assert log._own is not None
-    lease = log._own.lease
+    assert log.appends is not None
+    lease = log.appends.lease
     held, go = threading.Event(), threading.Event()
 
     def hold() -> None:

@@ -67,8 +67,8 @@ def test_threads_open_and_close_their_own_partitions() -> None:
                         assert log.end_offset == turn
                         log.append(b"%d" % turn)
                         assert os.path.exists(root / ".lock")
-                        assert log._own is not None
-                        lock = log._own.lease.directory.held._lock
+                        assert log.appends is not None
+                        lock = log.appends.lease.directory.held._lock
                         assert lock is not None
                         assert lock.held  # type: ignore[attr-defined]
                     if rng.random() < 0.3:

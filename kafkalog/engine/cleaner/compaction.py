@@ -100,9 +100,9 @@ def compact(
     the topic's min.cleanable.dirty.ratio.  The log is one of the manager's, and compacted.  `lasts`: what somebody else
     has found, for one pass without a map.
 
-    IllegalStateException where this thread is compacting the log already; else the errors of `Cleaner.do_clean`, among
-    them KafkaStorageException where the log was closed, and LogCleaningAbortedException where it was cut again and
-    again.
+    Waits while another thread cleans the log.  IllegalStateException if this one is compacting it already; else the
+    errors of `Cleaner.do_clean`, among them KafkaStorageException where the log was closed, and
+    LogCleaningAbortedException where it was cut again and again.
     """
     return _Compaction(manager, log, config, callbacks or Callbacks(), by_ratio, lasts).run(
         passes_max if lasts is None else 1
@@ -183,10 +183,13 @@ class _Compaction:
         while True:
             self._check()
             grabbed = self.manager.grab(self.log, by_ratio=self.by_ratio)
-            state = None if grabbed is not None else self.manager.cleaning_state(self.log.topic_partition)
-            if state is None:
+            if grabbed is not None:
                 return grabbed
-            if state == IN_PROGRESS:
+            state = self.manager.cleaning_state(self.log.topic_partition)
+            if state is None:
+                self._check()  # one that has moved or was closed meanwhile has not nothing to clean
+                return None
+            if state == IN_PROGRESS and self.manager.states.is_mine(self.log.topic_partition):
                 raise IllegalStateException(
                     f"{self.log.topic_partition} is being compacted right now",
                     hint="a signal handler, or a finalizer, called for it in the middle of the same",
@@ -212,6 +215,7 @@ class _Compaction:
         log, end = to_clean.log, to_clean.first_dirty_offset
         truncations = log.local_log.truncations
         try:
+            self._check()  # behind the claim: whoever waits for all claims to end has said so before
             result = cleaner.clean(to_clean)
             end = result.end_offset
         except LogCleaningAbortedException:

@@ -130,6 +130,16 @@ class CleaningStates:
             return ABORTED if pauses else IN_PROGRESS
         return CleaningState("LogCleaningPaused", pauses) if pauses else None
 
+    def claimed(self) -> list[TopicPartition]:
+        """All that somebody is at."""
+        with self.lock:
+            return [partition for partition in self._claims if self._claim_of(partition) is not None]
+
+    def is_mine(self, partition: TopicPartition) -> bool:
+        """Whether this thread has claimed it."""
+        claim = self._claim_of(partition)
+        return claim is not None and claim.thread == _thread.get_ident()
+
     def is_aborted(self, partition: TopicPartition) -> bool:
         """For the thread that cleans it, which asks before each piece: whether it is to stop.  Takes no lock."""
         return partition in self._pauses and bool(self._pauses_of(partition))

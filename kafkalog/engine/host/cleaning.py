@@ -1,4 +1,7 @@
-"""A manager's cleaner, and what the manager tells it; where there is none, each of these does nothing.
+"""A manager's cleaner, and what the manager tells it; and compaction by hand, with a cleaner and without.
+
+Both go by the same states, and by the same lines of `cleaner-offset-checkpoint`.  A manager as Kafka's (`bare`) that
+has no cleaner compacts nothing, and each of these does nothing.
 
 What changes a log that may be cleaned does so in the block of a `pause`, which waits for the cleaner to leave:
 
@@ -14,13 +17,16 @@ Knows no LogManager.  Thread-safe.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from kafkalog.config import CleanerConfig
 from kafkalog.engine.cleaner.log_cleaner import LogCleaner
+from kafkalog.engine.cleaner.log_cleaner_manager import LogCleanerManager
 from kafkalog.engine.cleaner.states import Pause
 from kafkalog.engine.cleaner.uncleanable import Uncleanable
 from kafkalog.engine.files import Clock
+from kafkalog.engine.files.processes import belongs_here
 from kafkalog.engine.format.names import TopicPartition
 from kafkalog.engine.host.log_directories import LogDirectories
 from kafkalog.engine.host.registry import LogRegistry
@@ -29,31 +35,47 @@ from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.errors import ConfigException, IllegalStateException
 from kafkalog.metrics.registry import MetricsRegistry
 
+if TYPE_CHECKING:
+    from kafkalog.engine.cleaner.compaction import CompactionStats
+
 _PATIENCE_S = 1.0
 
 
 class Cleaning:
     """Without a cleaner until `make`."""
 
-    def __init__(self, registry: LogRegistry, *, check_crcs: bool) -> None:
+    def __init__(self, registry: LogRegistry, *, bare: bool) -> None:
         self._registry = registry
-        self._check_crcs = check_crcs
+        self._bare = bare
         self.cleaner: LogCleaner | None = None
+        self._manager: LogCleanerManager | None = None  # the cleaner's, or of who compacts by hand
+        self._keeps_lines = False  # the checkpoints are written here: by a cleaner, or by hand
 
-    def make(self, config: CleanerConfig, directories: LogDirectories, clock: Clock, metrics: MetricsRegistry) -> None:
-        """A cleaner, where the settings want one."""
-        if config.enable_cleaner:
-            failed = directories.failure_channel
+    def make(
+        self, config: CleanerConfig | None, directories: LogDirectories, clock: Clock, metrics: MetricsRegistry
+    ) -> None:
+        """A cleaner, where the settings want one; with None they want none."""
+        failed = directories.failure_channel
+        if config is not None and config.enable_cleaner:
             self.cleaner = LogCleaner(
-                config, directories, self._registry, failed, clock, metrics, check_crcs=self._check_crcs
+                config, directories, self._registry, failed, clock, metrics, check_crcs=not self._bare
             )
+            self._manager = self.cleaner.manager
+            self._keeps_lines = True
+        elif not self._bare:
+            self._manager = LogCleanerManager(directories, self._registry, failed, clock)
+            belongs_here(self._manager)
 
     # --- its life --------------------------------------------------------------------------------------
 
     def stop(self) -> None:
-        """Returns when nothing is cleaned any more.  May be called again."""
+        """Returns when nothing is cleaned any more; whoever compacts by hand finds out that the manager ends.  May be
+        called again."""
         if self.cleaner is not None:
             self.cleaner.shutdown()
+        if self._manager is not None:
+            for partition in self._manager.states.claimed():
+                self.abort(partition)
 
     def reconfigure(self, config: CleanerConfig) -> None:
         if self.cleaner is None:
@@ -68,20 +90,43 @@ class Cleaning:
             )
         self.cleaner.reconfigure(config)
 
+    def compact(
+        self,
+        log: UnifiedLog,
+        config: CleanerConfig,
+        check: Callable[[], object],
+        *,
+        passes_max: int | None,
+        rolls: bool,
+    ) -> CompactionStats:
+        """Compacts a log now, in this thread; `check` is called all the while, and raises to end it."""
+        from kafkalog.engine.cleaner import compaction  # the offset map and its loops are nothing that an open needs
+
+        if self._manager is None:
+            raise IllegalStateException(
+                "this manager has no log cleaner", hint="LogManager(bare=True) is Kafka's class"
+            )
+        self.check_outside()
+        self._keeps_lines = True
+        if rolls and log.active_segment.size > 0:
+            log.roll()
+        callbacks = compaction.Callbacks(check)
+        return compaction.compact(self._manager, log, config, passes_max=passes_max, callbacks=callbacks)
+
     # --- what is told ------------------------------------------------------------------------------------
 
     def pause(self, partition: TopicPartition | None) -> Pause:
-        """A pause that has not begun; of None, or without a cleaner, one that does nothing."""
-        if self.cleaner is None or partition is None:
+        """A pause that has not begun; of None, or where nothing is ever cleaned, one that does nothing."""
+        if self._manager is None or partition is None:
             return Pause(None, partition or TopicPartition("", 0))
-        return Pause(self.cleaner.manager.states, partition, self.check_outside)
+        return Pause(self._manager.states, partition, self.check_outside)
 
     def check_outside(self) -> None:
         """Raises in a thread that is inside of a log, or of a change of what is cleaned, by a signal handler or a
         finalizer: a cleaner would wait for it.  Of any log: while it deletes the old segments of one, it has claimed
         all compacted ones."""
-        if self.cleaner is not None:
-            self.cleaner.manager.states.check_outside()
+        if self._manager is not None:
+            self._manager.states.check_outside()
         for log in self._registry.all_logs():
             if log.lock.is_mine():
                 raise log.is_inside()
@@ -100,34 +145,34 @@ class Cleaning:
 
     def retained_logs(self) -> list[tuple[UnifiedLog, Pause]]:
         """Those whose old segments retention deletes, each with a pause to close."""
-        if self.cleaner is not None:
-            return self.cleaner.manager.pause_cleaning_for_non_compacted_partitions()
+        if self._manager is not None:
+            return self._manager.pause_cleaning_for_non_compacted_partitions()
         logs = [log for log in self._registry.current_logs() if not log.config.compact]
         return [(log, self.pause(None)) for log in logs]
 
     def cut(self, log: UnifiedLog, offset: int) -> None:
         """The log ends at `offset`, or is about to, and so does what is clean of it."""
-        if self.cleaner is not None:
-            self.cleaner.manager.maybe_truncate_checkpoint(log.parent_dir, log.topic_partition, offset)
+        if self._manager is not None:
+            self._manager.maybe_truncate_checkpoint(log.parent_dir, log.topic_partition, offset)
 
     def moved(self, partition: TopicPartition, source_dir: str, destination_dir: str) -> None:
-        if self.cleaner is not None:
-            self.cleaner.manager.alter_checkpoint_dir(partition, source_dir, destination_dir)
+        if self._manager is not None:
+            self._manager.alter_checkpoint_dir(partition, source_dir, destination_dir)
 
     def loaded(self, log_dir: str) -> None:
         """All logs of a directory are there, and nobody appends yet."""
-        if self.cleaner is not None:
-            self.cleaner.manager.mend_checkpoints(log_dir)
+        if self._manager is not None:
+            self._manager.mend_checkpoints(log_dir)
 
     def removed(self, log_dir: str) -> None:
         """Logs of a directory are gone, and their checkpoints go."""
-        if self.cleaner is not None:
-            self.cleaner.manager.update_checkpoints(log_dir)
+        if self._manager is not None and self._keeps_lines:
+            self._manager.update_checkpoints(log_dir)
 
     def failed(self, log_dir: str) -> None:
         """The directory's checkpoints are not touched again; what is cleaned of it ends by itself."""
-        if self.cleaner is not None:
-            self.cleaner.manager.handle_log_dir_failure(log_dir)
+        if self._manager is not None and self._keeps_lines:
+            self._manager.handle_log_dir_failure(log_dir)
 
     @property
     def uncleanable(self) -> list[Uncleanable]:

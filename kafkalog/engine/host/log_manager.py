@@ -20,7 +20,7 @@ import functools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from kafkalog._native.state.log_end import CLOSING
 from kafkalog.config import CleanerConfig, LogConfig
@@ -46,6 +46,10 @@ from kafkalog.errors import (
     KafkalogError,
     KafkaStorageException,
 )
+
+if TYPE_CHECKING:
+    from kafkalog.engine.cleaner.compaction import CompactionStats
+    from kafkalog.engine.cleaner.states import Pause
 
 T = TypeVar("T")
 _WITH_LINE: Mapping[str, Callable[[Waiting, int | None], Waiting]] = {
@@ -358,17 +362,35 @@ class LogManager(ManagerLife):
         """The compacted partitions that are not cleaned any more, and why of each."""
         return self._cleaning.uncleanable
 
+    def compact(
+        self, log: UnifiedLog, config: CleanerConfig, *, passes_max: int | None = None, rolls: bool = False
+    ) -> CompactionStats:
+        """Compacts one of its logs now, in this thread, beside the cleaner's threads and also without a cleaner; errors
+        as `kafkalog.engine.cleaner.compaction.compact`.  `rolls`: an active segment that has records is closed first.
+        """
+        self._check()
+        return self._cleaning.compact(log, config, self._check, passes_max=passes_max, rolls=rolls)
+
+    def pause_cleaning(self, partition: TopicPartition) -> Pause:
+        """Keeps a partition from being cleaned: `with manager.pause_cleaning(partition) as pause: pause.begin()`."""
+        return self._cleaning.pause(partition)
+
     # --- truncation ----------------------------------------------------------------------------------
 
-    def truncate_to(self, offsets: Mapping[TopicPartition, int], *, is_future: bool = False) -> None:
-        """Drops what lies at and above an offset, of several partitions; those that are not here are passed over."""
+    def truncate_to(
+        self, offsets: Mapping[TopicPartition, int], *, is_future: bool = False, whole_batches: bool = False
+    ) -> None:
+        """Drops what lies at and above an offset, of several partitions; those that are not here are passed over.
+        `whole_batches`: IllegalArgumentException for an offset inside a batch."""
         if not isinstance(offsets, Mapping):
             raise IllegalArgumentException(f"offsets: found {values.shown(offsets)}, expected partitions and offsets")
         self._check()
         affected: list[str] = []
         for partition, offset in {names.partition_of(it): offset for it, offset in offsets.items()}.items():
             offset = values.offset(offset, "target_offset")
-            log, was_cut = self._change_log(partition, is_future, functools.partial(cut, self._cleaning, offset))
+            log, was_cut = self._change_log(
+                partition, is_future, functools.partial(cut, self._cleaning, offset, whole_batches)
+            )
             if log is not None and was_cut:
                 affected.append(log.parent_dir)
         for log_dir in dict.fromkeys(affected):

@@ -120,7 +120,7 @@ class ManagerLife(Closing):
         self._has_started = False
         self._jobs = Jobs()
         self._starting = threading.Lock()  # held by the thread that starts
-        self._cleaning = Cleaning(self.registry, check_crcs=not bare)
+        self._cleaning = Cleaning(self.registry, bare=bare)
         self._doomed = DoomedLogs(clock)
         self._leftovers = Leftovers()  # guarded by changes.lock
         self._duplicates = Duplicates(self.registry, self._doomed, files)
@@ -135,8 +135,8 @@ class ManagerLife(Closing):
             self.directories.hold()
             self.metrics.show(self.directories, gauges_of_directories)
             belongs_here(self)
-            if self.settings.maintenance:
-                self._cleaning.make(self.settings.cleaner, self.directories, clock, self.metrics)
+            cleaner = self.settings.cleaner if self.settings.maintenance else None
+            self._cleaning.make(cleaner, self.directories, clock, self.metrics)
             self.directories.cordon(self.settings.cordoned_log_dirs)
             self.topic_configs = topic_configs or StoredTopicConfigs(
                 self.directories.live,

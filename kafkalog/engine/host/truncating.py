@@ -10,11 +10,28 @@ from __future__ import annotations
 
 from kafkalog.engine.host.cleaning import Cleaning
 from kafkalog.engine.log.unified_log import UnifiedLog
+from kafkalog.errors import IllegalArgumentException
 
 
-def cut(cleaning: Cleaning, target_offset: int, log: UnifiedLog) -> bool:
+def refuse_inside_batch(log: UnifiedLog, offset: int) -> None:
+    """IllegalArgumentException for an offset inside a batch, of which records below it would go with it."""
+    if not log.log_start_offset < offset < log.log_end_offset:
+        return
+    batch = log.batch_around(offset)
+    if batch is not None:
+        first, last = batch
+        raise IllegalArgumentException(
+            f"offset: found {offset}, inside the batch of offsets {first} to {last}, which is cut off whole or not",
+            hint=f"truncate to {max(first, log.log_start_offset)}, which drops all of it, or to {last + 1}, which "
+            "keeps it",
+        )
+
+
+def cut(cleaning: Cleaning, target_offset: int, whole_batches: bool, log: UnifiedLog) -> bool:
     """Whether anything went."""
-    with log.lock:  # else it may roll between the question and the cut
+    with log.lock:  # else it may roll, or another may cut and append, between the question and the cut
+        if whole_batches:
+            refuse_inside_batch(log, target_offset)
         if log.local_log.segments.last_segment is None:
             log.local_log.check_changeable()  # a move took its place, and it was deleted meanwhile
         if log.is_future or not 0 <= target_offset < log.active_segment.base_offset:
@@ -23,7 +40,10 @@ def cut(cleaning: Cleaning, target_offset: int, log: UnifiedLog) -> bool:
         pause.begin()
         # What is cut is clean no more, also where an interrupt comes in between.
         cleaning.cut(log, target_offset)
-        was_cut = log.truncate_to(target_offset)
+        with log.lock:
+            if whole_batches:
+                refuse_inside_batch(log, target_offset)
+            was_cut = log.truncate_to(target_offset)
         cleaning.cut(log, log.active_segment.base_offset)
         return was_cut
 

@@ -55,8 +55,16 @@ class EngineSource:
         self._engine = engine
 
     @property
+    def log_dir(self) -> str:
+        return self._engine.parent_dir
+
+    @property
     def log_start_offset(self) -> int:
         return self._engine.log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        return self._engine.log_end_offset
 
     def check_usable(self) -> None:
         """IllegalStateException in a forked child of the process that opened the log."""

@@ -42,7 +42,15 @@ class Source(Protocol):
     topic_partition: TopicPartition
 
     @property
+    def log_dir(self) -> str:
+        """The directory that the partition's folder is in."""
+
+    @property
     def log_start_offset(self) -> int: ...
+    @property
+    def log_end_offset(self) -> int:
+        """The offset that the next record gets, as far as it is known."""
+
     @property
     def cuts(self) -> int:
         """Another number: the log was truncated meanwhile."""
