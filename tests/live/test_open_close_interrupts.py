@@ -281,6 +281,7 @@ def test_close_again_does_what_is_left(place: Path) -> None:
     assert verify(root, deep=True).ok
 
 
+@pytest.mark.logs_errors
 def test_the_first_error_travels(place: Path) -> None:
     """What goes wrong while a failed open or close lets go is logged; the caller hears of what came first."""
     faulty = FaultyFiles(FILES)

@@ -24,7 +24,7 @@ from kafkalog.toolbox.verify import verify
 from tests.conftest import LONG
 from tests.crash.harness import fast_dir
 from tests.file_doubles import UnsyncedFiles
-from tests.unit.test_open_close_interrupts import occupied
+from tests.live.test_open_close_interrupts import occupied
 
 FILES = UnsyncedFiles()
 ROUNDS = 2000 if LONG else 150
@@ -206,6 +206,7 @@ def test_a_finalizer_inside_our_own_locks_leaves_the_work_to_others(tmp_path: Pa
     assert (tmp_path / "dropped" / ".kafka_cleanshutdown").exists()
 
 
+@pytest.mark.logs_errors
 def test_a_dropped_log_that_cannot_close_says_so_and_lets_go(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     log = kafkalog.open_log(tmp_path, "t-0")
     log.append(b"1")
