@@ -11,9 +11,9 @@ from typing import TextIO
 
 import pytest
 
-from tests.conftest import LONG
 from tests.crash.harness import fast_dir
 from tests.live.crew import close_what_was_left
+from tests.sampling import LONG
 
 HANG_SECONDS = 3600 if LONG else 300
 

@@ -20,9 +20,9 @@ from kafkalog.engine.files import UnsyncedError
 from kafkalog.engine.host.log_manager import LogManager
 from kafkalog.errors import DiskFull, KafkaStorageException
 from kafkalog.store import Store
-from tests.conftest import LONG
 from tests.disk_model import Op
 from tests.file_doubles import Fault, FaultyFiles, UnsyncedFiles, _TwinFile
+from tests.sampling import LONG
 from tests.unit.log_kit import batch
 
 SMALL = {"internal.segment.bytes": "300", "segment.index.bytes": "160", "file.delete.delay.ms": "0"}

@@ -22,10 +22,10 @@ from kafkalog.engine.log.local_log import LocalLog
 from kafkalog.engine.log.unified_log import UnifiedLog
 from kafkalog.errors import IllegalStateException, KafkaStorageException, UnknownTopicOrPartitionException
 from kafkalog.toolbox.verify import verify
-from tests.conftest import LONG
 from tests.crash import harness
 from tests.crash.harness import CrashState
 from tests.file_doubles import RecordingFiles, UnsyncedFiles
+from tests.sampling import LONG
 
 THREADS = 8
 WAIT_S = 60
